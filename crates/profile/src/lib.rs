@@ -1,0 +1,1 @@
+//! Stokehold: profile.

@@ -1,0 +1,2 @@
+//! The `stokehold` command line.
+fn main() {}
