@@ -1,1 +1,33 @@
-//! Stokehold: profile.
+//! What the machine did while a program trained.
+//!
+//! Two recorders run beside the training loop, both cheap enough to leave on, and both append JSON lines on the
+//! same clock (unix seconds), so that their files can be laid over each other:
+//!
+//! - [`SystemSampler`] is a thread that wakes every 100 ms, reads the kernel's counters under `/proc` and writes
+//!   one [`SystemSample`]: the busy share of every core the process may run on, the process's memory, and the
+//!   bytes it has read from storage. The kernel counts in ticks of 10 ms, so one sample resolves about 10 points
+//!   of a core; the percentiles over a run are what to read. Where there is no `/proc`, starting it is
+//!   [`ProfileError::NotSupported`] and nothing is invented.
+//! - [`Timeline`] takes the spans of the stages an image passes (read, decode, augment, batch) and those of the
+//!   trainer (wait, step). Its totals per stage count every span. The file holds every group of spans at first
+//!   and every second, fourth, .. one as the run grows longer, so its size grows with the logarithm of the run.
+//!
+//! [`percentile`] is the one definition of a percentile that reports use.
+//!
+//! ```
+//! use stokehold_profile::percentile;
+//! assert_eq!(percentile(&[4.0, 1.0, 3.0, 2.0], 50.0), Some(2.5));
+//! ```
+
+mod error;
+mod kernel;
+mod machine;
+mod percentile;
+mod sampler;
+mod timeline;
+
+pub use error::ProfileError;
+pub use machine::Machine;
+pub use percentile::{Percentiles, percentile};
+pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};
+pub use timeline::{Stage, StageTotal, Timeline};

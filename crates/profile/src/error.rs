@@ -1,0 +1,34 @@
+//! What can go wrong while recording.
+
+use std::path::PathBuf;
+
+/// Why something could not be recorded or read back.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The platform does not offer what the sampler reads.
+    #[error(
+        "system samples are not supported here: {what} cannot be read ({reason}); they need Linux's /proc"
+    )]
+    NotSupported {
+        /// The file that is missing.
+        what: PathBuf,
+        /// What the system said.
+        reason: String,
+    },
+    /// A kernel file or a recorded file does not have the expected form.
+    #[error("{path}: {reason}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A record could not be written or read.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
