@@ -1,1 +1,47 @@
-//! Stokehold: train.
+//! Stokehold trains image classifiers with Burn so that PyTorch would agree.
+//!
+//! **Mechanism.** A batch arrives from the loader as one `Vec<f32>` (`[N, 3, H, W]`, normalised) and becomes a tensor without
+//! a copy. [`ResNet`](model::ResNet) turns it into logits, [`cross_entropy`](loss::cross_entropy) into a loss, Burn's autodiff into
+//! gradients; [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) turn those
+//! into the next model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the step.
+//!
+//! Everything is a value or a function of values. The model starts from its seed alone; the learning rate is a function of
+//! the step; the optimiser's state belongs to the parameters' names, not to a process. A run that is cut and
+//! continued therefore computes what the uninterrupted one would have.
+//!
+//! **Names are torchvision's.** A parameter's path in the module tree is its key in a `state_dict`, in every file that is
+//! read or written ([`weights`]).
+//!
+//! **The oracle is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping, optimisers and schedules are
+//! tested against it; where Burn's own parts differ (dampened momentum, clipping by parameter, biased running variance)
+//! the crate has its own.
+//!
+//! ```
+//! use burn::optim::GradientsParams;
+//! use burn::tensor::{Tensor, TensorData};
+//! use stokehold_train::{device, loss, model, optim};
+//!
+//! let device = device::open(device::DeviceChoice::Cpu)?.autodiff();
+//! let model = model::ResNet::new(model::Arch::Resnet18, 3, 42, &device);
+//! let mut optimizer = optim::Optimizer::new(optim::OptimizerConfig::SGD)?;
+//!
+//! let batch = TensorData::new(vec![0.5f32; 2 * 3 * 32 * 32], [2, 3, 32, 32]);
+//! let logits = model.forward(Tensor::from_data(batch, &device));
+//! let loss = loss::cross_entropy(logits, Tensor::from_data([0, 2], &device), 0.1);
+//! let grads = GradientsParams::from_grads(loss.backward(), &model);
+//! let (grads, _norm) = optim::clip_global_norm(grads, &model, 1.0);
+//! let model = optimizer.step(0.1, model, grads);
+//! # let _ = model;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod arrays;
+pub mod device;
+pub mod loss;
+pub mod metrics;
+pub mod model;
+pub mod optim;
+pub mod schedule;
+pub mod weights;
+
+pub use arrays::ArraysError;

@@ -1,0 +1,160 @@
+//! Named arrays on their way between a model, an optimiser and a file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::{Tensor, TensorData, bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use crate::device::DeviceError;
+
+/// An array of f32 with its name.
+#[derive(Debug)]
+pub(crate) struct Array {
+    pub(crate) name: String,
+    pub(crate) data: TensorData,
+}
+
+impl Array {
+    pub(crate) fn from_tensor<const D: usize>(name: String, tensor: Tensor<D>) -> Result<Self, ArraysError> {
+        let data = tensor.try_into_data_as::<f32>();
+        let data = data.map_err(|error| DeviceError::Failed(error.to_string()))?;
+        Ok(Self { name, data })
+    }
+}
+
+/// Why arrays could not be read from a file or written to one.
+#[derive(Debug, thiserror::Error)]
+pub enum ArraysError {
+    /// The file system refused to read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The file system refused to write.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Its reason.
+        source: io::Error,
+    },
+    /// The content is not what it should be.
+    #[error(
+        "{path} is not a file of weights that can be read ({reason}): give a .safetensors or a .pth file"
+    )]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The arrays could not be fetched from the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// Where a mapper or visitor is in the module tree; the name of a parameter is torchvision's.
+#[derive(Debug, Default)]
+pub(crate) struct ParameterPath(Vec<String>);
+
+impl ParameterPath {
+    pub(crate) fn enter(&mut self, name: &str) {
+        self.0.push(name.to_string());
+    }
+
+    pub(crate) fn exit(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+/// Writes safetensors aside, then renames.
+pub(crate) fn save(
+    path: &Path,
+    arrays: &[Array],
+    metadata: HashMap<String, String>,
+) -> Result<(), ArraysError> {
+    let format = |error: safetensors::SafeTensorError| ArraysError::Format {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    };
+    let mut views = Vec::with_capacity(arrays.len());
+    for array in arrays {
+        let view = TensorView::new(Dtype::F32, array.data.shape().to_vec(), array.data.as_bytes());
+        views.push((array.name.as_str(), view.map_err(format)?));
+    }
+    let bytes = safetensors::serialize(views, Some(metadata)).map_err(format)?;
+    write_aside(path, &bytes).map_err(|source| ArraysError::Write {
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+/// Replaces a file as a whole: written beside it, flushed to the disk, renamed. Whoever reads the path sees the old
+/// content or the new, after a crash too; where this fails the old file stays and nothing is left beside it.
+pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".part");
+    let aside = path.with_file_name(name);
+    let written = File::create(&aside).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)
+    });
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+/// The arrays of a safetensors file, floats of any width as f32, and its metadata.
+pub(crate) fn load_safetensors(path: &Path) -> Result<(Vec<Array>, BTreeMap<String, String>), ArraysError> {
+    let bytes = fs::read(path).map_err(|source| ArraysError::Read {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    let format = |reason: String| ArraysError::Format {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(|error| format(error.to_string()))?;
+    let metadata = header
+        .metadata()
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
+    let tensors = SafeTensors::deserialize(&bytes).map_err(|error| format(error.to_string()))?;
+    let mut arrays = Vec::new();
+    for (name, view) in tensors.iter() {
+        let values = match view.dtype() {
+            Dtype::F32 => floats(view.data(), f32::from_le_bytes),
+            Dtype::F64 => floats(view.data(), |b| f64::from_le_bytes(b) as f32),
+            Dtype::F16 => floats(view.data(), |b| f16::from_le_bytes(b).to_f32()),
+            Dtype::BF16 => floats(view.data(), |b| bf16::from_le_bytes(b).to_f32()),
+            // Counters such as num_batches_tracked: no array of a model.
+            _ => continue,
+        };
+        arrays.push(Array {
+            name: name.to_string(),
+            data: TensorData::new(values, view.shape().to_vec()),
+        });
+    }
+    Ok((arrays, metadata))
+}
+
+/// Little-endian numbers of `N` bytes as f32.
+pub(crate) fn floats<const N: usize>(bytes: &[u8], read: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    let (numbers, _) = bytes.as_chunks::<N>();
+    numbers.iter().map(|&number| read(number)).collect()
+}

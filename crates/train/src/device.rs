@@ -1,0 +1,143 @@
+//! Which device trains: the CPU (Burn's `flex`), or an accelerator where the program was built for one.
+//!
+//! Burn's own constructors panic, some of them in a thread of the device, where a driver is missing. So devices are
+//! enumerated first and opened only if they are there.
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
+
+/// What `--device` can be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceChoice {
+    /// The first of CUDA and Vulkan that is compiled in and present, else the CPU.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// The first NVIDIA GPU (feature `cuda`).
+    Cuda,
+    /// The first GPU with a Vulkan driver (feature `vulkan`).
+    Vulkan,
+}
+
+impl DeviceChoice {
+    /// Every choice, in the order of the help text.
+    pub const ALL: [DeviceChoice; 4] = [
+        DeviceChoice::Auto,
+        DeviceChoice::Cpu,
+        DeviceChoice::Cuda,
+        DeviceChoice::Vulkan,
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceChoice::Auto => "auto",
+            DeviceChoice::Cpu => "cpu",
+            DeviceChoice::Cuda => "cuda",
+            DeviceChoice::Vulkan => "vulkan",
+        }
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for DeviceChoice {
+    type Err = DeviceError;
+
+    fn from_str(name: &str) -> Result<Self, DeviceError> {
+        let known = Self::ALL.into_iter().find(|choice| choice.name() == name);
+        known.ok_or_else(|| DeviceError::Unknown(name.to_string()))
+    }
+}
+
+/// Why there is no device, or what went wrong on it.
+#[derive(Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// No such name.
+    #[error("there is no device '{0}': choose one of auto, cpu, cuda, vulkan")]
+    Unknown(String),
+    /// The program was built without it.
+    #[error(
+        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, or use --device cpu"
+    )]
+    NotCompiledIn {
+        /// What was asked for.
+        choice: DeviceChoice,
+    },
+    /// The driver or the hardware is missing.
+    #[error(
+        "no {choice} device was found: check that a GPU and its driver are installed, or use --device cpu"
+    )]
+    Absent {
+        /// What was asked for.
+        choice: DeviceChoice,
+    },
+    /// A computation failed there.
+    #[error("the device failed: {0}")]
+    Failed(String),
+}
+
+/// The plain device; `.autodiff()` of it is for training.
+///
+/// # Errors
+/// If the device asked for is not compiled in or not present. `Auto` and `Cpu` always find one.
+pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
+    match choice {
+        DeviceChoice::Cpu => Ok(Device::flex()),
+        DeviceChoice::Cuda => cuda(),
+        DeviceChoice::Vulkan => vulkan(),
+        DeviceChoice::Auto => Ok(cuda().or_else(|_| vulkan()).unwrap_or_else(|_| Device::flex())),
+    }
+}
+
+/// The values of a tensor, row-major, on the host.
+///
+/// # Errors
+/// If a computation before failed on the device; Burn's `into_data` would panic.
+pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, DeviceError> {
+    tensor
+        .try_into_vec_as::<f32>()
+        .map_err(|error| DeviceError::Failed(error.to_string()))
+}
+
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<Device, DeviceError> {
+    first(DeviceChoice::Cuda, burn::tensor::DeviceType::Cuda)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Result<Device, DeviceError> {
+    Err(DeviceError::NotCompiledIn {
+        choice: DeviceChoice::Cuda,
+    })
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan() -> Result<Device, DeviceError> {
+    first(DeviceChoice::Vulkan, burn::tensor::DeviceType::Vulkan)
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn vulkan() -> Result<Device, DeviceError> {
+    Err(DeviceError::NotCompiledIn {
+        choice: DeviceChoice::Vulkan,
+    })
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn first(choice: DeviceChoice, kind: burn::tensor::DeviceType) -> Result<Device, DeviceError> {
+    Device::enumerate(kind)
+        .into_vec()
+        .into_iter()
+        .next()
+        .ok_or(DeviceError::Absent { choice })
+}

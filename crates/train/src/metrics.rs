@@ -1,0 +1,111 @@
+//! Top-1 and top-k accuracy, counted on the host.
+
+use burn::tensor::Tensor;
+
+use crate::device::{self, DeviceError};
+
+/// Counts how often the label is the first guess, and how often it is among the first `k`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accuracy {
+    k: usize,
+    seen: usize,
+    first: usize,
+    among: usize,
+}
+
+impl Accuracy {
+    /// Nothing counted yet. `k` is 1 or more; with `k` of the number of classes or more every sample counts.
+    pub fn new(k: usize) -> Self {
+        Self {
+            k,
+            seen: 0,
+            first: 0,
+            among: 0,
+        }
+    }
+
+    /// Counts a batch: logits `[N, C]` and `N` labels.
+    ///
+    /// Among equal logits the lower class comes first. A sample with a NaN among its logits is never right.
+    ///
+    /// # Errors
+    /// If the device fails to hand the logits over.
+    pub fn add(&mut self, logits: Tensor<2>, labels: &[u32]) -> Result<(), DeviceError> {
+        let [_, classes] = logits.dims();
+        let logits = device::read(logits)?;
+        for (row, &label) in logits.chunks_exact(classes).zip(labels) {
+            let rank = rank(row, label as usize);
+            self.seen += 1;
+            self.first += usize::from(rank == Some(0));
+            self.among += usize::from(rank.is_some_and(|rank| rank < self.k));
+        }
+        Ok(())
+    }
+
+    /// Samples counted.
+    pub fn seen(&self) -> usize {
+        self.seen
+    }
+
+    /// Share of samples whose label has the highest logit, 0 to 1; 0 where nothing was counted.
+    pub fn top1(&self) -> f64 {
+        self.first as f64 / self.seen.max(1) as f64
+    }
+
+    /// Share of samples whose label is among the `k` highest logits.
+    pub fn topk(&self) -> f64 {
+        self.among as f64 / self.seen.max(1) as f64
+    }
+
+    /// The `k` of top-k.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+}
+
+/// How many classes come before the label; none where that has no answer.
+fn rank(row: &[f32], label: usize) -> Option<usize> {
+    let own = *row.get(label)?;
+    if row.iter().any(|x| x.is_nan()) {
+        return None;
+    }
+    Some(
+        row.iter()
+            .enumerate()
+            .filter(|&(class, &x)| x > own || (x == own && class < label))
+            .count(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use burn::tensor::Device;
+
+    fn accuracy(k: usize, logits: [[f32; 3]; 4], labels: [u32; 4]) -> Accuracy {
+        let mut accuracy = Accuracy::new(k);
+        accuracy
+            .add(Tensor::from_data(logits, &Device::flex()), &labels)
+            .unwrap();
+        accuracy
+    }
+
+    #[test]
+    fn counts_first_and_first_k_guesses() {
+        let logits = [[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [0.0, 5.0, 1.0]];
+        let counted = accuracy(2, logits, [0, 1, 2, 1]);
+        assert_eq!((counted.top1(), counted.topk(), counted.seen()), (0.5, 0.75, 4));
+    }
+
+    #[test]
+    fn a_constant_model_gets_no_credit_from_ties() {
+        let counted = accuracy(2, [[1.0; 3]; 4], [0, 1, 2, 2]);
+        assert_eq!((counted.top1(), counted.topk()), (0.25, 0.5));
+    }
+
+    #[test]
+    fn a_diverged_model_is_never_right() {
+        let counted = accuracy(3, [[f32::NAN, 0.0, 1.0]; 4], [0, 1, 2, 2]);
+        assert_eq!((counted.top1(), counted.topk()), (0.0, 0.0));
+    }
+}

@@ -1,0 +1,241 @@
+//! ResNet (He et al., 2015) with the stride of a bottleneck on its 3x3 convolution, as torchvision has it ("v1.5").
+
+use std::fmt;
+use std::str::FromStr;
+
+use burn::module::Module;
+use burn::tensor::ops::MaxPoolOptions;
+use burn::tensor::{Device, Tensor, activation, module};
+use serde::{Deserialize, Serialize};
+
+use super::init::Draws;
+use super::layers::{BatchNorm, Conv, Linear};
+
+/// The architectures there are, by torchvision's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Arch {
+    /// 11.7 million parameters with 1000 classes.
+    Resnet18,
+    /// 21.8 million.
+    Resnet34,
+    /// 25.6 million.
+    Resnet50,
+    /// 44.5 million.
+    Resnet101,
+    /// 60.2 million.
+    Resnet152,
+}
+
+impl Arch {
+    /// Every architecture, smallest first.
+    pub const ALL: [Arch; 5] = [
+        Arch::Resnet18,
+        Arch::Resnet34,
+        Arch::Resnet50,
+        Arch::Resnet101,
+        Arch::Resnet152,
+    ];
+
+    /// The name in torchvision and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Arch::Resnet18 => "resnet18",
+            Arch::Resnet34 => "resnet34",
+            Arch::Resnet50 => "resnet50",
+            Arch::Resnet101 => "resnet101",
+            Arch::Resnet152 => "resnet152",
+        }
+    }
+
+    /// Blocks in each of the four stages.
+    fn blocks(self) -> [usize; 4] {
+        match self {
+            Arch::Resnet18 => [2, 2, 2, 2],
+            Arch::Resnet34 | Arch::Resnet50 => [3, 4, 6, 3],
+            Arch::Resnet101 => [3, 4, 23, 3],
+            Arch::Resnet152 => [3, 8, 36, 3],
+        }
+    }
+
+    /// How many times wider a block's output is than its inner convolutions: 4 in bottlenecks, else 1.
+    fn expansion(self) -> usize {
+        match self {
+            Arch::Resnet18 | Arch::Resnet34 => 1,
+            _ => 4,
+        }
+    }
+}
+
+impl fmt::Display for Arch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The name of an architecture that there is not.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no model '{0}': choose one of resnet18, resnet34, resnet50, resnet101, resnet152")]
+pub struct UnknownArch(pub String);
+
+impl FromStr for Arch {
+    type Err = UnknownArch;
+
+    fn from_str(name: &str) -> Result<Self, UnknownArch> {
+        Self::ALL
+            .into_iter()
+            .find(|arch| arch.name() == name)
+            .ok_or_else(|| UnknownArch(name.to_string()))
+    }
+}
+
+/// A residual block: two 3x3 convolutions (basic) or 1x1, 3x3, 1x1 (bottleneck), and the way around them.
+#[derive(Module, Debug)]
+pub struct Block {
+    conv1: Conv,
+    bn1: BatchNorm,
+    conv2: Conv,
+    bn2: BatchNorm,
+    conv3: Option<Conv>,
+    bn3: Option<BatchNorm>,
+    downsample: Option<(Conv, BatchNorm)>,
+}
+
+impl Block {
+    fn new(
+        arch: Arch,
+        input: usize,
+        width: usize,
+        stride: usize,
+        draws: &mut Draws,
+        device: &Device,
+    ) -> Self {
+        let output = width * arch.expansion();
+        let bottleneck = arch.expansion() > 1;
+        let (kernel1, stride1, stride2) = if bottleneck {
+            (1, 1, stride)
+        } else {
+            (3, stride, 1)
+        };
+        let around = stride != 1 || input != output;
+        Self {
+            conv1: Conv::new([input, width], kernel1, stride1, draws, device),
+            bn1: BatchNorm::new(width, device),
+            conv2: Conv::new([width, width], 3, stride2, draws, device),
+            bn2: BatchNorm::new(width, device),
+            conv3: bottleneck.then(|| Conv::new([width, output], 1, 1, draws, device)),
+            bn3: bottleneck.then(|| BatchNorm::new(output, device)),
+            downsample: around.then(|| {
+                (
+                    Conv::new([input, output], 1, stride, draws, device),
+                    BatchNorm::new(output, device),
+                )
+            }),
+        }
+    }
+
+    /// `[N, C, H, W]` to `[N, C', H / stride, W / stride]`.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let shortcut = match &self.downsample {
+            Some((conv, bn)) => bn.forward(conv.forward(x.clone())),
+            None => x.clone(),
+        };
+        let y = activation::relu(self.bn1.forward(self.conv1.forward(x)));
+        let mut y = self.bn2.forward(self.conv2.forward(y));
+        if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
+            y = bn3.forward(conv3.forward(activation::relu(y)));
+        }
+        activation::relu(y + shortcut)
+    }
+}
+
+/// A residual network for RGB images of any size from 32 x 32 up.
+///
+/// `Clone` shares the running statistics of batch normalisation with the original: to keep a model as it is now, take
+/// [`Module::valid`].
+#[derive(Module, Debug)]
+pub struct ResNet {
+    conv1: Conv,
+    bn1: BatchNorm,
+    layer1: Vec<Block>,
+    layer2: Vec<Block>,
+    layer3: Vec<Block>,
+    layer4: Vec<Block>,
+    fc: Linear,
+}
+
+impl ResNet {
+    /// A model with torchvision's initialisation, the same bits for the same `seed` on every device.
+    ///
+    /// Convolutions are normal with variance `2 / fan_out`, batch normalisation starts as the identity, `fc` is uniform in
+    /// `±1/sqrt(features)`. `device` decides what it is for: `device.autodiff()` for training.
+    ///
+    /// # Panics
+    /// If `classes` is 0.
+    pub fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
+        assert!(classes > 0, "a classifier needs at least one class");
+        let draws = &mut Draws::new(seed);
+        let mut channels = 64;
+        let mut layer = |stage: usize, draws: &mut Draws| -> Vec<Block> {
+            let width = 64 << stage;
+            (0..arch.blocks()[stage])
+                .map(|block| {
+                    let stride = if stage > 0 && block == 0 { 2 } else { 1 };
+                    let made = Block::new(arch, channels, width, stride, draws, device);
+                    channels = width * arch.expansion();
+                    made
+                })
+                .collect()
+        };
+        Self {
+            conv1: Conv::new([3, 64], 7, 2, draws, device),
+            bn1: BatchNorm::new(64, device),
+            layer1: layer(0, draws),
+            layer2: layer(1, draws),
+            layer3: layer(2, draws),
+            layer4: layer(3, draws),
+            fc: Linear::new(512 * arch.expansion(), classes, draws, device),
+        }
+    }
+
+    /// `[N, 3, H, W]`, normalised, to logits `[N, classes]`.
+    pub fn forward(&self, x: Tensor<4>) -> Tensor<2> {
+        let x = activation::relu(self.bn1.forward(self.conv1.forward(x)));
+        let mut x = module::max_pool2d(
+            x,
+            MaxPoolOptions::new([3, 3])
+                .with_stride([2, 2])
+                .with_padding([1, 1]),
+        );
+        for block in self
+            .layer1
+            .iter()
+            .chain(&self.layer2)
+            .chain(&self.layer3)
+            .chain(&self.layer4)
+        {
+            x = block.forward(x);
+        }
+        let x = module::adaptive_avg_pool2d(x, [1, 1]).flatten::<2>(1, 3);
+        self.fc.forward(x)
+    }
+
+    /// The number of classes.
+    pub fn classes(&self) -> usize {
+        self.fc.bias.dims()[0]
+    }
+
+    /// Everything but `fc` fixed: no gradients, and batch normalisation uses its running statistics without updating
+    /// them, while training too. The features of an image are then a constant function of it.
+    pub fn freeze_backbone(self) -> Self {
+        Self {
+            conv1: self.conv1.freeze(),
+            bn1: self.bn1.freeze(),
+            layer1: self.layer1.freeze(),
+            layer2: self.layer2.freeze(),
+            layer3: self.layer3.freeze(),
+            layer4: self.layer4.freeze(),
+            fc: self.fc,
+        }
+    }
+}

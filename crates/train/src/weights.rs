@@ -1,0 +1,302 @@
+//! Weights from torchvision and back: `.pth` and `.safetensors` in, `.safetensors` out, by torchvision's keys.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Tensor, TensorData, bf16, f16};
+use pytorch_reader::{DType, PytorchReader};
+
+use crate::arrays::{self, Array, ArraysError, ParameterPath, floats};
+use crate::model::ResNet;
+
+/// What [`load_weights`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loaded {
+    /// The file's `fc` is for this many other classes; the model kept its own random one.
+    pub replaced_head: Option<usize>,
+}
+
+/// Why weights could not be loaded or saved.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// The file could not be read or written.
+    #[error(transparent)]
+    File(#[from] ArraysError),
+    /// The weights are of another architecture.
+    #[error("{}", mismatch(path, missing, unexpected, shapes))]
+    Mismatch {
+        /// The file.
+        path: PathBuf,
+        /// Keys of the model that the file lacks.
+        missing: Vec<String>,
+        /// Keys of the file that the model lacks.
+        unexpected: Vec<String>,
+        /// Keys of both, with the model's shape and the file's.
+        shapes: Vec<(String, Vec<usize>, Vec<usize>)>,
+    },
+}
+
+/// Puts the weights of a file into the model, running statistics included.
+///
+/// Reads `state_dict`s saved by `torch.save`, also inside a checkpoint (`state_dict`, `model_state_dict`, `model`) or under
+/// `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. What the file is, its content tells. Where only the number
+/// of classes differs, `fc` stays as the model has it.
+///
+/// # Errors
+/// If the file cannot be read, or if keys or shapes differ otherwise: then the weights are of another architecture.
+pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), WeightsError> {
+    let mut found = unwrapped(read_arrays(path)?);
+    let expected = shapes(&model);
+    let replaced_head = other_head(&expected, &found);
+    if replaced_head.is_some() {
+        found.retain(|key, _| !HEAD.contains(&key.as_str()));
+    }
+    let skipped = |key: &str| replaced_head.is_some() && HEAD.contains(&key);
+
+    let missing = expected
+        .keys()
+        .filter(|key| !found.contains_key(*key) && !skipped(key))
+        .cloned()
+        .collect();
+    let unexpected = found
+        .keys()
+        .filter(|key| !expected.contains_key(*key))
+        .cloned()
+        .collect();
+    let shapes = expected.iter().filter_map(|(key, shape)| {
+        let other = found.get(key)?.shape().to_vec();
+        (other != *shape).then(|| (key.clone(), shape.clone(), other))
+    });
+    let shapes = shapes.collect();
+    let (missing, unexpected, shapes): (Vec<_>, Vec<_>, Vec<_>) = (missing, unexpected, shapes);
+    if !(missing.is_empty() && unexpected.is_empty() && shapes.is_empty()) {
+        return Err(WeightsError::Mismatch {
+            path: path.to_path_buf(),
+            missing,
+            unexpected,
+            shapes,
+        });
+    }
+
+    // Running statistics that still wait for their update would come after those of the file.
+    let trained = model.devices().iter().any(|device| device.is_autodiff());
+    let model = if trained { model.valid().train() } else { model };
+    let model = model.map(&mut Fill {
+        found,
+        path: ParameterPath::default(),
+    });
+    Ok((model, Loaded { replaced_head }))
+}
+
+/// Writes the model as safetensors with torchvision's keys, aside and then renamed.
+///
+/// PyTorch loads it with `load_state_dict(safetensors.torch.load_file(path), strict=True)`. `num_batches_tracked` is left out: it counts
+/// for `momentum=None` only, and PyTorch fills it in.
+///
+/// # Errors
+/// If the device or the file system fails.
+pub fn save_safetensors(
+    model: &ResNet,
+    path: &Path,
+    mut metadata: BTreeMap<String, String>,
+) -> Result<(), WeightsError> {
+    let mut collect = Collect {
+        arrays: Ok(Vec::new()),
+        path: ParameterPath::default(),
+    };
+    // `valid` brings the running statistics up to the last update.
+    model.valid().visit(&mut collect);
+    metadata.insert("format".to_string(), "pt".to_string());
+    let metadata: HashMap<_, _> = metadata.into_iter().collect();
+    Ok(arrays::save(path, &collect.arrays?, metadata)?)
+}
+
+const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
+
+/// The file's number of classes, where `fc` differs from the model's in nothing else.
+fn other_head(
+    expected: &BTreeMap<String, Vec<usize>>,
+    found: &BTreeMap<String, TensorData>,
+) -> Option<usize> {
+    let weight = found.get("fc.weight")?.shape().to_vec();
+    let bias = found.get("fc.bias")?.shape().to_vec();
+    let own = expected.get("fc.weight")?;
+    let same_features = weight.len() == 2 && weight[1] == own[1];
+    (same_features && weight[0] != own[0] && bias == weight[..1]).then(|| weight[0])
+}
+
+fn read_arrays(path: &Path) -> Result<BTreeMap<String, TensorData>, ArraysError> {
+    let arrays = if is_safetensors(path)? {
+        arrays::load_safetensors(path)?.0
+    } else {
+        load_pth(path)?
+    };
+    Ok(arrays.into_iter().map(|array| (array.name, array.data)).collect())
+}
+
+/// A safetensors file begins with the length of its header in 8 bytes and the header's brace; no pickle or archive does.
+fn is_safetensors(path: &Path) -> Result<bool, ArraysError> {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(9).read_to_end(&mut start));
+    read.map_err(|source| ArraysError::Read {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    Ok(start.get(8) == Some(&b'{'))
+}
+
+fn load_pth(path: &Path) -> Result<Vec<Array>, ArraysError> {
+    let format = |reason: String| ArraysError::Format {
+        path: path.to_path_buf(),
+        reason,
+    };
+    let reader = PytorchReader::new(path).map_err(|error| format(error.to_string()))?;
+    let mut arrays = Vec::new();
+    for (name, tensor) in reader.tensors() {
+        let read = || tensor.read().map_err(|error| format(error.to_string()));
+        let values = match tensor.dtype() {
+            DType::F32 => floats(&read()?, f32::from_le_bytes),
+            DType::F64 => floats(&read()?, |b| f64::from_le_bytes(b) as f32),
+            DType::F16 => floats(&read()?, |b| f16::from_le_bytes(b).to_f32()),
+            DType::BF16 => floats(&read()?, |b| bf16::from_le_bytes(b).to_f32()),
+            // Counters such as num_batches_tracked: no array of a model.
+            _ => continue,
+        };
+        let data = TensorData::new(values, tensor.shape().to_vec());
+        arrays.push(Array {
+            name: name.clone(),
+            data,
+        });
+    }
+    Ok(arrays)
+}
+
+/// The arrays of the model alone, where a checkpoint or a wrapper put something before their names.
+fn unwrapped(mut arrays: BTreeMap<String, TensorData>) -> BTreeMap<String, TensorData> {
+    const WRAPPERS: [&str; 4] = ["state_dict.", "model_state_dict.", "model.", "module."];
+    while let Some(wrapper) = WRAPPERS
+        .into_iter()
+        .find(|wrapper| arrays.keys().any(|key| key.starts_with(wrapper)))
+    {
+        let inner = arrays
+            .into_iter()
+            .filter_map(|(key, data)| Some((key.strip_prefix(wrapper)?.to_string(), data)));
+        arrays = inner.collect();
+    }
+    arrays
+}
+
+fn shapes(model: &ResNet) -> BTreeMap<String, Vec<usize>> {
+    let mut shapes = Shapes {
+        shapes: BTreeMap::new(),
+        path: ParameterPath::default(),
+    };
+    model.visit(&mut shapes);
+    shapes.shapes
+}
+
+struct Shapes {
+    shapes: BTreeMap<String, Vec<usize>>,
+    path: ParameterPath,
+}
+
+impl ModuleVisitor for Shapes {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.shapes.insert(self.path.name(), param.lazy_shape().to_vec());
+    }
+}
+
+struct Collect {
+    arrays: Result<Vec<Array>, ArraysError>,
+    path: ParameterPath,
+}
+
+impl ModuleVisitor for Collect {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let Ok(arrays) = &mut self.arrays else { return };
+        match Array::from_tensor(self.path.name(), param.val()) {
+            Ok(array) => arrays.push(array),
+            Err(error) => self.arrays = Err(error),
+        }
+    }
+}
+
+struct Fill {
+    found: BTreeMap<String, TensorData>,
+    path: ParameterPath,
+}
+
+impl ModuleMapper for Fill {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let Some(data) = self.found.remove(&self.path.name()) else {
+            return param;
+        };
+        param.map(|old| Tensor::from_data(data, &old.device()).set_require_grad(old.is_require_grad()))
+    }
+}
+
+/// At most this many keys of a kind are listed.
+const LISTED: usize = 6;
+
+fn mismatch(
+    path: &Path,
+    missing: &[String],
+    unexpected: &[String],
+    shapes: &[(String, Vec<usize>, Vec<usize>)],
+) -> String {
+    let mut text = format!(
+        "the weights in {} are of another architecture: give the matching --model or other weights",
+        path.display()
+    );
+    list(&mut text, "missing in the file", missing);
+    list(&mut text, "unknown to the model", unexpected);
+    let shapes: Vec<String> = shapes
+        .iter()
+        .map(|(key, model, file)| format!("{key} (model {model:?}, file {file:?})"))
+        .collect();
+    list(&mut text, "of another shape", &shapes);
+    text
+}
+
+fn list(text: &mut String, what: &str, keys: &[String]) {
+    if keys.is_empty() {
+        return;
+    }
+    let shown = keys[..keys.len().min(LISTED)].join(", ");
+    let more = keys.len().saturating_sub(LISTED);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    // Writing to a String cannot fail.
+    let _ = write!(text, "\n  {} {what}: {shown}{more}", keys.len());
+}
