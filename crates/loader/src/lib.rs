@@ -1,1 +1,59 @@
-//! Stokehold: loader.
+//! Keeps a trainer supplied with batches: which samples, in which order, how far ahead.
+//!
+//! ```text
+//! seed, epoch ─► order ─► jobs (one a batch) ─► workers ─► early batches wait ─► the consumer, in order
+//!                          ▲  at most `prefetch` jobs dealt and not yet taken  │
+//!                          └───────────────────────────────────────────────────┘
+//! ```
+//!
+//! An epoch's order is a permutation of the samples, drawn from (seed, epoch), dealt to the ranks and cut into
+//! batches. A whole batch is one worker's unit of work: it reads, decodes and processes the batch's images one
+//! after another into a buffer of the batch's own, so nothing is shared and nothing is copied. The consumer deals
+//! a new job whenever it takes a batch. That makes four things hold:
+//!
+//! * **The batches do not depend on the workers.** What is in a batch follows from its number; random operations
+//!   are drawn from (seed, epoch, sample); batches are handed over in order.
+//! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
+//! * **Resume is exact.** [`Batches::state`] is the number of the next batch; what was prefetched beyond it is
+//!   simply loaded again. Nothing is skipped through.
+//! * **Nothing hangs.** A worker waits only for jobs, and the consumer only for workers; a worker that fails or
+//!   panics hands over an error in its batch's place, and dropping [`Batches`] ends the threads.
+//!
+//! A bad image is an event and not a crash: by [`BadImagePolicy`] it ends the epoch, is left out, or gives way to
+//! another image of its class. Each one is reported once in the life of a [`Loader`], in [`Batch::bad`], and
+//! [`Loader::bad_images`] has them all for a final count.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use stokehold_loader::{Loader, LoaderError, LoaderOptions};
+//! use stokehold_pipeline::Pipeline;
+//! use stokehold_storage::Source;
+//!
+//! fn count(source: Arc<dyn Source>) -> Result<usize, LoaderError> {
+//!     let loader = Loader::new(source, Pipeline::imagenet_train(224), LoaderOptions::default())?;
+//!     let mut images = 0;
+//!     for epoch in 0..2 {
+//!         for batch in loader.epoch(epoch) {
+//!             images += batch?.labels.len();
+//!         }
+//!     }
+//!     Ok(images)
+//! }
+//! ```
+
+mod batch;
+mod batches;
+mod error;
+mod loader;
+mod options;
+mod order;
+mod random;
+mod state;
+mod worker;
+
+pub use batch::{BadImage, Batch, Span, Stage};
+pub use batches::Batches;
+pub use error::LoaderError;
+pub use loader::Loader;
+pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
+pub use state::{OrderFacts, State};

@@ -1,1 +1,33 @@
-//! Stokehold: storage.
+//! Where image bytes come from.
+//!
+//! A [`Source`] is a numbered list of labelled files: `0..len`, each with a class and bytes that
+//! [`Source::read`] fetches into the caller's buffer. The loader knows nothing else of storage. Order, shuffling
+//! and threads are the loader's; what the bytes mean is the pipeline's.
+//!
+//! [`ImageFolder`] is the source on disk. It numbers classes and samples exactly as
+//! `torchvision.datasets.ImageFolder` does, so that an index here is the same image and the same label there:
+//!
+//! ```text
+//! DATA/train/cat/001.jpg       class 0, sample 0
+//! DATA/train/cat/more/9.PNG    class 0, sample 1     any depth, extensions in any case
+//! DATA/train/dog/7.webp        class 1, sample 2
+//! DATA/val/...                 the same classes
+//! ```
+//!
+//! [`Dataset`] is the pair of training and validation folders, read from `DATA/train` and `DATA/val` or split off
+//! one tree. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
+//! there are none.
+
+mod dataset;
+mod error;
+mod folder;
+mod random;
+mod slow;
+mod source;
+pub mod synth;
+
+pub use dataset::{Dataset, ValSplit};
+pub use error::StorageError;
+pub use folder::{EXTENSIONS, ImageFolder, Sample};
+pub use slow::SlowSource;
+pub use source::Source;

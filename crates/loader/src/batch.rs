@@ -1,0 +1,62 @@
+//! What a loader yields.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// Images ready to train on, their labels, and how they came to be.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    /// The images, N·3·H·W numbers: NCHW, in the value range the pipeline ends with.
+    pub images: Vec<f32>,
+    /// [N, 3, H, W]. N is at least 1.
+    pub shape: [usize; 4],
+    /// The class of each image, N numbers.
+    pub labels: Vec<u32>,
+    /// The number of each image in its source, N numbers. A substitute has its own number.
+    pub samples: Vec<u64>,
+    /// Bad images found on the way to this batch that this loader had not reported before.
+    pub bad: Vec<BadImage>,
+    /// What the worker did when: read, decode and augment for each image, batch for the whole.
+    pub spans: Vec<Span>,
+    /// How long the consumer waited for this batch.
+    pub wait: Duration,
+}
+
+/// An image that could not be read or decoded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BadImage {
+    /// Its number in the source.
+    pub sample: u64,
+    /// Its path.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// One piece of a worker's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The worker, 0..workers.
+    pub worker: usize,
+    /// What it did.
+    pub stage: Stage,
+    /// When it began.
+    pub start: Instant,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+/// What a worker does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Fetching the bytes of one image.
+    Read,
+    /// Bytes of one image to pixels.
+    Decode,
+    /// The operations on the pixels of one image.
+    Augment,
+    /// A whole batch, all of the above included.
+    Batch,
+}

@@ -1,0 +1,192 @@
+//! A loader: a source, a pipeline and how to walk them.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stokehold_pipeline::{Pipeline, Runner};
+use stokehold_storage::Source;
+
+use crate::order::{Layout, Order};
+use crate::random::mix;
+use crate::state::OrderFacts;
+use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State};
+
+/// Walks a source in batches, epoch by epoch.
+///
+/// It holds no threads; those belong to the [`Batches`] of an epoch.
+pub struct Loader {
+    shared: Arc<Shared>,
+    workers: usize,
+    shape: [usize; 3],
+}
+
+/// What the loader and its threads look at together.
+pub(crate) struct Shared {
+    pub source: Arc<dyn Source>,
+    pub pipeline: Arc<Pipeline>,
+    pub options: LoaderOptions,
+    /// The samples of each class; empty unless bad images are substituted.
+    pub by_class: Vec<Vec<usize>>,
+    /// Every bad image found so far, at most one more than the limit.
+    bad: Mutex<BTreeMap<u64, BadImage>>,
+    facts: OrderFacts,
+}
+
+impl Shared {
+    /// The bad images found so far, by sample.
+    pub(crate) fn bad(&self) -> MutexGuard<'_, BTreeMap<u64, BadImage>> {
+        // A panic elsewhere leaves the map whole: nothing is done under the lock but inserting and reading.
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let LoaderOptions {
+            batch_size,
+            drop_last,
+            rank,
+            world_size,
+            ..
+        } = self.options;
+        Layout {
+            samples: self.source.len(),
+            batch_size,
+            drop_last,
+            rank,
+            world_size,
+        }
+    }
+
+    pub(crate) fn order(&self, epoch: u64) -> Order {
+        Order::new(self.layout(), self.options.shuffle, self.options.seed, epoch)
+    }
+
+    pub(crate) fn state(&self, epoch: u64, batch: u64) -> State {
+        State {
+            seed: self.options.seed,
+            epoch,
+            batch,
+            order: self.facts.clone(),
+        }
+    }
+
+    pub(crate) fn runner(&self) -> Result<Runner, LoaderError> {
+        let pipeline = Arc::clone(&self.pipeline);
+        Ok(Runner::new(
+            pipeline,
+            self.options.executor,
+            self.options.decode.clone(),
+        )?)
+    }
+}
+
+impl Loader {
+    /// Prepares to load `source` through `pipeline`. Nothing is read yet.
+    ///
+    /// # Errors
+    /// An option out of range; an empty source; no full batch with `drop_last`; a pipeline that is not valid or
+    /// whose images differ in size.
+    pub fn new(
+        source: Arc<dyn Source>,
+        pipeline: Pipeline,
+        options: LoaderOptions,
+    ) -> Result<Self, LoaderError> {
+        options.check()?;
+        let samples = source.len();
+        if samples == 0 {
+            return Err(LoaderError::Empty);
+        }
+        let (width, height) = pipeline.check()?;
+        let facts = OrderFacts {
+            samples: samples as u64,
+            // 53 bits, so that every format for numbers carries it whole.
+            classes: (0..samples).fold(0, |hash, sample| mix(hash ^ u64::from(source.class(sample)))) >> 11,
+            batch_size: options.batch_size as u64,
+            world_size: options.world_size as u64,
+            shuffle: options.shuffle,
+            drop_last: options.drop_last,
+        };
+        let by_class = match options.bad_images {
+            BadImagePolicy::Substitute => by_class(&*source),
+            BadImagePolicy::Error | BadImagePolicy::Skip => Vec::new(),
+        };
+        let workers = options.workers.resolve();
+        let shared = Shared {
+            source,
+            pipeline: Arc::new(pipeline),
+            options,
+            by_class,
+            bad: Mutex::default(),
+            facts,
+        };
+        let Layout {
+            batch_size,
+            world_size,
+            ..
+        } = shared.layout();
+        if shared.layout().batches() == 0 {
+            return Err(LoaderError::NoFullBatch {
+                samples,
+                world_size,
+                batch_size,
+            });
+        }
+        shared.runner()?;
+        Ok(Self {
+            shared: Arc::new(shared),
+            workers,
+            shape: [3, height as usize, width as usize],
+        })
+    }
+
+    /// Batches of an epoch, the same on every rank. Skipped images can make it fewer.
+    pub fn batches_per_epoch(&self) -> usize {
+        self.shared.layout().batches() as usize
+    }
+
+    /// The number of worker threads of an epoch.
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
+    /// [3, H, W]: channels, height and width of every image.
+    pub fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    /// The bad images found so far, by sample: what a report at the end of a run counts and names.
+    pub fn bad_images(&self) -> Vec<BadImage> {
+        self.shared.bad().values().cloned().collect()
+    }
+
+    /// Starts an epoch: its threads begin at once.
+    pub fn epoch(&self, epoch: u64) -> Batches {
+        Batches::start(Arc::clone(&self.shared), self.workers, self.shape, epoch, 0)
+    }
+
+    /// Goes on where a run stood: yields what is left of the state's epoch, which is nothing if it stood at the end.
+    ///
+    /// # Errors
+    /// The state was saved with another seed, over other data, or with options that make other batches.
+    pub fn resume(&self, state: &State) -> Result<Batches, LoaderError> {
+        state.check(&self.shared.state(0, 0), self.shared.layout().batches())?;
+        Ok(Batches::start(
+            Arc::clone(&self.shared),
+            self.workers,
+            self.shape,
+            state.epoch,
+            state.batch,
+        ))
+    }
+}
+
+fn by_class(source: &dyn Source) -> Vec<Vec<usize>> {
+    let mut by_class: Vec<Vec<usize>> = Vec::new();
+    for sample in 0..source.len() {
+        let class = source.class(sample) as usize;
+        if by_class.len() <= class {
+            by_class.resize_with(class + 1, Vec::new);
+        }
+        by_class[class].push(sample);
+    }
+    by_class
+}

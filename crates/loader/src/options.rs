@@ -1,0 +1,231 @@
+//! What a loader can be told.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::thread;
+
+use serde::{Deserialize, Serialize};
+use stokehold_pipeline::{DecodeOptions, Executor};
+
+use crate::LoaderError;
+
+/// The most worker threads a loader starts.
+pub const MAX_WORKERS: usize = 1024;
+
+/// How a loader walks its source. [`LoaderOptions::default`] gives the value named at each field.
+#[derive(Debug, Clone)]
+pub struct LoaderOptions {
+    /// Images in a batch, at least 1. Default 32.
+    pub batch_size: usize,
+    /// Worker threads. Default [`Workers::Auto`].
+    pub workers: Workers,
+    /// Batches in work or ready at most: the bound of the loader's memory. 0, the default, stands for two a worker.
+    pub prefetch: usize,
+    /// Whether every epoch has an order of its own, drawn from (seed, epoch). Default true.
+    pub shuffle: bool,
+    /// The seed of the order and of every random operation. Default 0.
+    pub seed: u64,
+    /// Whether to leave out what does not fill a batch (and, on several ranks, what does not divide evenly among
+    /// them) instead of a smaller last batch (and of padding). Default false.
+    pub drop_last: bool,
+    /// This process's number among those that share the epoch, below `world_size`. Default 0.
+    pub rank: usize,
+    /// Processes that share the epoch. Default 1.
+    pub world_size: usize,
+    /// What performs the pipeline. Default [`Executor::Fused`].
+    pub executor: Executor,
+    /// How files become pixels.
+    pub decode: DecodeOptions,
+    /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
+    pub bad_images: BadImagePolicy,
+    /// How many different bad images skip and substitute put up with; one more is an error. Default 100.
+    pub bad_image_limit: usize,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self {
+            batch_size: 32,
+            workers: Workers::Auto,
+            prefetch: 0,
+            shuffle: true,
+            seed: 0,
+            drop_last: false,
+            rank: 0,
+            world_size: 1,
+            executor: Executor::Fused,
+            decode: DecodeOptions::default(),
+            bad_images: BadImagePolicy::Skip,
+            bad_image_limit: 100,
+        }
+    }
+}
+
+impl LoaderOptions {
+    /// Checks the ranges that concern the options alone.
+    pub(crate) fn check(&self) -> Result<(), LoaderError> {
+        let reason = if self.batch_size == 0 {
+            "batch size 0: must be at least 1".to_owned()
+        } else if self.world_size == 0 {
+            "world size 0: must be at least 1".to_owned()
+        } else if self.rank >= self.world_size {
+            format!(
+                "rank {}: must be below the world size, {}",
+                self.rank, self.world_size
+            )
+        } else if let Workers::Count(count) = self.workers
+            && count.get() > MAX_WORKERS
+        {
+            format!("{count} workers: must be auto or 1 to {MAX_WORKERS}")
+        } else {
+            return Ok(());
+        };
+        Err(LoaderError::Options { reason })
+    }
+}
+
+/// How many worker threads; parses from `auto` or a number from 1 to [`MAX_WORKERS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Workers {
+    /// As many as the process may use processors, by its affinity mask and its cgroup's quota.
+    #[default]
+    Auto,
+    /// So many.
+    Count(NonZeroUsize),
+}
+
+impl Workers {
+    /// The number of threads this stands for on this machine, at least 1.
+    pub fn resolve(self) -> usize {
+        match self {
+            Self::Count(count) => count.get(),
+            // Affinity and cgroup quotas (v1 and v2) are part of what the standard library looks at on Linux.
+            Self::Auto => thread::available_parallelism()
+                .map_or(1, NonZeroUsize::get)
+                .min(MAX_WORKERS),
+        }
+    }
+}
+
+impl FromStr for Workers {
+    type Err = LoaderError;
+
+    fn from_str(text: &str) -> Result<Self, LoaderError> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match text.parse::<NonZeroUsize>() {
+            Ok(count) if count.get() <= MAX_WORKERS => Ok(Self::Count(count)),
+            _ => Err(LoaderError::Options {
+                reason: format!("workers {text:?}: must be auto or 1 to {MAX_WORKERS}"),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Count(count) => count.fmt(f),
+        }
+    }
+}
+
+impl TryFrom<String> for Workers {
+    type Error = LoaderError;
+
+    fn try_from(text: String) -> Result<Self, LoaderError> {
+        text.parse()
+    }
+}
+
+impl From<Workers> for String {
+    fn from(workers: Workers) -> Self {
+        workers.to_string()
+    }
+}
+
+/// What to do about an image that cannot be read or decoded; `error`, `skip` or `substitute` in text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BadImagePolicy {
+    /// End the epoch with [`LoaderError::BadImage`].
+    Error,
+    /// Leave the image out, so that its batch is smaller. A batch that would be empty is not yielded, and its bad
+    /// images are reported with the next one. Ranks may then see unequal numbers of batches.
+    Skip,
+    /// Take another image of the same class, chosen by (seed, epoch, sample), so that batches keep their size.
+    Substitute,
+}
+
+impl FromStr for BadImagePolicy {
+    type Err = LoaderError;
+
+    fn from_str(text: &str) -> Result<Self, LoaderError> {
+        match text {
+            "error" => Ok(Self::Error),
+            "skip" => Ok(Self::Skip),
+            "substitute" => Ok(Self::Substitute),
+            _ => Err(LoaderError::Options {
+                reason: format!("bad-image policy {text:?}: must be error, skip or substitute"),
+            }),
+        }
+    }
+}
+
+impl fmt::Display for BadImagePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Skip => "skip",
+            Self::Substitute => "substitute",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_and_policies_read_what_they_write() {
+        for text in ["auto", "1", "7", "1024"] {
+            assert_eq!(text.parse::<Workers>().unwrap().to_string(), text);
+        }
+        for text in ["0", "1025", "-1", "many", ""] {
+            let error = text.parse::<Workers>().unwrap_err().to_string();
+            assert_eq!(error, format!("workers {text:?}: must be auto or 1 to 1024"));
+        }
+        for text in ["error", "skip", "substitute"] {
+            assert_eq!(text.parse::<BadImagePolicy>().unwrap().to_string(), text);
+        }
+        let error = "ignore".parse::<BadImagePolicy>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "bad-image policy \"ignore\": must be error, skip or substitute"
+        );
+    }
+
+    #[test]
+    fn ranges_are_named() {
+        let of = |change: fn(&mut LoaderOptions)| {
+            let mut options = LoaderOptions::default();
+            change(&mut options);
+            options.check().unwrap_err().to_string()
+        };
+        assert_eq!(of(|o| o.batch_size = 0), "batch size 0: must be at least 1");
+        assert_eq!(of(|o| o.world_size = 0), "world size 0: must be at least 1");
+        assert_eq!(of(|o| o.rank = 1), "rank 1: must be below the world size, 1");
+    }
+
+    #[test]
+    fn auto_is_what_the_process_may_use() {
+        assert_eq!(
+            Workers::Auto.resolve(),
+            thread::available_parallelism().unwrap().get()
+        );
+    }
+}

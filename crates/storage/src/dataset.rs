@@ -1,0 +1,200 @@
+//! Training and validation images of one data set.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::random::hash_bytes;
+use crate::{ImageFolder, Sample, StorageError};
+
+/// The images to train on and the images to validate with.
+///
+/// Both have the same classes with the same numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// Training images.
+    pub train: ImageFolder,
+    /// Validation images, where there are any.
+    pub val: Option<ImageFolder>,
+    /// How `val` was split off `train`, where it was.
+    pub split: Option<ValSplit>,
+}
+
+/// How validation images were split off one tree.
+///
+/// Its `Display` is a sentence for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValSplit {
+    /// The share of each class that was asked for.
+    pub fraction: f64,
+    /// The seed of the choice.
+    pub seed: u64,
+    /// Classes with one image only: it is used for training, so validation does not see them.
+    pub single_image_classes: Vec<String>,
+}
+
+impl Dataset {
+    /// Opens a data set's folder.
+    ///
+    /// * With `dir/train/`, that holds the training classes, and `dir/val/`, if there is one, the validation
+    ///   classes. Labels in `val/` are the training classes' numbers, found by name; `val/` may lack a class.
+    /// * Without `dir/train/`, `dir` itself holds the training classes.
+    /// * `val_split` splits that share (above 0, below 1) of each class off the training images: of a class's n
+    ///   images round(n · share), at least 1 and at most n - 1. A class with one image keeps it in training and is
+    ///   named in [`Dataset::split`]. An image is chosen by a hash of the seed and its path below the folder, so the
+    ///   choice does not depend on where the folder lies, and images added later move few others.
+    ///
+    /// # Errors
+    /// All that [`ImageFolder::open`] reports; `val/` without `train/`; a class in `val/` that `train/` has not;
+    /// `val_split` out of range, beside an existing `val/`, or of classes that have one image each.
+    pub fn open(dir: impl AsRef<Path>, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+        let dir = dir.as_ref();
+        let (train_dir, val_dir) = (dir.join("train"), dir.join("val"));
+        if !train_dir.is_dir() {
+            if val_dir.is_dir() {
+                return Err(StorageError::ValWithoutTrain { path: dir.to_owned() });
+            }
+            return Self::of_one_tree(dir.to_owned(), val_split, seed);
+        }
+        if !val_dir.is_dir() {
+            return Self::of_one_tree(train_dir, val_split, seed);
+        }
+        if val_split.is_some() {
+            return Err(StorageError::SplitAndVal { path: dir.to_owned() });
+        }
+        let train = ImageFolder::open(train_dir)?;
+        let val = with_classes_of(&train, ImageFolder::open(val_dir)?)?;
+        Ok(Self {
+            train,
+            val: Some(val),
+            split: None,
+        })
+    }
+
+    /// Keeps at most `max_images` training images, balanced over the classes as [`ImageFolder::limit`] does, and
+    /// the same share of the validation images (rounded up).
+    pub fn limit(&mut self, max_images: usize) {
+        let before = self.train.samples.len();
+        if before <= max_images {
+            return;
+        }
+        self.train.limit(max_images);
+        if let Some(val) = &mut self.val {
+            val.limit((val.samples.len() as u128 * max_images as u128).div_ceil(before as u128) as usize);
+        }
+    }
+
+    fn of_one_tree(root: PathBuf, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+        if let Some(fraction) = val_split
+            && !(fraction > 0.0 && fraction < 1.0)
+        {
+            return Err(StorageError::SplitRange { fraction });
+        }
+        let all = ImageFolder::open(root)?;
+        match val_split {
+            Some(fraction) => split(all, fraction, seed),
+            None => Ok(Self {
+                train: all,
+                val: None,
+                split: None,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ValSplit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of each class split off for validation (seed {})",
+            self.fraction, self.seed
+        )?;
+        match self.single_image_classes.as_slice() {
+            [] => Ok(()),
+            [one] => write!(f, "; class {one} has one image, which stays in training"),
+            many => write!(
+                f,
+                "; classes {} have one image each, which stays in training",
+                many.join(", ")
+            ),
+        }
+    }
+}
+
+fn split(all: ImageFolder, fraction: f64, seed: u64) -> Result<Dataset, StorageError> {
+    let ImageFolder {
+        root,
+        classes,
+        samples,
+    } = all;
+    let mut by_class = vec![Vec::new(); classes.len()];
+    for (index, sample) in samples.iter().enumerate() {
+        let below = sample.path.strip_prefix(&root).unwrap_or(&sample.path);
+        let draw = hash_bytes(seed, below.as_os_str().as_encoded_bytes());
+        by_class[sample.class as usize].push((draw, index));
+    }
+    let mut in_val = vec![false; samples.len()];
+    let mut single_image_classes = Vec::new();
+    for (class, mut draws) in by_class.into_iter().enumerate() {
+        if draws.len() < 2 {
+            single_image_classes.push(classes[class].clone());
+            continue;
+        }
+        draws.sort_unstable();
+        let share = ((draws.len() as f64 * fraction).round() as usize).clamp(1, draws.len() - 1);
+        for &(_, index) in &draws[..share] {
+            in_val[index] = true;
+        }
+    }
+    if single_image_classes.len() == classes.len() {
+        return Err(StorageError::NothingToSplit { path: root });
+    }
+    let (val, train): (Vec<_>, Vec<_>) = samples.into_iter().zip(in_val).partition(|&(_, in_val)| in_val);
+    let folder = |part: Vec<(Sample, bool)>| ImageFolder {
+        root: root.clone(),
+        classes: classes.clone(),
+        samples: part.into_iter().map(|(sample, _)| sample).collect(),
+    };
+    Ok(Dataset {
+        train: folder(train),
+        val: Some(folder(val)),
+        split: Some(ValSplit {
+            fraction,
+            seed,
+            single_image_classes,
+        }),
+    })
+}
+
+/// `val` with the class numbers of `train`.
+fn with_classes_of(train: &ImageFolder, mut val: ImageFolder) -> Result<ImageFolder, StorageError> {
+    let numbers: Vec<Option<u32>> = val
+        .classes
+        .iter()
+        .map(|name| {
+            train
+                .classes
+                .iter()
+                .position(|known| known == name)
+                .map(|class| class as u32)
+        })
+        .collect();
+    let unknown: Vec<String> = val
+        .classes
+        .iter()
+        .zip(&numbers)
+        .filter(|(_, number)| number.is_none())
+        .map(|(name, _)| name.clone())
+        .collect();
+    if !unknown.is_empty() {
+        return Err(StorageError::UnknownValClasses {
+            path: val.root,
+            train: train.root.clone(),
+            classes: unknown,
+        });
+    }
+    for sample in &mut val.samples {
+        sample.class = numbers[sample.class as usize].unwrap_or(sample.class);
+    }
+    val.classes.clone_from(&train.classes);
+    Ok(val)
+}

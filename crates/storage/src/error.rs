@@ -1,0 +1,176 @@
+//! What can go wrong between a data set's path and the bytes of an image.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a data set or one of its files cannot be used.
+///
+/// Every variant names the path, and its message says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StorageError {
+    /// The data set's folder does not exist.
+    #[error("{}: no such folder; check the path of the data set", path.display())]
+    Missing {
+        /// The path that was given.
+        path: PathBuf,
+    },
+    /// The path is there and is no folder.
+    #[error("{}: not a folder; a data set is a folder that holds one folder per class", path.display())]
+    NotAFolder {
+        /// The path that was given.
+        path: PathBuf,
+    },
+    /// The folder has neither class folders nor images.
+    #[error(
+        "{}: no class folder in it; a data set holds one folder per class, or train/ and val/ that do",
+        path.display()
+    )]
+    NoClasses {
+        /// The folder that was searched.
+        path: PathBuf,
+    },
+    /// The folder holds images and no class folders.
+    #[error(
+        "{}: {images} images lie directly in this folder and it has no class folders; \
+         move the images of each class into a folder of the class's name, e.g. {}",
+        path.display(),
+        path.join("CLASS").join(example).display()
+    )]
+    Flat {
+        /// The folder that was searched.
+        path: PathBuf,
+        /// How many images lie directly in it.
+        images: usize,
+        /// The name of one of them.
+        example: String,
+    },
+    /// Class folders without a single image.
+    #[error(
+        "{}: no image in the class folder{} {}; put images ({}) there or remove the folder",
+        path.display(),
+        if classes.len() == 1 { "" } else { "s" },
+        classes.join(", "),
+        crate::EXTENSIONS.join(", ")
+    )]
+    EmptyClasses {
+        /// The folder that holds the class folders.
+        path: PathBuf,
+        /// The names of the empty ones.
+        classes: Vec<String>,
+    },
+    /// There is `val/` and no `train/`.
+    #[error(
+        "{}: has val/ and no train/; put the training images into train/, or give the folder that holds both",
+        path.display()
+    )]
+    ValWithoutTrain {
+        /// The data set's folder.
+        path: PathBuf,
+    },
+    /// A validation split was asked of a data set that has validation images.
+    #[error(
+        "{}: this data set has its own val/, so there is nothing to split off; leave the validation split out",
+        path.display()
+    )]
+    SplitAndVal {
+        /// The data set's folder.
+        path: PathBuf,
+    },
+    /// The validation split is no share.
+    #[error("validation split {fraction}: must be above 0 and below 1, e.g. 0.2 for a fifth of each class")]
+    SplitRange {
+        /// The number that was given.
+        fraction: f64,
+    },
+    /// No class has an image to spare for validation.
+    #[error(
+        "{}: every class has only one image, so none can be split off for validation; add images or leave \
+         the validation split out",
+        path.display()
+    )]
+    NothingToSplit {
+        /// The data set's folder.
+        path: PathBuf,
+    },
+    /// `val/` has classes that `train/` has not.
+    #[error(
+        "{}: class {} is not among the training classes of {}; a network cannot learn a class it never sees",
+        path.display(),
+        classes.join(", "),
+        train.display()
+    )]
+    UnknownValClasses {
+        /// The validation folder.
+        path: PathBuf,
+        /// The training folder.
+        train: PathBuf,
+        /// Class names that only validation has.
+        classes: Vec<String>,
+    },
+    /// A folder could not be listed.
+    #[error("{}: cannot list this folder: {source}", path.display())]
+    List {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file could not be read.
+    #[error("{}: cannot read this file: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The path is a pipe, a device or a folder.
+    #[error("{}: not a regular file", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is larger than any image this program reads.
+    #[error("{}: {bytes} bytes are more than the {limit} an image file may have", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size in bytes.
+        bytes: u64,
+        /// The largest size that is read, in bytes.
+        limit: u64,
+    },
+    /// The sample's number is not below the number of samples.
+    #[error("sample {sample}: this source has only {len}")]
+    NoSuchSample {
+        /// The number that was asked for.
+        sample: usize,
+        /// How many samples there are.
+        len: usize,
+    },
+    /// The generator was asked for something it cannot make.
+    #[error("cannot generate images: {reason}")]
+    SynthOptions {
+        /// Which number is out of range, and what is allowed.
+        reason: String,
+    },
+    /// The generator would overwrite something.
+    #[error("{}: exists already; give a new folder, or remove this one first", path.display())]
+    Exists {
+        /// The folder that was to be made.
+        path: PathBuf,
+    },
+    /// A file or folder could not be written.
+    #[error("{}: cannot write: {source}", path.display())]
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// There is no folder to keep the default data set in.
+    #[error(
+        "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
+    )]
+    NoCacheFolder,
+}

@@ -1,0 +1,284 @@
+//! A folder of class folders, numbered as torchvision numbers it.
+//!
+//! torchvision sorts three times: class names, then all folders below a class by their whole path, then the file
+//! names in a folder. All three compare Python strings, that is code points; a name that is not UTF-8 is compared
+//! by the surrogates U+DC80..=U+DCFF that Python reads its stray bytes as. Whole paths are compared as strings and
+//! not by components, so `a-b/` comes before `a/b/` ('-' is below '/').
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use crate::{Source, StorageError};
+
+/// The extensions of image files, compared without regard to case.
+pub const EXTENSIONS: [&str; 4] = [".jpg", ".jpeg", ".png", ".webp"];
+
+/// No image file is larger; a larger one is an error instead of an exhausted memory.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+
+/// One image file and its class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sample {
+    /// The file, beginning with the folder's `root` as it was given.
+    pub path: PathBuf,
+    /// Index into [`ImageFolder::classes`].
+    pub class: u32,
+}
+
+/// Class folders full of images: `root/<class>/**/*.{jpg,jpeg,png,webp}`.
+///
+/// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions, such
+/// as `.bmp`, are not read here). Links to folders are followed. Two things differ where torchvision goes on
+/// regardless: a folder that cannot be listed is an error, and a link back to a folder it lies in is not entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageFolder {
+    /// The folder that holds the class folders.
+    pub root: PathBuf,
+    /// The names of the class folders, sorted; a class's number is its position.
+    pub classes: Vec<String>,
+    /// The images, class after class.
+    pub samples: Vec<Sample>,
+}
+
+impl ImageFolder {
+    /// Lists the folder. No file is opened.
+    ///
+    /// # Errors
+    /// The folder is missing, is no folder or cannot be listed; it has no class folders; a class folder has no
+    /// image in it.
+    pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
+        let root = root.into();
+        let listing = list(&root)?;
+        if listing.folders.is_empty() {
+            return Err(no_classes(root, &listing));
+        }
+        let mut classes = Vec::with_capacity(listing.folders.len());
+        let mut samples = Vec::new();
+        let mut empty = Vec::new();
+        for (class, name) in listing.folders.iter().enumerate() {
+            let before = samples.len();
+            let mut folders = Vec::new();
+            walk(root.join(name), &mut Vec::new(), &mut folders)?;
+            folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
+            for (folder, files) in folders {
+                samples.extend(files.iter().map(|file| Sample {
+                    path: folder.join(file),
+                    class: class as u32,
+                }));
+            }
+            let name = name.to_string_lossy().into_owned();
+            if samples.len() == before {
+                empty.push(name.clone());
+            }
+            classes.push(name);
+        }
+        if !empty.is_empty() {
+            return Err(StorageError::EmptyClasses {
+                path: root,
+                classes: empty,
+            });
+        }
+        Ok(Self {
+            root,
+            classes,
+            samples,
+        })
+    }
+
+    /// The number of samples of each class.
+    pub fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.classes.len()];
+        for sample in &self.samples {
+            counts[sample.class as usize] += 1;
+        }
+        counts
+    }
+
+    /// Keeps at most `max_images` samples, as equally many of each class as there are, and keeps their order.
+    ///
+    /// A class with fewer than its share leaves the rest to the others. Within a class the samples that stay are
+    /// evenly spaced over the list, so nothing is drawn and the same samples stay every time. All classes keep
+    /// their numbers, also those that are left without a sample because `max_images` is below their number.
+    pub fn limit(&mut self, max_images: usize) {
+        if self.samples.len() <= max_images {
+            return;
+        }
+        let counts = self.counts();
+        let shares = balanced_shares(&counts, max_images);
+        let mut seen = vec![0; counts.len()];
+        self.samples.retain(|sample| {
+            let class = sample.class as usize;
+            let (position, count, share) = (seen[class], counts[class], shares[class]);
+            seen[class] += 1;
+            // Of `count` positions, the `share` at which position * share / count reaches a new whole number.
+            share > 0 && (position * share) % count < share
+        });
+    }
+
+    fn sample(&self, sample: usize) -> Result<&Sample, StorageError> {
+        self.samples.get(sample).ok_or(StorageError::NoSuchSample {
+            sample,
+            len: self.samples.len(),
+        })
+    }
+}
+
+impl Source for ImageFolder {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        self.samples[sample].class
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.samples[sample].path.display().to_string()
+    }
+
+    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        read_file(&self.sample(sample)?.path, into)
+    }
+}
+
+/// Reads a regular file of at most [`MAX_FILE_BYTES`] into `into`.
+fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {
+    into.clear();
+    let failed = |source| StorageError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    // Asked before opening, because opening a pipe that nobody writes to never returns.
+    let facts = fs::metadata(path).map_err(failed)?;
+    if !facts.is_file() {
+        return Err(StorageError::NotAFile {
+            path: path.to_owned(),
+        });
+    }
+    if facts.len() > MAX_FILE_BYTES {
+        return Err(StorageError::TooLarge {
+            path: path.to_owned(),
+            bytes: facts.len(),
+            limit: MAX_FILE_BYTES,
+        });
+    }
+    into.reserve(facts.len() as usize + 1);
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(into))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// How many of `total` each class gets: the same for all, except that none gets more than it has.
+fn balanced_shares(counts: &[usize], total: usize) -> Vec<usize> {
+    let mut shares = vec![0; counts.len()];
+    let mut left = total.min(counts.iter().sum());
+    while left > 0 {
+        let open: Vec<usize> = (0..counts.len())
+            .filter(|&class| shares[class] < counts[class])
+            .collect();
+        let each = (left / open.len()).max(1);
+        for class in open {
+            let more = each.min(counts[class] - shares[class]).min(left);
+            shares[class] += more;
+            left -= more;
+        }
+    }
+    shares
+}
+
+/// The names in one folder, each list sorted by code points.
+struct Listing {
+    folders: Vec<std::ffi::OsString>,
+    images: Vec<std::ffi::OsString>,
+}
+
+fn list(folder: &Path) -> Result<Listing, StorageError> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => StorageError::Missing {
+            path: folder.to_owned(),
+        },
+        io::ErrorKind::NotADirectory => StorageError::NotAFolder {
+            path: folder.to_owned(),
+        },
+        _ => StorageError::List {
+            path: folder.to_owned(),
+            source,
+        },
+    };
+    let (mut folders, mut images) = (Vec::new(), Vec::new());
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let mut kind = entry.file_type().map_err(failed)?;
+        if kind.is_symlink() {
+            // A link into nowhere stays a link: torchvision lists it as a file, and reading it says what is wrong.
+            kind = fs::metadata(entry.path()).map_or(kind, |target| target.file_type());
+        }
+        if kind.is_dir() {
+            folders.push(name);
+        } else if is_image_name(&name) {
+            images.push(name);
+        }
+    }
+    folders.sort_by_cached_key(|name| code_points(name));
+    images.sort_by_cached_key(|name| code_points(name));
+    Ok(Listing { folders, images })
+}
+
+/// Collects `folder` and every folder below it with the images directly in it.
+///
+/// `inside` holds the true paths of the folders being walked, so that a link to one of them ends there.
+fn walk(
+    folder: PathBuf,
+    inside: &mut Vec<PathBuf>,
+    into: &mut Vec<(PathBuf, Vec<std::ffi::OsString>)>,
+) -> Result<(), StorageError> {
+    let truly = fs::canonicalize(&folder).map_err(|source| StorageError::List {
+        path: folder.clone(),
+        source,
+    })?;
+    if inside.contains(&truly) {
+        return Ok(());
+    }
+    let listing = list(&folder)?;
+    inside.push(truly);
+    for name in &listing.folders {
+        walk(folder.join(name), inside, into)?;
+    }
+    inside.pop();
+    into.push((folder, listing.images));
+    Ok(())
+}
+
+fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
+    match listing.images.first() {
+        Some(first) => StorageError::Flat {
+            path,
+            images: listing.images.len(),
+            example: first.to_string_lossy().into_owned(),
+        },
+        None => StorageError::NoClasses { path },
+    }
+}
+
+fn is_image_name(name: &OsStr) -> bool {
+    // A suffix and not `Path::extension`: a file named just ".jpg" counts in torchvision.
+    let name = name.as_encoded_bytes();
+    EXTENSIONS.iter().any(|extension| {
+        name.len() >= extension.len()
+            && name[name.len() - extension.len()..].eq_ignore_ascii_case(extension.as_bytes())
+    })
+}
+
+/// A name as the code points Python compares.
+fn code_points(name: &OsStr) -> Vec<u32> {
+    let mut points = Vec::with_capacity(name.len());
+    for chunk in name.as_encoded_bytes().utf8_chunks() {
+        points.extend(chunk.valid().chars().map(u32::from));
+        points.extend(chunk.invalid().iter().map(|&byte| 0xDC00 + u32::from(byte)));
+    }
+    points
+}

@@ -1,0 +1,41 @@
+//! A source that answers late.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::{Source, StorageError};
+
+/// Any source, with a wait before every read: what a network file system or an object store does to a loader.
+///
+/// Only the latency is imitated, so reads of several threads overlap as they do on a network.
+#[derive(Debug, Clone)]
+pub struct SlowSource<S> {
+    source: S,
+    latency: Duration,
+}
+
+impl<S: Source> SlowSource<S> {
+    /// Wraps `source`; every [`Source::read`] takes `latency` longer.
+    pub fn new(source: S, latency: Duration) -> Self {
+        Self { source, latency }
+    }
+}
+
+impl<S: Source> Source for SlowSource<S> {
+    fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        self.source.class(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.source.name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        thread::sleep(self.latency);
+        self.source.read(sample, into)
+    }
+}

@@ -1,0 +1,45 @@
+//! The one thing the loader asks of storage.
+
+use std::sync::Arc;
+
+use crate::StorageError;
+
+/// A numbered list of labelled files.
+///
+/// Samples are numbered `0..len()`. The list does not change while the source lives. Several threads read at once.
+pub trait Source: Send + Sync {
+    /// The number of samples.
+    fn len(&self) -> usize;
+
+    /// Whether there is no sample at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The class of a sample, `0..number of classes`. `sample` must be below [`Source::len`].
+    fn class(&self, sample: usize) -> u32;
+
+    /// The sample's path, for messages. `sample` must be below [`Source::len`].
+    fn name(&self, sample: usize) -> String;
+
+    /// Reads the sample's bytes into `into`, which is cleared first and keeps its capacity.
+    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError>;
+}
+
+impl<S: Source + ?Sized> Source for Arc<S> {
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        (**self).class(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        (**self).name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        (**self).read(sample, into)
+    }
+}
