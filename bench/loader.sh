@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The headline measurement: the loader alone, on photographs, on one core, without and with the published load.
+#
+#   bench/loader.sh PHOTOS [OPTION of bench/run.py ..]
+#
+# Stokehold's fused and per-op executors against PyTorch's DataLoader (PIL, v2 tensors), DALI, FFCV and Albumentations.
+# Build first (cargo build --release) and make the peers' environments (bench/peers/setup.sh). Takes about ten minutes.
+set -euo pipefail
+
+if [ $# -eq 0 ]; then
+    echo "usage: bench/loader.sh PHOTOS [OPTION of bench/run.py ..]" >&2
+    exit 2
+fi
+exec "$(dirname "$0")/run.py" "$1" \
+    --executors fused,per-op --peers torch_pil,torch_v2,dali,ffcv,albumentations \
+    --loads 0,12 --cores 1 --rounds 7 --max-images 100 "${@:2}"

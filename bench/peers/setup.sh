@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
+#
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations (default: all)
+#
+# They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
+# recipes) and peers/NAME/. An environment that already has its pinned versions is left as it is.
+# PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+cache=${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}
+python=${PYTHON:-python3.11}
+
+environment_of() {
+    if [ "$1" = torch ]; then echo "$cache/torch"; else echo "$cache/peers/$1"; fi
+}
+
+check_debian_packages() {
+    local missing=()
+    command -v g++ >/dev/null || missing+=(g++)
+    command -v pkg-config >/dev/null || missing+=(pkg-config)
+    pkg-config --exists opencv4 2>/dev/null || missing+=(libopencv-dev)
+    pkg-config --exists libturbojpeg 2>/dev/null || missing+=(libturbojpeg0-dev)
+    if [ ${#missing[@]} -gt 0 ]; then
+        echo "ffcv is compiled here and needs: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+}
+
+make_environment() {
+    local name=$1 requirements=$here/requirements/$1.txt environment
+    if [ ! -f "$requirements" ]; then
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations" >&2
+        exit 2
+    fi
+    environment=$(environment_of "$name")
+    # The copy of the requirements is written last, so an installation that broke off is taken up again.
+    if cmp -s "$requirements" "$environment/requirements.txt"; then
+        echo "$name: already at $environment"
+        return
+    fi
+    if [ "$name" = ffcv ]; then check_debian_packages; fi
+    [ -x "$environment/bin/pip" ] || "$python" -m venv "$environment"
+    "$environment/bin/pip" install --quiet --requirement "$requirements"
+    cp "$requirements" "$environment/requirements.txt"
+    echo "$name: made at $environment"
+}
+
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations; fi
+for name in "$@"; do make_environment "$name"; done

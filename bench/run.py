@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""Runs Stokehold's loader and its peers alternately on the same files and prints how they compare.
+
+    bench/run.py DATA --peers torch_pil,dali --loads 0,12 --rounds 5
+
+Every side is a process that waits for the line `pass` on its standard input, loads the whole data set once and answers
+with one JSON line {seconds, images, cpu_seconds} (see bench/peers/protocol.py). In a round every side gets one turn; the
+ratio of two sides is taken within a round, where the machine was as busy for both, and the median over the rounds is
+reported with its smallest and largest value. CPU time is compared as well as wall time, because it hardly notices other
+programs on the machine.
+
+All sides run on the same `--cores` cores. A turn is at least one pass and at least a second, so that fast sides are
+timed as well as slow ones. The first turn of each side warms it up and does not count.
+"""
+
+import argparse
+import json
+import os
+import queue
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PEERS_FOLDER = Path(__file__).resolve().parent / "peers"
+ROOT = PEERS_FOLDER.parents[1]
+JPEG_SUFFIXES = {".jpg", ".jpeg"}
+EXECUTORS = ("fused", "per-op")
+TURN_SECONDS = 1.0
+PASS_TIMEOUT = 900  # seconds; the first answer of a side includes its start
+
+
+@dataclass(frozen=True)
+class PeerScript:
+    script: str
+    environment: str  # as bench/peers/setup.sh names it
+    most_load: int | None = None  # the largest load it can do
+    in_process: bool = False  # has a mode without worker processes
+
+
+PEERS = {
+    "torch_pil": PeerScript("torch_pil.py", "torch", in_process=True),
+    "torch_v2": PeerScript("torch_v2.py", "torch", in_process=True),
+    "dali": PeerScript("dali_cpu.py", "dali"),
+    "ffcv": PeerScript("ffcv_jpeg.py", "ffcv", most_load=0),
+    "albumentations": PeerScript("albumentations_cv2.py", "albumentations"),
+}
+
+
+class Failed(Exception):
+    """The comparison cannot go on; the message says why and what to do."""
+
+
+@dataclass
+class Side:
+    """One process of the comparison and its turns so far."""
+
+    name: str
+    load: int
+    command: list[str]
+    turns: list[dict] = field(default_factory=list)
+    version: str = ""
+
+    def start(self, cores: set[int], log: Path) -> None:
+        """Starts the process on `cores`; what it says on standard error goes to `log`."""
+        self.log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=os.environ | {"OMP_NUM_THREADS": str(len(cores))},
+                preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            )
+        self.answers: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        for line in self.process.stdout:
+            self.answers.put(line)
+        self.answers.put("")
+
+    def one_pass(self) -> dict:
+        try:
+            self.process.stdin.write("pass\n")
+            self.process.stdin.flush()
+            line = self.answers.get(timeout=PASS_TIMEOUT)
+        except BrokenPipeError:
+            line = ""
+        except queue.Empty:
+            raise Failed(f"{self} did not finish a pass within {PASS_TIMEOUT} s") from None
+        if not line:
+            self.stop()
+            said = self.log.read_text(errors="replace").strip().splitlines()[-8:]
+            raise Failed("\n  ".join([f"{self} ended (exit code {self.process.returncode}) and said:", *said]))
+        try:
+            answer = json.loads(line)
+            self.version = answer.get("version", self.version)
+            return {key: answer[key] for key in ("seconds", "images", "cpu_seconds")}
+        except (ValueError, KeyError) as error:
+            raise Failed(f"{self} answered {line.strip()!r}, not a pass as JSON ({error!r})") from None
+
+    def turn(self) -> dict:
+        """Passes until a second is full, added up."""
+        total = self.one_pass()
+        while total["seconds"] < TURN_SECONDS:
+            total = {key: total[key] + value for key, value in self.one_pass().items()}
+        return total
+
+    def stop(self) -> None:
+        """Ends the process: by the end of its input, by force when it does not listen."""
+        if not hasattr(self, "process"):
+            return
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass  # it has ended already
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def speeds(self, clock: str) -> list[float]:
+        """Images per second of `clock` ("seconds" or "cpu_seconds"), turn by turn."""
+        return [turn["images"] / turn[clock] for turn in self.turns]
+
+    def __str__(self) -> str:
+        return f"{self.name} at load {self.load}"
+
+
+def main() -> int:
+    options = parse()
+    with tempfile.TemporaryDirectory(prefix="stokehold-bench-") as folder:
+        try:
+            data, images = gather(options.data, options.max_images, Path(folder))
+            sides = [side for load in options.loads for side in sides_of(options, load, data)]
+            alternate(sides, options.rounds, cores_to_use(options.cores), Path(folder))
+        except Failed as error:
+            print(f"bench/run.py: {error}", file=sys.stderr)
+            return 1
+    results = [result_of(side, reference_of(side, sides)) for side in sides]
+    across = across_loads(sides)
+    print(table(results, across, images, options))
+    if options.json:
+        document = {"settings": settings_of(options), "images": images, "sides": results, "across_loads": across}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("data", type=Path, help="folder of JPEGs, at any depth")
+    parser.add_argument("--peers", type=names(PEERS), default=list(PEERS), metavar="A,B",
+                        help=f"peers to run, or none (default {','.join(PEERS)})")
+    parser.add_argument("--executors", type=names(EXECUTORS), default=list(EXECUTORS), metavar="A,B",
+                        help="Stokehold's executors to run, or none (default fused,per-op); the first side of "
+                        "executors and peers is the one the others are compared with")
+    parser.add_argument("--loads", type=numbers(0), default=[0, 12], metavar="N,M", help="default 0,12")
+    parser.add_argument("--rounds", type=number(1), default=5, help="turns of every side (default 5)")
+    parser.add_argument("--cores", type=number(1), default=1, help="cores that every side is pinned to (default 1)")
+    parser.add_argument("--workers", type=number(1), help="loading threads or processes (default: as many as cores)")
+    parser.add_argument("--max-images", type=number(1), help="use this many of the files, evenly spread")
+    parser.add_argument("--image-size", type=number(1), default=224, help="default 224")
+    parser.add_argument("--stokehold", type=Path, default=target / "release" / "stokehold", metavar="FILE",
+                        help="the binary (default: target/release/stokehold, or in $CARGO_TARGET_DIR)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured to FILE")
+    options = parser.parse_args()
+    options.workers = options.workers or options.cores
+    if not options.peers and not options.executors:
+        parser.error("nothing to run: --peers and --executors are both none")
+    return options
+
+
+def names(known):
+    """An argparse type: a comma-separated choice of `known`, or the word none."""
+
+    def choose(text: str) -> list[str]:
+        chosen = [] if text == "none" else text.split(",")
+        for name in chosen:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"{name!r} is unknown; there are: {', '.join(known)}, or none")
+        return chosen
+
+    return choose
+
+
+def number(least: int):
+    """An argparse type: a whole number that is not below `least`."""
+
+    def parse_number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {text!r}")
+        return int(text)
+
+    return parse_number
+
+
+def numbers(least: int):
+    return lambda text: [number(least)(part) for part in text.split(",")]
+
+
+def gather(data: Path, most: int | None, folder: Path) -> tuple[Path, int]:
+    """Copies the chosen files below `folder`, so that all sides, whatever their options, load exactly the same.
+
+    Returns the folder of the copies and their number."""
+    if not data.is_dir():
+        raise Failed(f"{data} is not a folder")
+    files = sorted(path for path in data.rglob("*") if path.suffix.lower() in JPEG_SUFFIXES)
+    if not files:
+        raise Failed(f"{data} holds no JPEG files (.jpg, .jpeg)")
+    most = min(most or len(files), len(files))
+    for file in (files[i * len(files) // most] for i in range(most)):
+        copy = folder / "data" / file.relative_to(data)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, copy)
+    return folder / "data", most
+
+
+def cores_to_use(count: int) -> set[int]:
+    """The last `count` of the cores this process may use: interrupts are mostly served on the first."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if count > len(allowed):
+        raise Failed(f"--cores {count}: this process may use {len(allowed)} cores")
+    return set(allowed[-count:])
+
+
+def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
+    """The sides that run at `load`: Stokehold's executors, then the peers that can do it."""
+    work = ["--load", str(load), "--image-size", str(options.image_size), "--serve"]
+    sides = []
+    for executor in options.executors:
+        if not options.stokehold.is_file():
+            raise Failed(f"no binary at {options.stokehold}: build it (cargo build --release) or give --stokehold FILE")
+        command = [str(options.stokehold), "bench", "loader", str(data), "--executor", executor]
+        sides.append(Side(executor, load, command + ["--workers", str(options.workers)] + work))
+    for name in options.peers:
+        peer = PEERS[name]
+        if peer.most_load is not None and load > peer.most_load:
+            print(f"{name} cannot do load {load}: left out there", file=sys.stderr)
+            continue
+        # One worker on one core is fastest without a process of its own to pass batches from.
+        workers = 0 if peer.in_process and options.workers == 1 else options.workers
+        command = [str(python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
+        sides.append(Side(name, load, command + work))
+    return sides
+
+
+def python_of(peer: PeerScript) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = Path(os.environ.get("STOKEHOLD_CACHE") or Path(home) / "stokehold")
+    folder = cache / "torch" if peer.environment == "torch" else cache / "peers" / peer.environment
+    python = folder / "bin" / "python"
+    if not python.exists():
+        raise Failed(f"no environment at {folder}: make it with bench/peers/setup.sh {peer.environment}")
+    return python
+
+
+def alternate(sides: list[Side], rounds: int, cores: set[int], folder: Path) -> None:
+    """Starts every side, lets each warm up, then gives each a turn in every round. Always ends the processes."""
+    try:
+        for index, side in enumerate(sides):
+            print(f"starting {side}", file=sys.stderr)
+            side.start(cores, folder / f"{index}.log")
+            side.one_pass()  # waits until it is ready, so that no start disturbs another side
+        for round_number in range(rounds):
+            for side in sides:
+                side.turns.append(side.turn())
+            print(f"round {round_number + 1} of {rounds} done", file=sys.stderr)
+    finally:
+        for side in sides:
+            side.stop()
+
+
+def reference_of(side: Side, sides: list[Side]) -> Side:
+    """The side that `side` is compared with: the first one of the same load."""
+    return next(other for other in sides if other.load == side.load)
+
+
+def ratio(of: Side, to: Side, clock: str) -> dict:
+    """How many times as fast `of` is as `to`, round by round."""
+    rounds = [a / b for a, b in zip(of.speeds(clock), to.speeds(clock))]
+    return {"median": statistics.median(rounds), "min": min(rounds), "max": max(rounds)}
+
+
+def result_of(side: Side, reference: Side) -> dict:
+    return {
+        "name": side.name,
+        "load": side.load,
+        "version": side.version,
+        "command": side.command,
+        "images_per_second": statistics.median(side.speeds("seconds")),
+        "images_per_cpu_second": statistics.median(side.speeds("cpu_seconds")),
+        "reference": reference.name,
+        "reference_is_times": ratio(reference, side, "seconds"),
+        "reference_is_times_cpu": ratio(reference, side, "cpu_seconds"),
+        "turns": side.turns,
+    }
+
+
+def across_loads(sides: list[Side]) -> list[dict]:
+    """What each side keeps of its speed from the first load to each other one."""
+    kept = []
+    for side in sides:
+        first = next(other for other in sides if other.name == side.name)
+        if first is not side:
+            kept.append({
+                "name": side.name,
+                "from_load": first.load,
+                "to_load": side.load,
+                "keeps": ratio(side, first, "seconds"),
+                "keeps_cpu": ratio(side, first, "cpu_seconds"),
+            })
+    return kept
+
+
+def settings_of(options: argparse.Namespace) -> dict:
+    return {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
+
+
+def table(results: list[dict], across: list[dict], images: int, options: argparse.Namespace) -> str:
+    """Everything as Markdown."""
+    first = results[0]["reference"]
+    lines = [
+        f"{options.data}, {images} images; cores: {options.cores}, workers: {options.workers}, rounds: {options.rounds}; "
+        "ratios are medians of the rounds [smallest, largest].",
+        "",
+        f"| side | load | images/s | images per CPU s | {first} is x times | x times by CPU time |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for r in results:
+        lines.append(
+            f"| {r['name']} | {r['load']} | {r['images_per_second']:.1f} | {r['images_per_cpu_second']:.1f} "
+            f"| {spread(r['reference_is_times'])} | {spread(r['reference_is_times_cpu'])} |"
+        )
+    if across:
+        lines += ["", "| side | loads | keeps of its speed | by CPU time |", "|---|---|---:|---:|"]
+    for k in across:
+        lines.append(
+            f"| {k['name']} | {k['from_load']} to {k['to_load']} | {spread(k['keeps'])} | {spread(k['keeps_cpu'])} |"
+        )
+    lines += ["", *sorted({f"{r['name']}: {r['version']}" for r in results if r["version"]})]
+    return "\n".join(lines)
+
+
+def spread(ratio: dict) -> str:
+    return f"{ratio['median']:.2f} [{ratio['min']:.2f}, {ratio['max']:.2f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
