@@ -1,6 +1,80 @@
 //! What happens to an image between its bytes and the batch.
 //!
-//! A [`Pipeline`] is data: a list of operations with torchvision's names, parameters and defaults. Before an
-//! image is touched, [`Pipeline::draw`] turns the operations into concrete [`Step`]s; every random number is a
-//! function of (seed, epoch, sample, operation), so the number of workers, a resume or another executor never
-//! changes what a sample looks like. An [`Executor`] then performs the steps.
+//! ```text
+//!  Pipeline ──draw(seed, epoch, sample; image size)──► steps ──┬─ per-op: step after step on the whole image
+//!  (operations: data)                    (every number known)  └─ fused: one plan, one resampling
+//! ```
+//!
+//! A [`Pipeline`] is data: a list of operations ([`op::Op`]) with torchvision's names, parameters and defaults, read
+//! from TOML or JSON or taken from a preset. Before a pixel is touched, [`Pipeline::draw`] turns it into concrete
+//! [`Step`]s. Every random number is a function of (seed, epoch, sample, operation), so neither the number of
+//! workers, nor a resume, nor the executor changes what a sample looks like.
+//!
+//! Two executors perform the steps. `per-op` does what torchvision does with PIL images, operation after operation,
+//! and is the oracle. `fused` composes all geometry into one affine map and one antialiased resampling that reads
+//! only the source pixels it needs, and does colour and normalisation on each row while it is in the cache.
+//!
+//! A [`Runner`] is one thread's way from the bytes of a file to floats:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
+//! let pipeline = Arc::new(Pipeline::imagenet_train(224));
+//! let mut runner = Runner::new(pipeline, Executor::Fused, DecodeOptions::default())?;
+//! let mut sample = vec![0.0; runner.output_len()]; // (3, 224, 224)
+//! runner.run(&std::fs::read("photo.jpg")?, DrawKey { seed: 1, epoch: 0, sample: 0 }, &mut sample)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod decode;
+mod draw;
+mod error;
+mod filter;
+mod fused;
+mod image;
+pub mod op;
+mod per_op;
+mod pipeline;
+mod rng;
+mod runner;
+mod step;
+
+pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
+pub use error::{ImageError, PipelineError};
+pub use image::RgbImage;
+pub use pipeline::Pipeline;
+pub use runner::{Executor, Runner, StageTimes};
+pub use step::{EraseContent, Rotate, Step};
+
+/// The most pixels an image may have: where Pillow refuses a file as a decompression bomb.
+pub const MAX_PIXELS: u64 = 178_956_970;
+
+/// What the draws of a sample are a function of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DrawKey {
+    /// The run's seed.
+    pub seed: u64,
+    /// Counted from 0.
+    pub epoch: u64,
+    /// The sample's place in the data set.
+    pub sample: u64,
+}
+
+/// Performs steps on an image in memory with either executor: what the tests compare, and what shows a step at work.
+///
+/// Returns the floats (3, height, width) and that height and width. Steps without [`Step::ToFloat`] are converted
+/// at their end.
+pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32>, u32, u32) {
+    let (width, height) = steps.iter().fold((image.width, image.height), |(w, h), step| step.size_after(w, h));
+    let mut out = vec![0.0; 3 * width as usize * height as usize];
+    match executor {
+        Executor::PerOp => per_op::execute(steps, image.clone(), &mut out),
+        Executor::Fused => {
+            let data: Vec<u8> = image.pixels().iter().flat_map(|p| [p[0], p[1], p[2], 255]).collect();
+            let plan = fused::Plan::new(steps, image.width, image.height);
+            let source = fused::Source::of(&data, image.width, image.height);
+            plan.execute(source, &mut fused::Scratch::default(), &mut out);
+        }
+    }
+    (out, width, height)
+}

@@ -1,0 +1,225 @@
+//! From the bytes of a file to an image: JPEG, PNG and WebP, told apart by their content, never by their name.
+//!
+//! Whatever a file holds becomes RGB as `PIL.Image.open(..).convert("RGB")` makes it: grey is repeated, a palette is
+//! looked up, alpha is dropped, CMYK is converted. Of 16-bit channels the high byte counts.
+
+use crate::error::ImageError;
+use crate::image::RgbImage;
+use crate::op::{Fill, Interpolation};
+use crate::per_op;
+use crate::step::{Rotate, Step};
+use serde::{Deserialize, Serialize};
+use std::io::Cursor;
+use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
+
+/// How files are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DecodeOptions {
+    /// Turn the image upright as its EXIF orientation says. Off by default, as in torchvision.
+    pub exif: bool,
+}
+
+/// The formats that are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// JPEG.
+    Jpeg,
+    /// PNG; of an animation the first frame.
+    Png,
+    /// WebP, lossy and lossless; of an animation the first frame.
+    WebP,
+}
+
+/// What a file's pixels mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ColorMode {
+    /// One channel.
+    Grey,
+    /// One channel and alpha.
+    GreyAlpha,
+    /// Red, green, blue (in a JPEG, nearly always stored as YCbCr).
+    Rgb,
+    /// Red, green, blue, alpha.
+    Rgba,
+    /// Indices into a palette.
+    Palette,
+    /// Four inks.
+    Cmyk,
+    /// Four inks, three of them stored as YCbCr.
+    Ycck,
+}
+
+/// What a file says of itself before it is decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImageInfo {
+    /// Columns, as stored.
+    pub width: u32,
+    /// Rows, as stored.
+    pub height: u32,
+    /// The format.
+    pub format: Format,
+    /// What the pixels mean.
+    pub color: ColorMode,
+    /// Bits per channel.
+    pub bits: u8,
+    /// EXIF orientation, 1..=8; 1 where nothing is said.
+    pub orientation: u8,
+}
+
+impl ImageInfo {
+    /// The steps that turn the stored image upright.
+    pub(crate) fn upright(&self) -> Vec<Step> {
+        let turn = |angle| {
+            let (interpolation, fill) = (Interpolation::Nearest, Fill::default());
+            Step::Rotate(Rotate { angle, interpolation, expand: true, center: None, fill })
+        };
+        match self.orientation {
+            2 => vec![Step::HorizontalFlip],
+            3 => vec![Step::HorizontalFlip, Step::VerticalFlip],
+            4 => vec![Step::VerticalFlip],
+            5 => vec![Step::HorizontalFlip, turn(90.0)],
+            6 => vec![turn(270.0)],
+            7 => vec![Step::VerticalFlip, turn(90.0)],
+            8 => vec![turn(90.0)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Reads what a file says of itself, without decoding it.
+///
+/// # Errors
+/// [`ImageError`] where the bytes are no image, are broken in their header, or hold more than Pillow's limit of pixels.
+pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
+    let info = match format(bytes)? {
+        Format::Jpeg => {
+            let header = Header::parse(bytes)?;
+            let color = match header.color {
+                ColorModel::Grey => ColorMode::Grey,
+                ColorModel::YCbCr | ColorModel::Rgb => ColorMode::Rgb,
+                ColorModel::Cmyk => ColorMode::Cmyk,
+                ColorModel::Ycck => ColorMode::Ycck,
+            };
+            let (width, height, orientation) = (header.width, header.height, header.orientation);
+            ImageInfo { width, height, format: Format::Jpeg, color, bits: 8, orientation }
+        }
+        Format::Png => {
+            let reader = png_reader(bytes)?;
+            let info = reader.info();
+            let color = match info.color_type {
+                png::ColorType::Grayscale => ColorMode::Grey,
+                png::ColorType::GrayscaleAlpha => ColorMode::GreyAlpha,
+                png::ColorType::Rgb => ColorMode::Rgb,
+                png::ColorType::Rgba => ColorMode::Rgba,
+                png::ColorType::Indexed => ColorMode::Palette,
+            };
+            let orientation = info.exif_metadata.as_deref().and_then(stokehold_jpeg::exif_orientation);
+            let (width, height, bits) = (info.width, info.height, info.bit_depth as u8);
+            ImageInfo { width, height, format: Format::Png, color, bits, orientation: orientation.unwrap_or(1) }
+        }
+        Format::WebP => {
+            let mut decoder = webp_decoder(bytes)?;
+            let (width, height) = decoder.dimensions();
+            let exif = decoder.exif_metadata().ok().flatten();
+            let tiff = exif.as_deref().map(|e| e.strip_prefix(b"Exif\0\0").unwrap_or(e));
+            let orientation = tiff.and_then(stokehold_jpeg::exif_orientation).unwrap_or(1);
+            let color = if decoder.has_alpha() { ColorMode::Rgba } else { ColorMode::Rgb };
+            ImageInfo { width, height, format: Format::WebP, color, bits: 8, orientation }
+        }
+    };
+    let (width, height, limit) = (info.width, info.height, crate::MAX_PIXELS);
+    if u64::from(width) * u64::from(height) > limit {
+        return Err(ImageError::TooLarge { width, height, limit });
+    }
+    Ok(info)
+}
+
+/// Decodes a whole image.
+///
+/// # Errors
+/// [`ImageError`] says what is wrong with the bytes.
+pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, ImageError> {
+    let info = probe(bytes)?;
+    let image = decode_stored(bytes, &info, &mut Decoder::new())?;
+    let turned = if options.exif { info.upright() } else { Vec::new() };
+    Ok(turned.iter().fold(image, |image, step| per_op::apply(step, image)))
+}
+
+/// Decodes a whole image as it is stored.
+pub(crate) fn decode_stored(bytes: &[u8], info: &ImageInfo, jpeg: &mut Decoder) -> Result<RgbImage, ImageError> {
+    let (width, height) = (info.width, info.height);
+    let data = match info.format {
+        Format::Jpeg => {
+            let whole = Region { x: 0, y: 0, width, height };
+            jpeg.decode(bytes, whole, Scale::Full, Layout::Rgb)?.data.to_vec()
+        }
+        Format::Png => decode_png(bytes)?,
+        Format::WebP => decode_webp(bytes)?,
+    };
+    Ok(RgbImage { width, height, data })
+}
+
+/// The format that the first bytes announce.
+fn format(bytes: &[u8]) -> Result<Format, ImageError> {
+    if bytes.is_empty() {
+        return Err(ImageError::Empty);
+    }
+    if bytes.starts_with(&[0xFF, 0xD8]) {
+        return Ok(Format::Jpeg);
+    }
+    if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
+        return Ok(Format::Png);
+    }
+    if bytes.starts_with(b"RIFF") && bytes.get(8..12) == Some(b"WEBP") {
+        return Ok(Format::WebP);
+    }
+    let first: Vec<String> = bytes.iter().take(8).map(|b| format!("{b:02X}")).collect();
+    Err(ImageError::UnknownFormat(first.join(" ")))
+}
+
+fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, ImageError> {
+    let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: 1 << 31 });
+    decoder.set_transformations(png::Transformations::EXPAND | png::Transformations::STRIP_16);
+    decoder.read_info().map_err(|e| ImageError::Png(e.to_string()))
+}
+
+fn decode_png(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let mut reader = png_reader(bytes)?;
+    let broken = |e: png::DecodingError| ImageError::Png(e.to_string());
+    let size = reader.output_buffer_size().ok_or_else(|| ImageError::Png("the image does not fit memory".into()))?;
+    let mut data = vec![0; size];
+    let frame = reader.next_frame(&mut data).map_err(broken)?;
+    // Reads what follows the image data, so that a file cut off there is noticed too.
+    reader.finish().map_err(broken)?;
+    data.truncate(frame.buffer_size());
+    Ok(match frame.color_type {
+        png::ColorType::Rgb => data,
+        png::ColorType::Rgba => data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect(),
+        png::ColorType::Grayscale => data.iter().flat_map(|&v| [v; 3]).collect(),
+        png::ColorType::GrayscaleAlpha => data.chunks_exact(2).flat_map(|p| [p[0]; 3]).collect(),
+        png::ColorType::Indexed => return Err(ImageError::Png("a palette that was not expanded".into())),
+    })
+}
+
+fn webp_decoder(bytes: &[u8]) -> Result<image_webp::WebPDecoder<Cursor<&[u8]>>, ImageError> {
+    image_webp::WebPDecoder::new(Cursor::new(bytes)).map_err(|e| ImageError::WebP(e.to_string()))
+}
+
+fn decode_webp(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
+    let mut decoder = webp_decoder(bytes)?;
+    let broken = |e: image_webp::DecodingError| ImageError::WebP(e.to_string());
+    let size = decoder.output_buffer_size().ok_or_else(|| ImageError::WebP("the image does not fit memory".into()))?;
+    let mut data = vec![0; size];
+    if decoder.is_animated() {
+        decoder.read_frame(&mut data).map_err(broken)?;
+    } else {
+        decoder.read_image(&mut data).map_err(broken)?;
+    }
+    if decoder.has_alpha() {
+        data = data.chunks_exact(4).flat_map(|p| [p[0], p[1], p[2]]).collect();
+    }
+    Ok(data)
+}

@@ -1,0 +1,219 @@
+//! From operations to steps: every random number is drawn here, before a pixel is touched.
+//!
+//! The distributions are torchvision's (`get_params` of each transform, version 0.29), the generator is ours: a draw
+//! depends on seed, epoch, sample and the operation's place in the unrolled list, and on nothing else.
+
+use crate::error::ImageError;
+use crate::op::*;
+use crate::rng::Draws;
+use crate::step::{EraseContent, Rotate, Step};
+use crate::{DrawKey, Pipeline};
+
+impl Pipeline {
+    /// The steps that an image of `width` x `height` goes through.
+    ///
+    /// # Errors
+    /// [`ImageError::DoesNotFit`] where a crop is larger than the image, or a size leaves every bound.
+    pub fn draw(&self, key: DrawKey, width: u32, height: u32) -> Result<Vec<Step>, ImageError> {
+        let mut steps = Steps { width, height, steps: Vec::new() };
+        for (at, op) in self.flat().into_iter().enumerate() {
+            draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
+        }
+        Ok(steps.steps)
+    }
+}
+
+/// The steps so far, and the size that the image has after them.
+struct Steps {
+    width: u32,
+    height: u32,
+    steps: Vec<Step>,
+}
+
+impl Steps {
+    fn push(&mut self, step: Step) -> Result<(), ImageError> {
+        (self.width, self.height) = step.size_after(self.width, self.height);
+        let (w, h) = (self.width, self.height);
+        if w == 0 || h == 0 || u64::from(w) * u64::from(h) > crate::MAX_PIXELS {
+            return Err(ImageError::DoesNotFit(format!("{step:?} would make an image of {w}x{h} pixels")));
+        }
+        self.steps.push(step);
+        Ok(())
+    }
+
+    fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) -> Result<(), ImageError> {
+        let [left, top, right, bottom] = sides;
+        if sides == [0; 4] {
+            return Ok(());
+        }
+        // numpy would repeat the reflection; a border wider than the image is a mistake more often than a wish.
+        let reach = match mode {
+            PaddingMode::Reflect => (self.width - 1, self.height - 1),
+            PaddingMode::Symmetric => (self.width, self.height),
+            _ => (u32::MAX, u32::MAX),
+        };
+        if left.max(right) > reach.0 || top.max(bottom) > reach.1 {
+            return Err(ImageError::DoesNotFit(format!(
+                "a border of {sides:?} cannot mirror an image of {}x{} pixels",
+                self.width, self.height
+            )));
+        }
+        self.push(Step::Pad { sides, fill, mode })
+    }
+}
+
+fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    let (width, height) = (steps.width, steps.height);
+    match op {
+        Op::RandomHorizontalFlip(o) if draws.chance(o.p) => steps.push(Step::HorizontalFlip),
+        Op::RandomVerticalFlip(o) if draws.chance(o.p) => steps.push(Step::VerticalFlip),
+        Op::RandomHorizontalFlip(_) | Op::RandomVerticalFlip(_) => Ok(()),
+        Op::RandomRotation(o) => {
+            let [low, high] = o.range();
+            let angle = draws.uniform(low, high);
+            let (interpolation, expand, center, fill) = (o.interpolation, o.expand, o.center, o.fill);
+            steps.push(Step::Rotate(Rotate { angle, interpolation, expand, center, fill }))
+        }
+        Op::RandomResizedCrop(o) => {
+            let [left, top, w, h] = resized_crop(o, draws, width, height);
+            steps.push(Step::Crop { left, top, width: w, height: h })?;
+            let [height, width] = o.size.height_width();
+            steps.push(Step::Resize { width, height, interpolation: o.interpolation })
+        }
+        Op::Resize(o) => {
+            let (width, height) = o.target(width, height);
+            steps.push(Step::Resize { width, height, interpolation: o.interpolation })
+        }
+        Op::CenterCrop(o) => center_crop(o, steps),
+        Op::RandomCrop(o) => random_crop(o, draws, steps),
+        Op::Pad(o) => steps.pad(o.padding.sides(), o.fill, o.padding_mode),
+        Op::ColorJitter(o) => color_jitter(o, draws, steps),
+        Op::Grayscale => steps.push(Step::Grayscale),
+        Op::GaussianBlur(o) => {
+            let [low, high] = o.sigma_range();
+            let kernel = o.kernel_size.width_height();
+            if kernel[0] / 2 >= width || kernel[1] / 2 >= height {
+                return Err(ImageError::DoesNotFit(format!(
+                    "a blur of {kernel:?} pixels cannot mirror an image of {width}x{height} pixels"
+                )));
+            }
+            steps.push(Step::GaussianBlur { kernel, sigma: draws.uniform(low, high) })
+        }
+        Op::Dilation(o) => steps.push(Step::Dilate { kernel: o.kernel_size }),
+        Op::RandomErasing(o) => erasing(o, draws, steps),
+        Op::ToFloat => steps.push(Step::ToFloat),
+        Op::Normalize(o) => steps.push(Step::Normalize { mean: o.mean, std: o.std }),
+        Op::Repeat(_) => Ok(()), // unrolled before
+    }
+}
+
+/// Left, top, width and height of the crop.
+fn resized_crop(op: &RandomResizedCrop, draws: &mut Draws, width: u32, height: u32) -> [u32; 4] {
+    let (w, h) = (f64::from(width), f64::from(height));
+    let [low, high] = op.ratio.map(f64::ln);
+    for _ in 0..10 {
+        let area = w * h * draws.uniform(op.scale[0], op.scale[1]);
+        let ratio = draws.uniform(low, high).exp();
+        let crop_w = (area * ratio).sqrt().round_ties_even();
+        let crop_h = (area / ratio).sqrt().round_ties_even();
+        if (1.0..=w).contains(&crop_w) && (1.0..=h).contains(&crop_h) {
+            let (crop_w, crop_h) = (crop_w as u32, crop_h as u32);
+            let top = draws.below(height - crop_h + 1);
+            return [draws.below(width - crop_w + 1), top, crop_w, crop_h];
+        }
+    }
+    // Nothing fitted: the largest centred crop whose ratio is in range.
+    let [low, high] = op.ratio;
+    let (crop_w, crop_h) = if w / h < low {
+        (width, (w / low).round_ties_even().clamp(1.0, h) as u32)
+    } else if w / h > high {
+        ((h * high).round_ties_even().clamp(1.0, w) as u32, height)
+    } else {
+        (width, height)
+    };
+    [(width - crop_w) / 2, (height - crop_h) / 2, crop_w, crop_h]
+}
+
+fn center_crop(op: &CenterCrop, steps: &mut Steps) -> Result<(), ImageError> {
+    let [height, width] = op.size.height_width();
+    let (missing_w, missing_h) = (width.saturating_sub(steps.width), height.saturating_sub(steps.height));
+    let sides = [missing_w / 2, missing_h / 2, missing_w.div_ceil(2), missing_h.div_ceil(2)];
+    steps.pad(sides, Fill::default(), PaddingMode::Constant)?;
+    let half = |difference: u32| (f64::from(difference) / 2.0).round_ties_even() as u32;
+    let (left, top) = (half(steps.width - width), half(steps.height - height));
+    steps.push(Step::Crop { left, top, width, height })
+}
+
+fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    let [height, width] = op.size.height_width();
+    steps.pad(op.padding.map_or([0; 4], Padding::sides), op.fill, op.padding_mode)?;
+    if op.pad_if_needed {
+        // torchvision pads by the whole difference on both sides.
+        let missing = width.saturating_sub(steps.width);
+        steps.pad([missing, 0, missing, 0], op.fill, op.padding_mode)?;
+        let missing = height.saturating_sub(steps.height);
+        steps.pad([0, missing, 0, missing], op.fill, op.padding_mode)?;
+    }
+    if width > steps.width || height > steps.height {
+        return Err(ImageError::DoesNotFit(format!(
+            "RandomCrop of {width}x{height} is larger than the image of {}x{}; set pad_if_needed, or resize first",
+            steps.width, steps.height
+        )));
+    }
+    let top = draws.below(steps.height - height + 1);
+    let left = draws.below(steps.width - width + 1);
+    steps.push(Step::Crop { left, top, width, height })
+}
+
+fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    let mut order = [0, 1, 2, 3];
+    for i in (1..4).rev() {
+        order.swap(i, draws.below(i as u32 + 1) as usize);
+    }
+    let ranges = [op.brightness.factors(), op.contrast.factors(), op.saturation.factors(), op.hue.around_zero()];
+    let neutral = [1.0, 1.0, 1.0, 0.0];
+    let factors: [f64; 4] = std::array::from_fn(|i| draws.uniform(ranges[i][0], ranges[i][1]));
+    for i in order {
+        if ranges[i] == [neutral[i]; 2] {
+            continue;
+        }
+        let factor = factors[i];
+        steps.push(match i {
+            0 => Step::Brightness { factor },
+            1 => Step::Contrast { factor },
+            2 => Step::Saturation { factor },
+            _ => Step::Hue { shift: factor },
+        })?;
+    }
+    Ok(())
+}
+
+fn erasing(op: &RandomErasing, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    if !draws.chance(op.p) {
+        return Ok(());
+    }
+    let (w, h) = (f64::from(steps.width), f64::from(steps.height));
+    let [low, high] = op.ratio.map(f64::ln);
+    for _ in 0..10 {
+        let area = w * h * draws.uniform(op.scale[0], op.scale[1]);
+        let ratio = draws.uniform(low, high).exp();
+        let height = (area * ratio).sqrt().round_ties_even();
+        let width = (area / ratio).sqrt().round_ties_even();
+        if height >= h || width >= w {
+            continue;
+        }
+        let (width, height) = (width as u32, height as u32);
+        let top = draws.below(steps.height - height + 1);
+        let left = draws.below(steps.width - width + 1);
+        let content = match op.value {
+            EraseValue::Level(v) => EraseContent::Rgb([v; 3]),
+            EraseValue::Rgb(rgb) => EraseContent::Rgb(rgb),
+            EraseValue::Noise(Noise::Random) => EraseContent::Noise(draws.bits()),
+        };
+        if width > 0 && height > 0 {
+            return steps.push(Step::Erase { left, top, width, height, content });
+        }
+        return Ok(());
+    }
+    Ok(())
+}

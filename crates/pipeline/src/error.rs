@@ -1,0 +1,74 @@
+//! What can be wrong with a pipeline, and what with an image.
+
+/// Why a pipeline cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PipelineError {
+    /// No preset has this name.
+    #[error("no preset is called '{0}'; there are imagenet-train, imagenet-eval, published and caltech")]
+    UnknownPreset(String),
+    /// No executor has this name.
+    #[error("no executor is called '{0}'; there are per-op and fused")]
+    UnknownExecutor(String),
+    /// The text is no pipeline.
+    #[error("{origin}: {reason}")]
+    Parse {
+        /// The file, or the kind of text.
+        origin: String,
+        /// What the parser says, with the place.
+        reason: String,
+    },
+    /// The file cannot be read.
+    #[error("cannot read the pipeline {path}: {reason}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What the system says.
+        reason: std::io::Error,
+    },
+    /// An operation has a parameter out of range, or stands where it cannot.
+    #[error("operation {number} ({name}): {problem}")]
+    Operation {
+        /// Its place in the pipeline, from 1; repetitions unrolled.
+        number: usize,
+        /// Its type.
+        name: &'static str,
+        /// What is wrong and what is allowed.
+        problem: String,
+    },
+    /// The list as a whole does not make batches.
+    #[error("{0}")]
+    Shape(String),
+}
+
+/// Why bytes did not become an image.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ImageError {
+    /// There is nothing in the file.
+    #[error("the file is empty (0 bytes)")]
+    Empty,
+    /// Neither JPEG nor PNG nor WebP.
+    #[error("not an image: the content is neither JPEG, PNG nor WebP (it begins with {0})")]
+    UnknownFormat(String),
+    /// A JPEG that does not decode.
+    #[error(transparent)]
+    Jpeg(#[from] stokehold_jpeg::Error),
+    /// A PNG that does not decode.
+    #[error("PNG: {0}")]
+    Png(String),
+    /// A WebP that does not decode.
+    #[error("WebP: {0}")]
+    WebP(String),
+    /// More pixels than any training image should have.
+    #[error("{width}x{height} is over the limit of {limit} pixels (Pillow's limit for decompression bombs)")]
+    TooLarge {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// The limit.
+        limit: u64,
+    },
+    /// The image does not fit the pipeline.
+    #[error("{0}")]
+    DoesNotFit(String),
+}

@@ -1,0 +1,61 @@
+//! The weights of antialiased resizing along one axis, as Pillow defines them (`Resample.c`).
+
+use crate::op::Interpolation;
+
+/// For every output position, where its source pixels begin and what they weigh.
+pub(crate) struct Weights {
+    /// First source pixel of each output position.
+    pub starts: Vec<usize>,
+    /// `taps` weights for each output position, normalised to 1; a position near an edge has zeros at its end.
+    pub values: Vec<f64>,
+    /// Weights per position.
+    pub taps: usize,
+}
+
+/// Half the filter's width in source pixels, where one output pixel is `scale` source pixels.
+pub(crate) fn support(interpolation: Interpolation, scale: f64) -> f64 {
+    let radius = match interpolation {
+        Interpolation::Nearest => return 0.5,
+        Interpolation::Bilinear => 1.0,
+        Interpolation::Bicubic => 2.0,
+    };
+    radius * scale.max(1.0)
+}
+
+/// The filter at a distance, in units of its scale.
+pub(crate) fn filter(interpolation: Interpolation, x: f64) -> f64 {
+    let x = x.abs();
+    match interpolation {
+        Interpolation::Nearest => f64::from(x <= 0.5),
+        Interpolation::Bilinear => (1.0 - x).max(0.0),
+        Interpolation::Bicubic if x < 1.0 => (1.5 * x - 2.5) * x * x + 1.0,
+        Interpolation::Bicubic if x < 2.0 => ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0,
+        Interpolation::Bicubic => 0.0,
+    }
+}
+
+/// Weights for resizing `input` pixels to `output` pixels.
+pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> Weights {
+    let scale = f64::from(input) / f64::from(output);
+    let support = support(interpolation, scale);
+    let taps = (support.ceil() as usize * 2 + 1).min(input as usize);
+    let (mut starts, mut values) = (Vec::with_capacity(output as usize), vec![0.0; taps * output as usize]);
+    for (at, values) in (0..output).zip(values.chunks_exact_mut(taps)) {
+        let center = (f64::from(at) + 0.5) * scale;
+        if interpolation == Interpolation::Nearest {
+            starts.push((center as usize).min(input as usize - 1));
+            values[0] = 1.0;
+            continue;
+        }
+        let start = (center - support + 0.5).max(0.0) as usize;
+        let end = ((center + support + 0.5) as usize).min(input as usize);
+        let values = &mut values[..end - start];
+        for (x, value) in (start..).zip(values.iter_mut()) {
+            *value = filter(interpolation, (x as f64 - center + 0.5) / scale.max(1.0));
+        }
+        let sum: f64 = values.iter().sum();
+        values.iter_mut().for_each(|value| *value /= sum);
+        starts.push(start);
+    }
+    Weights { starts, values, taps }
+}

@@ -1,0 +1,223 @@
+//! The executor `fused`: the drawn steps become a plan, and the plan touches no pixel twice.
+//!
+//! ```text
+//!  steps ──► Plan ──► region of the source that is needed ──► decode ──► stages ──► floats
+//!
+//!  a run of geometry (flips, crops, borders, rotations, resizes)  = one Warp: one affine map, one resampling
+//!  colour of single pixels (brightness, saturation, hue, grey)    = on each row while it is in the cache
+//!  what needs the whole image (contrast, blur, dilation, mirrored borders) = performed where it stands
+//!  to float and the first normalisation                           = one multiplication and addition per value
+//! ```
+//!
+//! Flips commute with every colour operation and every symmetric neighbourhood, so a flip that follows them joins the
+//! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
+
+mod kernel;
+mod warp;
+
+pub(crate) use warp::Source;
+
+use crate::image::RgbImage;
+use crate::per_op::{self, Pointwise, mean_luminance};
+use crate::step::Step;
+use stokehold_jpeg::Region;
+use warp::Warp;
+
+/// What is done to one image, compiled from its steps.
+pub(crate) struct Plan {
+    stages: Vec<Stage>,
+    /// `value * scale + offset` per channel, from bytes.
+    scale: [f32; 3],
+    offset: [f32; 3],
+    /// Steps on floats after the first normalisation.
+    floats: Vec<Step>,
+}
+
+enum Stage {
+    Warp(Warp),
+    Point(Pointwise),
+    Whole(Step),
+}
+
+/// Buffers that a thread reuses from image to image.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    image: Vec<u8>,
+    next: Vec<u8>,
+    row: Vec<u8>,
+    taps: kernel::RowTaps,
+}
+
+impl Plan {
+    /// Compiles the steps for an image of `width` x `height`.
+    pub fn new(steps: &[Step], width: u32, height: u32) -> Plan {
+        let float = steps.iter().position(|step| *step == Step::ToFloat).unwrap_or(steps.len());
+        let mut stages: Vec<Stage> = Vec::new();
+        let (mut w, mut h) = (width, height);
+        for step in &steps[..float] {
+            add(&mut stages, step, w, h);
+            (w, h) = step.size_after(w, h);
+        }
+        let (mut scale, mut offset) = ([1.0 / 255.0; 3], [0.0; 3]);
+        let mut floats = steps.get(float + 1..).unwrap_or_default();
+        if let Some((Step::Normalize { mean, std }, rest)) = floats.split_first() {
+            scale = std.map(|std| 1.0 / (255.0 * std));
+            offset = std::array::from_fn(|c| -mean[c] / std[c]);
+            floats = rest;
+        }
+        Plan { stages, scale, offset, floats: floats.to_vec() }
+    }
+
+    /// The part of the source that the plan reads.
+    pub fn region(&self, width: u32, height: u32) -> Region {
+        match self.stages.first() {
+            Some(Stage::Warp(warp)) => warp.region(),
+            _ => Region { x: 0, y: 0, width, height },
+        }
+    }
+
+    /// Performs the plan. `source` holds the pixels of [`Plan::region`]; `out` receives (3, height, width).
+    pub fn execute(&self, source: Source<'_>, scratch: &mut Scratch, out: &mut [f32]) {
+        let (mut width, mut height) = (source.width, source.height);
+        let mut rest = &self.stages[..];
+        let mut held = false; // the image is in scratch.image, not in the source
+        let mut written = false;
+        while let Some((stage, after)) = rest.split_first() {
+            let Scratch { image, next, row, taps } = scratch;
+            rest = after;
+            if let Stage::Warp(warp) = stage {
+                let points = leading_points(rest);
+                rest = &rest[points.len()..];
+                let from = if held { Source::of(image, width, height) } else { source };
+                (width, height) = (warp.width, warp.height);
+                row.resize(4 * width as usize, 0);
+                if rest.is_empty() {
+                    let mut sink = Floats::new(self, out, width);
+                    warp.rows(from, taps, row, |y, row| {
+                        apply_points(&points, row);
+                        sink.row(y, row);
+                    });
+                    written = true;
+                } else {
+                    next.clear();
+                    warp.rows(from, taps, row, |_, row| {
+                        apply_points(&points, row);
+                        next.extend_from_slice(row);
+                    });
+                    std::mem::swap(image, next);
+                    held = true;
+                }
+                continue;
+            }
+            if !held {
+                source.copy_to(image);
+                held = true;
+            }
+            match stage {
+                Stage::Point(point) => point.apply(rgbx(image)),
+                Stage::Whole(step) => (width, height) = whole(step, image, width, height),
+                Stage::Warp(_) => {}
+            }
+        }
+        if !written {
+            if !held {
+                source.copy_to(&mut scratch.image);
+            }
+            let mut sink = Floats::new(self, out, width);
+            for (y, row) in scratch.image.chunks_exact(4 * width as usize).enumerate() {
+                sink.row(y, row);
+            }
+        }
+        for step in &self.floats {
+            per_op::apply_float(step, width as usize, out);
+        }
+    }
+}
+
+/// Adds a step on an image of `width` x `height` to the stages.
+fn add(stages: &mut Vec<Stage>, step: &Step, width: u32, height: u32) {
+    if Warp::takes(step) {
+        let flip = matches!(step, Step::HorizontalFlip | Step::VerticalFlip);
+        // Everything that is no warp is symmetric: a flip may go before it.
+        let keeps_size = |stage: &Stage| !matches!(stage, Stage::Whole(Step::Pad { .. }));
+        let before = match stages.iter().rposition(|stage| matches!(stage, Stage::Warp(_))) {
+            Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(keeps_size)) => Some(at),
+            _ => None,
+        };
+        if let Some(Stage::Warp(warp)) = before.map(|at| &mut stages[at]) {
+            return warp.push(step);
+        }
+        let mut warp = Warp::new(width, height);
+        warp.push(step);
+        return stages.push(Stage::Warp(warp));
+    }
+    stages.push(match Pointwise::of(step) {
+        Some(point) => Stage::Point(point),
+        None => Stage::Whole(step.clone()),
+    });
+}
+
+fn leading_points(stages: &[Stage]) -> Vec<Pointwise> {
+    stages
+        .iter()
+        .map_while(|stage| match stage {
+            Stage::Point(point) => Some(*point),
+            _ => None,
+        })
+        .collect()
+}
+
+fn rgbx(bytes: &mut [u8]) -> &mut [[u8; 4]] {
+    bytes.as_chunks_mut().0
+}
+
+fn apply_points(points: &[Pointwise], row: &mut [u8]) {
+    for point in points {
+        point.apply(rgbx(row));
+    }
+}
+
+/// Performs a step that needs the whole image, and returns the new size.
+fn whole(step: &Step, image: &mut Vec<u8>, width: u32, height: u32) -> (u32, u32) {
+    if let Step::Contrast { factor } = step {
+        let mean = mean_luminance(rgbx(image));
+        Pointwise::Contrast { mean, factor: *factor as f32 }.apply(rgbx(image));
+        return (width, height);
+    }
+    let pixels: &[[u8; 4]] = image.as_chunks().0;
+    let data = pixels.iter().flat_map(|p| [p[0], p[1], p[2]]).collect();
+    let done = per_op::apply(step, RgbImage { width, height, data });
+    image.clear();
+    done.pixels().iter().for_each(|p| image.extend_from_slice(&[p[0], p[1], p[2], 255]));
+    (done.width, done.height)
+}
+
+/// Writes rows of bytes as floats into three planes.
+struct Floats<'a> {
+    planes: [&'a mut [f32]; 3],
+    scale: [f32; 3],
+    offset: [f32; 3],
+    width: usize,
+}
+
+impl<'a> Floats<'a> {
+    fn new(plan: &Plan, out: &'a mut [f32], width: u32) -> Floats<'a> {
+        let plane = out.len() / 3;
+        let (r, rest) = out.split_at_mut(plane);
+        let (g, b) = rest.split_at_mut(plane);
+        Floats { planes: [r, g, b], scale: plan.scale, offset: plan.offset, width: width as usize }
+    }
+
+    fn row(&mut self, y: usize, row: &[u8]) {
+        let words: &[[u8; 4]] = row.as_chunks().0;
+        for (c, plane) in self.planes.iter_mut().enumerate() {
+            let (scale, offset, shift) = (self.scale[c], self.offset[c], 8 * c);
+            let to = &mut plane[y * self.width..(y + 1) * self.width];
+            // Whole words and a shift: the compiler turns this into wide arithmetic, byte gathers it does not.
+            for (to, word) in to.iter_mut().zip(words) {
+                let value = (u32::from_le_bytes(*word) >> shift) & 0xFF;
+                *to = value as i32 as f32 * scale + offset;
+            }
+        }
+    }
+}

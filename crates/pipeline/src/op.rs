@@ -1,0 +1,424 @@
+//! The operations, with torchvision's names, parameters and defaults.
+//!
+//! Each operation is plain data. Where a parameter has a default, it may be left out of a file; a name that does not
+//! belong to the operation is an error.
+
+use serde::{Deserialize, Serialize};
+
+/// One operation of a [`Pipeline`](crate::Pipeline); in a file the field `type` names it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum Op {
+    /// Mirrors left and right with probability `p`.
+    RandomHorizontalFlip(RandomFlip),
+    /// Mirrors top and bottom with probability `p`.
+    RandomVerticalFlip(RandomFlip),
+    /// Rotates by an angle drawn evenly from a range.
+    RandomRotation(RandomRotation),
+    /// Cuts out a random area of random aspect ratio and resizes it.
+    RandomResizedCrop(RandomResizedCrop),
+    /// Resizes, antialiased.
+    Resize(Resize),
+    /// Cuts out the centre.
+    CenterCrop(CenterCrop),
+    /// Cuts out a rectangle at a random place.
+    RandomCrop(RandomCrop),
+    /// Adds borders.
+    Pad(Pad),
+    /// Changes brightness, contrast, saturation and hue by drawn factors, in a drawn order.
+    ColorJitter(ColorJitter),
+    /// Replaces colour by luminance in all three channels.
+    Grayscale,
+    /// Blurs with a Gaussian of drawn sigma.
+    GaussianBlur(GaussianBlur),
+    /// Morphological dilation: every pixel becomes the maximum of its square neighbourhood, channel by channel.
+    Dilation(Dilation),
+    /// Fills a random rectangle; stands after [`Op::ToFloat`].
+    RandomErasing(RandomErasing),
+    /// From bytes 0..=255 to floats 0.0..=1.0 (torchvision's `ToTensor`).
+    ToFloat,
+    /// Subtracts a mean and divides by a standard deviation per channel; stands after [`Op::ToFloat`].
+    Normalize(Normalize),
+    /// Performs operations several times, with draws of their own each time.
+    Repeat(Repeat),
+}
+
+/// Mirrors with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomFlip {
+    /// Probability, 0..=1.
+    pub p: f64,
+}
+
+impl Default for RandomFlip {
+    fn default() -> Self {
+        RandomFlip { p: 0.5 }
+    }
+}
+
+/// How pixels between pixels are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Interpolation {
+    /// The pixel whose area holds the point.
+    Nearest,
+    /// Linear between neighbours; when shrinking, a triangle as wide as the shrinking asks (antialiased).
+    #[default]
+    Bilinear,
+    /// Cubic (a = -0.5) between neighbours, likewise antialiased.
+    Bicubic,
+}
+
+/// A colour to fill with: one level for all channels, or red, green and blue, 0..=255.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Fill {
+    /// One level for all channels.
+    Level(u8),
+    /// Red, green, blue.
+    Rgb([u8; 3]),
+}
+
+impl Default for Fill {
+    fn default() -> Self {
+        Fill::Level(0)
+    }
+}
+
+impl Fill {
+    /// Red, green and blue.
+    pub fn rgb(self) -> [u8; 3] {
+        match self {
+            Fill::Level(v) => [v; 3],
+            Fill::Rgb(rgb) => rgb,
+        }
+    }
+}
+
+/// A range, given as `[low, high]` or as one number whose meaning the parameter's text tells.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Span {
+    /// One number.
+    One(f64),
+    /// From low to high.
+    Range([f64; 2]),
+}
+
+/// Rotates by a drawn angle.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomRotation {
+    /// Range of the angle in degrees, counter-clockwise; one number `d` means `[-d, d]`.
+    pub degrees: Span,
+    /// Default: nearest, as torchvision's.
+    #[serde(default = "nearest")]
+    pub interpolation: Interpolation,
+    /// Grow the image so that nothing is cut off.
+    #[serde(default)]
+    pub expand: bool,
+    /// The point to turn about, `[x, y]` in pixels; default: the centre.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub center: Option<[f64; 2]>,
+    /// What shows where the image does not reach.
+    #[serde(default)]
+    pub fill: Fill,
+}
+
+fn nearest() -> Interpolation {
+    Interpolation::Nearest
+}
+
+impl RandomRotation {
+    /// Angles from `-degrees` to `degrees`, the rest default.
+    pub fn new(degrees: f64) -> RandomRotation {
+        let degrees = Span::One(degrees);
+        RandomRotation { degrees, interpolation: nearest(), expand: false, center: None, fill: Fill::default() }
+    }
+}
+
+/// A size: one number, or `[height, width]` as torchvision orders them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Size {
+    /// One number: a square, or the shorter edge where the operation keeps the aspect ratio.
+    Side(u32),
+    /// Height, then width.
+    HeightWidth([u32; 2]),
+}
+
+impl Size {
+    /// Height and width, where one number means a square.
+    pub fn height_width(self) -> [u32; 2] {
+        match self {
+            Size::Side(side) => [side, side],
+            Size::HeightWidth(both) => both,
+        }
+    }
+}
+
+/// Cuts out a random area and resizes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomResizedCrop {
+    /// Output size.
+    pub size: Size,
+    /// Range of the crop's share of the image's area; default `[0.08, 1.0]`.
+    #[serde(default = "default_scale")]
+    pub scale: [f64; 2],
+    /// Range of the crop's width over its height; default `[3/4, 4/3]`.
+    #[serde(default = "default_ratio")]
+    pub ratio: [f64; 2],
+    /// Default: bilinear.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+}
+
+fn default_scale() -> [f64; 2] {
+    [0.08, 1.0]
+}
+
+fn default_ratio() -> [f64; 2] {
+    [3.0 / 4.0, 4.0 / 3.0]
+}
+
+impl RandomResizedCrop {
+    /// A square of `side` pixels, the rest default.
+    pub fn new(side: u32) -> RandomResizedCrop {
+        let size = Size::Side(side);
+        RandomResizedCrop { size, scale: default_scale(), ratio: default_ratio(), interpolation: Interpolation::Bilinear }
+    }
+}
+
+/// Resizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resize {
+    /// One number resizes the shorter edge to it and keeps the aspect ratio.
+    pub size: Size,
+    /// Default: bilinear.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+    /// With one number as size: the longer edge is kept at or below this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_size: Option<u32>,
+}
+
+/// Cuts out the centre, padding with black where the image is smaller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CenterCrop {
+    /// Output size; one number means a square.
+    pub size: Size,
+}
+
+/// Borders: one width for all, `[left and right, top and bottom]`, or `[left, top, right, bottom]`, in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Padding {
+    /// All four.
+    All(u32),
+    /// Left and right, top and bottom.
+    Two([u32; 2]),
+    /// Left, top, right, bottom.
+    Four([u32; 4]),
+}
+
+impl Padding {
+    /// Left, top, right, bottom.
+    pub fn sides(self) -> [u32; 4] {
+        match self {
+            Padding::All(p) => [p; 4],
+            Padding::Two([x, y]) => [x, y, x, y],
+            Padding::Four(sides) => sides,
+        }
+    }
+}
+
+/// What a border shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PaddingMode {
+    /// The fill colour.
+    #[default]
+    Constant,
+    /// The nearest pixel of the image.
+    Edge,
+    /// The image mirrored at its last pixel, which is not repeated.
+    Reflect,
+    /// The image mirrored at its edge, the last pixel repeated.
+    Symmetric,
+}
+
+/// Cuts out a rectangle at a random place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomCrop {
+    /// Output size; one number means a square.
+    pub size: Size,
+    /// Borders added first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
+    /// Pad further where the image is smaller than the crop; without it such an image is an error.
+    #[serde(default)]
+    pub pad_if_needed: bool,
+    /// Colour of constant borders.
+    #[serde(default)]
+    pub fill: Fill,
+    /// What the borders show.
+    #[serde(default)]
+    pub padding_mode: PaddingMode,
+}
+
+/// Adds borders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pad {
+    /// Widths of the borders.
+    pub padding: Padding,
+    /// Colour of constant borders.
+    #[serde(default)]
+    pub fill: Fill,
+    /// What the borders show.
+    #[serde(default)]
+    pub padding_mode: PaddingMode,
+}
+
+/// Changes colours by drawn factors. One number `v` means `[max(0, 1 - v), 1 + v]`, for hue `[-v, v]`; 0 leaves the
+/// property alone.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ColorJitter {
+    /// Factor of brightness, at least 0.
+    pub brightness: Span,
+    /// Factor of contrast, at least 0.
+    pub contrast: Span,
+    /// Factor of saturation, at least 0.
+    pub saturation: Span,
+    /// Shift of hue in turns, -0.5..=0.5.
+    pub hue: Span,
+}
+
+impl Default for ColorJitter {
+    fn default() -> Self {
+        let none = Span::One(0.0);
+        ColorJitter { brightness: none, contrast: none, saturation: none, hue: none }
+    }
+}
+
+/// Blurs with a Gaussian.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GaussianBlur {
+    /// Side of the kernel in pixels, odd: one number, or `[width, height]`.
+    pub kernel_size: KernelSize,
+    /// Sigma in pixels, above 0: drawn evenly from a range, or one fixed number. Default `[0.1, 2.0]`.
+    #[serde(default = "default_sigma")]
+    pub sigma: Span,
+}
+
+fn default_sigma() -> Span {
+    Span::Range([0.1, 2.0])
+}
+
+/// The sides of a kernel in pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum KernelSize {
+    /// Both sides.
+    Side(u32),
+    /// Width, height.
+    WidthHeight([u32; 2]),
+}
+
+impl KernelSize {
+    /// Width and height.
+    pub fn width_height(self) -> [u32; 2] {
+        match self {
+            KernelSize::Side(side) => [side, side],
+            KernelSize::WidthHeight(both) => both,
+        }
+    }
+}
+
+/// Morphological dilation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Dilation {
+    /// Side of the square neighbourhood in pixels, odd; default 3.
+    pub kernel_size: u32,
+}
+
+impl Default for Dilation {
+    fn default() -> Self {
+        Dilation { kernel_size: 3 }
+    }
+}
+
+/// Fills a random rectangle of the float image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomErasing {
+    /// Probability, 0..=1.
+    pub p: f64,
+    /// Range of the rectangle's share of the area.
+    pub scale: [f64; 2],
+    /// Range of its height over its width, as torchvision defines it.
+    pub ratio: [f64; 2],
+    /// What it is filled with.
+    pub value: EraseValue,
+}
+
+impl Default for RandomErasing {
+    fn default() -> Self {
+        RandomErasing { p: 0.5, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: EraseValue::Level(0.0) }
+    }
+}
+
+/// What an erased rectangle holds: a number, three of them, or `"random"` for standard normal noise.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum EraseValue {
+    /// One number for all channels.
+    Level(f32),
+    /// Red, green, blue.
+    Rgb([f32; 3]),
+    /// A word; the only one is `random`.
+    Noise(Noise),
+}
+
+/// The word `random`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Noise {
+    /// Standard normal noise, every value drawn for itself.
+    Random,
+}
+
+/// `(value - mean) / std` per channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Normalize {
+    /// Mean of red, green, blue; default ImageNet's.
+    pub mean: [f32; 3],
+    /// Standard deviation of red, green, blue, not 0; default ImageNet's.
+    pub std: [f32; 3],
+}
+
+impl Default for Normalize {
+    fn default() -> Self {
+        Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] }
+    }
+}
+
+/// Performs operations several times.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Repeat {
+    /// How often.
+    pub times: u32,
+    /// What.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}

@@ -1,0 +1,94 @@
+//! The executor `per-op`: step after step on the whole image, as torchvision does it on PIL images.
+//!
+//! It is the oracle that the fused executor is held to, and the honest trial A of every comparison: each kernel
+//! computes what Pillow computes, to the bit where Pillow works in integers, and none is slower than it must be.
+
+mod color;
+mod geometry;
+mod neighbourhood;
+mod resize;
+
+pub(crate) use color::{Pointwise, mean_luminance};
+
+use crate::image::RgbImage;
+use crate::rng::Draws;
+use crate::step::{EraseContent, Step};
+
+/// Performs the steps on an image and writes the floats (3, height, width) to `out`.
+///
+/// # Panics
+/// Where `out` does not have the size that the steps lead to; [`Runner`](crate::Runner) has checked it.
+pub(crate) fn execute(steps: &[Step], mut image: RgbImage, out: &mut [f32]) {
+    let first_float = steps.iter().position(|step| *step == Step::ToFloat).unwrap_or(steps.len());
+    for step in &steps[..first_float] {
+        image = apply(step, image);
+    }
+    to_float(&image, out);
+    for step in &steps[first_float..] {
+        apply_float(step, image.width as usize, out);
+    }
+}
+
+/// Performs one step on bytes.
+pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
+    match step {
+        Step::HorizontalFlip => geometry::flip_horizontal(&mut image),
+        Step::VerticalFlip => geometry::flip_vertical(&mut image),
+        Step::Rotate(rotate) => return geometry::rotate(&image, rotate),
+        Step::Crop { left, top, width, height } => return geometry::crop(&image, *left, *top, *width, *height),
+        Step::Pad { sides, fill, mode } => return geometry::pad(&image, *sides, fill.rgb(), *mode),
+        Step::Resize { width, height, interpolation } => {
+            return resize::resize(&image, *width, *height, *interpolation);
+        }
+        Step::Contrast { factor } => {
+            let mean = mean_luminance(image.pixels());
+            Pointwise::Contrast { mean, factor: *factor as f32 }.apply(image.pixels_mut());
+        }
+        Step::GaussianBlur { kernel, sigma } => neighbourhood::gaussian_blur(&mut image, *kernel, *sigma),
+        Step::Dilate { kernel } => neighbourhood::dilate(&mut image, *kernel as usize),
+        step => {
+            if let Some(pointwise) = Pointwise::of(step) {
+                pointwise.apply(image.pixels_mut());
+            }
+        }
+    }
+    image
+}
+
+/// Bytes (height, width, 3) to floats (3, height, width) of 0.0..=1.0.
+fn to_float(image: &RgbImage, out: &mut [f32]) {
+    let plane = out.len() / 3;
+    for (c, plane) in out.chunks_exact_mut(plane).enumerate() {
+        for (to, pixel) in plane.iter_mut().zip(image.pixels()) {
+            *to = f32::from(pixel[c]) / 255.0;
+        }
+    }
+}
+
+/// Performs one step on floats (3, height, width).
+pub(crate) fn apply_float(step: &Step, row: usize, out: &mut [f32]) {
+    let plane = out.len() / 3;
+    match step {
+        Step::Normalize { mean, std } => {
+            for (c, plane) in out.chunks_exact_mut(plane).enumerate() {
+                plane.iter_mut().for_each(|v| *v = (*v - mean[c]) / std[c]);
+            }
+        }
+        Step::Erase { left, top, width, height, content } => {
+            let (left, top) = (*left as usize, *top as usize);
+            let mut draws = match content {
+                EraseContent::Noise(seed) => Draws::from_seed(*seed),
+                EraseContent::Rgb(_) => Draws::from_seed(0),
+            };
+            for (c, plane) in out.chunks_exact_mut(plane).enumerate() {
+                for row in plane.chunks_exact_mut(row).skip(top).take(*height as usize) {
+                    row[left..left + *width as usize].fill_with(|| match content {
+                        EraseContent::Rgb(rgb) => rgb[c],
+                        EraseContent::Noise(_) => draws.normal(),
+                    });
+                }
+            }
+        }
+        _ => {}
+    }
+}

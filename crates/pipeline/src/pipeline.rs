@@ -1,0 +1,390 @@
+//! A pipeline as data: presets, files, and the check that it makes batches.
+
+use crate::error::PipelineError;
+use crate::op::*;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// A list of operations.
+///
+/// In TOML every operation is a table of the array `op`:
+///
+/// ```
+/// let pipeline = stokehold_pipeline::Pipeline::from_toml(r#"
+///     [[op]]
+///     type = "RandomResizedCrop"
+///     size = 224
+///     [[op]]
+///     type = "RandomHorizontalFlip"
+///     [[op]]
+///     type = "ToFloat"
+/// "#)?;
+/// assert_eq!(pipeline.check()?, (224, 224));
+/// # Ok::<(), stokehold_pipeline::PipelineError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pipeline {
+    /// The operations in order.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+impl Pipeline {
+    /// The names that [`Pipeline::preset`] knows.
+    pub const PRESETS: [&str; 4] = ["imagenet-train", "imagenet-eval", "published", "caltech"];
+
+    /// A preset by name, at its published size: `imagenet-train` (224), `imagenet-eval` (256, 224), `published`
+    /// (load 1, 224), `caltech`.
+    ///
+    /// # Errors
+    /// [`PipelineError::UnknownPreset`].
+    pub fn preset(name: &str) -> Result<Pipeline, PipelineError> {
+        match name {
+            "imagenet-train" => Ok(Pipeline::imagenet_train(224)),
+            "imagenet-eval" => Ok(Pipeline::imagenet_eval(256, 224)),
+            "published" => Ok(Pipeline::published(1, 224)),
+            "caltech" => Ok(Pipeline::caltech()),
+            other => Err(PipelineError::UnknownPreset(other.into())),
+        }
+    }
+
+    /// The usual ImageNet training recipe: random resized crop, horizontal flip, normalise.
+    pub fn imagenet_train(size: u32) -> Pipeline {
+        let mut ops = vec![
+            Op::RandomResizedCrop(RandomResizedCrop::new(size)),
+            Op::RandomHorizontalFlip(RandomFlip::default()),
+        ];
+        ops.extend(to_normalised());
+        Pipeline { ops }
+    }
+
+    /// The usual ImageNet evaluation: shorter edge to `resize`, centre `crop`, normalise.
+    pub fn imagenet_eval(resize: u32, crop: u32) -> Pipeline {
+        let size = Size::Side(resize);
+        let mut ops = vec![
+            Op::Resize(Resize { size, interpolation: Interpolation::Bilinear, max_size: None }),
+            Op::CenterCrop(CenterCrop { size: Size::Side(crop) }),
+        ];
+        ops.extend(to_normalised());
+        Pipeline { ops }
+    }
+
+    /// The published load experiment: `load` times horizontal flip, vertical flip and rotation by up to 5 degrees on
+    /// the full-size image, then random resized crop. Load 0 is [`Pipeline::imagenet_train`].
+    pub fn published(load: u32, size: u32) -> Pipeline {
+        if load == 0 {
+            return Pipeline::imagenet_train(size);
+        }
+        let flip = RandomFlip::default;
+        let repeated = vec![
+            Op::RandomHorizontalFlip(flip()),
+            Op::RandomVerticalFlip(flip()),
+            Op::RandomRotation(RandomRotation::new(5.0)),
+        ];
+        let mut ops = vec![
+            Op::Repeat(Repeat { times: load, ops: repeated }),
+            Op::RandomResizedCrop(RandomResizedCrop::new(size)),
+        ];
+        ops.extend(to_normalised());
+        Pipeline { ops }
+    }
+
+    /// The published Caltech-256 experiment: resize to 256x256, random crop of 224, to float, no normalisation.
+    pub fn caltech() -> Pipeline {
+        let size = Size::HeightWidth([256, 256]);
+        Pipeline {
+            ops: vec![
+                Op::Resize(Resize { size, interpolation: Interpolation::Bilinear, max_size: None }),
+                Op::RandomCrop(RandomCrop {
+                    size: Size::Side(224),
+                    padding: None,
+                    pad_if_needed: false,
+                    fill: Fill::default(),
+                    padding_mode: PaddingMode::Constant,
+                }),
+                Op::ToFloat,
+            ],
+        }
+    }
+
+    /// Reads a pipeline from TOML.
+    ///
+    /// # Errors
+    /// [`PipelineError::Parse`] with line and column.
+    pub fn from_toml(text: &str) -> Result<Pipeline, PipelineError> {
+        toml::from_str(text).map_err(|e| parse_error("pipeline (TOML)", e))
+    }
+
+    /// Reads a pipeline from JSON.
+    ///
+    /// # Errors
+    /// [`PipelineError::Parse`] with line and column.
+    pub fn from_json(text: &str) -> Result<Pipeline, PipelineError> {
+        serde_json::from_str(text).map_err(|e| parse_error("pipeline (JSON)", e))
+    }
+
+    /// Reads a file: JSON where its name ends in `.json`, TOML else.
+    ///
+    /// # Errors
+    /// [`PipelineError::Read`] and [`PipelineError::Parse`] name the file.
+    pub fn load(path: &Path) -> Result<Pipeline, PipelineError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|reason| PipelineError::Read { path: origin.clone(), reason })?;
+        if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
+            serde_json::from_str(&text).map_err(|e| parse_error(&origin, e))
+        } else {
+            toml::from_str(&text).map_err(|e| parse_error(&origin, e))
+        }
+    }
+
+    /// The operations with every repetition unrolled; a draw is addressed by the place in this list.
+    pub(crate) fn flat(&self) -> Vec<&Op> {
+        fn unroll<'a>(ops: &'a [Op], into: &mut Vec<&'a Op>) {
+            for op in ops {
+                match op {
+                    Op::Repeat(repeat) => (0..repeat.times).for_each(|_| unroll(&repeat.ops, into)),
+                    op => into.push(op),
+                }
+            }
+        }
+        let mut flat = Vec::new();
+        unroll(&self.ops, &mut flat);
+        flat
+    }
+
+    /// Checks every parameter and the order, and returns the (width, height) that every image comes out with.
+    ///
+    /// # Errors
+    /// [`PipelineError::Operation`] where a parameter is out of range or an operation stands on the wrong side of
+    /// `ToFloat`; [`PipelineError::Shape`] where `ToFloat` is missing or the output size depends on the image.
+    pub fn check(&self) -> Result<(u32, u32), PipelineError> {
+        if self.unrolled_len(&self.ops) > 10_000 {
+            return Err(PipelineError::Shape("the pipeline unrolls to more than 10,000 operations".into()));
+        }
+        let mut size = None;
+        let mut float = false;
+        for (at, op) in self.flat().into_iter().enumerate() {
+            let fail = |problem| PipelineError::Operation { number: at + 1, name: op.name(), problem };
+            op.check().map_err(fail)?;
+            match (op, float) {
+                (Op::ToFloat, true) => return Err(fail("the image is float already".into())),
+                (Op::ToFloat, false) => float = true,
+                (Op::Normalize(_) | Op::RandomErasing(_), false) => {
+                    return Err(fail("it works on floats; put ToFloat before it".into()));
+                }
+                (Op::Normalize(_) | Op::RandomErasing(_), true) => {}
+                (_, true) => return Err(fail("it works on bytes; put it before ToFloat".into())),
+                (_, false) => {}
+            }
+            size = op.size_after(size).map_err(fail)?;
+        }
+        if !float {
+            return Err(PipelineError::Shape("the pipeline does not end in floats; add ToFloat".into()));
+        }
+        size.ok_or_else(|| {
+            PipelineError::Shape(
+                "images come out in different sizes and make no batch; end the geometry with RandomResizedCrop, \
+                 CenterCrop, RandomCrop, or Resize to [height, width]"
+                    .into(),
+            )
+        })
+    }
+
+    fn unrolled_len(&self, ops: &[Op]) -> u64 {
+        ops.iter()
+            .map(|op| match op {
+                Op::Repeat(repeat) => u64::from(repeat.times).saturating_mul(self.unrolled_len(&repeat.ops)),
+                _ => 1,
+            })
+            .fold(0, u64::saturating_add)
+    }
+}
+
+fn to_normalised() -> [Op; 2] {
+    [Op::ToFloat, Op::Normalize(Normalize::default())]
+}
+
+fn parse_error(origin: &str, error: impl std::fmt::Display) -> PipelineError {
+    PipelineError::Parse { origin: origin.into(), reason: error.to_string() }
+}
+
+/// The largest side that an operation may ask for.
+const MAX_SIDE: u32 = 16_384;
+
+impl Op {
+    /// The operation's type, as in a file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::RandomHorizontalFlip(_) => "RandomHorizontalFlip",
+            Op::RandomVerticalFlip(_) => "RandomVerticalFlip",
+            Op::RandomRotation(_) => "RandomRotation",
+            Op::RandomResizedCrop(_) => "RandomResizedCrop",
+            Op::Resize(_) => "Resize",
+            Op::CenterCrop(_) => "CenterCrop",
+            Op::RandomCrop(_) => "RandomCrop",
+            Op::Pad(_) => "Pad",
+            Op::ColorJitter(_) => "ColorJitter",
+            Op::Grayscale => "Grayscale",
+            Op::GaussianBlur(_) => "GaussianBlur",
+            Op::Dilation(_) => "Dilation",
+            Op::RandomErasing(_) => "RandomErasing",
+            Op::ToFloat => "ToFloat",
+            Op::Normalize(_) => "Normalize",
+            Op::Repeat(_) => "Repeat",
+        }
+    }
+
+    /// The size after the operation, where it is the same for every image.
+    fn size_after(&self, before: Option<(u32, u32)>) -> Result<Option<(u32, u32)>, String> {
+        let fixed = |size: &Size| {
+            let [h, w] = size.height_width();
+            Some((w, h))
+        };
+        Ok(match self {
+            Op::RandomResizedCrop(o) => fixed(&o.size),
+            Op::CenterCrop(o) => fixed(&o.size),
+            Op::RandomCrop(o) => fixed(&o.size),
+            Op::Resize(Resize { size: size @ Size::HeightWidth(_), .. }) => fixed(size),
+            Op::Resize(resize) => before.map(|(w, h)| resize.target(w, h)),
+            Op::Pad(pad) => before.map(|(w, h)| {
+                let [l, t, r, b] = pad.padding.sides();
+                (w + l + r, h + t + b)
+            }),
+            Op::RandomRotation(r) if r.expand => None,
+            _ => before,
+        })
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let probability = |p: f64| check(( 0.0..=1.0).contains(&p), || format!("p = {p}; allowed: 0 to 1"));
+        let size = |size: &Size| {
+            let ok = size.height_width().iter().all(|side| (1..=MAX_SIDE).contains(side));
+            check(ok, || format!("size = {:?}; allowed: 1 to {MAX_SIDE} pixels", size.height_width()))
+        };
+        let range = |name: &str, [low, high]: [f64; 2], from: f64, to: f64| {
+            let ok = from <= low && low <= high && high <= to;
+            check(ok, || format!("{name} = [{low}, {high}]; allowed: low <= high within {from} to {to}"))
+        };
+        let positive = |name: &str, [low, high]: [f64; 2]| {
+            let ok = 0.0 < low && low <= high && high.is_finite();
+            check(ok, || format!("{name} = [{low}, {high}]; allowed: 0 < low <= high"))
+        };
+        let padding = |padding: Padding| {
+            let ok = padding.sides().iter().all(|&side| side <= MAX_SIDE);
+            check(ok, || format!("padding = {:?}; allowed: 0 to {MAX_SIDE} pixels", padding.sides()))
+        };
+        match self {
+            Op::RandomHorizontalFlip(o) | Op::RandomVerticalFlip(o) => probability(o.p),
+            Op::RandomRotation(o) => range("degrees", o.range(), -360_000.0, 360_000.0),
+            Op::RandomResizedCrop(o) => {
+                size(&o.size)?;
+                positive("scale", o.scale)?;
+                positive("ratio", o.ratio)
+            }
+            Op::Resize(o) => {
+                size(&o.size)?;
+                match (o.max_size, o.size) {
+                    (Some(_), Size::HeightWidth(_)) => Err("max_size goes with one number as size".into()),
+                    (Some(max), Size::Side(side)) if max <= side => {
+                        Err(format!("max_size = {max}; it must be above size = {side}"))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Op::CenterCrop(o) => size(&o.size),
+            Op::RandomCrop(o) => {
+                size(&o.size)?;
+                o.padding.map_or(Ok(()), padding)
+            }
+            Op::Pad(o) => padding(o.padding),
+            Op::ColorJitter(o) => {
+                for (name, [low, high]) in [
+                    ("brightness", o.brightness.factors()),
+                    ("contrast", o.contrast.factors()),
+                    ("saturation", o.saturation.factors()),
+                ] {
+                    range(name, [low, high], 0.0, 1000.0)?;
+                }
+                range("hue", o.hue.around_zero(), -0.5, 0.5)
+            }
+            Op::GaussianBlur(o) => {
+                check_kernel(o.kernel_size.width_height())?;
+                positive("sigma", o.sigma_range())
+            }
+            Op::Dilation(o) => check_kernel([o.kernel_size; 2]),
+            Op::RandomErasing(o) => {
+                probability(o.p)?;
+                range("scale", o.scale, 0.0, 1.0)?;
+                positive("ratio", o.ratio)
+            }
+            Op::Normalize(o) => {
+                let ok = o.std.iter().all(|&s| s != 0.0 && s.is_finite()) && o.mean.iter().all(|m| m.is_finite());
+                check(ok, || format!("mean = {:?}, std = {:?}; allowed: finite, std not 0", o.mean, o.std))
+            }
+            Op::Grayscale | Op::ToFloat | Op::Repeat(_) => Ok(()),
+        }
+    }
+}
+
+fn check(ok: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
+    if ok { Ok(()) } else { Err(problem()) }
+}
+
+fn check_kernel(sides: [u32; 2]) -> Result<(), String> {
+    let ok = sides.iter().all(|side| side % 2 == 1 && *side <= 255);
+    check(ok, || format!("kernel_size = {sides:?}; allowed: odd numbers from 1 to 255"))
+}
+
+impl Span {
+    /// One number `v` means `[max(0, 1 - v), 1 + v]`.
+    pub(crate) fn factors(self) -> [f64; 2] {
+        match self {
+            // A negative number must not turn into a legal range.
+            Span::One(v) if v < 0.0 => [v, v],
+            Span::One(v) => [(1.0 - v).max(0.0), 1.0 + v],
+            Span::Range(range) => range,
+        }
+    }
+
+    /// One number `v` means `[-v, v]`.
+    pub(crate) fn around_zero(self) -> [f64; 2] {
+        match self {
+            Span::One(v) => [-v, v],
+            Span::Range(range) => range,
+        }
+    }
+}
+
+impl RandomRotation {
+    pub(crate) fn range(&self) -> [f64; 2] {
+        self.degrees.around_zero()
+    }
+}
+
+impl GaussianBlur {
+    pub(crate) fn sigma_range(&self) -> [f64; 2] {
+        match self.sigma {
+            Span::One(v) => [v, v],
+            Span::Range(range) => range,
+        }
+    }
+}
+
+impl Resize {
+    /// Width and height after resizing an image of `width` x `height`, as torchvision computes them.
+    pub(crate) fn target(&self, width: u32, height: u32) -> (u32, u32) {
+        let side = match self.size {
+            Size::HeightWidth([h, w]) => return (w, h),
+            Size::Side(side) => u64::from(side),
+        };
+        let (short, long) = (u64::from(width.min(height)), u64::from(width.max(height)));
+        let (mut new_short, mut new_long) = (side, side * long / short);
+        if let Some(max) = self.max_size.map(u64::from).filter(|&max| new_long > max) {
+            (new_short, new_long) = ((max * new_short / new_long).max(1), max);
+        }
+        let (new_short, new_long) = (new_short as u32, u32::try_from(new_long).unwrap_or(u32::MAX));
+        if width <= height { (new_short, new_long) } else { (new_long, new_short) }
+    }
+}

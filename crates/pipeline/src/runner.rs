@@ -1,0 +1,127 @@
+//! One thread's way from the bytes of a file to the floats of a batch.
+
+use crate::decode::{self, DecodeOptions, Format};
+use crate::error::{ImageError, PipelineError};
+use crate::fused::{Plan, Scratch, Source};
+use crate::step::Step;
+use crate::{DrawKey, Pipeline, per_op};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stokehold_jpeg::{Decoder, Layout, Scale};
+
+/// Who performs the steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Executor {
+    /// Every operation on the full image, as torchvision: the oracle, and trial A.
+    PerOp,
+    /// One plan per image: one resampling, only the pixels that it needs.
+    #[default]
+    Fused,
+}
+
+impl std::fmt::Display for Executor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Executor::PerOp => "per-op",
+            Executor::Fused => "fused",
+        })
+    }
+}
+
+impl std::str::FromStr for Executor {
+    type Err = PipelineError;
+
+    fn from_str(name: &str) -> Result<Executor, PipelineError> {
+        match name {
+            "per-op" => Ok(Executor::PerOp),
+            "fused" => Ok(Executor::Fused),
+            other => Err(PipelineError::UnknownExecutor(other.into())),
+        }
+    }
+}
+
+/// How long the two halves of the work took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StageTimes {
+    /// From bytes to pixels.
+    pub decode: Duration,
+    /// From pixels to floats.
+    pub augment: Duration,
+}
+
+/// Runs one pipeline on image after image; one for each thread. Its buffers are reused.
+pub struct Runner {
+    pipeline: Arc<Pipeline>,
+    executor: Executor,
+    options: DecodeOptions,
+    output_len: usize,
+    jpeg: Decoder,
+    pixels: Vec<u8>,
+    scratch: Scratch,
+}
+
+impl Runner {
+    /// A runner for a pipeline that makes batches.
+    ///
+    /// # Errors
+    /// What [`Pipeline::check`] finds.
+    pub fn new(
+        pipeline: Arc<Pipeline>,
+        executor: Executor,
+        options: DecodeOptions,
+    ) -> Result<Runner, PipelineError> {
+        let (width, height) = pipeline.check()?;
+        let output_len = 3 * width as usize * height as usize;
+        let (jpeg, pixels, scratch) = (Decoder::new(), Vec::new(), Scratch::default());
+        Ok(Runner { pipeline, executor, options, output_len, jpeg, pixels, scratch })
+    }
+
+    /// Floats of one sample: 3 * height * width.
+    pub fn output_len(&self) -> usize {
+        self.output_len
+    }
+
+    /// Decodes and transforms one sample into `out` (3, height, width).
+    ///
+    /// # Errors
+    /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline; `out` then holds anything.
+    ///
+    /// # Panics
+    /// Where `out` does not hold [`Runner::output_len`] floats.
+    pub fn run(&mut self, bytes: &[u8], key: DrawKey, out: &mut [f32]) -> Result<StageTimes, ImageError> {
+        assert_eq!(out.len(), self.output_len, "the output of a sample");
+        let begin = Instant::now();
+        let info = decode::probe(bytes)?;
+        let mut steps = if self.options.exif { info.upright() } else { Vec::new() };
+        let (width, height) =
+            steps.iter().fold((info.width, info.height), |(w, h), step: &Step| step.size_after(w, h));
+        steps.extend(self.pipeline.draw(key, width, height)?);
+        match self.executor {
+            Executor::PerOp => {
+                let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
+                let decode = begin.elapsed();
+                per_op::execute(&steps, image, out);
+                Ok(StageTimes { decode, augment: begin.elapsed() - decode })
+            }
+            Executor::Fused => {
+                let plan = Plan::new(&steps, info.width, info.height);
+                let region = plan.region(info.width, info.height);
+                let source = if info.format == Format::Jpeg {
+                    let pixels = self.jpeg.decode(bytes, region, Scale::Full, Layout::Rgbx)?;
+                    let (data, stride) = (pixels.data, pixels.stride);
+                    Source { data, stride, width: region.width, height: region.height, x: region.x, y: region.y }
+                } else {
+                    let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
+                    self.pixels.clear();
+                    image.pixels().iter().for_each(|p| self.pixels.extend_from_slice(&[p[0], p[1], p[2], 255]));
+                    Source::of(&self.pixels, info.width, info.height)
+                };
+                let decode = begin.elapsed();
+                plan.execute(source, &mut self.scratch, out);
+                Ok(StageTimes { decode, augment: begin.elapsed() - decode })
+            }
+        }
+    }
+}

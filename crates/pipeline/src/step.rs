@@ -1,0 +1,197 @@
+//! An operation after its draw: what will be done, with every number known.
+
+use crate::op::{Fill, Interpolation, PaddingMode};
+use serde::{Deserialize, Serialize};
+
+/// One concrete step. Sizes and places are pixels of the image that the step receives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type")]
+pub enum Step {
+    /// Mirrors left and right.
+    HorizontalFlip,
+    /// Mirrors top and bottom.
+    VerticalFlip,
+    /// Turns counter-clockwise by `angle` degrees.
+    Rotate(Rotate),
+    /// Cuts out a rectangle that lies within the image.
+    Crop {
+        /// First column.
+        left: u32,
+        /// First row.
+        top: u32,
+        /// Columns.
+        width: u32,
+        /// Rows.
+        height: u32,
+    },
+    /// Adds borders: left, top, right, bottom.
+    Pad {
+        /// Widths of left, top, right and bottom border.
+        sides: [u32; 4],
+        /// Colour of a constant border.
+        fill: Fill,
+        /// What the border shows.
+        mode: PaddingMode,
+    },
+    /// Resizes to a size.
+    Resize {
+        /// New width.
+        width: u32,
+        /// New height.
+        height: u32,
+        /// The filter.
+        interpolation: Interpolation,
+    },
+    /// Blends with black: 0 is black, 1 the image itself.
+    Brightness {
+        /// At least 0.
+        factor: f64,
+    },
+    /// Blends with the mean grey level.
+    Contrast {
+        /// At least 0.
+        factor: f64,
+    },
+    /// Blends with the grey image.
+    Saturation {
+        /// At least 0.
+        factor: f64,
+    },
+    /// Shifts the hue.
+    Hue {
+        /// In turns, -0.5..=0.5.
+        shift: f64,
+    },
+    /// Luminance in all three channels.
+    Grayscale,
+    /// Convolves with a Gaussian.
+    GaussianBlur {
+        /// Width and height of the kernel, odd.
+        kernel: [u32; 2],
+        /// In pixels.
+        sigma: f64,
+    },
+    /// Maximum of a square neighbourhood.
+    Dilate {
+        /// Side of the neighbourhood, odd.
+        kernel: u32,
+    },
+    /// Bytes to floats.
+    ToFloat,
+    /// `(value - mean) / std`.
+    Normalize {
+        /// Per channel.
+        mean: [f32; 3],
+        /// Per channel.
+        std: [f32; 3],
+    },
+    /// Fills a rectangle of the float image.
+    Erase {
+        /// First column.
+        left: u32,
+        /// First row.
+        top: u32,
+        /// Columns.
+        width: u32,
+        /// Rows.
+        height: u32,
+        /// What with.
+        content: EraseContent,
+    },
+}
+
+/// The numbers of a rotation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Rotate {
+    /// Degrees, counter-clockwise.
+    pub angle: f64,
+    /// The filter.
+    pub interpolation: Interpolation,
+    /// Grow the image so that nothing is cut off.
+    pub expand: bool,
+    /// The point to turn about; none: the centre.
+    pub center: Option<[f64; 2]>,
+    /// What shows where the image does not reach.
+    pub fill: Fill,
+}
+
+/// What an erased rectangle holds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub enum EraseContent {
+    /// A colour.
+    Rgb([f32; 3]),
+    /// Standard normal noise, a function of this seed.
+    Noise(u64),
+}
+
+/// An affine map from points of an output to points of an input, in pixels; a pixel's centre lies at .5.
+///
+/// `x_in = m[0] * x + m[1] * y + m[2]`, `y_in = m[3] * x + m[4] * y + m[5]`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Affine(pub [f64; 6]);
+
+impl Affine {
+    pub const IDENTITY: Affine = Affine([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+
+    pub fn apply(&self, x: f64, y: f64) -> (f64, f64) {
+        let m = &self.0;
+        (m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5])
+    }
+
+    /// First `self`, then `next`.
+    pub fn then(&self, next: &Affine) -> Affine {
+        let (a, b) = (&self.0, &next.0);
+        Affine([
+            b[0] * a[0] + b[1] * a[3],
+            b[0] * a[1] + b[1] * a[4],
+            b[0] * a[2] + b[1] * a[5] + b[2],
+            b[3] * a[0] + b[4] * a[3],
+            b[3] * a[1] + b[4] * a[4],
+            b[3] * a[2] + b[4] * a[5] + b[5],
+        ])
+    }
+}
+
+impl Rotate {
+    /// The map from output to input, and the output's size. The formulas are those of `PIL.Image.rotate`.
+    pub(crate) fn map(&self, width: u32, height: u32) -> (Affine, u32, u32) {
+        let (w, h) = (f64::from(width), f64::from(height));
+        let degrees = self.angle.rem_euclid(360.0);
+        // Quarter turns are exact: Pillow rounds sine and cosine to 15 digits, which makes them so.
+        let round = |v: f64| (v * 1e15).round() / 1e15;
+        let radians = -degrees.to_radians();
+        let (sin, cos) = (round(radians.sin()), round(radians.cos()));
+        let [cx, cy] = self.center.unwrap_or([w / 2.0, h / 2.0]);
+        let turn = Affine([cos, sin, 0.0, -sin, cos, 0.0]);
+        let (x, y) = turn.apply(-cx, -cy);
+        let mut map = Affine([cos, sin, x + cx, -sin, cos, y + cy]);
+        if !self.expand {
+            return (map, width, height);
+        }
+        let corners = [(0.0, 0.0), (w, 0.0), (w, h), (0.0, h)].map(|(x, y)| map.apply(x, y));
+        let extent = |values: [f64; 4]| {
+            let high = values.iter().copied().fold(f64::MIN, f64::max).ceil();
+            high - values.iter().copied().fold(f64::MAX, f64::min).floor()
+        };
+        let (new_w, new_h) = (extent(corners.map(|c| c.0)), extent(corners.map(|c| c.1)));
+        let (x, y) = map.apply(-(new_w - w) / 2.0, -(new_h - h) / 2.0);
+        map.0[2] = x;
+        map.0[5] = y;
+        (map, new_w as u32, new_h as u32)
+    }
+}
+
+impl Step {
+    /// The size of the image after this step on an image of `width` x `height`.
+    pub fn size_after(&self, width: u32, height: u32) -> (u32, u32) {
+        match self {
+            Step::Crop { width, height, .. } | Step::Resize { width, height, .. } => (*width, *height),
+            Step::Pad { sides: [l, t, r, b], .. } => (width + l + r, height + t + b),
+            Step::Rotate(rotate) => {
+                let (_, w, h) = rotate.map(width, height);
+                (w, h)
+            }
+            _ => (width, height),
+        }
+    }
+}

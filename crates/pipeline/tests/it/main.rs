@@ -1,0 +1,4 @@
+//! What the pipeline promises, held against its oracles.
+
+mod oracle;
+mod torchvision;

@@ -1,0 +1,153 @@
+"""What torchvision makes of real photos, with the parameters it drew itself.
+
+usage: torchvision_steps.py PHOTOS OUT
+
+Writes OUT/cases.json: a list of {name, input, width, height, steps, expected, kind, out_width, out_height}. `steps` is
+what torchvision drew, in the form that stokehold-pipeline reads; `expected` is a file of what torchvision made of it:
+bytes (height, width, 3) or float32 (3, height, width).
+"""
+
+import json
+import math
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageFilter
+from torchvision import transforms as T
+from torchvision.transforms import functional as F
+from torchvision.transforms import InterpolationMode as I
+
+PHOTOS, OUT = Path(sys.argv[1]), Path(sys.argv[2])
+NAMES = {I.NEAREST: "nearest", I.BILINEAR: "bilinear", I.BICUBIC: "bicubic"}
+torch.manual_seed(20)
+random.seed(20)
+
+
+def rotate(image, degrees, interpolation, expand=False, center=None, fill=0):
+    angle = T.RandomRotation.get_params([-degrees, degrees])
+    step = {"type": "Rotate", "angle": angle, "interpolation": NAMES[interpolation], "expand": expand,
+            "center": center, "fill": fill}
+    return [step], F.rotate(image, angle, interpolation, expand, center, fill)
+
+
+def resized_crop(image, size, interpolation):
+    top, left, height, width = T.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+    steps = [{"type": "Crop", "left": left, "top": top, "width": width, "height": height},
+             {"type": "Resize", "width": size, "height": size, "interpolation": NAMES[interpolation]}]
+    return steps, F.resized_crop(image, top, left, height, width, [size, size], interpolation)
+
+
+def resize(image, width, height, interpolation):
+    step = {"type": "Resize", "width": width, "height": height, "interpolation": NAMES[interpolation]}
+    return [step], F.resize(image, [height, width], interpolation)
+
+
+def pad(image, sides, fill, mode):
+    step = {"type": "Pad", "sides": sides, "fill": fill, "mode": mode}
+    fill = tuple(fill) if isinstance(fill, list) else fill
+    return [step], F.pad(image, sides, fill, mode)
+
+
+def jitter(image):
+    order, b, c, s, h = T.ColorJitter.get_params((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1))
+    steps = []
+    for i in order.tolist():
+        name, key, value, f = [("Brightness", "factor", b, F.adjust_brightness), ("Contrast", "factor", c, F.adjust_contrast),
+                               ("Saturation", "factor", s, F.adjust_saturation), ("Hue", "shift", h, F.adjust_hue)][i]
+        steps.append({"type": name, key: value})
+        image = f(image, value)
+    return steps, image
+
+
+def single(name, key, value, f):
+    return lambda image: ([{"type": name, key: value}], f(image, value))
+
+
+def erase(image, value):
+    tensor = F.normalize(F.to_tensor(image), [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    top, left, height, width, v = T.RandomErasing.get_params(tensor, (0.02, 0.33), (0.3, 3.3), [value])
+    steps = [{"type": "ToFloat"}, {"type": "Normalize", "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]},
+             {"type": "Erase", "left": left, "top": top, "width": width, "height": height,
+              "content": {"Rgb": [value] * 3}}]
+    return steps, F.erase(tensor, top, left, height, width, v)
+
+
+CASES = {
+    "horizontal-flip": lambda im: ([{"type": "HorizontalFlip"}], F.hflip(im)),
+    "vertical-flip": lambda im: ([{"type": "VerticalFlip"}], F.vflip(im)),
+    "rotate-nearest": lambda im: rotate(im, 5, I.NEAREST),
+    "rotate-nearest-wide": lambda im: rotate(im, 180, I.NEAREST),
+    "rotate-fill-expand": lambda im: rotate(im, 45, I.NEAREST, True, None, 200),
+    "rotate-center": lambda im: rotate(im, 30, I.NEAREST, False, [10.0, 20.0], 0),
+    "rotate-bilinear": lambda im: rotate(im, 30, I.BILINEAR),
+    "rotate-bicubic": lambda im: rotate(im, 30, I.BICUBIC),
+    "resized-crop-bilinear": lambda im: resized_crop(im, 224, I.BILINEAR),
+    "resized-crop-bicubic": lambda im: resized_crop(im, 96, I.BICUBIC),
+    "resized-crop-nearest": lambda im: resized_crop(im, 160, I.NEAREST),
+    "resize-down": lambda im: resize(im, 100, 77, I.BILINEAR),
+    "resize-up": lambda im: resize(im, 700, 600, I.BICUBIC),
+    "crop": lambda im: ([{"type": "Crop", "left": 5, "top": 9, "width": 64, "height": 48}], F.crop(im, 9, 5, 48, 64)),
+    "pad-constant": lambda im: pad(im, [3, 0, 10, 7], [1, 2, 3], "constant"),
+    "pad-edge": lambda im: pad(im, [3, 5, 10, 7], 0, "edge"),
+    "pad-reflect": lambda im: pad(im, [3, 5, 10, 7], 0, "reflect"),
+    "pad-symmetric": lambda im: pad(im, [3, 5, 10, 7], 0, "symmetric"),
+    "brightness-up": single("Brightness", "factor", 1.37, F.adjust_brightness),
+    "brightness-down": single("Brightness", "factor", 0.61, F.adjust_brightness),
+    "contrast-up": single("Contrast", "factor", 1.52, F.adjust_contrast),
+    "contrast-down": single("Contrast", "factor", 0.43, F.adjust_contrast),
+    "saturation-up": single("Saturation", "factor", 1.9, F.adjust_saturation),
+    "saturation-down": single("Saturation", "factor", 0.25, F.adjust_saturation),
+    "hue-left": single("Hue", "shift", -0.31, F.adjust_hue),
+    "hue-right": single("Hue", "shift", 0.18, F.adjust_hue),
+    "color-jitter": jitter,
+    "grayscale": lambda im: ([{"type": "Grayscale"}], F.to_grayscale(im, 3)),
+    "gaussian-blur": lambda im: ([{"type": "GaussianBlur", "kernel": [5, 9], "sigma": 1.3}],
+                                 F.gaussian_blur(im, [5, 9], [1.3, 1.3])),
+    "dilation": lambda im: ([{"type": "Dilate", "kernel": 5}], im.filter(ImageFilter.MaxFilter(5))),
+    "to-float": lambda im: ([{"type": "ToFloat"}], F.to_tensor(im)),
+    "erase": lambda im: erase(im, 0.5),
+}
+
+
+def published(image, load):
+    """The load experiment, drawn by torchvision: flips, flips, rotations, then the crop."""
+    steps = []
+    for _ in range(load):
+        if random.random() < 0.5:
+            steps.append({"type": "HorizontalFlip"})
+            image = F.hflip(image)
+        if random.random() < 0.5:
+            steps.append({"type": "VerticalFlip"})
+            image = F.vflip(image)
+        more, image = rotate(image, 5, I.NEAREST)
+        steps += more
+    more, image = resized_crop(image, 224, I.BILINEAR)
+    return steps + more, image
+
+
+for load in (1, 4, 12):
+    CASES[f"published-{load}"] = lambda im, load=load: published(im, load)
+
+files = sorted(p for p in PHOTOS.iterdir() if p.suffix.lower() in (".jpeg", ".jpg"))
+files = files[:: max(1, len(files) // 5)][:5]
+cases = []
+for number, file in enumerate(files):
+    image = Image.open(file).convert("RGB")
+    source = OUT / f"{number}.rgb"
+    source.write_bytes(np.asarray(image).tobytes())
+    for name, make in CASES.items():
+        steps, result = make(image)
+        if isinstance(result, torch.Tensor):
+            data, kind = result.numpy().astype("<f4").tobytes(), "float"
+            out_height, out_width = result.shape[1:]
+        else:
+            data, kind = np.asarray(result).tobytes(), "bytes"
+            out_width, out_height = result.size
+        path = OUT / f"{number}-{name}.out"
+        path.write_bytes(data)
+        cases.append(dict(name=name, input=str(source), width=image.width, height=image.height, steps=steps,
+                          expected=str(path), kind=kind, out_width=out_width, out_height=out_height))
+(OUT / "cases.json").write_text(json.dumps(cases))
