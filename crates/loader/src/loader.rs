@@ -167,7 +167,7 @@ impl Loader {
     ///
     /// # Errors
     /// The state was saved with another seed, over other data, or with options that make other batches.
-    pub fn resume(&self, state: &State) -> Result<Batches, LoaderError> {
+    pub fn resume(&self, state: State) -> Result<Batches, LoaderError> {
         state.check(&self.shared.state(0, 0), self.shared.layout().batches())?;
         Ok(Batches::start(
             Arc::clone(&self.shared),

@@ -1,0 +1,285 @@
+//! Pictures into files, files into folders.
+
+use std::env;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+use super::{class, scene};
+use crate::{Dataset, StorageError};
+
+/// Goes up whenever the same options give other files, so that a kept data set is made anew.
+const VERSION: u32 = 1;
+
+const QUALITY: u8 = 90;
+
+/// What to generate.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SynthOptions {
+    /// Number of images, training and validation together, spread evenly over the classes. At least one a class, and
+    /// at most ten million.
+    pub images: usize,
+    /// Number of classes, 1..=100.
+    pub classes: usize,
+    /// The seed of everything that is drawn.
+    pub seed: u64,
+    /// The share of each class's images that goes to `val/`: 0 or more and below 1, rounded to whole images.
+    pub val_fraction: f64,
+}
+
+impl Default for SynthOptions {
+    fn default() -> Self {
+        Self {
+            images: 640,
+            classes: 10,
+            seed: 0,
+            val_fraction: 0.2,
+        }
+    }
+}
+
+impl SynthOptions {
+    fn check(&self) -> Result<(), StorageError> {
+        let reason = if !(1..=class::MAX_CLASSES).contains(&self.classes) {
+            format!("{} classes; must be 1 to {}", self.classes, class::MAX_CLASSES)
+        } else if !(self.classes..=10_000_000).contains(&self.images) {
+            format!(
+                "{} images for {} classes; must be {0} to 10000000",
+                self.images, self.classes
+            )
+        } else if !(0.0..1.0).contains(&self.val_fraction) {
+            format!(
+                "validation share {}; must be 0 or more and below 1",
+                self.val_fraction
+            )
+        } else {
+            return Ok(());
+        };
+        Err(StorageError::SynthOptions { reason })
+    }
+
+    /// Images of a class: all, and those of them that go to `val/`.
+    fn of_class(&self, class: usize) -> (usize, usize) {
+        let all = self.images / self.classes + usize::from(class < self.images % self.classes);
+        (
+            all,
+            ((all as f64 * self.val_fraction).round() as usize).min(all - 1),
+        )
+    }
+}
+
+/// Writes a data set of generated JPEGs to `dir`, as `train/<class>/` and `val/<class>/`.
+///
+/// `dir` must not exist, or be empty. The files are written to a folder beside it, which gets the name at the end, so
+/// `dir` is never half a data set. `progress` is told how many images of how many are done, on the calling thread.
+///
+/// # Errors
+/// An option out of range; something in `dir`; a file that cannot be written. The folder beside is removed then.
+pub fn generate(
+    dir: impl AsRef<Path>,
+    options: &SynthOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), StorageError> {
+    options.check()?;
+    // An empty folder may be given as ".", whose own name is needed to write beside it.
+    let dir = &dir
+        .as_ref()
+        .canonicalize()
+        .unwrap_or_else(|_| dir.as_ref().to_owned());
+    if fs::read_dir(dir).map_or(dir.symlink_metadata().is_ok(), |mut entries| {
+        entries.next().is_some()
+    }) {
+        return Err(StorageError::Exists { path: dir.to_owned() });
+    }
+    let aside = Aside::new(dir)?;
+    write_all(&aside.path, options, progress)?;
+    aside.rename(dir)
+}
+
+/// The data set to use where none is given: generated on the first call, kept in the user's cache folder
+/// (`$XDG_CACHE_HOME/stokehold` or `~/.cache/stokehold`), and found there on later calls.
+///
+/// Processes that ask for it at once wait for the one that makes it. `progress` is as in [`generate`], and not called
+/// where the data set is there already.
+///
+/// # Errors
+/// As [`generate`]; no cache folder is known.
+pub fn default_dataset(
+    images: usize,
+    classes: usize,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<PathBuf, StorageError> {
+    let options = SynthOptions {
+        images,
+        classes,
+        ..SynthOptions::default()
+    };
+    options.check()?;
+    kept_dataset(&cache_folder()?.join("stokehold"), &options, progress)
+}
+
+fn kept_dataset(
+    cache: &Path,
+    options: &SynthOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<PathBuf, StorageError> {
+    let name = format!("synth-{VERSION}-{}x{}", options.images, options.classes);
+    let dir = cache.join(&name);
+    if is_whole(&dir, options) {
+        return Ok(dir);
+    }
+    fs::create_dir_all(cache).map_err(|source| write_error(cache, source))?;
+    // The lock goes with the process that holds it, so waiting for it ends.
+    let lock_path = cache.join(format!("{name}.lock"));
+    let lock = File::create(&lock_path).map_err(|source| write_error(&lock_path, source))?;
+    lock.lock().map_err(|source| write_error(&lock_path, source))?;
+    if !is_whole(&dir, options) {
+        if dir.exists() {
+            fs::remove_dir_all(&dir).map_err(|source| write_error(&dir, source))?;
+        }
+        generate(&dir, options, progress)?;
+    }
+    Ok(dir)
+}
+
+/// Whether all files are there; somebody may have tidied the cache folder.
+fn is_whole(dir: &Path, options: &SynthOptions) -> bool {
+    Dataset::open(dir, None, 0).is_ok_and(|found| {
+        found.train.samples.len() + found.val.map_or(0, |val| val.samples.len()) == options.images
+    })
+}
+
+fn cache_folder() -> Result<PathBuf, StorageError> {
+    let absolute = |name| {
+        env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_CACHE_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+        .ok_or(StorageError::NoCacheFolder)
+}
+
+/// A folder that takes another's name when it is complete, and is removed when it never is.
+struct Aside {
+    path: PathBuf,
+}
+
+impl Aside {
+    fn new(dir: &Path) -> Result<Self, StorageError> {
+        let mut name = dir.file_name().unwrap_or(dir.as_os_str()).to_owned();
+        name.push(format!(".partial-{}", std::process::id()));
+        let path = dir.with_file_name(name);
+        fs::create_dir_all(&path).map_err(|source| write_error(&path, source))?;
+        Ok(Self { path })
+    }
+
+    fn rename(self, dir: &Path) -> Result<(), StorageError> {
+        fs::rename(&self.path, dir).map_err(|source| write_error(dir, source))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        // After a rename there is nothing left to remove; after a failure the failure is what counts.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// One file to be made.
+struct Task {
+    class: usize,
+    number: usize,
+    path: PathBuf,
+}
+
+fn write_all(
+    dir: &Path,
+    options: &SynthOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), StorageError> {
+    let mut tasks = Vec::with_capacity(options.images);
+    for class in 0..options.classes {
+        let (all, val) = options.of_class(class);
+        for (part, numbers) in [("train", 0..all - val), ("val", all - val..all)] {
+            let folder = dir.join(part).join(class::name(class));
+            if !numbers.is_empty() {
+                fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
+            }
+            tasks.extend(numbers.map(|number| Task {
+                class,
+                number,
+                path: folder.join(format!("{number:05}.jpg")),
+            }));
+        }
+    }
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (report, done) = mpsc::channel();
+    let mut outcome = Ok(());
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(tasks.len())
+        {
+            let (report, tasks, next, failed) = (report.clone(), &tasks, &next, &failed);
+            scope.spawn(move || {
+                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if failed.load(Ordering::Relaxed) || report.send(task.make(options.seed)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(report);
+        let mut made = 0;
+        for result in done {
+            match result {
+                Ok(()) => {
+                    made += 1;
+                    progress(made, tasks.len());
+                }
+                Err(error) => {
+                    failed.store(true, Ordering::Relaxed);
+                    outcome = Err(error);
+                }
+            }
+        }
+    });
+    outcome
+}
+
+impl Task {
+    fn make(&self, seed: u64) -> Result<(), StorageError> {
+        jpeg(seed, self.class, self.number)
+            .and_then(|bytes| fs::write(&self.path, bytes))
+            .map_err(|source| write_error(&self.path, source))
+    }
+}
+
+/// The file of a picture; even numbers have full colour resolution, odd ones half.
+fn jpeg(seed: u64, class: usize, number: usize) -> io::Result<Vec<u8>> {
+    let picture = scene::draw(seed, class, number);
+    let mut bytes = Vec::with_capacity(200_000);
+    let mut encoder = Encoder::new(&mut bytes, QUALITY);
+    encoder.set_sampling_factor(if number % 2 == 0 {
+        SamplingFactor::R_4_4_4
+    } else {
+        SamplingFactor::R_4_2_0
+    });
+    encoder
+        .encode(&picture.rgb, picture.width, picture.height, ColorType::Rgb)
+        .map_err(io::Error::other)?;
+    Ok(bytes)
+}
+
+fn write_error(path: &Path, source: io::Error) -> StorageError {
+    StorageError::Write {
+        path: path.to_owned(),
+        source,
+    }
+}
