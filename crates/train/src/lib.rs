@@ -36,12 +36,28 @@
 //! ```
 
 mod arrays;
+mod ceilings;
+pub mod checkpoint;
+mod config;
 pub mod device;
+mod error;
+mod evaluate;
+mod fit;
+mod learner;
 pub mod loss;
 pub mod metrics;
 pub mod model;
+mod observer;
 pub mod optim;
+pub mod progress;
+pub mod run;
 pub mod schedule;
+mod summary;
 pub mod weights;
 
 pub use arrays::ArraysError;
+pub use config::TrainConfig;
+pub use error::TrainError;
+pub use fit::{fit, resume};
+pub use observer::{Event, Observer};
+pub use summary::RunSummary;

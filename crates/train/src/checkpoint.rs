@@ -1,0 +1,317 @@
+//! Checkpoints: folders that are there as a whole or not at all.
+//!
+//! ```text
+//! checkpoints/epoch-0002-step-00000640/model.safetensors       weights and running statistics, torchvision's names
+//!                                      optimizer.safetensors   the optimiser's state
+//!                                      progress.json           everything else, and the sizes of the other two
+//! ```
+//!
+//! The files are written into a hidden folder beside it and flushed to the disk, and only then does the folder get
+//! its name. A crash or a full disk on the way leaves the hidden folder, which the next run removes, and all
+//! earlier checkpoints as they were. A folder whose files are missing or cut short (a copy that was interrupted, a
+//! removal that was) is passed over when looking for the latest.
+//!
+//! Numbers are saved to the bit, and nothing else of a run has state: the learning rate is a function of the step,
+//! and every random draw one of seed, epoch and sample.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+
+use crate::arrays::write_aside;
+use crate::model::ResNet;
+use crate::optim::{Optimizer, OptimizerConfig};
+use crate::progress::Progress;
+use crate::weights;
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// Writing failed, because the disk is full for example.
+    #[error(
+        "cannot write the checkpoint {}: {source}; {}",
+        path.display(),
+        match intact {
+            Some(earlier) => format!("the one before is intact: {}; make room and continue with --resume", earlier.display()),
+            None => "there is none before it; make room and start again".to_owned(),
+        }
+    )]
+    Write {
+        /// The folder that was to be.
+        path: PathBuf,
+        /// The latest checkpoint that is whole.
+        intact: Option<PathBuf>,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Reading failed.
+    #[error("cannot read the checkpoint {}: {source}", path.display())]
+    Read {
+        /// The folder.
+        path: PathBuf,
+        /// What failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The checkpoints could not be listed, or old ones not be removed.
+    #[error("{}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// The checkpoints of one run.
+#[derive(Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+    keep: usize,
+}
+
+/// The contents of `progress.json`.
+#[derive(Serialize, Deserialize)]
+struct Manifest {
+    /// Bytes of each other file.
+    files: BTreeMap<String, u64>,
+    progress: Progress,
+}
+
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const MANIFEST: &str = "progress.json";
+/// What a folder is called while it is written.
+const UNFINISHED: &str = ".writing-";
+
+impl Checkpoints {
+    /// The checkpoints in `folder`, which is made by the first one; the latest `keep`, at least 1, and the best
+    /// are kept. What an earlier process left half-written is removed.
+    ///
+    /// # Errors
+    /// If the folder is there and cannot be listed or tidied up.
+    pub fn open(folder: PathBuf, keep: usize) -> Result<Self, CheckpointError> {
+        let checkpoints = Self { folder, keep: keep.max(1) };
+        for name in checkpoints.names()? {
+            if name.starts_with(UNFINISHED) {
+                checkpoints.remove(&name)?;
+            }
+        }
+        Ok(checkpoints)
+    }
+
+    /// Writes a checkpoint, then removes those that are not to be kept. Returns its folder.
+    ///
+    /// # Errors
+    /// If the file system or the device fails. Earlier checkpoints stay whole.
+    pub fn save(&self, model: &ResNet, optimizer: &Optimizer, progress: &Progress) -> Result<PathBuf, CheckpointError> {
+        let name = name_of(progress.epochs.len() as u64, progress.step);
+        let path = self.folder.join(&name);
+        let unfinished = self.folder.join(format!("{UNFINISHED}{name}"));
+        if let Err(source) = self.write(&unfinished, &path, model, optimizer, progress) {
+            // What cannot be removed now is removed by the next run; the first error is the one to tell.
+            let _ = fs::remove_dir_all(&unfinished);
+            let intact = self.latest().ok().flatten().map(|(path, _)| path);
+            return Err(CheckpointError::Write { path, intact, source });
+        }
+        self.prune(progress)?;
+        Ok(path)
+    }
+
+    /// The latest whole checkpoint and its progress; `None` where there is none.
+    ///
+    /// # Errors
+    /// If the folder is there and cannot be listed.
+    pub fn latest(&self) -> Result<Option<(PathBuf, Progress)>, CheckpointError> {
+        let whole = |name: String| {
+            let path = self.folder.join(name);
+            let progress = read_whole(&path)?;
+            Some((path, progress))
+        };
+        Ok(self.ordered()?.into_iter().rev().find_map(whole))
+    }
+
+    fn write(
+        &self,
+        unfinished: &Path,
+        path: &Path,
+        model: &ResNet,
+        optimizer: &Optimizer,
+        progress: &Progress,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        fs::create_dir_all(unfinished)?;
+        weights::save_safetensors(model, &unfinished.join(MODEL), BTreeMap::new())?;
+        optimizer.save(&unfinished.join(OPTIMIZER))?;
+        let mut files = BTreeMap::new();
+        for name in [MODEL, OPTIMIZER] {
+            files.insert(name.to_owned(), fs::metadata(unfinished.join(name))?.len());
+        }
+        let manifest = serde_json::to_vec_pretty(&Manifest { files, progress: progress.clone() })?;
+        write_aside(&unfinished.join(MANIFEST), &manifest)?;
+        sync_folder(unfinished)?;
+        if path.exists() {
+            // Only a checkpoint that is not whole, or that this run was not resumed from, has this name.
+            fs::remove_dir_all(path)?;
+        }
+        fs::rename(unfinished, path)?;
+        sync_folder(&self.folder)?;
+        Ok(())
+    }
+
+    fn prune(&self, progress: &Progress) -> Result<(), CheckpointError> {
+        let best = progress.best.map(|best| name_of(best.epoch, best.step));
+        let names = self.ordered()?;
+        let old = names.len().saturating_sub(self.keep);
+        for name in &names[..old] {
+            if Some(name) != best.as_ref() {
+                self.remove(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), CheckpointError> {
+        let path = self.folder.join(name);
+        fs::remove_dir_all(&path).map_err(|source| CheckpointError::Folder { path, source })
+    }
+
+    /// The names of checkpoints, oldest first.
+    fn ordered(&self) -> Result<Vec<String>, CheckpointError> {
+        let mut named: Vec<_> =
+            self.names()?.into_iter().filter_map(|name| Some((numbers_of(&name)?, name))).collect();
+        named.sort();
+        Ok(named.into_iter().map(|(_, name)| name).collect())
+    }
+
+    fn names(&self) -> Result<Vec<String>, CheckpointError> {
+        let failed = |source| CheckpointError::Folder { path: self.folder.clone(), source };
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<io::Result<_>>().map_err(failed)
+    }
+}
+
+/// Loads what a checkpoint holds beside its progress: the weights into `model`, and the optimiser's state.
+///
+/// # Errors
+/// If a file cannot be read or is of another model or optimiser.
+pub fn load(
+    path: &Path,
+    model: ResNet,
+    optimizer: OptimizerConfig,
+    device: &Device,
+) -> Result<(ResNet, Optimizer), CheckpointError> {
+    let failed = |source| CheckpointError::Read { path: path.to_owned(), source };
+    let (model, loaded) =
+        weights::load_weights(model, &path.join(MODEL)).map_err(|error| failed(error.into()))?;
+    if let Some(classes) = loaded.replaced_head {
+        return Err(failed(format!("its model is for {classes} classes").into()));
+    }
+    let optimizer =
+        Optimizer::load(optimizer, &path.join(OPTIMIZER), device).map_err(|error| failed(error.into()))?;
+    Ok((model, optimizer))
+}
+
+/// Epochs come first for the reader's sake; both numbers only ever grow.
+fn name_of(epochs: u64, step: u64) -> String {
+    format!("epoch-{epochs:04}-step-{step:08}")
+}
+
+fn numbers_of(name: &str) -> Option<(u64, u64)> {
+    let (epochs, step) = name.strip_prefix("epoch-")?.split_once("-step-")?;
+    Some((epochs.parse().ok()?, step.parse().ok()?))
+}
+
+/// The progress in a checkpoint, if all of it is there.
+fn read_whole(path: &Path) -> Option<Progress> {
+    let manifest: Manifest = serde_json::from_slice(&fs::read(path.join(MANIFEST)).ok()?).ok()?;
+    let whole = manifest
+        .files
+        .iter()
+        .all(|(name, &bytes)| fs::metadata(path.join(name)).is_ok_and(|facts| facts.len() == bytes));
+    whole.then_some(manifest.progress)
+}
+
+/// Makes the names in a folder survive a loss of power; only Unix can.
+fn sync_folder(path: &Path) -> io::Result<()> {
+    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Arch;
+    use crate::progress::Best;
+
+    fn progress(epochs: u64, step: u64) -> Progress {
+        let record = |epoch| crate::progress::EpochRecord {
+            epoch,
+            step: epoch * 10,
+            lr: 0.1,
+            sums: Default::default(),
+            validation: None,
+        };
+        Progress { step, epochs: (1..=epochs).map(record).collect(), ..Progress::default() }
+    }
+
+    fn parts() -> (ResNet, Optimizer) {
+        let device = Device::flex().autodiff();
+        let model = ResNet::new(Arch::Resnet18, 2, 1, &device);
+        (model, Optimizer::new(OptimizerConfig::SGD).unwrap())
+    }
+
+    #[test]
+    fn the_last_and_the_best_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
+        assert!(checkpoints.latest().unwrap().is_none());
+        let (model, optimizer) = parts();
+        for epoch in 1..=4 {
+            let best = Some(Best { epoch: 1, step: 10 });
+            let progress = Progress { best, ..progress(epoch, epoch * 10) };
+            checkpoints.save(&model, &optimizer, &progress).unwrap();
+        }
+        let names = checkpoints.ordered().unwrap();
+        assert_eq!(names, [name_of(1, 10), name_of(3, 30), name_of(4, 40)]);
+        assert_eq!(checkpoints.latest().unwrap().unwrap().1.step, 40);
+    }
+
+    #[test]
+    fn what_is_not_whole_is_passed_over_and_what_is_half_written_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().to_owned();
+        let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
+        let (model, optimizer) = parts();
+        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
+        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        fs::create_dir(folder.join(".writing-epoch-0002-step-00000020")).unwrap();
+        fs::create_dir(folder.join("epoch-0003-step-00000030")).unwrap();
+        File::options().write(true).open(second.join(MODEL)).unwrap().set_len(1000).unwrap();
+
+        let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
+        let (path, found) = checkpoints.latest().unwrap().unwrap();
+        assert_eq!((path, found.step), (first, 5));
+        assert!(!folder.join(".writing-epoch-0002-step-00000020").exists());
+        // The run goes on and comes to the broken one's name again.
+        let again = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        assert_eq!(checkpoints.latest().unwrap().unwrap().0, again);
+    }
+
+    #[test]
+    fn where_nothing_can_be_written_the_message_names_the_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("checkpoints");
+        fs::write(&file, "a file").unwrap();
+        let (model, optimizer) = parts();
+        let checkpoints = Checkpoints { folder: file, keep: 1 };
+        let error = checkpoints.save(&model, &optimizer, &progress(0, 1)).unwrap_err().to_string();
+        assert!(error.contains("epoch-0000-step-00000001"), "{error}");
+        assert!(error.contains("there is none before it"), "{error}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Everything that decides what a run computes: the value that `run.json` holds.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_pipeline::{Executor, Pipeline};
+
+use crate::TrainError;
+use crate::device::DeviceChoice;
+use crate::model::Arch;
+use crate::optim::OptimizerConfig;
+use crate::schedule::ScheduleConfig;
+
+/// A training run as data.
+///
+/// The fields named in [`TrainConfig::FREE`] change where, how fast and how safely a run is made, and may differ
+/// when it is resumed; all others change what it computes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrainConfig {
+    /// The data set's folder, as it was given.
+    pub data: PathBuf,
+    /// Share of each class split off for validation, where the data set has no `val/`.
+    pub val_split: Option<f64>,
+    /// Training images that are used at most.
+    pub max_images: Option<usize>,
+    /// The network.
+    pub arch: Arch,
+    /// Weights to start from instead of random ones.
+    pub weights: Option<PathBuf>,
+    /// Train the last layer only.
+    pub freeze_backbone: bool,
+    /// What happens to training images.
+    pub pipeline: Pipeline,
+    /// What happens to validation images.
+    pub eval_pipeline: Pipeline,
+    /// What performs both.
+    pub executor: Executor,
+    /// Apply the EXIF orientation.
+    pub exif: bool,
+    /// Epochs, at least 1.
+    pub epochs: u64,
+    /// Images in a step, at least 1.
+    pub batch_size: usize,
+    /// Leave out the images that do not fill the last batch of an epoch.
+    pub drop_last: bool,
+    /// The seed of the initial weights, of the order and of every random operation.
+    pub seed: u64,
+    /// The optimiser and its constants.
+    pub optimizer: OptimizerConfig,
+    /// Base learning rate, above 0.
+    pub lr: f64,
+    /// What becomes of the learning rate.
+    pub schedule: ScheduleConfig,
+    /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
+    pub label_smoothing: f32,
+    /// Largest global norm of the gradients, above 0; `None` does not clip.
+    pub clip_norm: Option<f64>,
+    /// The k of top-k accuracy, at least 1; more than there are classes counts as their number.
+    pub topk: usize,
+    /// What to do about bad images.
+    pub bad_images: BadImagePolicy,
+    /// Different bad images that are put up with.
+    pub bad_image_limit: usize,
+    /// Loader threads.
+    pub workers: Workers,
+    /// Batches in work or ready at most; 0 stands for two a worker.
+    pub prefetch: usize,
+    /// What computes.
+    pub device: DeviceChoice,
+    /// The latest checkpoints that are kept, beside the best one; 0 writes none, and the run cannot be resumed.
+    pub keep_checkpoints: usize,
+    /// Steps between checkpoints within an epoch; `None` for one at the end of every epoch only.
+    pub checkpoint_steps: Option<u64>,
+    /// Steps between two lines of `metrics.jsonl`, at least 1.
+    pub log_every: u64,
+    /// Batches over which each ceiling is measured at the end, within 10 s; 0 measures none.
+    pub ceiling_batches: usize,
+    /// The run's folder.
+    pub run_dir: PathBuf,
+}
+
+impl TrainConfig {
+    /// The fields that a resumed run may change. That the data are the same is checked on the data themselves.
+    pub const FREE: [&'static str; 10] = [
+        "data",
+        "bad_image_limit",
+        "workers",
+        "prefetch",
+        "device",
+        "keep_checkpoints",
+        "checkpoint_steps",
+        "log_every",
+        "ceiling_batches",
+        "run_dir",
+    ];
+
+    /// Checks every range that can be checked without looking at the data.
+    ///
+    /// # Errors
+    /// The first field that is out of its range, with what is allowed.
+    pub fn check(&self) -> Result<(), TrainError> {
+        let at_least_one = "must be at least 1";
+        let above_zero = |x: f64| x.is_finite() && x > 0.0;
+        let checks = [
+            ("epochs", self.epochs >= 1, at_least_one),
+            ("batch size", self.batch_size >= 1, at_least_one),
+            ("learning rate", above_zero(self.lr), "must be above 0"),
+            ("label smoothing", (0.0..1.0).contains(&self.label_smoothing), "must be 0 up to below 1"),
+            ("norm to clip to", self.clip_norm.is_none_or(above_zero), "must be above 0"),
+            ("k of top-k", self.topk >= 1, at_least_one),
+            ("steps between checkpoints", self.checkpoint_steps != Some(0), at_least_one),
+            ("steps between log lines", self.log_every >= 1, at_least_one),
+        ];
+        if let Some((field, _, allowed)) = checks.into_iter().find(|&(_, good, _)| !good) {
+            return Err(TrainError::Config { field, problem: allowed.to_owned() });
+        }
+        self.optimizer.check()?;
+        self.schedule.check()?;
+        for (field, pipeline) in [("pipeline", &self.pipeline), ("evaluation pipeline", &self.eval_pipeline)] {
+            let (width, height) = pipeline.check()?;
+            if width.min(height) < 32 {
+                let problem = format!("makes images of {width}x{height}; the networks need 32x32 or more");
+                return Err(TrainError::Config { field, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// What differs from `now` among the fields that decide what a run computes, a phrase for each field.
+    pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
+        let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
+        let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {
+            return Ok(Vec::new());
+        };
+        let differs = |(field, value): (&String, &serde_json::Value)| {
+            let other = now.get(field)?;
+            if value == other || Self::FREE.contains(&field.as_str()) {
+                return None;
+            }
+            // A whole pipeline is too long for a message.
+            let short = |value: &serde_json::Value| Some(value.to_string()).filter(|text| text.len() <= 120);
+            Some(match (short(value), short(other)) {
+                (Some(value), Some(other)) => format!("{field} was {value} and is {other} now"),
+                _ => format!("{field} is another one"),
+            })
+        };
+        Ok(before.iter().filter_map(differs).collect())
+    }
+}

@@ -1,0 +1,123 @@
+//! What can end a training run early.
+
+use std::path::PathBuf;
+
+use stokehold_loader::LoaderError;
+use stokehold_pipeline::PipelineError;
+use stokehold_profile::ProfileError;
+
+use crate::checkpoint::CheckpointError;
+use crate::device::DeviceError;
+use crate::optim::OptimizerError;
+use crate::schedule::ScheduleError;
+use crate::weights::WeightsError;
+
+/// Why a run could not be made or continued.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// A number of the configuration is out of its range.
+    #[error("{field}: {problem}")]
+    Config {
+        /// Which one.
+        field: &'static str,
+        /// What is wrong and what is allowed.
+        problem: String,
+    },
+    /// A constant of the optimiser, or its saved state, is wrong.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerError),
+    /// A number of the schedule is wrong.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// A pipeline is wrong.
+    #[error(transparent)]
+    Pipeline(#[from] PipelineError),
+    /// The device is missing or failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Weights could not be loaded or saved.
+    #[error(transparent)]
+    Weights(#[from] Box<WeightsError>),
+    /// The loader cannot go on.
+    #[error(transparent)]
+    Loader(#[from] LoaderError),
+    /// A checkpoint could not be written or read.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// The timeline or the system samples could not be written.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The folder has a run in it already.
+    #[error("{}: there is a run in this folder; continue it with --resume, or give another name", path.display())]
+    RunExists {
+        /// The run's folder.
+        path: PathBuf,
+    },
+    /// The run in the folder is another one.
+    #[error(
+        "{}: this run cannot be continued with other settings: {}; give the run's own settings, \
+         or start another run",
+        path.display(),
+        changes.join("; ")
+    )]
+    Changed {
+        /// The run's folder.
+        path: PathBuf,
+        /// What differs, a phrase for each field.
+        changes: Vec<String>,
+    },
+    /// A file of the run is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file of the run could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The loss is no number any more.
+    #[error(
+        "the loss of step {step} is {loss}: the training diverged at a learning rate of {lr}; \
+         lower it, add warm-up or clip the gradients"
+    )]
+    Diverged {
+        /// The step, from 1.
+        step: u64,
+        /// The loss.
+        loss: f32,
+        /// The step's learning rate.
+        lr: f64,
+    },
+}
+
+impl TrainError {
+    /// Whether the cause is what the user gave (settings, data, weights), and not a failure on the way.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Config { .. }
+            | Self::Schedule(_)
+            | Self::Pipeline(_)
+            | Self::Weights(_)
+            | Self::RunExists { .. }
+            | Self::Changed { .. }
+            | Self::Malformed { .. } => true,
+            Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
+            Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
+            Self::Loader(error) => !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. }),
+            Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
+        }
+    }
+}
+
+impl From<WeightsError> for TrainError {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(Box::new(error))
+    }
+}

@@ -1,0 +1,63 @@
+//! Validation: the whole validation set, once.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::tensor::{Device, Tensor, TensorData};
+use stokehold_loader::{BadImage, Loader};
+
+use crate::TrainError;
+use crate::device;
+use crate::learner::targets;
+use crate::loss::cross_entropy;
+use crate::metrics::Accuracy;
+use crate::model::ResNet;
+use crate::observer::{Event, Observer};
+use crate::progress::Validation;
+
+/// Validates `model`, which is on the plain `device`; `None` when `stop` was set meanwhile. Bad images are added to
+/// `bad`, those it has not yet.
+pub(crate) fn evaluate(
+    model: &ResNet,
+    loader: &Loader,
+    k: usize,
+    device: &Device,
+    bad: &mut Vec<BadImage>,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Option<Validation>, TrainError> {
+    let mut accuracy = Accuracy::new(k);
+    let mut loss = 0.0;
+    let batches = loader.batches_per_epoch();
+    for (number, batch) in loader.epoch(0).enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let batch = batch?;
+        note_bad(batch.bad, bad, observer);
+        let images = Tensor::<4>::from_data(TensorData::new(batch.images, batch.shape), device);
+        let logits = model.forward(images);
+        let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
+        // The mean of a smaller last batch counts less.
+        loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
+        accuracy.add(logits, &batch.labels)?;
+        observer.event(Event::Validated { batch: number + 1, batches });
+    }
+    let images = accuracy.seen() as u64;
+    Ok(Some(Validation {
+        loss: loss / images.max(1) as f64,
+        top1: accuracy.top1(),
+        topk: accuracy.topk(),
+        k,
+        images,
+    }))
+}
+
+/// Adds the bad images that are not in the list yet, and tells of them.
+pub(crate) fn note_bad(found: Vec<BadImage>, list: &mut Vec<BadImage>, observer: &mut dyn Observer) {
+    for image in found {
+        if list.iter().all(|known| known.sample != image.sample) {
+            observer.event(Event::BadImage(&image));
+            list.push(image);
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! The training loop.
+//!
+//! An epoch is its training steps, then validation, then a checkpoint. Between two steps the run is entirely
+//! described by the model, the optimiser and the [`Progress`]; a checkpoint is those three, and resuming puts them
+//! back. Losses are fetched in every step, so that the time of a step is the device's and the time between two is
+//! the trainer's waiting.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use stokehold_loader::{Batch, Batches, Loader, LoaderOptions};
+use stokehold_pipeline::DecodeOptions;
+use stokehold_profile::{Machine, Stage, SystemSampler, SystemSummary, Timeline};
+use stokehold_storage::{Dataset, ImageFolder};
+
+use crate::checkpoint::{self, Checkpoints};
+use crate::config::TrainConfig;
+use crate::evaluate::{evaluate, note_bad};
+use crate::learner::Learner;
+use crate::model::ResNet;
+use crate::observer::{Event, Observer};
+use crate::optim::Optimizer;
+use crate::progress::{EpochRecord, Progress};
+use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
+use crate::{RunSummary, TrainError, ceilings, device, weights};
+
+/// Trains from the beginning.
+///
+/// `dataset` is what `config.data` names, opened by the caller. When `stop` is set, the step under way is finished,
+/// a checkpoint written, and the summary says `interrupted`.
+///
+/// # Errors
+/// [`TrainError::RunExists`] if there is a run in the folder, and whatever else ends a run early. Checkpoints
+/// written until then stay.
+pub fn fit(
+    config: &TrainConfig,
+    dataset: Dataset,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
+    config.check()?;
+    let folder = RunFolder::new(&config.run_dir);
+    if folder.record().exists() {
+        return Err(TrainError::RunExists { path: config.run_dir.clone() });
+    }
+    start(config, folder, dataset, None, observer, stop)
+}
+
+/// Continues the run in `config.run_dir` from its latest checkpoint, or begins it where there is none. A finished
+/// run's summary is returned as it is.
+///
+/// The losses and accuracies from there on are those of a run that was never interrupted, on the same device with
+/// the same number of threads.
+///
+/// # Errors
+/// [`TrainError::Changed`] if another configuration or other data would compute something else, and whatever ends
+/// a run early.
+pub fn resume(
+    config: &TrainConfig,
+    dataset: Dataset,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
+    config.check()?;
+    let folder = RunFolder::new(&config.run_dir);
+    let record = folder.read_record()?;
+    if let Some(record) = &record {
+        let mut changes = record.config.changes(config).map_err(|error| TrainError::Malformed {
+            path: folder.record(),
+            reason: error.to_string(),
+        })?;
+        changes.extend(record.dataset.changes(&DatasetFacts::of(&dataset)));
+        if !changes.is_empty() {
+            return Err(TrainError::Changed { path: config.run_dir.clone(), changes });
+        }
+        if let Some(summary) = folder.read_summary()?.filter(|summary| !summary.interrupted) {
+            return Ok(summary);
+        }
+    }
+    start(config, folder, dataset, record, observer, stop)
+}
+
+/// Sets everything up, then trains.
+fn start(
+    config: &TrainConfig,
+    folder: RunFolder,
+    dataset: Dataset,
+    record: Option<RunRecord>,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
+    let resuming = record.is_some();
+    let facts = DatasetFacts::of(&dataset);
+    let plain = device::open(config.device)?;
+    let device_name = format!("{plain:?}");
+    let loader = loader(config, dataset.train, true)?;
+    let val_loader = dataset.val.map(|val| self::loader(config, val, false)).transpose()?;
+    let classes = facts.classes.len();
+
+    let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
+    let from = checkpoints.latest()?;
+    if !resuming && from.is_some() {
+        let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
+        return Err(TrainError::Malformed { path: folder.record(), reason: reason.to_owned() });
+    }
+    let trained = plain.clone().autodiff();
+    let mut model = ResNet::new(config.arch, classes, config.seed, &trained);
+    let mut replaced_head = None;
+    let (optimizer, progress) = match &from {
+        Some((path, progress)) => {
+            let optimizer;
+            (model, optimizer) = checkpoint::load(path, model, config.optimizer, &plain)?;
+            (optimizer, progress.clone())
+        }
+        None => {
+            if let Some(path) = &config.weights {
+                let loaded;
+                (model, loaded) = weights::load_weights(model, path)?;
+                replaced_head = loaded.replaced_head;
+            }
+            (Optimizer::new(config.optimizer)?, Progress::default())
+        }
+    };
+    if config.freeze_backbone {
+        model = model.freeze_backbone();
+    }
+
+    folder.write_record(&RunRecord {
+        stokehold: env!("CARGO_PKG_VERSION").to_owned(),
+        created: record.map_or_else(unix_now, |record| record.created),
+        config: config.clone(),
+        dataset: facts.clone(),
+        machine: Machine::here(),
+        device: device_name.clone(),
+    })?;
+    observer.event(Event::Started {
+        epochs: config.epochs,
+        batches: loader.batches_per_epoch(),
+        images: facts.train,
+        val_images: facts.val,
+        classes,
+        workers: loader.workers(),
+        device: &device_name,
+        replaced_head,
+    });
+    match &from {
+        Some((path, progress)) => observer.event(Event::Resumed { checkpoint: path, step: progress.step }),
+        None if resuming => observer.event(Event::NothingToResume),
+        None => {}
+    }
+    let sampler = start_sampler(&folder, observer)?;
+    let mut training = Training {
+        config,
+        loader,
+        val_loader,
+        checkpoints,
+        metrics: MetricsLog::open(folder.metrics(), &progress)?,
+        timeline: Timeline::open(&folder.timeline())?,
+        folder,
+        device_name,
+        k: config.topk.min(classes),
+        saved: from.map(|(_, progress)| place(&progress)),
+        progress,
+        observer,
+        stop,
+    };
+    let learner = training.run(Learner { model, optimizer, device: plain })?;
+    training.finish(learner, sampler)
+}
+
+/// A run between its first and its last step.
+struct Training<'a> {
+    config: &'a TrainConfig,
+    folder: RunFolder,
+    device_name: String,
+    loader: Loader,
+    val_loader: Option<Loader>,
+    checkpoints: Checkpoints,
+    metrics: MetricsLog,
+    timeline: Timeline,
+    k: usize,
+    /// Where the run was when the latest checkpoint was written.
+    saved: Option<(usize, u64)>,
+    progress: Progress,
+    observer: &'a mut dyn Observer,
+    stop: &'a AtomicBool,
+}
+
+impl Training<'_> {
+    /// Trains until the last epoch is done or the run is stopped.
+    fn run(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
+        while self.remaining() {
+            learner = self.train_epoch(learner)?;
+            if self.stopped() {
+                self.checkpoint(&learner)?;
+                break;
+            }
+            let Some(record) = self.end_epoch(&learner)? else {
+                // Stopped within the validation, which the resumed run begins anew.
+                self.checkpoint(&learner)?;
+                break;
+            };
+            self.metrics.write(&MetricsLine::epoch(&record))?;
+            self.progress.finish_epoch(record);
+            let best = self.progress.best.is_some_and(|best| best.epoch == record.epoch);
+            self.observer.event(Event::EpochDone { record: &record, best });
+            self.checkpoint(&learner)?;
+        }
+        Ok(learner)
+    }
+
+    fn remaining(&self) -> bool {
+        (self.progress.epochs.len() as u64) < self.config.epochs
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Makes the steps of the epoch under way, from where the progress stands to its end or until stopped.
+    fn train_epoch(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
+        let mut turn = Instant::now();
+        let mut batches = match self.progress.position.clone() {
+            Some(position) => self.loader.resume(position)?,
+            None => self.loader.epoch(self.progress.epochs.len() as u64),
+        };
+        while !self.stopped() {
+            self.timeline.group();
+            let begin = Instant::now();
+            let Some(batch) = batches.next().transpose()? else { break };
+            self.timeline.record(Stage::Wait, None, begin, begin.elapsed())?;
+            let waited = turn.elapsed().as_secs_f64();
+            learner = self.step(learner, batch, &batches, turn, waited)?;
+            if self.config.checkpoint_steps.is_some_and(|steps| self.progress.step.is_multiple_of(steps)) {
+                self.checkpoint(&learner)?;
+            }
+            turn = Instant::now();
+        }
+        Ok(learner)
+    }
+
+    /// Makes one step and takes it into the progress. `turn` is when the trainer was free for it.
+    fn step(
+        &mut self,
+        learner: Learner,
+        batch: Batch,
+        batches: &Batches,
+        turn: Instant,
+        waited: f64,
+    ) -> Result<Learner, TrainError> {
+        let Batch { images, shape, labels, bad, spans, .. } = batch;
+        note_bad(bad, &mut self.progress.bad_training, self.observer);
+        for span in spans {
+            self.timeline.record(stage(span.stage), Some(span.worker), span.start, span.duration)?;
+        }
+        let lr = self.lr(self.progress.step);
+        let begin = Instant::now();
+        let (learner, loss) = learner.step(self.config, images, shape, &labels, lr)?;
+        self.timeline.record(Stage::Step, None, begin, begin.elapsed())?;
+        self.progress.step += 1;
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged { step: self.progress.step, loss, lr });
+        }
+        let position = batches.state();
+        self.observer.event(Event::Step {
+            epoch: self.epoch(),
+            batch: position.batch,
+            loss,
+            images: labels.len(),
+        });
+        self.progress.position = Some(position);
+        let seconds = turn.elapsed().as_secs_f64();
+        self.progress.epoch.add(loss, labels.len(), seconds, waited);
+        self.progress.interval.add(loss, labels.len(), seconds, waited);
+        if self.progress.step.is_multiple_of(self.config.log_every) {
+            self.log_interval()?;
+        }
+        Ok(learner)
+    }
+
+    /// Writes the line of the interval under way, if a step was made in it.
+    fn log_interval(&mut self) -> Result<(), TrainError> {
+        let sums = std::mem::take(&mut self.progress.interval);
+        if sums.images == 0 {
+            return Ok(());
+        }
+        let (epoch, step) = (self.epoch(), self.progress.step);
+        let lr = self.lr(step.saturating_sub(1));
+        self.metrics.write(&MetricsLine::train(epoch, step, lr, &sums))?;
+        self.observer.event(Event::Logged {
+            epoch,
+            step,
+            loss: sums.mean_loss(),
+            lr,
+            images_per_second: sums.images_per_second(),
+            wait_share: sums.wait_share(),
+        });
+        Ok(())
+    }
+
+    /// What came of the epoch whose steps are made; `None` when stopped within its validation.
+    fn end_epoch(&mut self, learner: &Learner) -> Result<Option<EpochRecord>, TrainError> {
+        self.log_interval()?;
+        let mut validation = None;
+        if let Some(loader) = &self.val_loader {
+            let bad = &mut self.progress.bad_validation;
+            let model = learner.valid();
+            validation = evaluate(&model, loader, self.k, &learner.device, bad, self.observer, self.stop)?;
+            if validation.is_none() {
+                return Ok(None);
+            }
+        }
+        let step = self.progress.step;
+        Ok(Some(EpochRecord {
+            epoch: self.epoch(),
+            step,
+            lr: self.lr(step.saturating_sub(1)),
+            sums: self.progress.epoch,
+            validation,
+        }))
+    }
+
+    fn checkpoint(&mut self, learner: &Learner) -> Result<(), TrainError> {
+        let place = place(&self.progress);
+        if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
+            let path = self.checkpoints.save(&learner.model, &learner.optimizer, &self.progress)?;
+            self.saved = Some(place);
+            self.observer.event(Event::Checkpoint(&path));
+        }
+        Ok(())
+    }
+
+    /// The number of the epoch under way, from 1.
+    fn epoch(&self) -> u64 {
+        self.progress.epochs.len() as u64 + 1
+    }
+
+    /// The learning rate of a step, counted from 0.
+    fn lr(&self, step: u64) -> f64 {
+        let per_epoch = self.loader.batches_per_epoch() as u64;
+        self.config.schedule.lr(self.config.lr, step, per_epoch, self.config.epochs)
+    }
+
+    /// Saves the final model, measures the ceilings, and sums up.
+    fn finish(self, learner: Learner, sampler: Option<SystemSampler>) -> Result<RunSummary, TrainError> {
+        let interrupted = self.remaining();
+        let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
+        if !interrupted {
+            weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
+        }
+        let system = sampler.map(SystemSampler::stop).transpose()?;
+        let stages = self.timeline.finish()?;
+        let mut ceilings = (None, None);
+        if measuring {
+            self.observer.event(Event::MeasuringCeilings);
+            ceilings = measure(self.config, &self.loader, learner)?;
+        }
+        let total = self.progress.total();
+        let epochs = &self.progress.epochs;
+        let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();
+        let last = epochs.last();
+        let summary = RunSummary {
+            run_dir: self.folder.path().to_owned(),
+            arch: self.config.arch,
+            executor: self.config.executor,
+            device: self.device_name,
+            epochs: epochs.len() as u64,
+            steps: self.progress.step,
+            images: total.images,
+            seconds_per_epoch: last.map(|_| seconds / epochs.len() as f64),
+            images_per_second: total.images_per_second(),
+            wait_share: total.wait_share(),
+            loader_ceiling: ceilings.0,
+            trainer_ceiling: ceilings.1,
+            stages,
+            cpu: system.as_ref().and_then(|system| system.cpu),
+            peak_rss: system.as_ref().map(|system: &SystemSummary| system.peak_rss),
+            train_loss: last.map(|epoch| epoch.sums.mean_loss()),
+            validation: last.and_then(|epoch| epoch.validation),
+            best: self.progress.best,
+            bad_images: self.progress.bad_training.len(),
+            bad_val_images: self.progress.bad_validation.len(),
+            interrupted,
+        };
+        self.folder.write_summary(&summary)?;
+        Ok(summary)
+    }
+}
+
+/// What tells the states of a run apart: epochs finished and steps made.
+fn place(progress: &Progress) -> (usize, u64) {
+    (progress.epochs.len(), progress.step)
+}
+
+/// Images per second of the loader alone and of the trainer alone.
+fn measure(
+    config: &TrainConfig,
+    loader: &Loader,
+    learner: Learner,
+) -> Result<(Option<f64>, Option<f64>), TrainError> {
+    // An epoch that was not trained on, as good as any other.
+    match ceilings::of_loader(loader, config.epochs, config.ceiling_batches)? {
+        Some((of_loader, batch)) => {
+            let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
+            Ok((Some(of_loader), Some(of_trainer)))
+        }
+        None => Ok((None, None)),
+    }
+}
+
+/// The loader of one part of the data set.
+fn loader(config: &TrainConfig, folder: ImageFolder, training: bool) -> Result<Loader, TrainError> {
+    let pipeline = if training { &config.pipeline } else { &config.eval_pipeline };
+    let options = LoaderOptions {
+        batch_size: config.batch_size,
+        workers: config.workers,
+        prefetch: config.prefetch,
+        shuffle: training,
+        seed: config.seed,
+        drop_last: training && config.drop_last,
+        executor: config.executor,
+        decode: DecodeOptions { exif: config.exif },
+        bad_images: config.bad_images,
+        bad_image_limit: config.bad_image_limit,
+        ..LoaderOptions::default()
+    };
+    Ok(Loader::new(Arc::new(folder), pipeline.clone(), options)?)
+}
+
+fn start_sampler(
+    folder: &RunFolder,
+    observer: &mut dyn Observer,
+) -> Result<Option<SystemSampler>, TrainError> {
+    use stokehold_profile::ProfileError;
+    match SystemSampler::start(&folder.system(), SystemSampler::INTERVAL) {
+        Ok(sampler) => Ok(Some(sampler)),
+        Err(error @ ProfileError::NotSupported { .. }) => {
+            observer.event(Event::Warning(error.to_string()));
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn stage(stage: stokehold_loader::Stage) -> Stage {
+    match stage {
+        stokehold_loader::Stage::Read => Stage::Read,
+        stokehold_loader::Stage::Decode => Stage::Decode,
+        stokehold_loader::Stage::Augment => Stage::Augment,
+        stokehold_loader::Stage::Batch => Stage::Batch,
+    }
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}

@@ -1,0 +1,58 @@
+//! A model, its optimiser, and one step of them.
+
+use burn::module::Module;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Int, Tensor, TensorData};
+
+use crate::TrainError;
+use crate::config::TrainConfig;
+use crate::device;
+use crate::loss::cross_entropy;
+use crate::model::ResNet;
+use crate::optim::{Optimizer, clip_global_norm};
+
+/// What learns. A step takes it by value, so that parameters can be updated where they lie.
+pub(crate) struct Learner {
+    pub model: ResNet,
+    pub optimizer: Optimizer,
+    /// The plain device.
+    pub device: Device,
+}
+
+impl Learner {
+    /// One step over a batch at learning rate `lr`; returns the batch's loss.
+    ///
+    /// Fetching the loss waits until the device is done, so that the time around this is the time of the step.
+    pub fn step(
+        mut self,
+        config: &TrainConfig,
+        images: Vec<f32>,
+        shape: [usize; 4],
+        labels: &[u32],
+        lr: f64,
+    ) -> Result<(Self, f32), TrainError> {
+        let device = self.device.clone().autodiff();
+        let images = Tensor::<4>::from_data(TensorData::new(images, shape), &device);
+        let targets = targets(labels, &device);
+        let loss = cross_entropy(self.model.forward(images), targets, config.label_smoothing);
+        let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
+        if let Some(norm) = config.clip_norm {
+            (grads, _) = clip_global_norm(grads, &self.model, norm);
+        }
+        self.model = self.optimizer.step(lr, self.model, grads);
+        let loss = device::read(loss)?;
+        self.device.sync().map_err(|error| device::DeviceError::Failed(error.to_string()))?;
+        Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
+    }
+
+    /// The model for validation: on the plain device, with the running statistics as they are now.
+    pub fn valid(&self) -> ResNet {
+        self.model.valid()
+    }
+}
+
+/// Class indices as a tensor `[N]`.
+pub(crate) fn targets(labels: &[u32], device: &Device) -> Tensor<1, Int> {
+    let classes: Vec<i32> = labels.iter().map(|&label| label as i32).collect();
+    Tensor::from_data(TensorData::new(classes, [labels.len()]), device)
+}

@@ -1,0 +1,179 @@
+//! How far a run is: what a checkpoint holds beside the weights and the optimiser.
+//!
+//! The sums of the epoch and of the logging interval under way belong to it, so that the lines a resumed run writes
+//! equal those of a run that was never interrupted.
+
+use serde::{Deserialize, Serialize};
+use stokehold_loader::{BadImage, State};
+
+/// How far a run is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Optimiser steps made.
+    pub step: u64,
+    /// The next batch of the epoch under way; `None` before its first batch.
+    pub position: Option<State>,
+    /// The epochs that are finished, validation included.
+    pub epochs: Vec<EpochRecord>,
+    /// The epoch of [`Progress::epochs`] whose model is the best.
+    pub best: Option<Best>,
+    /// Sums over the epoch under way.
+    pub epoch: Sums,
+    /// Sums since the last line of the metrics.
+    pub interval: Sums,
+    /// Bad images seen so far, each once.
+    pub bad_training: Vec<BadImage>,
+    /// The same among the validation images.
+    pub bad_validation: Vec<BadImage>,
+}
+
+impl Progress {
+    /// Takes a finished epoch in, and remembers whether it is the best: of the highest top-1 accuracy (the lower
+    /// validation loss among equals), or of the lowest training loss where nothing is validated.
+    pub(crate) fn finish_epoch(&mut self, record: EpochRecord) {
+        let best = self.best.and_then(|best| self.epochs.iter().find(|epoch| epoch.epoch == best.epoch));
+        if best.is_none_or(|best| record.better_than(best)) {
+            self.best = Some(Best { epoch: record.epoch, step: record.step });
+        }
+        self.epochs.push(record);
+        self.epoch = Sums::default();
+        self.position = None;
+    }
+
+    /// Sums over everything trained so far.
+    pub(crate) fn total(&self) -> Sums {
+        let finished = self.epochs.iter().map(|epoch| epoch.sums);
+        finished.fold(self.epoch, |total, epoch| Sums {
+            loss: total.loss + epoch.loss,
+            images: total.images + epoch.images,
+            seconds: total.seconds + epoch.seconds,
+            waited: total.waited + epoch.waited,
+        })
+    }
+}
+
+/// Sums over some training steps.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sums {
+    /// Loss of each image.
+    pub loss: f64,
+    /// Images trained on.
+    pub images: u64,
+    /// Wall time, waiting included, checkpoints and validation not, seconds.
+    pub seconds: f64,
+    /// Wall time in which the trainer waited for a batch, seconds.
+    pub waited: f64,
+}
+
+impl Sums {
+    /// Counts one step over `images` images with a mean loss of `loss`.
+    pub(crate) fn add(&mut self, loss: f32, images: usize, seconds: f64, waited: f64) {
+        self.loss += f64::from(loss) * images as f64;
+        self.images += images as u64;
+        self.seconds += seconds;
+        self.waited += waited;
+    }
+
+    /// Mean loss of an image; 0 without images.
+    pub fn mean_loss(&self) -> f64 {
+        ratio(self.loss, self.images as f64)
+    }
+
+    /// Images trained on in a second of wall time; 0 without time.
+    pub fn images_per_second(&self) -> f64 {
+        ratio(self.images as f64, self.seconds)
+    }
+
+    /// Share of the wall time that the trainer waited for batches, 0 to 1.
+    pub fn wait_share(&self) -> f64 {
+        ratio(self.waited, self.seconds)
+    }
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// A finished epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// Its number, from 1.
+    pub epoch: u64,
+    /// Steps made since the start of the run.
+    pub step: u64,
+    /// Learning rate of its last step.
+    pub lr: f64,
+    /// Its training steps.
+    pub sums: Sums,
+    /// What the model is worth after it; `None` without validation images.
+    pub validation: Option<Validation>,
+}
+
+impl EpochRecord {
+    fn better_than(&self, other: &Self) -> bool {
+        match (self.validation, other.validation) {
+            (Some(own), Some(other)) => {
+                own.top1 > other.top1 || (own.top1 == other.top1 && own.loss < other.loss)
+            }
+            _ => self.sums.mean_loss() < other.sums.mean_loss(),
+        }
+    }
+}
+
+/// The model on the whole validation set.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Mean cross-entropy of an image, without label smoothing. It does not depend on the batch size.
+    pub loss: f64,
+    /// Share of images whose class is the first guess, 0 to 1.
+    pub top1: f64,
+    /// Share of images whose class is among the first `k` guesses, 0 to 1.
+    pub topk: f64,
+    /// The k.
+    pub k: usize,
+    /// Images.
+    pub images: u64,
+}
+
+/// Which epoch's model is the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Best {
+    /// The epoch, from 1.
+    pub epoch: u64,
+    /// Steps made by its end.
+    pub step: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(epoch: u64, top1: f64, loss: f64) -> EpochRecord {
+        let validation = Some(Validation { loss, top1, topk: 1.0, k: 5, images: 10 });
+        EpochRecord { epoch, step: epoch * 10, lr: 0.1, sums: Sums::default(), validation }
+    }
+
+    #[test]
+    fn the_best_epoch_has_the_highest_accuracy_then_the_lowest_loss() {
+        let mut progress = Progress::default();
+        for (epoch, top1, loss, best) in
+            [(1, 0.5, 1.0, 1), (2, 0.4, 0.5, 1), (3, 0.5, 0.9, 3), (4, 0.5, 0.9, 3), (5, 0.6, 2.0, 5)]
+        {
+            progress.finish_epoch(record(epoch, top1, loss));
+            assert_eq!(progress.best, Some(Best { epoch: best, step: best * 10 }));
+        }
+    }
+
+    #[test]
+    fn without_validation_the_training_loss_decides() {
+        let mut progress = Progress::default();
+        for (epoch, loss, best) in [(1, 2.0, 1), (2, 1.0, 2), (3, 1.5, 2)] {
+            let mut sums = Sums::default();
+            sums.add(loss, 4, 2.0, 0.5);
+            progress.finish_epoch(EpochRecord { validation: None, sums, ..record(epoch, 0.0, 0.0) });
+            assert_eq!(progress.best.unwrap().epoch, best);
+        }
+        let total = progress.total();
+        assert_eq!((total.mean_loss(), total.images_per_second(), total.wait_share()), (1.5, 2.0, 0.25));
+    }
+}

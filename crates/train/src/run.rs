@@ -1,0 +1,377 @@
+//! A run's folder.
+//!
+//! ```text
+//! runs/<name>/run.json           what is needed to repeat the run: configuration, data, version, machine
+//!             metrics.jsonl      a line per logging interval ("train") and per epoch ("epoch")
+//!             timeline.jsonl     spans of the stages: read, decode, augment, batch, wait, step
+//!             system.jsonl       every 100 ms: busy share of each core, memory, bytes read
+//!             checkpoints/
+//!             model.safetensors  the final model, torchvision's names
+//!             summary.json       and summary.txt, the same on one screen
+//! ```
+//!
+//! Lines of metrics after the checkpoint that a run is resumed from are taken back, because they will be written again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stokehold_profile::Machine;
+use stokehold_storage::{Dataset, ImageFolder};
+
+use crate::arrays::write_aside;
+use crate::config::TrainConfig;
+use crate::progress::{EpochRecord, Progress, Sums};
+use crate::{RunSummary, TrainError};
+
+/// The folder of a run and the names in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// The run in `path`, which need not exist.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What is needed to repeat the run.
+    pub fn record(&self) -> PathBuf {
+        self.0.join("run.json")
+    }
+
+    /// Losses, learning rates, accuracies and speeds.
+    pub fn metrics(&self) -> PathBuf {
+        self.0.join("metrics.jsonl")
+    }
+
+    /// Spans of the stages ([`stokehold_profile::Timeline`]).
+    pub fn timeline(&self) -> PathBuf {
+        self.0.join("timeline.jsonl")
+    }
+
+    /// Samples of the machine ([`stokehold_profile::SystemSample`]).
+    pub fn system(&self) -> PathBuf {
+        self.0.join("system.jsonl")
+    }
+
+    /// The checkpoints ([`crate::checkpoint`]).
+    pub fn checkpoints(&self) -> PathBuf {
+        self.0.join("checkpoints")
+    }
+
+    /// The final model.
+    pub fn model(&self) -> PathBuf {
+        self.0.join("model.safetensors")
+    }
+
+    /// The summary as data ([`RunSummary`]).
+    pub fn summary(&self) -> PathBuf {
+        self.0.join("summary.json")
+    }
+
+    /// Reads `run.json`; `None` where there is no run.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read, or is no record of a run.
+    pub fn read_record(&self) -> Result<Option<RunRecord>, TrainError> {
+        read_json(&self.record())
+    }
+
+    /// Reads `summary.json`; `None` where no run was finished or interrupted.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read, or is no summary.
+    pub fn read_summary(&self) -> Result<Option<RunSummary>, TrainError> {
+        read_json(&self.summary())
+    }
+
+    pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), TrainError> {
+        fs::create_dir_all(&self.0).map_err(|source| TrainError::Io { path: self.0.clone(), source })?;
+        write_json(&self.record(), record)
+    }
+
+    pub(crate) fn write_summary(&self, summary: &RunSummary) -> Result<(), TrainError> {
+        write_json(&self.summary(), summary)?;
+        let path = self.0.join("summary.txt");
+        write_aside(&path, format!("{summary}\n").as_bytes()).map_err(|source| TrainError::Io { path, source })
+    }
+}
+
+/// The contents of `run.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The version of Stokehold.
+    pub stokehold: String,
+    /// When the run was first started, unix seconds.
+    pub created: u64,
+    /// What it computes.
+    pub config: TrainConfig,
+    /// On which data.
+    pub dataset: DatasetFacts,
+    /// On which machine.
+    pub machine: Machine,
+    /// On which device.
+    pub device: String,
+}
+
+/// What identifies a data set without its images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatasetFacts {
+    /// The classes, by number.
+    pub classes: Vec<String>,
+    /// Training images.
+    pub train: usize,
+    /// Validation images; `None` where there are none to validate on.
+    pub val: Option<usize>,
+    /// How the validation images were split off, if they were.
+    pub split: Option<String>,
+    /// A hash (FNV-1a, 64 bits) of the names of all images below their folders and of their classes, in order.
+    pub names: String,
+}
+
+impl DatasetFacts {
+    /// The facts of `dataset`.
+    pub fn of(dataset: &Dataset) -> Self {
+        let mut hash = 0xcbf2_9ce4_8422_2325;
+        for folder in std::iter::once(&dataset.train).chain(&dataset.val) {
+            hash_names(folder, &mut hash);
+        }
+        Self {
+            classes: dataset.train.classes.clone(),
+            train: dataset.train.samples.len(),
+            val: dataset.val.as_ref().map(|val| val.samples.len()),
+            split: dataset.split.as_ref().map(ToString::to_string),
+            names: format!("{hash:016x}"),
+        }
+    }
+
+    /// What differs from `now`, a phrase for each fact.
+    pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
+        let mut changes = Vec::new();
+        if self.classes != now.classes {
+            changes.push(format!("the classes were {} and are {} now", self.classes.join(", "), now.classes.join(", ")));
+        }
+        if self.train != now.train {
+            changes.push(format!("there were {} training images and are {} now", self.train, now.train));
+        }
+        if self.val != now.val {
+            let count = |val: Option<usize>| val.map_or("no".to_owned(), |count| count.to_string());
+            changes.push(format!(
+                "there were {} validation images and are {} now",
+                count(self.val),
+                count(now.val)
+            ));
+        }
+        if changes.is_empty() && self.names != now.names {
+            changes.push("the names of the images are other ones".to_owned());
+        }
+        changes
+    }
+}
+
+fn hash_names(folder: &ImageFolder, hash: &mut u64) {
+    for sample in &folder.samples {
+        let below = sample.path.strip_prefix(&folder.root).unwrap_or(&sample.path);
+        let name = below.as_os_str().as_encoded_bytes();
+        // The zero byte, which is in no name, keeps names apart.
+        for byte in name.iter().copied().chain([0]).chain(sample.class.to_le_bytes()) {
+            *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+/// A line of `metrics.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum MetricsLine {
+    /// A logging interval.
+    Train {
+        /// The epoch, from 1.
+        epoch: u64,
+        /// Steps made since the start of the run.
+        step: u64,
+        /// Mean loss of the interval's images.
+        loss: f64,
+        /// Learning rate of its last step.
+        lr: f64,
+        /// Images trained on in a second.
+        images_per_second: f64,
+        /// Share of the time that the trainer waited, 0 to 1.
+        wait_share: f64,
+    },
+    /// A finished epoch.
+    Epoch {
+        /// The epoch, from 1.
+        epoch: u64,
+        /// Steps made since the start of the run.
+        step: u64,
+        /// Mean loss of the training images.
+        loss: f64,
+        /// Learning rate of its last step.
+        lr: f64,
+        /// Images trained on in a second.
+        images_per_second: f64,
+        /// Share of the time that the trainer waited, 0 to 1.
+        wait_share: f64,
+        /// Wall time of the training steps, seconds.
+        seconds: f64,
+        /// Mean loss of the validation images.
+        val_loss: Option<f64>,
+        /// Share of validation images whose class is the first guess.
+        top1: Option<f64>,
+        /// Share of validation images whose class is among the first k guesses.
+        topk: Option<f64>,
+    },
+}
+
+impl MetricsLine {
+    pub(crate) fn train(epoch: u64, step: u64, lr: f64, sums: &Sums) -> Self {
+        Self::Train {
+            epoch,
+            step,
+            loss: sums.mean_loss(),
+            lr,
+            images_per_second: sums.images_per_second(),
+            wait_share: sums.wait_share(),
+        }
+    }
+
+    pub(crate) fn epoch(record: &EpochRecord) -> Self {
+        Self::Epoch {
+            epoch: record.epoch,
+            step: record.step,
+            loss: record.sums.mean_loss(),
+            lr: record.lr,
+            images_per_second: record.sums.images_per_second(),
+            wait_share: record.sums.wait_share(),
+            seconds: record.sums.seconds,
+            val_loss: record.validation.map(|validation| validation.loss),
+            top1: record.validation.map(|validation| validation.top1),
+            topk: record.validation.map(|validation| validation.topk),
+        }
+    }
+
+    fn is_within(&self, progress: &Progress) -> bool {
+        match self {
+            // The interval under way at a checkpoint is not written yet.
+            Self::Train { step, .. } => {
+                *step < progress.step || (*step == progress.step && progress.interval.images == 0)
+            }
+            Self::Epoch { epoch, .. } => *epoch <= progress.epochs.len() as u64,
+        }
+    }
+}
+
+/// Reads `metrics.jsonl`; a last line that a killed process cut short is left out.
+///
+/// # Errors
+/// If the file cannot be read, or another line is none of metrics.
+pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
+    let text = fs::read_to_string(path).map_err(|source| TrainError::Io { path: path.to_owned(), source })?;
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let parse = |(number, line)| {
+        serde_json::from_str(line).map_err(|error| TrainError::Malformed {
+            path: path.to_owned(),
+            reason: format!("line {} is not a line of metrics: {error}", number + 1),
+        })
+    };
+    whole.lines().enumerate().map(parse).collect()
+}
+
+/// `metrics.jsonl` while it grows.
+pub(crate) struct MetricsLog {
+    path: PathBuf,
+    file: File,
+}
+
+impl MetricsLog {
+    /// Opens the log of a run that stands at `progress`, and takes back the lines beyond.
+    pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<Self, TrainError> {
+        let lines = if path.exists() { read_metrics(&path)? } else { Vec::new() };
+        let mut kept = Vec::new();
+        for line in lines.iter().filter(|line| line.is_within(progress)) {
+            serde_json::to_writer(&mut kept, line).map_err(|error| malformed(&path, &error))?;
+            kept.push(b'\n');
+        }
+        let failed = |source| TrainError::Io { path: path.clone(), source };
+        write_aside(&path, &kept).map_err(failed)?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
+        Ok(Self { path, file })
+    }
+
+    pub(crate) fn write(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
+        let mut text = serde_json::to_string(line).map_err(|error| malformed(&self.path, &error))?;
+        text.push('\n');
+        // In one piece, so that whoever follows the file sees whole lines.
+        self.file
+            .write_all(text.as_bytes())
+            .map_err(|source| TrainError::Io { path: self.path.clone(), source })
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
+    let text = match fs::read(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(|source| TrainError::Io { path: path.to_owned(), source })?,
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| malformed(path, &error))
+}
+
+fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), TrainError> {
+    let text = serde_json::to_vec_pretty(value).map_err(|error| malformed(path, &error))?;
+    write_aside(path, &text).map_err(|source| TrainError::Io { path: path.to_owned(), source })
+}
+
+fn malformed(path: &Path, error: &serde_json::Error) -> TrainError {
+    TrainError::Malformed {
+        path: path.to_owned(),
+        reason: format!("not of the form that this version of Stokehold writes: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: u64) -> MetricsLine {
+        let mut sums = Sums::default();
+        sums.add(1.25, 2, 1.0, 0.5);
+        MetricsLine::train(step.div_ceil(10), step, 0.1, &sums)
+    }
+
+    #[test]
+    fn lines_beyond_the_checkpoint_are_taken_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut log = MetricsLog::open(path.clone(), &Progress::default()).unwrap();
+        for step in 1..=5 {
+            log.write(&line(step)).unwrap();
+        }
+        // The process was killed within a line.
+        log.file.write_all(b"{\"kind\":\"tra").unwrap();
+        let progress = Progress { step: 3, ..Progress::default() };
+        let mut log = MetricsLog::open(path.clone(), &progress).unwrap();
+        log.write(&line(4)).unwrap();
+        assert_eq!(read_metrics(&path).unwrap(), [1, 2, 3, 4].map(line));
+    }
+
+    #[test]
+    fn another_data_set_is_told_by_its_names() {
+        let folder = |name: &str| ImageFolder {
+            root: "data/train".into(),
+            classes: vec!["cat".into(), "dog".into()],
+            samples: vec![stokehold_storage::Sample { path: Path::new("data/train").join(name), class: 0 }],
+        };
+        let facts = |name| DatasetFacts::of(&Dataset { train: folder(name), val: None, split: None });
+        assert_eq!(facts("cat/1.jpg").changes(&facts("cat/1.jpg")), Vec::<String>::new());
+        assert_eq!(facts("cat/1.jpg").changes(&facts("cat/2.jpg")), ["the names of the images are other ones"]);
+        let val = DatasetFacts { val: Some(3), ..facts("cat/1.jpg") };
+        assert_eq!(facts("cat/1.jpg").changes(&val), ["there were no validation images and are 3 now"]);
+    }
+}

@@ -1,0 +1,182 @@
+//! A run on one screen.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use stokehold_pipeline::Executor;
+use stokehold_profile::{Percentiles, Stage, StageTotal};
+
+use crate::model::Arch;
+use crate::progress::{Best, Validation};
+
+/// What came of a run. Speeds and losses are of the whole run, also where it was made in several sittings; stages,
+/// CPU and memory are of the last sitting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// The run's folder.
+    pub run_dir: PathBuf,
+    /// The network.
+    pub arch: Arch,
+    /// What performed the pipeline.
+    pub executor: Executor,
+    /// The device that computed.
+    pub device: String,
+    /// Finished epochs.
+    pub epochs: u64,
+    /// Optimiser steps.
+    pub steps: u64,
+    /// Images trained on, each time they were.
+    pub images: u64,
+    /// Mean wall time of a finished epoch's training, without validation and checkpoints; `None` before the first.
+    pub seconds_per_epoch: Option<f64>,
+    /// Images trained on in a second, waiting included.
+    pub images_per_second: f64,
+    /// Share of the time that the trainer waited for batches, 0 to 1.
+    pub wait_share: f64,
+    /// Images per second that the loader delivers alone; `None` where not measured.
+    pub loader_ceiling: Option<f64>,
+    /// Images per second that the trainer takes when batches are at hand; `None` where not measured.
+    pub trainer_ceiling: Option<f64>,
+    /// Time spent in each stage, over all workers.
+    pub stages: BTreeMap<Stage, StageTotal>,
+    /// Mean busy share of the cores, percent; `None` where the platform does not tell.
+    pub cpu: Option<Percentiles>,
+    /// Largest resident memory, bytes; `None` where the platform does not tell.
+    pub peak_rss: Option<u64>,
+    /// Mean training loss of the last finished epoch.
+    pub train_loss: Option<f64>,
+    /// Validation of the last finished epoch.
+    pub validation: Option<Validation>,
+    /// The best epoch.
+    pub best: Option<Best>,
+    /// Bad images among the training images.
+    pub bad_images: usize,
+    /// Bad images among the validation images.
+    pub bad_val_images: usize,
+    /// Whether the run was stopped before its end.
+    pub interrupted: bool,
+}
+
+impl RunSummary {
+    /// What better feeding would gain, in a sentence; `None` where it was not measured.
+    ///
+    /// The trainer's ceiling is the speed that a loader without any cost would allow.
+    pub fn gain(&self) -> Option<String> {
+        let (seconds, ceiling) = (self.seconds_per_epoch?, self.trainer_ceiling?);
+        if self.images_per_second <= 0.0 {
+            return None;
+        }
+        let saved = seconds * (1.0 - self.images_per_second / ceiling);
+        let share = 100.0 * saved / seconds;
+        Some(if share < 3.0 {
+            "The trainer is the bottleneck: better feeding would gain nothing worth having.".to_owned()
+        } else {
+            format!(
+                "Better feeding would gain up to {saved:.2} s of {seconds:.2} s per epoch ({share:.0} %): the trainer \
+                 could take {ceiling:.0} images/s and got {:.0}.",
+                self.images_per_second
+            )
+        })
+    }
+}
+
+impl fmt::Display for RunSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.interrupted { "interrupted after" } else { "finished" };
+        writeln!(
+            f,
+            "{} with {} on {}: {state} {} epochs, {} steps",
+            self.arch, self.executor, self.device, self.epochs, self.steps
+        )?;
+        let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "  {name:<18}{value}");
+        let rate = |value: Option<f64>| value.map_or("not measured".to_owned(), |value| format!("{value:.1} images/s"));
+        if let Some(seconds) = self.seconds_per_epoch {
+            row(f, "time per epoch", format!("{seconds:.2} s"))?;
+        }
+        row(f, "speed", rate(Some(self.images_per_second)))?;
+        row(f, "trainer waited", format!("{:.1} % of the time", 100.0 * self.wait_share))?;
+        row(f, "loader alone", rate(self.loader_ceiling))?;
+        row(f, "trainer alone", rate(self.trainer_ceiling))?;
+        if let Some(cpu) = self.cpu {
+            row(f, "CPU p50 p95 p99", format!("{:.0} {:.0} {:.0} %", cpu.p50, cpu.p95, cpu.p99))?;
+        }
+        if let Some(rss) = self.peak_rss {
+            row(f, "peak memory", format!("{:.0} MiB", rss as f64 / (1 << 20) as f64))?;
+        }
+        let stages: Vec<_> =
+            self.stages.iter().map(|(stage, total)| format!("{stage} {:.1}", total.seconds)).collect();
+        if !stages.is_empty() {
+            row(f, "seconds in stages", stages.join(", "))?;
+        }
+        if let Some(loss) = self.train_loss {
+            row(f, "training loss", format!("{loss:.4}"))?;
+        }
+        if let Some(Validation { loss, top1, topk, k, .. }) = self.validation {
+            row(f, "validation", format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4}"))?;
+        }
+        if let Some(best) = self.best {
+            row(f, "best epoch", best.epoch.to_string())?;
+        }
+        let bad = self.bad_images + self.bad_val_images;
+        if bad > 0 {
+            row(f, "bad images", format!("{bad} ({} of validation)", self.bad_val_images))?;
+        }
+        row(f, "run", self.run_dir.display().to_string())?;
+        f.write_str(&self.gain().unwrap_or_else(|| "What better feeding would gain was not measured.".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(images_per_second: f64, trainer_ceiling: Option<f64>) -> RunSummary {
+        RunSummary {
+            run_dir: "runs/one".into(),
+            arch: Arch::Resnet18,
+            executor: Executor::Fused,
+            device: "flex".into(),
+            epochs: 2,
+            steps: 20,
+            images: 640,
+            seconds_per_epoch: Some(10.0),
+            images_per_second,
+            wait_share: 0.25,
+            loader_ceiling: Some(40.0),
+            trainer_ceiling,
+            stages: [(Stage::Wait, StageTotal { spans: 20, seconds: 5.0 })].into(),
+            cpu: Some(Percentiles { p50: 50.0, p95: 95.0, p99: 99.0 }),
+            peak_rss: Some(512 << 20),
+            train_loss: Some(1.5),
+            validation: Some(Validation { loss: 1.25, top1: 0.5, topk: 0.75, k: 3, images: 8 }),
+            best: Some(Best { epoch: 1, step: 10 }),
+            bad_images: 1,
+            bad_val_images: 0,
+            interrupted: false,
+        }
+    }
+
+    #[test]
+    fn the_gain_is_what_the_trainers_ceiling_leaves() {
+        let gain = summary(32.0, Some(64.0)).gain().unwrap();
+        assert_eq!(
+            gain,
+            "Better feeding would gain up to 5.00 s of 10.00 s per epoch (50 %): the trainer could take 64 images/s \
+             and got 32."
+        );
+        assert!(summary(63.0, Some(64.0)).gain().unwrap().starts_with("The trainer is the bottleneck"));
+        assert_eq!(summary(32.0, None).gain(), None);
+    }
+
+    #[test]
+    fn it_fits_a_screen() {
+        let text = summary(32.0, Some(64.0)).to_string();
+        assert!(text.lines().count() <= 24, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
+        for part in ["resnet18 with fused", "10.00 s", "25.0 %", "top-3 0.7500", "bad images", "50 95 99 %"] {
+            assert!(text.contains(part), "{part} is not in\n{text}");
+        }
+    }
+}

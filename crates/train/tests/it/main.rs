@@ -1,0 +1,10 @@
+//! The trainer's promises, by theme. PyTorch is the oracle where there is one: see `oracle.rs`.
+
+mod device;
+mod formula;
+mod oracle;
+mod parity;
+mod resume;
+mod run;
+mod schedule;
+mod weights;

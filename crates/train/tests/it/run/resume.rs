@@ -1,0 +1,167 @@
+//! A run that is cut and continued equals the one that was not: losses, metrics and the final model to the bit.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use stokehold_train::TrainConfig;
+use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
+
+use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
+
+/// What a run computed: everything in its metrics but times, and its model.
+fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
+    let folder = RunFolder::new(&config.run_dir);
+    let line = |line: MetricsLine| match line {
+        MetricsLine::Train { epoch, step, loss, lr, .. } => format!("train {epoch} {step} {loss:e} {lr:e}"),
+        MetricsLine::Epoch { epoch, step, loss, lr, val_loss, top1, topk, .. } => {
+            format!("epoch {epoch} {step} {loss:e} {lr:e} {val_loss:?} {top1:?} {topk:?}")
+        }
+    };
+    let metrics = read_metrics(&folder.metrics()).unwrap().into_iter().map(line).collect();
+    (metrics, fs::read(folder.model()).unwrap())
+}
+
+/// Cuts a run at `end`, continues it, and compares it with the uninterrupted run.
+fn assert_exact(dir: &Path, whole: &TrainConfig, losses: &[u32], name: &str, end: End, cut_at: u64) {
+    let cut = TrainConfig { run_dir: dir.join(name), ..whole.clone() };
+    let (summary, first) = run(&cut, false, end);
+    assert!(summary.unwrap().interrupted, "{name}");
+    let (summary, second) = run(&cut, true, End::Never);
+    let summary = summary.unwrap();
+    assert!(!summary.interrupted && summary.steps == 3 * STEPS_PER_EPOCH, "{name}: {summary}");
+    assert_eq!(second.resumed_at, Some(cut_at), "{name}");
+    assert_eq!([first.losses, second.losses].concat(), losses, "{name}: the losses differ");
+    let ((metrics, model), (whole_metrics, whole_model)) = (computed(&cut), computed(whole));
+    assert_eq!(metrics, whole_metrics, "{name}");
+    assert!(model == whole_model, "{name}: the final models differ");
+}
+
+#[test]
+fn an_interrupted_run_continues_exactly_wherever_it_was_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let whole = config(dir.path(), &dir.path().join("whole"));
+    let (summary, recorded) = run(&whole, false, End::Never);
+    assert!(!summary.unwrap().interrupted);
+    assert_eq!(recorded.losses.len() as u64, 3 * STEPS_PER_EPOCH);
+
+    for (name, end, cut_at) in [
+        ("first-step", End::AfterStep(1), 1),
+        ("mid-epoch", End::AfterStep(STEPS_PER_EPOCH + 2), STEPS_PER_EPOCH + 2),
+        ("last-step-of-epoch", End::AfterStep(2 * STEPS_PER_EPOCH), 2 * STEPS_PER_EPOCH),
+        ("validation", End::WithinValidation(2), 2 * STEPS_PER_EPOCH),
+        ("last-step", End::AfterStep(3 * STEPS_PER_EPOCH), 3 * STEPS_PER_EPOCH),
+    ] {
+        assert_exact(dir.path(), &whole, &recorded.losses, name, end, cut_at);
+    }
+}
+
+#[test]
+fn adamw_continues_exactly_too_with_another_number_of_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let mut whole = config(dir.path(), &dir.path().join("whole"));
+    (whole.optimizer, whole.lr) = (OptimizerConfig::ADAMW, 1e-3);
+    let (summary, recorded) = run(&whole, false, End::Never);
+    summary.unwrap();
+    let cut = TrainConfig { workers: "3".parse().unwrap(), run_dir: dir.path().join("cut"), ..whole.clone() };
+    let (summary, first) = run(&cut, false, End::AfterStep(5));
+    assert!(summary.unwrap().interrupted);
+    let cut = TrainConfig { workers: "1".parse().unwrap(), ..cut };
+    let (summary, second) = run(&cut, true, End::Never);
+    summary.unwrap();
+    assert_eq!([first.losses, second.losses].concat(), recorded.losses);
+    assert!(computed(&cut) == computed(&whole));
+}
+
+/// The process that [`a_killed_run_continues_exactly`] starts.
+#[test]
+#[ignore = "not a test of its own: it ends its process in the middle of a run"]
+fn killed_process() {
+    let Some(dir) = std::env::var_os("STOKEHOLD_TEST_KILLED_RUN") else { return };
+    let dir = Path::new(&dir);
+    let config = TrainConfig { checkpoint_steps: Some(2), ..config(dir, &dir.join("killed")) };
+    let _ = run(&config, false, End::AbortAfterStep(STEPS_PER_EPOCH + 2));
+}
+
+#[test]
+fn a_killed_run_continues_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let whole = config(dir.path(), &dir.path().join("whole"));
+    let (summary, recorded) = run(&whole, false, End::Never);
+    summary.unwrap();
+
+    // Killed after step 5 with checkpoints after steps 2, 3 (the end of the epoch) and 4.
+    let status = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "run::resume::killed_process", "--ignored", "--test-threads=1"])
+        .env("STOKEHOLD_TEST_KILLED_RUN", dir.path())
+        .output()
+        .unwrap();
+    assert!(!status.status.success());
+    let killed = TrainConfig { checkpoint_steps: Some(2), ..config(dir.path(), &dir.path().join("killed")) };
+    assert!(!RunFolder::new(&killed.run_dir).summary().exists(), "the process was not killed");
+
+    // What a kill within the writing of a checkpoint leaves is ignored, and removed.
+    let half_written = killed.run_dir.join("checkpoints/.writing-epoch-0001-step-00000005");
+    fs::create_dir(&half_written).unwrap();
+    fs::write(half_written.join("model.safetensors"), [0; 100]).unwrap();
+
+    let (summary, second) = run(&killed, true, End::Never);
+    summary.unwrap();
+    assert_eq!(second.resumed_at, Some(4));
+    assert_eq!(second.losses, recorded.losses[4..]);
+    assert!(computed(&killed) == computed(&whole));
+    assert!(!half_written.exists());
+}
+
+#[test]
+fn another_configuration_or_other_data_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let first = config(dir.path(), &dir.path().join("run"));
+    let (summary, _) = run(&first, false, End::AfterStep(1));
+    summary.unwrap();
+
+    let mut other = TrainConfig { batch_size: 5, arch: stokehold_train::model::Arch::Resnet50, ..first.clone() };
+    other.workers = "2".parse().unwrap();
+    other.pipeline = stokehold_pipeline::Pipeline::imagenet_train(64);
+    let (refused, _) = run(&other, true, End::Never);
+    let error = refused.unwrap_err();
+    let message = error.to_string();
+    assert!(error.is_input());
+    for part in [
+        "arch was \"resnet18\" and is \"resnet50\" now",
+        "batch_size was 4 and is 5 now",
+        "pipeline is another one",
+        "cannot be continued",
+    ] {
+        assert!(message.contains(part), "{part} is not in: {message}");
+    }
+    assert!(!message.contains("workers"), "{message}");
+
+    fs::remove_file(dir.path().join("train/down/0.png")).unwrap();
+    let (refused, _) = run(&first, true, End::Never);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("there were 10 training images and are 9 now"), "{message}");
+}
+
+#[test]
+fn a_run_is_not_overwritten_and_a_finished_one_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let config = TrainConfig { epochs: 1, ..config(dir.path(), &dir.path().join("run")) };
+    // There is nothing to resume yet: the run begins.
+    let (first, recorded) = run(&config, true, End::Never);
+    assert_eq!((recorded.losses.len() as u64, recorded.resumed_at), (STEPS_PER_EPOCH, None));
+    let (again, recorded) = run(&config, true, End::Never);
+    assert!(recorded.losses.is_empty());
+    assert_eq!(again.unwrap(), first.unwrap());
+    let message = run(&config, false, End::Never).0.unwrap_err().to_string();
+    assert!(message.contains("there is a run in this folder; continue it with --resume"), "{message}");
+    fs::remove_file(config.run_dir.join("run.json")).unwrap();
+    let message = run(&config, true, End::Never).0.unwrap_err().to_string();
+    assert!(message.contains("run.json: missing, and yet there are checkpoints"), "{message}");
+}
