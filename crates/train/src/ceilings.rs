@@ -51,7 +51,9 @@ fn rate(begin: Instant, arrived: &[(Instant, usize)], workers: usize) -> f64 {
         (begin, arrived)
     };
     let images: usize = counted.iter().map(|(_, images)| images).sum();
-    let seconds = counted.last().map_or(0.0, |(end, _)| end.duration_since(start).as_secs_f64());
+    let seconds = counted
+        .last()
+        .map_or(0.0, |(end, _)| end.duration_since(start).as_secs_f64());
     images as f64 / seconds.max(1e-9)
 }
 

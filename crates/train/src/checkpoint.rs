@@ -94,7 +94,10 @@ impl Checkpoints {
     /// # Errors
     /// If the folder is there and cannot be listed or tidied up.
     pub fn open(folder: PathBuf, keep: usize) -> Result<Self, CheckpointError> {
-        let checkpoints = Self { folder, keep: keep.max(1) };
+        let checkpoints = Self {
+            folder,
+            keep: keep.max(1),
+        };
         for name in checkpoints.names()? {
             if name.starts_with(UNFINISHED) {
                 checkpoints.remove(&name)?;
@@ -107,7 +110,12 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If the file system or the device fails. Earlier checkpoints stay whole.
-    pub fn save(&self, model: &ResNet, optimizer: &Optimizer, progress: &Progress) -> Result<PathBuf, CheckpointError> {
+    pub fn save(
+        &self,
+        model: &ResNet,
+        optimizer: &Optimizer,
+        progress: &Progress,
+    ) -> Result<PathBuf, CheckpointError> {
         let name = name_of(progress.epochs.len() as u64, progress.step);
         let path = self.folder.join(&name);
         let unfinished = self.folder.join(format!("{UNFINISHED}{name}"));
@@ -149,7 +157,10 @@ impl Checkpoints {
         for name in [MODEL, OPTIMIZER] {
             files.insert(name.to_owned(), fs::metadata(unfinished.join(name))?.len());
         }
-        let manifest = serde_json::to_vec_pretty(&Manifest { files, progress: progress.clone() })?;
+        let manifest = serde_json::to_vec_pretty(&Manifest {
+            files,
+            progress: progress.clone(),
+        })?;
         write_aside(&unfinished.join(MANIFEST), &manifest)?;
         sync_folder(unfinished)?;
         if path.exists() {
@@ -180,14 +191,20 @@ impl Checkpoints {
 
     /// The names of checkpoints, oldest first.
     fn ordered(&self) -> Result<Vec<String>, CheckpointError> {
-        let mut named: Vec<_> =
-            self.names()?.into_iter().filter_map(|name| Some((numbers_of(&name)?, name))).collect();
+        let mut named: Vec<_> = self
+            .names()?
+            .into_iter()
+            .filter_map(|name| Some((numbers_of(&name)?, name)))
+            .collect();
         named.sort();
         Ok(named.into_iter().map(|(_, name)| name).collect())
     }
 
     fn names(&self) -> Result<Vec<String>, CheckpointError> {
-        let failed = |source| CheckpointError::Folder { path: self.folder.clone(), source };
+        let failed = |source| CheckpointError::Folder {
+            path: self.folder.clone(),
+            source,
+        };
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(failed)?,
@@ -207,7 +224,10 @@ pub fn load(
     optimizer: OptimizerConfig,
     device: &Device,
 ) -> Result<(ResNet, Optimizer), CheckpointError> {
-    let failed = |source| CheckpointError::Read { path: path.to_owned(), source };
+    let failed = |source| CheckpointError::Read {
+        path: path.to_owned(),
+        source,
+    };
     let (model, loaded) =
         weights::load_weights(model, &path.join(MODEL)).map_err(|error| failed(error.into()))?;
     if let Some(classes) = loaded.replaced_head {
@@ -240,7 +260,11 @@ fn read_whole(path: &Path) -> Option<Progress> {
 
 /// Makes the names in a folder survive a loss of power; only Unix can.
 fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+    if cfg!(unix) {
+        File::open(path)?.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -257,7 +281,11 @@ mod tests {
             sums: Default::default(),
             validation: None,
         };
-        Progress { step, epochs: (1..=epochs).map(record).collect(), ..Progress::default() }
+        Progress {
+            step,
+            epochs: (1..=epochs).map(record).collect(),
+            ..Progress::default()
+        }
     }
 
     fn parts() -> (ResNet, Optimizer) {
@@ -274,7 +302,10 @@ mod tests {
         let (model, optimizer) = parts();
         for epoch in 1..=4 {
             let best = Some(Best { epoch: 1, step: 10 });
-            let progress = Progress { best, ..progress(epoch, epoch * 10) };
+            let progress = Progress {
+                best,
+                ..progress(epoch, epoch * 10)
+            };
             checkpoints.save(&model, &optimizer, &progress).unwrap();
         }
         let names = checkpoints.ordered().unwrap();
@@ -292,7 +323,12 @@ mod tests {
         let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
         fs::create_dir(folder.join(".writing-epoch-0002-step-00000020")).unwrap();
         fs::create_dir(folder.join("epoch-0003-step-00000030")).unwrap();
-        File::options().write(true).open(second.join(MODEL)).unwrap().set_len(1000).unwrap();
+        File::options()
+            .write(true)
+            .open(second.join(MODEL))
+            .unwrap()
+            .set_len(1000)
+            .unwrap();
 
         let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
         let (path, found) = checkpoints.latest().unwrap().unwrap();
@@ -309,8 +345,14 @@ mod tests {
         let file = dir.path().join("checkpoints");
         fs::write(&file, "a file").unwrap();
         let (model, optimizer) = parts();
-        let checkpoints = Checkpoints { folder: file, keep: 1 };
-        let error = checkpoints.save(&model, &optimizer, &progress(0, 1)).unwrap_err().to_string();
+        let checkpoints = Checkpoints {
+            folder: file,
+            keep: 1,
+        };
+        let error = checkpoints
+            .save(&model, &optimizer, &progress(0, 1))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("epoch-0000-step-00000001"), "{error}");
         assert!(error.contains("there is none before it"), "{error}");
     }

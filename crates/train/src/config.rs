@@ -107,18 +107,36 @@ impl TrainConfig {
             ("epochs", self.epochs >= 1, at_least_one),
             ("batch size", self.batch_size >= 1, at_least_one),
             ("learning rate", above_zero(self.lr), "must be above 0"),
-            ("label smoothing", (0.0..1.0).contains(&self.label_smoothing), "must be 0 up to below 1"),
-            ("norm to clip to", self.clip_norm.is_none_or(above_zero), "must be above 0"),
+            (
+                "label smoothing",
+                (0.0..1.0).contains(&self.label_smoothing),
+                "must be 0 up to below 1",
+            ),
+            (
+                "norm to clip to",
+                self.clip_norm.is_none_or(above_zero),
+                "must be above 0",
+            ),
             ("k of top-k", self.topk >= 1, at_least_one),
-            ("steps between checkpoints", self.checkpoint_steps != Some(0), at_least_one),
+            (
+                "steps between checkpoints",
+                self.checkpoint_steps != Some(0),
+                at_least_one,
+            ),
             ("steps between log lines", self.log_every >= 1, at_least_one),
         ];
         if let Some((field, _, allowed)) = checks.into_iter().find(|&(_, good, _)| !good) {
-            return Err(TrainError::Config { field, problem: allowed.to_owned() });
+            return Err(TrainError::Config {
+                field,
+                problem: allowed.to_owned(),
+            });
         }
         self.optimizer.check()?;
         self.schedule.check()?;
-        for (field, pipeline) in [("pipeline", &self.pipeline), ("evaluation pipeline", &self.eval_pipeline)] {
+        for (field, pipeline) in [
+            ("pipeline", &self.pipeline),
+            ("evaluation pipeline", &self.eval_pipeline),
+        ] {
             let (width, height) = pipeline.check()?;
             if width.min(height) < 32 {
                 let problem = format!("makes images of {width}x{height}; the networks need 32x32 or more");

@@ -110,7 +110,9 @@ impl TrainError {
             | Self::Malformed { .. } => true,
             Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
-            Self::Loader(error) => !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. }),
+            Self::Loader(error) => {
+                !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. })
+            }
             Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
         }
     }

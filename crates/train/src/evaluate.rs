@@ -40,7 +40,10 @@ pub(crate) fn evaluate(
         // The mean of a smaller last batch counts less.
         loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
         accuracy.add(logits, &batch.labels)?;
-        observer.event(Event::Validated { batch: number + 1, batches });
+        observer.event(Event::Validated {
+            batch: number + 1,
+            batches,
+        });
     }
     let images = accuracy.seen() as u64;
     Ok(Some(Validation {

@@ -42,7 +42,9 @@ pub fn fit(
     config.check()?;
     let folder = RunFolder::new(&config.run_dir);
     if folder.record().exists() {
-        return Err(TrainError::RunExists { path: config.run_dir.clone() });
+        return Err(TrainError::RunExists {
+            path: config.run_dir.clone(),
+        });
     }
     start(config, folder, dataset, None, observer, stop)
 }
@@ -66,13 +68,19 @@ pub fn resume(
     let folder = RunFolder::new(&config.run_dir);
     let record = folder.read_record()?;
     if let Some(record) = &record {
-        let mut changes = record.config.changes(config).map_err(|error| TrainError::Malformed {
-            path: folder.record(),
-            reason: error.to_string(),
-        })?;
+        let mut changes = record
+            .config
+            .changes(config)
+            .map_err(|error| TrainError::Malformed {
+                path: folder.record(),
+                reason: error.to_string(),
+            })?;
         changes.extend(record.dataset.changes(&DatasetFacts::of(&dataset)));
         if !changes.is_empty() {
-            return Err(TrainError::Changed { path: config.run_dir.clone(), changes });
+            return Err(TrainError::Changed {
+                path: config.run_dir.clone(),
+                changes,
+            });
         }
         if let Some(summary) = folder.read_summary()?.filter(|summary| !summary.interrupted) {
             return Ok(summary);
@@ -95,14 +103,20 @@ fn start(
     let plain = device::open(config.device)?;
     let device_name = format!("{plain:?}");
     let loader = loader(config, dataset.train, true)?;
-    let val_loader = dataset.val.map(|val| self::loader(config, val, false)).transpose()?;
+    let val_loader = dataset
+        .val
+        .map(|val| self::loader(config, val, false))
+        .transpose()?;
     let classes = facts.classes.len();
 
     let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
     let from = checkpoints.latest()?;
     if !resuming && from.is_some() {
         let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
-        return Err(TrainError::Malformed { path: folder.record(), reason: reason.to_owned() });
+        return Err(TrainError::Malformed {
+            path: folder.record(),
+            reason: reason.to_owned(),
+        });
     }
     let trained = plain.clone().autodiff();
     let mut model = ResNet::new(config.arch, classes, config.seed, &trained);
@@ -145,7 +159,10 @@ fn start(
         replaced_head,
     });
     match &from {
-        Some((path, progress)) => observer.event(Event::Resumed { checkpoint: path, step: progress.step }),
+        Some((path, progress)) => observer.event(Event::Resumed {
+            checkpoint: path,
+            step: progress.step,
+        }),
         None if resuming => observer.event(Event::NothingToResume),
         None => {}
     }
@@ -165,7 +182,11 @@ fn start(
         observer,
         stop,
     };
-    let learner = training.run(Learner { model, optimizer, device: plain })?;
+    let learner = training.run(Learner {
+        model,
+        optimizer,
+        device: plain,
+    })?;
     training.finish(learner, sampler)
 }
 
@@ -204,7 +225,10 @@ impl Training<'_> {
             self.metrics.write(&MetricsLine::epoch(&record))?;
             self.progress.finish_epoch(record);
             let best = self.progress.best.is_some_and(|best| best.epoch == record.epoch);
-            self.observer.event(Event::EpochDone { record: &record, best });
+            self.observer.event(Event::EpochDone {
+                record: &record,
+                best,
+            });
             self.checkpoint(&learner)?;
         }
         Ok(learner)
@@ -228,11 +252,17 @@ impl Training<'_> {
         while !self.stopped() {
             self.timeline.group();
             let begin = Instant::now();
-            let Some(batch) = batches.next().transpose()? else { break };
+            let Some(batch) = batches.next().transpose()? else {
+                break;
+            };
             self.timeline.record(Stage::Wait, None, begin, begin.elapsed())?;
             let waited = turn.elapsed().as_secs_f64();
             learner = self.step(learner, batch, &batches, turn, waited)?;
-            if self.config.checkpoint_steps.is_some_and(|steps| self.progress.step.is_multiple_of(steps)) {
+            if self
+                .config
+                .checkpoint_steps
+                .is_some_and(|steps| self.progress.step.is_multiple_of(steps))
+            {
                 self.checkpoint(&learner)?;
             }
             turn = Instant::now();
@@ -249,10 +279,18 @@ impl Training<'_> {
         turn: Instant,
         waited: f64,
     ) -> Result<Learner, TrainError> {
-        let Batch { images, shape, labels, bad, spans, .. } = batch;
+        let Batch {
+            images,
+            shape,
+            labels,
+            bad,
+            spans,
+            ..
+        } = batch;
         note_bad(bad, &mut self.progress.bad_training, self.observer);
         for span in spans {
-            self.timeline.record(stage(span.stage), Some(span.worker), span.start, span.duration)?;
+            self.timeline
+                .record(stage(span.stage), Some(span.worker), span.start, span.duration)?;
         }
         let lr = self.lr(self.progress.step);
         let begin = Instant::now();
@@ -260,7 +298,11 @@ impl Training<'_> {
         self.timeline.record(Stage::Step, None, begin, begin.elapsed())?;
         self.progress.step += 1;
         if !loss.is_finite() {
-            return Err(TrainError::Diverged { step: self.progress.step, loss, lr });
+            return Err(TrainError::Diverged {
+                step: self.progress.step,
+                loss,
+                lr,
+            });
         }
         let position = batches.state();
         self.observer.event(Event::Step {
@@ -306,7 +348,15 @@ impl Training<'_> {
         if let Some(loader) = &self.val_loader {
             let bad = &mut self.progress.bad_validation;
             let model = learner.valid();
-            validation = evaluate(&model, loader, self.k, &learner.device, bad, self.observer, self.stop)?;
+            validation = evaluate(
+                &model,
+                loader,
+                self.k,
+                &learner.device,
+                bad,
+                self.observer,
+                self.stop,
+            )?;
             if validation.is_none() {
                 return Ok(None);
             }
@@ -324,7 +374,9 @@ impl Training<'_> {
     fn checkpoint(&mut self, learner: &Learner) -> Result<(), TrainError> {
         let place = place(&self.progress);
         if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
-            let path = self.checkpoints.save(&learner.model, &learner.optimizer, &self.progress)?;
+            let path = self
+                .checkpoints
+                .save(&learner.model, &learner.optimizer, &self.progress)?;
             self.saved = Some(place);
             self.observer.event(Event::Checkpoint(&path));
         }
@@ -339,7 +391,9 @@ impl Training<'_> {
     /// The learning rate of a step, counted from 0.
     fn lr(&self, step: u64) -> f64 {
         let per_epoch = self.loader.batches_per_epoch() as u64;
-        self.config.schedule.lr(self.config.lr, step, per_epoch, self.config.epochs)
+        self.config
+            .schedule
+            .lr(self.config.lr, step, per_epoch, self.config.epochs)
     }
 
     /// Saves the final model, measures the ceilings, and sums up.
@@ -411,7 +465,11 @@ fn measure(
 
 /// The loader of one part of the data set.
 fn loader(config: &TrainConfig, folder: ImageFolder, training: bool) -> Result<Loader, TrainError> {
-    let pipeline = if training { &config.pipeline } else { &config.eval_pipeline };
+    let pipeline = if training {
+        &config.pipeline
+    } else {
+        &config.eval_pipeline
+    };
     let options = LoaderOptions {
         batch_size: config.batch_size,
         workers: config.workers,
@@ -453,5 +511,7 @@ fn stage(stage: stokehold_loader::Stage) -> Stage {
 }
 
 fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |now| now.as_secs())
 }

@@ -41,7 +41,9 @@ impl Learner {
         }
         self.model = self.optimizer.step(lr, self.model, grads);
         let loss = device::read(loss)?;
-        self.device.sync().map_err(|error| device::DeviceError::Failed(error.to_string()))?;
+        self.device
+            .sync()
+            .map_err(|error| device::DeviceError::Failed(error.to_string()))?;
         Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
     }
 

@@ -31,9 +31,14 @@ impl Progress {
     /// Takes a finished epoch in, and remembers whether it is the best: of the highest top-1 accuracy (the lower
     /// validation loss among equals), or of the lowest training loss where nothing is validated.
     pub(crate) fn finish_epoch(&mut self, record: EpochRecord) {
-        let best = self.best.and_then(|best| self.epochs.iter().find(|epoch| epoch.epoch == best.epoch));
+        let best = self
+            .best
+            .and_then(|best| self.epochs.iter().find(|epoch| epoch.epoch == best.epoch));
         if best.is_none_or(|best| record.better_than(best)) {
-            self.best = Some(Best { epoch: record.epoch, step: record.step });
+            self.best = Some(Best {
+                epoch: record.epoch,
+                step: record.step,
+            });
         }
         self.epochs.push(record);
         self.epoch = Sums::default();
@@ -149,18 +154,40 @@ mod tests {
     use super::*;
 
     fn record(epoch: u64, top1: f64, loss: f64) -> EpochRecord {
-        let validation = Some(Validation { loss, top1, topk: 1.0, k: 5, images: 10 });
-        EpochRecord { epoch, step: epoch * 10, lr: 0.1, sums: Sums::default(), validation }
+        let validation = Some(Validation {
+            loss,
+            top1,
+            topk: 1.0,
+            k: 5,
+            images: 10,
+        });
+        EpochRecord {
+            epoch,
+            step: epoch * 10,
+            lr: 0.1,
+            sums: Sums::default(),
+            validation,
+        }
     }
 
     #[test]
     fn the_best_epoch_has_the_highest_accuracy_then_the_lowest_loss() {
         let mut progress = Progress::default();
-        for (epoch, top1, loss, best) in
-            [(1, 0.5, 1.0, 1), (2, 0.4, 0.5, 1), (3, 0.5, 0.9, 3), (4, 0.5, 0.9, 3), (5, 0.6, 2.0, 5)]
-        {
+        for (epoch, top1, loss, best) in [
+            (1, 0.5, 1.0, 1),
+            (2, 0.4, 0.5, 1),
+            (3, 0.5, 0.9, 3),
+            (4, 0.5, 0.9, 3),
+            (5, 0.6, 2.0, 5),
+        ] {
             progress.finish_epoch(record(epoch, top1, loss));
-            assert_eq!(progress.best, Some(Best { epoch: best, step: best * 10 }));
+            assert_eq!(
+                progress.best,
+                Some(Best {
+                    epoch: best,
+                    step: best * 10
+                })
+            );
         }
     }
 
@@ -170,10 +197,17 @@ mod tests {
         for (epoch, loss, best) in [(1, 2.0, 1), (2, 1.0, 2), (3, 1.5, 2)] {
             let mut sums = Sums::default();
             sums.add(loss, 4, 2.0, 0.5);
-            progress.finish_epoch(EpochRecord { validation: None, sums, ..record(epoch, 0.0, 0.0) });
+            progress.finish_epoch(EpochRecord {
+                validation: None,
+                sums,
+                ..record(epoch, 0.0, 0.0)
+            });
             assert_eq!(progress.best.unwrap().epoch, best);
         }
         let total = progress.total();
-        assert_eq!((total.mean_loss(), total.images_per_second(), total.wait_share()), (1.5, 2.0, 0.25));
+        assert_eq!(
+            (total.mean_loss(), total.images_per_second(), total.wait_share()),
+            (1.5, 2.0, 0.25)
+        );
     }
 }

@@ -92,14 +92,18 @@ impl RunFolder {
     }
 
     pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), TrainError> {
-        fs::create_dir_all(&self.0).map_err(|source| TrainError::Io { path: self.0.clone(), source })?;
+        fs::create_dir_all(&self.0).map_err(|source| TrainError::Io {
+            path: self.0.clone(),
+            source,
+        })?;
         write_json(&self.record(), record)
     }
 
     pub(crate) fn write_summary(&self, summary: &RunSummary) -> Result<(), TrainError> {
         write_json(&self.summary(), summary)?;
         let path = self.0.join("summary.txt");
-        write_aside(&path, format!("{summary}\n").as_bytes()).map_err(|source| TrainError::Io { path, source })
+        write_aside(&path, format!("{summary}\n").as_bytes())
+            .map_err(|source| TrainError::Io { path, source })
     }
 }
 
@@ -155,10 +159,17 @@ impl DatasetFacts {
     pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         if self.classes != now.classes {
-            changes.push(format!("the classes were {} and are {} now", self.classes.join(", "), now.classes.join(", ")));
+            changes.push(format!(
+                "the classes were {} and are {} now",
+                self.classes.join(", "),
+                now.classes.join(", ")
+            ));
         }
         if self.train != now.train {
-            changes.push(format!("there were {} training images and are {} now", self.train, now.train));
+            changes.push(format!(
+                "there were {} training images and are {} now",
+                self.train, now.train
+            ));
         }
         if self.val != now.val {
             let count = |val: Option<usize>| val.map_or("no".to_owned(), |count| count.to_string());
@@ -273,7 +284,10 @@ impl MetricsLine {
 /// # Errors
 /// If the file cannot be read, or another line is none of metrics.
 pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
-    let text = fs::read_to_string(path).map_err(|source| TrainError::Io { path: path.to_owned(), source })?;
+    let text = fs::read_to_string(path).map_err(|source| TrainError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let parse = |(number, line)| {
         serde_json::from_str(line).map_err(|error| TrainError::Malformed {
@@ -293,13 +307,20 @@ pub(crate) struct MetricsLog {
 impl MetricsLog {
     /// Opens the log of a run that stands at `progress`, and takes back the lines beyond.
     pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<Self, TrainError> {
-        let lines = if path.exists() { read_metrics(&path)? } else { Vec::new() };
+        let lines = if path.exists() {
+            read_metrics(&path)?
+        } else {
+            Vec::new()
+        };
         let mut kept = Vec::new();
         for line in lines.iter().filter(|line| line.is_within(progress)) {
             serde_json::to_writer(&mut kept, line).map_err(|error| malformed(&path, &error))?;
             kept.push(b'\n');
         }
-        let failed = |source| TrainError::Io { path: path.clone(), source };
+        let failed = |source| TrainError::Io {
+            path: path.clone(),
+            source,
+        };
         write_aside(&path, &kept).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
         Ok(Self { path, file })
@@ -311,21 +332,32 @@ impl MetricsLog {
         // In one piece, so that whoever follows the file sees whole lines.
         self.file
             .write_all(text.as_bytes())
-            .map_err(|source| TrainError::Io { path: self.path.clone(), source })
+            .map_err(|source| TrainError::Io {
+                path: self.path.clone(),
+                source,
+            })
     }
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
     let text = match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|source| TrainError::Io { path: path.to_owned(), source })?,
+        text => text.map_err(|source| TrainError::Io {
+            path: path.to_owned(),
+            source,
+        })?,
     };
-    serde_json::from_slice(&text).map(Some).map_err(|error| malformed(path, &error))
+    serde_json::from_slice(&text)
+        .map(Some)
+        .map_err(|error| malformed(path, &error))
 }
 
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), TrainError> {
     let text = serde_json::to_vec_pretty(value).map_err(|error| malformed(path, &error))?;
-    write_aside(path, &text).map_err(|source| TrainError::Io { path: path.to_owned(), source })
+    write_aside(path, &text).map_err(|source| TrainError::Io {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn malformed(path: &Path, error: &serde_json::Error) -> TrainError {
@@ -355,7 +387,10 @@ mod tests {
         }
         // The process was killed within a line.
         log.file.write_all(b"{\"kind\":\"tra").unwrap();
-        let progress = Progress { step: 3, ..Progress::default() };
+        let progress = Progress {
+            step: 3,
+            ..Progress::default()
+        };
         let mut log = MetricsLog::open(path.clone(), &progress).unwrap();
         log.write(&line(4)).unwrap();
         assert_eq!(read_metrics(&path).unwrap(), [1, 2, 3, 4].map(line));
@@ -366,12 +401,33 @@ mod tests {
         let folder = |name: &str| ImageFolder {
             root: "data/train".into(),
             classes: vec!["cat".into(), "dog".into()],
-            samples: vec![stokehold_storage::Sample { path: Path::new("data/train").join(name), class: 0 }],
+            samples: vec![stokehold_storage::Sample {
+                path: Path::new("data/train").join(name),
+                class: 0,
+            }],
         };
-        let facts = |name| DatasetFacts::of(&Dataset { train: folder(name), val: None, split: None });
-        assert_eq!(facts("cat/1.jpg").changes(&facts("cat/1.jpg")), Vec::<String>::new());
-        assert_eq!(facts("cat/1.jpg").changes(&facts("cat/2.jpg")), ["the names of the images are other ones"]);
-        let val = DatasetFacts { val: Some(3), ..facts("cat/1.jpg") };
-        assert_eq!(facts("cat/1.jpg").changes(&val), ["there were no validation images and are 3 now"]);
+        let facts = |name| {
+            DatasetFacts::of(&Dataset {
+                train: folder(name),
+                val: None,
+                split: None,
+            })
+        };
+        assert_eq!(
+            facts("cat/1.jpg").changes(&facts("cat/1.jpg")),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            facts("cat/1.jpg").changes(&facts("cat/2.jpg")),
+            ["the names of the images are other ones"]
+        );
+        let val = DatasetFacts {
+            val: Some(3),
+            ..facts("cat/1.jpg")
+        };
+        assert_eq!(
+            facts("cat/1.jpg").changes(&val),
+            ["there were no validation images and are 3 now"]
+        );
     }
 }

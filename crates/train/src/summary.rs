@@ -84,47 +84,83 @@ impl RunSummary {
 
 impl fmt::Display for RunSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.interrupted { "interrupted after" } else { "finished" };
+        let state = if self.interrupted {
+            "interrupted after"
+        } else {
+            "finished"
+        };
         writeln!(
             f,
             "{} with {} on {}: {state} {} epochs, {} steps",
             self.arch, self.executor, self.device, self.epochs, self.steps
         )?;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "  {name:<18}{value}");
-        let rate = |value: Option<f64>| value.map_or("not measured".to_owned(), |value| format!("{value:.1} images/s"));
+        let rate = |value: Option<f64>| {
+            value.map_or("not measured".to_owned(), |value| format!("{value:.1} images/s"))
+        };
         if let Some(seconds) = self.seconds_per_epoch {
             row(f, "time per epoch", format!("{seconds:.2} s"))?;
         }
         row(f, "speed", rate(Some(self.images_per_second)))?;
-        row(f, "trainer waited", format!("{:.1} % of the time", 100.0 * self.wait_share))?;
+        row(
+            f,
+            "trainer waited",
+            format!("{:.1} % of the time", 100.0 * self.wait_share),
+        )?;
         row(f, "loader alone", rate(self.loader_ceiling))?;
         row(f, "trainer alone", rate(self.trainer_ceiling))?;
         if let Some(cpu) = self.cpu {
-            row(f, "CPU p50 p95 p99", format!("{:.0} {:.0} {:.0} %", cpu.p50, cpu.p95, cpu.p99))?;
+            row(
+                f,
+                "CPU p50 p95 p99",
+                format!("{:.0} {:.0} {:.0} %", cpu.p50, cpu.p95, cpu.p99),
+            )?;
         }
         if let Some(rss) = self.peak_rss {
-            row(f, "peak memory", format!("{:.0} MiB", rss as f64 / (1 << 20) as f64))?;
+            row(
+                f,
+                "peak memory",
+                format!("{:.0} MiB", rss as f64 / (1 << 20) as f64),
+            )?;
         }
-        let stages: Vec<_> =
-            self.stages.iter().map(|(stage, total)| format!("{stage} {:.1}", total.seconds)).collect();
+        let stages: Vec<_> = self
+            .stages
+            .iter()
+            .map(|(stage, total)| format!("{stage} {:.1}", total.seconds))
+            .collect();
         if !stages.is_empty() {
             row(f, "seconds in stages", stages.join(", "))?;
         }
         if let Some(loss) = self.train_loss {
             row(f, "training loss", format!("{loss:.4}"))?;
         }
-        if let Some(Validation { loss, top1, topk, k, .. }) = self.validation {
-            row(f, "validation", format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4}"))?;
+        if let Some(Validation {
+            loss, top1, topk, k, ..
+        }) = self.validation
+        {
+            row(
+                f,
+                "validation",
+                format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4}"),
+            )?;
         }
         if let Some(best) = self.best {
             row(f, "best epoch", best.epoch.to_string())?;
         }
         let bad = self.bad_images + self.bad_val_images;
         if bad > 0 {
-            row(f, "bad images", format!("{bad} ({} of validation)", self.bad_val_images))?;
+            row(
+                f,
+                "bad images",
+                format!("{bad} ({} of validation)", self.bad_val_images),
+            )?;
         }
         row(f, "run", self.run_dir.display().to_string())?;
-        f.write_str(&self.gain().unwrap_or_else(|| "What better feeding would gain was not measured.".to_owned()))
+        f.write_str(
+            &self
+                .gain()
+                .unwrap_or_else(|| "What better feeding would gain was not measured.".to_owned()),
+        )
     }
 }
 
@@ -146,11 +182,28 @@ mod tests {
             wait_share: 0.25,
             loader_ceiling: Some(40.0),
             trainer_ceiling,
-            stages: [(Stage::Wait, StageTotal { spans: 20, seconds: 5.0 })].into(),
-            cpu: Some(Percentiles { p50: 50.0, p95: 95.0, p99: 99.0 }),
+            stages: [(
+                Stage::Wait,
+                StageTotal {
+                    spans: 20,
+                    seconds: 5.0,
+                },
+            )]
+            .into(),
+            cpu: Some(Percentiles {
+                p50: 50.0,
+                p95: 95.0,
+                p99: 99.0,
+            }),
             peak_rss: Some(512 << 20),
             train_loss: Some(1.5),
-            validation: Some(Validation { loss: 1.25, top1: 0.5, topk: 0.75, k: 3, images: 8 }),
+            validation: Some(Validation {
+                loss: 1.25,
+                top1: 0.5,
+                topk: 0.75,
+                k: 3,
+                images: 8,
+            }),
             best: Some(Best { epoch: 1, step: 10 }),
             bad_images: 1,
             bad_val_images: 0,
@@ -166,7 +219,12 @@ mod tests {
             "Better feeding would gain up to 5.00 s of 10.00 s per epoch (50 %): the trainer could take 64 images/s \
              and got 32."
         );
-        assert!(summary(63.0, Some(64.0)).gain().unwrap().starts_with("The trainer is the bottleneck"));
+        assert!(
+            summary(63.0, Some(64.0))
+                .gain()
+                .unwrap()
+                .starts_with("The trainer is the bottleneck")
+        );
         assert_eq!(summary(32.0, None).gain(), None);
     }
 
@@ -175,7 +233,14 @@ mod tests {
         let text = summary(32.0, Some(64.0)).to_string();
         assert!(text.lines().count() <= 24, "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
-        for part in ["resnet18 with fused", "10.00 s", "25.0 %", "top-3 0.7500", "bad images", "50 95 99 %"] {
+        for part in [
+            "resnet18 with fused",
+            "10.00 s",
+            "25.0 %",
+            "top-3 0.7500",
+            "bad images",
+            "50 95 99 %",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
     }

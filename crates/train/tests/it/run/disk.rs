@@ -13,9 +13,13 @@ use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
 #[test]
 #[ignore = "not a test of its own: it needs a limit on the size of files"]
 fn limited_process() {
-    let Some(dir) = std::env::var_os("STOKEHOLD_TEST_LIMITED_RUN") else { return };
+    let Some(dir) = std::env::var_os("STOKEHOLD_TEST_LIMITED_RUN") else {
+        return;
+    };
     let dir = Path::new(&dir);
-    let error = run(&config(dir, &dir.join("run")), true, End::Never).0.unwrap_err();
+    let error = run(&config(dir, &dir.join("run")), true, End::Never)
+        .0
+        .unwrap_err();
     println!("the run ended: {error}");
 }
 
@@ -32,12 +36,22 @@ fn a_full_disk_is_told_and_spares_the_checkpoint_before() {
     let child = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 10000; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "run::disk::limited_process", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "run::disk::limited_process",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env("STOKEHOLD_TEST_LIMITED_RUN", dir.path())
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout);
-    assert!(child.status.success(), "{said} {}", String::from_utf8_lossy(&child.stderr));
+    assert!(
+        child.status.success(),
+        "{said} {}",
+        String::from_utf8_lossy(&child.stderr)
+    );
     for part in [
         "cannot write the checkpoint",
         "epoch-0001-step-00000003",
@@ -48,12 +62,17 @@ fn a_full_disk_is_told_and_spares_the_checkpoint_before() {
     ] {
         assert!(said.contains(part), "{part} is not in: {said}");
     }
-    let names: Vec<_> = std::fs::read_dir(config.run_dir.join("checkpoints")).unwrap().collect();
+    let names: Vec<_> = std::fs::read_dir(config.run_dir.join("checkpoints"))
+        .unwrap()
+        .collect();
     assert_eq!(names.len(), 1, "{names:?}");
 
     // With room again the run goes on from there.
     let TrainConfig { epochs, .. } = config;
     let (summary, second) = run(&config, true, End::Never);
     assert!(!summary.unwrap().interrupted);
-    assert_eq!((first.losses.len() + second.losses.len()) as u64, epochs * STEPS_PER_EPOCH);
+    assert_eq!(
+        (first.losses.len() + second.losses.len()) as u64,
+        epochs * STEPS_PER_EPOCH
+    );
 }

@@ -14,25 +14,54 @@ use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
 fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
     let folder = RunFolder::new(&config.run_dir);
     let line = |line: MetricsLine| match line {
-        MetricsLine::Train { epoch, step, loss, lr, .. } => format!("train {epoch} {step} {loss:e} {lr:e}"),
-        MetricsLine::Epoch { epoch, step, loss, lr, val_loss, top1, topk, .. } => {
+        MetricsLine::Train {
+            epoch,
+            step,
+            loss,
+            lr,
+            ..
+        } => format!("train {epoch} {step} {loss:e} {lr:e}"),
+        MetricsLine::Epoch {
+            epoch,
+            step,
+            loss,
+            lr,
+            val_loss,
+            top1,
+            topk,
+            ..
+        } => {
             format!("epoch {epoch} {step} {loss:e} {lr:e} {val_loss:?} {top1:?} {topk:?}")
         }
     };
-    let metrics = read_metrics(&folder.metrics()).unwrap().into_iter().map(line).collect();
+    let metrics = read_metrics(&folder.metrics())
+        .unwrap()
+        .into_iter()
+        .map(line)
+        .collect();
     (metrics, fs::read(folder.model()).unwrap())
 }
 
 /// Cuts a run at `end`, continues it, and compares it with the uninterrupted run.
 fn assert_exact(dir: &Path, whole: &TrainConfig, losses: &[u32], name: &str, end: End, cut_at: u64) {
-    let cut = TrainConfig { run_dir: dir.join(name), ..whole.clone() };
+    let cut = TrainConfig {
+        run_dir: dir.join(name),
+        ..whole.clone()
+    };
     let (summary, first) = run(&cut, false, end);
     assert!(summary.unwrap().interrupted, "{name}");
     let (summary, second) = run(&cut, true, End::Never);
     let summary = summary.unwrap();
-    assert!(!summary.interrupted && summary.steps == 3 * STEPS_PER_EPOCH, "{name}: {summary}");
+    assert!(
+        !summary.interrupted && summary.steps == 3 * STEPS_PER_EPOCH,
+        "{name}: {summary}"
+    );
     assert_eq!(second.resumed_at, Some(cut_at), "{name}");
-    assert_eq!([first.losses, second.losses].concat(), losses, "{name}: the losses differ");
+    assert_eq!(
+        [first.losses, second.losses].concat(),
+        losses,
+        "{name}: the losses differ"
+    );
     let ((metrics, model), (whole_metrics, whole_model)) = (computed(&cut), computed(whole));
     assert_eq!(metrics, whole_metrics, "{name}");
     assert!(model == whole_model, "{name}: the final models differ");
@@ -49,10 +78,22 @@ fn an_interrupted_run_continues_exactly_wherever_it_was_stopped() {
 
     for (name, end, cut_at) in [
         ("first-step", End::AfterStep(1), 1),
-        ("mid-epoch", End::AfterStep(STEPS_PER_EPOCH + 2), STEPS_PER_EPOCH + 2),
-        ("last-step-of-epoch", End::AfterStep(2 * STEPS_PER_EPOCH), 2 * STEPS_PER_EPOCH),
+        (
+            "mid-epoch",
+            End::AfterStep(STEPS_PER_EPOCH + 2),
+            STEPS_PER_EPOCH + 2,
+        ),
+        (
+            "last-step-of-epoch",
+            End::AfterStep(2 * STEPS_PER_EPOCH),
+            2 * STEPS_PER_EPOCH,
+        ),
         ("validation", End::WithinValidation(2), 2 * STEPS_PER_EPOCH),
-        ("last-step", End::AfterStep(3 * STEPS_PER_EPOCH), 3 * STEPS_PER_EPOCH),
+        (
+            "last-step",
+            End::AfterStep(3 * STEPS_PER_EPOCH),
+            3 * STEPS_PER_EPOCH,
+        ),
     ] {
         assert_exact(dir.path(), &whole, &recorded.losses, name, end, cut_at);
     }
@@ -66,10 +107,17 @@ fn adamw_continues_exactly_too_with_another_number_of_workers() {
     (whole.optimizer, whole.lr) = (OptimizerConfig::ADAMW, 1e-3);
     let (summary, recorded) = run(&whole, false, End::Never);
     summary.unwrap();
-    let cut = TrainConfig { workers: "3".parse().unwrap(), run_dir: dir.path().join("cut"), ..whole.clone() };
+    let cut = TrainConfig {
+        workers: "3".parse().unwrap(),
+        run_dir: dir.path().join("cut"),
+        ..whole.clone()
+    };
     let (summary, first) = run(&cut, false, End::AfterStep(5));
     assert!(summary.unwrap().interrupted);
-    let cut = TrainConfig { workers: "1".parse().unwrap(), ..cut };
+    let cut = TrainConfig {
+        workers: "1".parse().unwrap(),
+        ..cut
+    };
     let (summary, second) = run(&cut, true, End::Never);
     summary.unwrap();
     assert_eq!([first.losses, second.losses].concat(), recorded.losses);
@@ -80,9 +128,14 @@ fn adamw_continues_exactly_too_with_another_number_of_workers() {
 #[test]
 #[ignore = "not a test of its own: it ends its process in the middle of a run"]
 fn killed_process() {
-    let Some(dir) = std::env::var_os("STOKEHOLD_TEST_KILLED_RUN") else { return };
+    let Some(dir) = std::env::var_os("STOKEHOLD_TEST_KILLED_RUN") else {
+        return;
+    };
     let dir = Path::new(&dir);
-    let config = TrainConfig { checkpoint_steps: Some(2), ..config(dir, &dir.join("killed")) };
+    let config = TrainConfig {
+        checkpoint_steps: Some(2),
+        ..config(dir, &dir.join("killed"))
+    };
     let _ = run(&config, false, End::AbortAfterStep(STEPS_PER_EPOCH + 2));
 }
 
@@ -96,16 +149,29 @@ fn a_killed_run_continues_exactly() {
 
     // Killed after step 5 with checkpoints after steps 2, 3 (the end of the epoch) and 4.
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "run::resume::killed_process", "--ignored", "--test-threads=1"])
+        .args([
+            "--exact",
+            "run::resume::killed_process",
+            "--ignored",
+            "--test-threads=1",
+        ])
         .env("STOKEHOLD_TEST_KILLED_RUN", dir.path())
         .output()
         .unwrap();
     assert!(!status.status.success());
-    let killed = TrainConfig { checkpoint_steps: Some(2), ..config(dir.path(), &dir.path().join("killed")) };
-    assert!(!RunFolder::new(&killed.run_dir).summary().exists(), "the process was not killed");
+    let killed = TrainConfig {
+        checkpoint_steps: Some(2),
+        ..config(dir.path(), &dir.path().join("killed"))
+    };
+    assert!(
+        !RunFolder::new(&killed.run_dir).summary().exists(),
+        "the process was not killed"
+    );
 
     // What a kill within the writing of a checkpoint leaves is ignored, and removed.
-    let half_written = killed.run_dir.join("checkpoints/.writing-epoch-0001-step-00000005");
+    let half_written = killed
+        .run_dir
+        .join("checkpoints/.writing-epoch-0001-step-00000005");
     fs::create_dir(&half_written).unwrap();
     fs::write(half_written.join("model.safetensors"), [0; 100]).unwrap();
 
@@ -125,7 +191,11 @@ fn another_configuration_or_other_data_is_refused_by_name() {
     let (summary, _) = run(&first, false, End::AfterStep(1));
     summary.unwrap();
 
-    let mut other = TrainConfig { batch_size: 5, arch: stokehold_train::model::Arch::Resnet50, ..first.clone() };
+    let mut other = TrainConfig {
+        batch_size: 5,
+        arch: stokehold_train::model::Arch::Resnet50,
+        ..first.clone()
+    };
     other.workers = "2".parse().unwrap();
     other.pipeline = stokehold_pipeline::Pipeline::imagenet_train(64);
     let (refused, _) = run(&other, true, End::Never);
@@ -145,23 +215,38 @@ fn another_configuration_or_other_data_is_refused_by_name() {
     fs::remove_file(dir.path().join("train/down/0.png")).unwrap();
     let (refused, _) = run(&first, true, End::Never);
     let message = refused.unwrap_err().to_string();
-    assert!(message.contains("there were 10 training images and are 9 now"), "{message}");
+    assert!(
+        message.contains("there were 10 training images and are 9 now"),
+        "{message}"
+    );
 }
 
 #[test]
 fn a_run_is_not_overwritten_and_a_finished_one_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
-    let config = TrainConfig { epochs: 1, ..config(dir.path(), &dir.path().join("run")) };
+    let config = TrainConfig {
+        epochs: 1,
+        ..config(dir.path(), &dir.path().join("run"))
+    };
     // There is nothing to resume yet: the run begins.
     let (first, recorded) = run(&config, true, End::Never);
-    assert_eq!((recorded.losses.len() as u64, recorded.resumed_at), (STEPS_PER_EPOCH, None));
+    assert_eq!(
+        (recorded.losses.len() as u64, recorded.resumed_at),
+        (STEPS_PER_EPOCH, None)
+    );
     let (again, recorded) = run(&config, true, End::Never);
     assert!(recorded.losses.is_empty());
     assert_eq!(again.unwrap(), first.unwrap());
     let message = run(&config, false, End::Never).0.unwrap_err().to_string();
-    assert!(message.contains("there is a run in this folder; continue it with --resume"), "{message}");
+    assert!(
+        message.contains("there is a run in this folder; continue it with --resume"),
+        "{message}"
+    );
     fs::remove_file(config.run_dir.join("run.json")).unwrap();
     let message = run(&config, true, End::Never).0.unwrap_err().to_string();
-    assert!(message.contains("run.json: missing, and yet there are checkpoints"), "{message}");
+    assert!(
+        message.contains("run.json: missing, and yet there are checkpoints"),
+        "{message}"
+    );
 }

@@ -27,7 +27,11 @@ pub fn write_data(dir: &Path) {
             let folder = dir.join(part).join(class);
             fs::create_dir_all(&folder).unwrap();
             for number in 0..count {
-                fs::write(folder.join(format!("{number}.png")), stripes(class == "down", number)).unwrap();
+                fs::write(
+                    folder.join(format!("{number}.png")),
+                    stripes(class == "down", number),
+                )
+                .unwrap();
             }
         }
     }
@@ -71,7 +75,10 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         seed: 7,
         optimizer: OptimizerConfig::SGD,
         lr: 0.02,
-        schedule: ScheduleConfig { kind: ScheduleKind::Cosine { final_factor: 0.0 }, warmup_epochs: 0.5 },
+        schedule: ScheduleConfig {
+            kind: ScheduleKind::Cosine { final_factor: 0.0 },
+            warmup_epochs: 0.5,
+        },
         label_smoothing: 0.1,
         clip_norm: Some(1.0),
         topk: 5,

@@ -16,39 +16,66 @@ use super::tiny::{End, IMAGES, STEPS_PER_EPOCH, VAL_IMAGES, config, run, write_d
 fn a_run_learns_and_leaves_its_record() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
-    let config = TrainConfig { ceiling_batches: 2, epochs: 8, ..config(dir.path(), &dir.path().join("runs/one")) };
+    let config = TrainConfig {
+        ceiling_batches: 2,
+        epochs: 8,
+        ..config(dir.path(), &dir.path().join("runs/one"))
+    };
     let (summary, recorded) = run(&config, false, End::Never);
     let summary = summary.unwrap();
     let steps = 8 * STEPS_PER_EPOCH;
-    assert_eq!((summary.epochs, summary.steps, summary.images), (8, steps, 8 * 2 * IMAGES as u64));
+    assert_eq!(
+        (summary.epochs, summary.steps, summary.images),
+        (8, steps, 8 * 2 * IMAGES as u64)
+    );
     assert_eq!(recorded.losses.len() as u64, steps);
 
     // Chance is ln 2 = 0.69.
     let validation = summary.validation.unwrap();
-    assert!(validation.top1 >= 5.0 / 6.0, "it did not learn to tell stripes apart: {summary}");
-    assert_eq!((validation.images, validation.k, validation.topk), (2 * VAL_IMAGES as u64, 2, 1.0));
+    assert!(
+        validation.top1 >= 5.0 / 6.0,
+        "it did not learn to tell stripes apart: {summary}"
+    );
+    assert_eq!(
+        (validation.images, validation.k, validation.topk),
+        (2 * VAL_IMAGES as u64, 2, 1.0)
+    );
 
     let folder = RunFolder::new(&config.run_dir);
     let record = folder.read_record().unwrap().unwrap();
     assert_eq!(record.config, config);
     assert_eq!(record.dataset.classes, ["across", "down"]);
-    assert_eq!((record.dataset.train, record.dataset.val), (2 * IMAGES, Some(2 * VAL_IMAGES)));
+    assert_eq!(
+        (record.dataset.train, record.dataset.val),
+        (2 * IMAGES, Some(2 * VAL_IMAGES))
+    );
     assert!(record.machine.cores >= 1);
     assert_eq!(folder.read_summary().unwrap().unwrap(), summary);
 
     let lines = read_metrics(&folder.metrics()).unwrap();
-    let epochs = lines.iter().filter(|line| matches!(line, MetricsLine::Epoch { .. })).count();
+    let epochs = lines
+        .iter()
+        .filter(|line| matches!(line, MetricsLine::Epoch { .. }))
+        .count();
     // Steps 2, 4, 6, ..: in every second epoch the last interval is a single step.
     assert_eq!((epochs, lines.len() - epochs), (8, 16));
-    let Some(MetricsLine::Epoch { loss, top1, .. }) = lines.last() else { panic!("{lines:?}") };
+    let Some(MetricsLine::Epoch { loss, top1, .. }) = lines.last() else {
+        panic!("{lines:?}")
+    };
     assert_eq!((Some(*loss), *top1), (summary.train_loss, Some(validation.top1)));
 
     // Every image was read, decoded and augmented once an epoch, and every step waited for and made once.
     let spans = |stage| summary.stages[&stage].spans;
-    assert_eq!([Stage::Read, Stage::Decode, Stage::Augment].map(spans), [8 * 2 * IMAGES as u64; 3]);
+    assert_eq!(
+        [Stage::Read, Stage::Decode, Stage::Augment].map(spans),
+        [8 * 2 * IMAGES as u64; 3]
+    );
     assert_eq!([Stage::Batch, Stage::Wait, Stage::Step].map(spans), [steps; 3]);
     let timeline = fs::read_to_string(folder.timeline()).unwrap();
-    assert_eq!(timeline.lines().count() as u64, summary.stages.values().map(|total| total.spans).sum::<u64>());
+    assert_eq!(
+        timeline.lines().count() as u64,
+        summary.stages.values().map(|total| total.spans).sum::<u64>()
+    );
     if cfg!(target_os = "linux") {
         assert!(!read_samples(&folder.system()).unwrap().is_empty());
         assert!(summary.cpu.is_some() && summary.peak_rss.is_some());
@@ -60,7 +87,10 @@ fn a_run_learns_and_leaves_its_record() {
 
     // The final model loads into a new one.
     let model = ResNet::new(Arch::Resnet18, 2, 1, &Device::flex());
-    assert_eq!(load_weights(model, &folder.model()).unwrap().1.replaced_head, None);
+    assert_eq!(
+        load_weights(model, &folder.model()).unwrap().1.replaced_head,
+        None
+    );
 }
 
 #[test]
@@ -83,7 +113,10 @@ fn the_validation_loss_does_not_depend_on_the_batch_size() {
         summary.validation.unwrap()
     };
     let (by_one, by_four) = (validate(1), validate(4));
-    assert!((by_one.loss - by_four.loss).abs() < 1e-6, "{by_one:?} {by_four:?}");
+    assert!(
+        (by_one.loss - by_four.loss).abs() < 1e-6,
+        "{by_one:?} {by_four:?}"
+    );
     assert_eq!((by_one.top1, by_one.images), (by_four.top1, by_four.images));
 }
 
@@ -131,13 +164,26 @@ fn transfer_starts_from_weights_of_other_classes_and_moves_the_head_only() {
     let read = |path: &std::path::Path| fs::read(path).unwrap();
     let (before, after) = (read(&weights), read(&RunFolder::new(&config.run_dir).model()));
     let tensors = |bytes| safetensors::SafeTensors::deserialize(bytes).unwrap();
-    for (name, tensor) in tensors(&before).iter().filter(|(name, _)| !name.starts_with("fc.")) {
-        assert!(tensors(&after).tensor(name).unwrap().data() == tensor.data(), "{name} moved");
+    for (name, tensor) in tensors(&before)
+        .iter()
+        .filter(|(name, _)| !name.starts_with("fc."))
+    {
+        assert!(
+            tensors(&after).tensor(name).unwrap().data() == tensor.data(),
+            "{name} moved"
+        );
     }
 
-    let wrong = TrainConfig { arch: Arch::Resnet50, run_dir: dir.path().join("wrong"), ..config };
+    let wrong = TrainConfig {
+        arch: Arch::Resnet50,
+        run_dir: dir.path().join("wrong"),
+        ..config
+    };
     let error = run(&wrong, false, End::Never).0.unwrap_err();
-    assert!(error.is_input() && error.to_string().contains("another architecture"), "{error}");
+    assert!(
+        error.is_input() && error.to_string().contains("another architecture"),
+        "{error}"
+    );
     assert!(!wrong.run_dir.exists(), "a run that never began leaves nothing");
 }
 
@@ -154,8 +200,14 @@ fn numbers_out_of_range_are_named_with_what_is_allowed() {
     };
     assert_eq!(message(|c| c.epochs = 0), "epochs: must be at least 1");
     assert_eq!(message(|c| c.lr = f64::NAN), "learning rate: must be above 0");
-    assert_eq!(message(|c| c.label_smoothing = 1.0), "label smoothing: must be 0 up to below 1");
-    assert_eq!(message(|c| c.clip_norm = Some(0.0)), "norm to clip to: must be above 0");
+    assert_eq!(
+        message(|c| c.label_smoothing = 1.0),
+        "label smoothing: must be 0 up to below 1"
+    );
+    assert_eq!(
+        message(|c| c.clip_norm = Some(0.0)),
+        "norm to clip to: must be above 0"
+    );
     assert_eq!(
         message(|c| c.pipeline = stokehold_pipeline::Pipeline::imagenet_train(16)),
         "pipeline: makes images of 16x16; the networks need 32x32 or more"
@@ -166,8 +218,11 @@ fn numbers_out_of_range_are_named_with_what_is_allowed() {
 fn a_diverging_run_ends_with_advice() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
-    let config =
-        TrainConfig { lr: 1e30, clip_norm: None, ..config(dir.path(), &dir.path().join("run")) };
+    let config = TrainConfig {
+        lr: 1e30,
+        clip_norm: None,
+        ..config(dir.path(), &dir.path().join("run"))
+    };
     let error = run(&config, false, End::Never).0.unwrap_err();
     assert!(matches!(error, TrainError::Diverged { .. }), "{error}");
     assert!(error.to_string().contains("lower it"), "{error}");

@@ -1,0 +1,108 @@
+//! Weights, images and labels as functions of their name and index, the same here as in `tests/oracle/oracle.py`.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use stokehold_train::model::{Arch, ResNet};
+use stokehold_train::weights::{load_weights, save_safetensors};
+
+/// A model whose arrays follow the formula.
+pub fn model(arch: Arch, classes: usize, device: &Device) -> ResNet {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("formula.safetensors");
+    let arrays = arrays(arch, classes, device);
+    let bytes: Vec<_> = arrays
+        .iter()
+        .map(|(key, (shape, values))| {
+            (
+                key,
+                shape,
+                values.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<_>>(),
+            )
+        })
+        .collect();
+    let views = bytes.iter().map(|(key, shape, bytes)| {
+        (
+            key.as_str(),
+            TensorView::new(Dtype::F32, shape.to_vec(), bytes).unwrap(),
+        )
+    });
+    fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
+    load_weights(ResNet::new(arch, classes, 0, device), &path)
+        .unwrap()
+        .0
+}
+
+/// Shape and values of every array of such a model, by key.
+pub fn arrays(arch: Arch, classes: usize, device: &Device) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+    let shapes = state(&ResNet::new(arch, classes, 0, device));
+    shapes
+        .into_iter()
+        .map(|(key, (shape, _))| (key.clone(), (shape.clone(), weight(&key, &shape))))
+        .collect()
+}
+
+/// Shape and values of every array of a model, by key.
+pub fn state(model: &ResNet) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.safetensors");
+    save_safetensors(model, &path, BTreeMap::new()).unwrap();
+    let bytes = fs::read(&path).unwrap();
+    let floats = |data: &[u8]| {
+        data.as_chunks()
+            .0
+            .iter()
+            .map(|&x| f32::from_le_bytes(x))
+            .collect()
+    };
+    SafeTensors::deserialize(&bytes)
+        .unwrap()
+        .iter()
+        .map(|(key, view)| (key.to_string(), (view.shape().to_vec(), floats(view.data()))))
+        .collect()
+}
+
+/// `[n, 3, size, size]` in `[-1, 1)`.
+pub fn images(key: &str, n: usize, size: usize, device: &Device) -> Tensor<4> {
+    let values = uniform(key, n * 3 * size * size).map(|x| x as f32).collect();
+    Tensor::from_data(TensorData::new(values, [n, 3, size, size]), device)
+}
+
+/// `[n]`.
+pub fn labels(key: &str, n: usize, classes: usize, device: &Device) -> Tensor<1, Int> {
+    let values: Vec<i64> = units(key, n).map(|u| (u * classes as f64) as i64).collect();
+    Tensor::from_data(TensorData::new(values, [n]), device)
+}
+
+fn weight(key: &str, shape: &[usize]) -> Vec<f32> {
+    let count = shape.iter().product();
+    let fan_in = shape[1..].iter().product::<usize>() as f64;
+    let scale = |u: f64| match shape.len() {
+        4 => u * (6.0 / fan_in).sqrt(),
+        2 => u * (1.0 / fan_in).sqrt(),
+        _ if key.ends_with("running_var") => 1.0 + 0.5 * u,
+        _ if key.ends_with("weight") => 0.5 + 0.2 * u,
+        _ => 0.1 * u,
+    };
+    uniform(key, count).map(|u| scale(u) as f32).collect()
+}
+
+/// In `[-1, 1)`.
+pub fn uniform(key: &str, n: usize) -> impl Iterator<Item = f64> {
+    units(key, n).map(|u| 2.0 * u - 1.0)
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+fn units(key: &str, n: usize) -> impl Iterator<Item = f64> {
+    let fnv = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    let key = key.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    (0..n as u64).map(move |i| {
+        let x = key.wrapping_add(i.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN);
+        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ (x >> 31)) >> 40) as f64 / f64::from(1 << 24)
+    })
+}

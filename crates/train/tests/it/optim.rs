@@ -1,0 +1,121 @@
+//! Optimisers and clipping alone, on gradients by formula: no network between a mistake and its sight.
+
+use std::collections::BTreeMap;
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::Deserialize;
+use serde_json::json;
+use stokehold_train::device::read;
+use stokehold_train::model::Arch;
+use stokehold_train::optim::{Optimizer, OptimizerConfig, clip_global_norm};
+
+use crate::{formula, oracle};
+
+const KEYS: [&str; 4] = [
+    "conv1.weight",
+    "bn1.bias",
+    "layer2.0.downsample.1.weight",
+    "fc.weight",
+];
+const STEPS: usize = 6;
+const LR: f64 = 0.1;
+
+#[derive(Deserialize)]
+struct Optimized {
+    norms: Vec<f32>,
+    params: BTreeMap<String, Vec<f32>>,
+}
+
+/// Oracle: `torch.optim` and `clip_grad_norm_`, six steps at falling rates. Tolerance: 2e-6 of parameters of the order of 1,
+/// 1e-5 of a norm. Parameters without a gradient do not move.
+#[test]
+fn parameters_after_steps_are_pytorchs() {
+    let sgd = |momentum, weight_decay, nesterov| OptimizerConfig::Sgd {
+        momentum,
+        weight_decay,
+        nesterov,
+    };
+    let adamw = OptimizerConfig::AdamW {
+        beta1: 0.8,
+        beta2: 0.95,
+        epsilon: 1e-3,
+        weight_decay: 0.1,
+    };
+    let never = 1e9;
+    for (config, clip) in [
+        (sgd(0.0, 0.0, false), never),
+        (sgd(0.0, 0.01, false), 2.0),
+        (sgd(0.9, 0.01, false), never),
+        (sgd(0.9, 0.01, true), 2.0),
+        (OptimizerConfig::ADAMW, never),
+        (adamw, 2.0),
+    ] {
+        let question = json!({"arch": "resnet18", "classes": 10, "keys": KEYS, "steps": STEPS, "lr": LR,
+            "optimizer": config, "clip_norm": clip});
+        let Some(theirs) = oracle::ask::<Optimized>("optimize", question) else {
+            return;
+        };
+        compare(config, clip, &theirs);
+    }
+}
+
+fn compare(config: OptimizerConfig, clip: f64, theirs: &Optimized) {
+    let mut model = formula::model(Arch::Resnet18, 10, &Device::flex().autodiff());
+    let before = formula::state(&model);
+    let mut optimizer = Optimizer::new(config).unwrap();
+    for step in 0..STEPS {
+        let mut gradients = Gradients {
+            step,
+            path: Vec::new(),
+            grads: GradientsParams::new(),
+        };
+        model.visit(&mut gradients);
+        let (grads, norm) = clip_global_norm(gradients.grads, &model, clip);
+        let (norm, their_norm) = (read(norm).unwrap()[0], theirs.norms[step]);
+        assert!(
+            (norm / their_norm - 1.0).abs() < 1e-5,
+            "{config:?} step {step}: norm {norm} and {their_norm}"
+        );
+        model = optimizer.step(LR / (step + 1) as f64, model, grads);
+    }
+    for (key, (shape, values)) in formula::state(&model) {
+        let Some(theirs) = theirs.params.get(&key) else {
+            assert!(values == before[&key].1, "{config:?}: {key} moved");
+            continue;
+        };
+        assert!(values != before[&key].1, "{config:?}: {key} stayed");
+        assert_eq!(values.len(), theirs.len(), "{key} {shape:?}");
+        for (x, y) in values.iter().zip(theirs) {
+            assert!((x - y).abs() < 2e-6, "{config:?} {key}: {x} and {y}");
+        }
+    }
+}
+
+struct Gradients {
+    step: usize,
+    path: Vec<String>,
+    grads: GradientsParams,
+}
+
+impl ModuleVisitor for Gradients {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let key = self.path.join(".");
+        if KEYS.contains(&key.as_str()) {
+            let shape = param.lazy_shape();
+            let values = formula::uniform(&format!("{key} gradient {}", self.step), shape.num_elements());
+            let data = TensorData::new(values.map(|x| x as f32).collect(), shape);
+            self.grads
+                .register(param.id, Tensor::<D>::from_data(data, &Device::flex()));
+        }
+    }
+}

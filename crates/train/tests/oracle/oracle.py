@@ -1,0 +1,202 @@
+"""What PyTorch and torchvision answer to the questions of the parity tests, as JSON on stdout.
+
+Weights, images and labels are not exchanged: both sides compute them by the same formula (tests/it/formula.rs).
+usage: python oracle.py QUESTION [JSON]
+"""
+import json
+import struct
+import sys
+
+import numpy as np
+import torch
+import torchvision
+
+torch.manual_seed(0)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def mix(x):
+    with np.errstate(over="ignore"):
+        x = x + GOLDEN
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def fnv(key):
+    h = 0xCBF29CE484222325
+    for byte in key.encode():
+        h = (h ^ byte) * 0x100000001B3 % 2**64
+    return h
+
+
+def units(key, n):
+    """n numbers in [0, 1), exact in f32 and f64."""
+    with np.errstate(over="ignore"):
+        counter = np.uint64(fnv(key)) + np.arange(n, dtype=np.uint64) * GOLDEN
+    return (mix(counter) >> np.uint64(40)).astype(np.float64) / 2.0**24
+
+
+def uniform(key, shape):
+    """In [-1, 1)."""
+    return 2.0 * units(key, int(np.prod(shape))).reshape(shape) - 1.0
+
+
+def weight(key, shape):
+    u = uniform(key, shape)
+    if len(shape) > 1:
+        u = u * np.sqrt((6.0 if len(shape) == 4 else 1.0) / np.prod(shape[1:]))
+    elif key.endswith("running_var"):
+        u = 1.0 + 0.5 * u
+    elif key.endswith("weight"):
+        u = 0.5 + 0.2 * u
+    else:
+        u = 0.1 * u
+    return torch.from_numpy(u.astype(np.float32))
+
+
+def model(arch, classes):
+    net = getattr(torchvision.models, arch)(num_classes=classes)
+    state = net.state_dict()
+    for key in state:
+        if not key.endswith("num_batches_tracked"):
+            state[key] = weight(key, tuple(state[key].shape))
+    net.load_state_dict(state)
+    return net
+
+
+def images(key, n, size):
+    return torch.from_numpy(uniform(key, (n, 3, size, size)).astype(np.float32))
+
+
+def labels(key, n, classes):
+    return torch.from_numpy((units(key, n) * classes).astype(np.int64))
+
+
+def logits(q):
+    with torch.no_grad():
+        return {arch: model(arch, q["classes"]).eval()(images("input", q["batch"], q["size"])).tolist() for arch in q["archs"]}
+
+
+def optimizer(net, q):
+    kind = dict(q)
+    if kind.pop("kind") == "sgd":
+        return torch.optim.SGD(net.parameters(), lr=1.0, **kind)
+    betas = (kind.pop("beta1"), kind.pop("beta2"))
+    return torch.optim.AdamW(net.parameters(), lr=1.0, betas=betas, eps=kind.pop("epsilon"), **kind)
+
+
+def train(q):
+    """Losses, the first gradient's norm, and afterwards the running statistics and the logits in eval mode."""
+    net = model(q["arch"], q["classes"]).train()
+    optim = optimizer(net, q["optimizer"])
+    losses, norms = [], []
+    for step in range(q["steps"]):
+        x, y = images(f"images{step}", q["batch"], q["size"]), labels(f"labels{step}", q["batch"], q["classes"])
+        loss = torch.nn.functional.cross_entropy(net(x), y, label_smoothing=q["label_smoothing"])
+        optim.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), q["clip_norm"]).item())
+        for group in optim.param_groups:
+            group["lr"] = q["lr"]
+        optim.step()
+        losses.append(loss.item())
+    state = net.state_dict()
+    with torch.no_grad():
+        after = net.eval()(images("input", 2, q["size"])).tolist()
+    running = {key: state[key].tolist() for key in state if "running" in key}
+    return {"losses": losses, "norm": norms[0], "running": running, "logits": after}
+
+
+def optimize(q):
+    """Some parameters after some steps with gradients by formula; the others have none."""
+    net = model(q["arch"], q["classes"])
+    optim = optimizer(net, q["optimizer"])
+    params = {key: p for key, p in net.named_parameters() if key in q["keys"]}
+    norms = []
+    for step in range(q["steps"]):
+        for key, p in params.items():
+            p.grad = torch.from_numpy(uniform(f"{key} gradient {step}", tuple(p.shape)).astype(np.float32))
+        norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), q["clip_norm"]).item())
+        for group in optim.param_groups:
+            group["lr"] = q["lr"] / (step + 1)
+        optim.step()
+    return {"norms": norms, "params": {key: p.flatten().tolist() for key, p in params.items()}}
+
+
+def loss(q):
+    x = torch.from_numpy(4.0 * uniform("logits", (q["batch"], q["classes"]))).float()
+    y = labels("labels", q["batch"], q["classes"])
+    return [torch.nn.functional.cross_entropy(x, y, label_smoothing=s).item() for s in q["label_smoothing"]]
+
+
+def schedules(q):
+    """The rates of every step, of several schedules."""
+    return [schedule(one) for one in q]
+
+
+def schedule(q):
+    """The rates of every step under torch.optim.lr_scheduler."""
+    from torch.optim import lr_scheduler as s
+
+    optim = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=q["base_lr"])
+    steps, total, warmup = q["steps_per_epoch"], q["steps_per_epoch"] * q["epochs"], q["warmup_steps"]
+    rise = s.LinearLR(optim, start_factor=1.0 / warmup, total_iters=warmup - 1) if warmup else None
+    if q["kind"] == "cosine":
+        main = s.CosineAnnealingLR(optim, T_max=total - warmup, eta_min=q["final_factor"] * q["base_lr"])
+        whole = s.SequentialLR(optim, [rise, main], milestones=[warmup]) if rise else main
+    else:
+        every, gamma = (q["every_epochs"], q["gamma"]) if q["kind"] == "step" else (1, 1.0)
+        main = s.StepLR(optim, step_size=every * steps, gamma=gamma)
+        whole = s.ChainedScheduler([rise, main]) if rise else main
+    rates = []
+    for _ in range(total):
+        rates.append(optim.param_groups[0]["lr"])
+        optim.step()
+        whole.step()
+    return rates
+
+
+def write_pth(q):
+    """The same weights in the forms in which people save them."""
+    state = model(q["arch"], q["classes"]).state_dict()
+    under = {"plain": state}
+    under["checkpoint"] = {"epoch": 3, "arch": q["arch"], "state_dict": state, "optimizer": {"state": {0: {"momentum_buffer": torch.ones(5)}}}}
+    under["references"] = {"model": state, "epoch": 3, "lr_scheduler": {"last_epoch": 3}}
+    under["parallel"] = {"state_dict": {"module." + key: value for key, value in state.items()}}
+    under["half"] = {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
+    under["bfloat"] = {key: value.bfloat16() if value.is_floating_point() else value for key, value in state.items()}
+    under["double"] = {key: value.double() if value.is_floating_point() else value for key, value in state.items()}
+    for name, saved in under.items():
+        torch.save(saved, f"{q['folder']}/{name}.pth")
+    torch.save(state, f"{q['folder']}/legacy.pth", _use_new_zipfile_serialization=False)
+    return sorted([*under, "legacy"])
+
+
+def load_safetensors(q):
+    """A file of ours, read as its format says, loaded with strict=True; the logits in eval mode."""
+    with open(q["path"], "rb") as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+        data = file.read()
+    metadata = header.pop("__metadata__")
+    state = {}
+    for key, entry in header.items():
+        assert entry["dtype"] == "F32", entry
+        begin, end = entry["data_offsets"]
+        state[key] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(entry["shape"])
+    net = getattr(torchvision.models, q["arch"])(num_classes=q["classes"])
+    net.load_state_dict(state, strict=True)
+    with torch.no_grad():
+        return {"logits": net.eval()(images("input", 2, q["size"])).tolist(), "metadata": metadata}
+
+
+def initial(q):
+    """Standard deviations of a freshly initialised model's arrays, by key."""
+    state = getattr(torchvision.models, q["arch"])(num_classes=q["classes"]).state_dict()
+    return {key: [value.mean().item(), value.std(correction=0).item()] for key, value in state.items() if value.is_floating_point()}
+
+
+if __name__ == "__main__":
+    question = globals()[sys.argv[1]]
+    json.dump(question(json.loads(sys.argv[2])), sys.stdout)
