@@ -4,7 +4,7 @@
 #   bench/loader.sh PHOTOS [OPTION of bench/run.py ..]
 #
 # Stokehold's fused and per-op executors against PyTorch's DataLoader (PIL, v2 tensors), DALI, FFCV and Albumentations.
-# Build first (cargo build --release) and make the peers' environments (bench/peers/setup.sh). Takes about ten minutes.
+# Build first (cargo build --release) and make the peers' environments (bench/peers/setup.sh). Takes about five minutes.
 set -euo pipefail
 
 if [ $# -eq 0 ]; then

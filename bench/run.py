@@ -6,8 +6,8 @@
 Every side is a process that waits for the line `pass` on its standard input, loads the whole data set once and answers
 with one JSON line {seconds, images, cpu_seconds} (see bench/peers/protocol.py). In a round every side gets one turn; the
 ratio of two sides is taken within a round, where the machine was as busy for both, and the median over the rounds is
-reported with its smallest and largest value. CPU time is compared as well as wall time, because it hardly notices other
-programs on the machine.
+reported with its smallest and largest value. CPU time is compared as well as wall time: other programs that take turns on
+the core do not count in it, though those that share caches and memory still slow it down.
 
 All sides run on the same `--cores` cores. A turn is at least one pass and at least a second, so that fast sides are
 timed as well as slow ones. The first turn of each side warms it up and does not count.
