@@ -1,4 +1,5 @@
 //! What the pipeline promises, held against its oracles.
 
+mod fused;
 mod oracle;
 mod torchvision;
