@@ -1,0 +1,125 @@
+//! Which batches come, whatever the threads do.
+
+use proptest::prelude::*;
+use stokehold_loader::State;
+
+use crate::source::{Images, contents, loader, workers};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn workers_and_prefetch_change_nothing(
+        len in 1usize..40, batch_size in 1usize..9, count in 2usize..6, prefetch in 0usize..7,
+        seed: u64, epoch in 0u64..4, shuffle: bool,
+    ) {
+        let epoch_of = |count, prefetch| {
+            let loader = loader(Images::new(len), |o| {
+                o.batch_size = batch_size;
+                o.workers = workers(count);
+                o.prefetch = prefetch;
+                o.seed = seed;
+                o.shuffle = shuffle;
+            });
+            assert_eq!(loader.batches_per_epoch(), len.div_ceil(batch_size));
+            contents(loader.epoch(epoch))
+        };
+        let one = epoch_of(1, 1);
+        let mut samples: Vec<u64> = one.iter().flat_map(|batch| batch.0.clone()).collect();
+        prop_assert!(shuffle || samples.is_sorted());
+        samples.sort_unstable();
+        prop_assert_eq!(samples, (0..len as u64).collect::<Vec<_>>());
+        prop_assert_eq!(one, epoch_of(count, prefetch));
+    }
+
+    #[test]
+    fn resume_at_any_batch_gives_the_remainder(
+        len in 1usize..40, batch_size in 1usize..9, seed: u64, epoch in 0u64..4, drop_last: bool, taken in 0usize..12,
+    ) {
+        prop_assume!(!drop_last || len >= batch_size);
+        let make = |count| loader(Images::new(len), |o| {
+            o.batch_size = batch_size;
+            o.workers = workers(count);
+            o.seed = seed;
+            o.drop_last = drop_last;
+        });
+        let whole = contents(make(1).epoch(epoch));
+        let taken = taken.min(whole.len());
+        let mut before = make(3).epoch(epoch);
+        let mut joined = contents(before.by_ref().take(taken));
+        let saved = serde_json::to_string(&before.state()).unwrap();
+        drop(before);
+        let state: State = serde_json::from_str(&saved).unwrap();
+        prop_assert_eq!(state.batch, taken as u64);
+        joined.extend(contents(make(2).resume(state).unwrap()));
+        prop_assert_eq!(joined, whole);
+    }
+}
+
+#[test]
+fn ranks_cover_the_epoch_together() {
+    let of_rank = |rank| {
+        let loader = loader(Images::new(23), |o| (o.rank, o.world_size) = (rank, 3));
+        assert_eq!(loader.batches_per_epoch(), 2);
+        contents(loader.epoch(1))
+            .iter()
+            .flat_map(|batch| batch.0.clone())
+            .collect::<Vec<_>>()
+    };
+    let mut all: Vec<u64> = (0..3).flat_map(of_rank).collect();
+    assert_eq!(all.len(), 24);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (0..23).collect::<Vec<_>>());
+}
+
+#[test]
+fn images_differ_between_epochs_and_not_between_runs() {
+    let of = |epoch| contents(loader(Images::new(8), |o| o.shuffle = false).epoch(epoch));
+    assert_eq!(of(0), of(0));
+    let (first, second) = (of(0), of(1));
+    assert_eq!(first[0].0, second[0].0, "the same samples in the same order");
+    assert_ne!(first[0].3, second[0].3, "but other crops of them");
+}
+
+#[test]
+fn a_state_of_other_data_or_options_is_refused() {
+    let state = loader(Images::new(20), |_| {}).epoch(3).state();
+    let refused = |loader: stokehold_loader::Loader, state: &State| match loader.resume(state.clone()) {
+        Ok(_) => panic!("resumed"),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(
+        refused(loader(Images::new(21), |_| {}), &state),
+        "cannot resume: number of images was 20 when the state was saved and is 21 now"
+    );
+    assert!(
+        refused(
+            loader(
+                Images {
+                    classes: 4,
+                    ..Images::new(20)
+                },
+                |_| {}
+            ),
+            &state
+        )
+        .contains("classes of the")
+    );
+    assert!(refused(loader(Images::new(20), |o| o.seed = 1), &state).contains("seed was 0"));
+    assert!(refused(loader(Images::new(20), |o| o.batch_size = 5), &state).contains("batch size was 4"));
+    assert!(refused(loader(Images::new(20), |o| o.world_size = 2), &state).contains("world size was 1"));
+    assert!(refused(loader(Images::new(20), |o| o.shuffle = false), &state).contains("shuffling was true"));
+    assert!(refused(loader(Images::new(20), |o| o.drop_last = true), &state).contains("drop-last was false"));
+    let beyond = State {
+        batch: 6,
+        ..state.clone()
+    };
+    assert!(refused(loader(Images::new(20), |_| {}), &beyond).contains("is at most 5 now"));
+    // Another number of workers or another rank is the same position.
+    assert!(
+        loader(Images::new(20), |o| o.workers = workers(1))
+            .resume(state)
+            .is_ok()
+    );
+}

@@ -1,0 +1,99 @@
+//! Images in memory, with faults on demand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use stokehold_loader::{Batch, Loader, LoaderError, LoaderOptions, Workers};
+use stokehold_pipeline::Pipeline;
+use stokehold_storage::{Source, StorageError};
+
+/// `len` small PNGs whose pixels tell them apart; sample s has class s mod `classes`.
+#[derive(Default)]
+pub struct Images {
+    pub len: usize,
+    pub classes: u32,
+    /// Samples whose bytes are not an image.
+    pub bad: Vec<usize>,
+    /// A sample whose reading panics.
+    pub panics: Option<usize>,
+    /// How long every read takes.
+    pub latency: Duration,
+    /// How many reads there were.
+    pub reads: AtomicUsize,
+}
+
+impl Images {
+    pub fn new(len: usize) -> Self {
+        Self {
+            len,
+            classes: 3,
+            ..Self::default()
+        }
+    }
+}
+
+impl Source for Images {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        sample as u32 % self.classes
+    }
+
+    fn name(&self, sample: usize) -> String {
+        format!("images/{sample}.png")
+    }
+
+    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(self.latency);
+        assert!(self.panics != Some(sample), "sample {sample} panics");
+        into.clear();
+        if self.bad.contains(&sample) {
+            into.extend(b"no image");
+            return Ok(());
+        }
+        let pixels: Vec<u8> = (0..12 * 10 * 3).map(|i| (i * 7 + sample * 13) as u8).collect();
+        let mut encoder = png::Encoder::new(into, 12, 10);
+        encoder.set_color(png::ColorType::Rgb);
+        encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+        Ok(())
+    }
+}
+
+/// A loader of `images` at 8x8 pixels with random crops and flips, options changed by `change`.
+pub fn loader(images: Images, change: impl FnOnce(&mut LoaderOptions)) -> Loader {
+    try_loader(Arc::new(images), change).unwrap()
+}
+
+pub fn try_loader(
+    images: Arc<dyn Source>,
+    change: impl FnOnce(&mut LoaderOptions),
+) -> Result<Loader, LoaderError> {
+    let mut options = LoaderOptions {
+        batch_size: 4,
+        workers: workers(2),
+        ..LoaderOptions::default()
+    };
+    change(&mut options);
+    Loader::new(images, Pipeline::published(0, 8), options)
+}
+
+pub fn workers(count: usize) -> Workers {
+    Workers::Count(count.try_into().unwrap())
+}
+
+/// What must be equal for a training step to be the same.
+pub type Content = (Vec<u64>, Vec<u32>, [usize; 4], Vec<u32>);
+
+pub fn content(batch: &Batch) -> Content {
+    let bits = batch.images.iter().map(|value| value.to_bits()).collect();
+    (batch.samples.clone(), batch.labels.clone(), batch.shape, bits)
+}
+
+pub fn contents(batches: impl Iterator<Item = Result<Batch, LoaderError>>) -> Vec<Content> {
+    batches.map(|batch| content(&batch.unwrap())).collect()
+}

@@ -1,0 +1,142 @@
+//! How far ahead the workers are, and how they end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stokehold_loader::{LoaderError, Stage};
+
+use crate::source::{Images, loader, try_loader, workers};
+
+/// Threads of this process whose name begins with "loader-".
+#[cfg(target_os = "linux")]
+fn loader_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter(|name| name.starts_with("loader-")).count()
+}
+
+#[test]
+fn no_more_than_prefetch_batches_are_ahead() {
+    for (count, prefetch) in [(4, 3), (1, 2), (2, 0)] {
+        let images = Arc::new(Images::new(80));
+        let loader = try_loader(images.clone(), |o| {
+            o.workers = workers(count);
+            o.prefetch = prefetch;
+        })
+        .unwrap();
+        let ahead = if prefetch == 0 { 2 * count } else { prefetch };
+        let mut batches = loader.epoch(0);
+        for taken in 0..4 {
+            // All that may be read is read soon; what may not is not read later either.
+            let allowed = (taken + ahead) * 4;
+            let start = Instant::now();
+            while images.reads.load(Ordering::SeqCst) < allowed {
+                assert!(
+                    start.elapsed() < Duration::from_secs(20),
+                    "the workers do not use their prefetch"
+                );
+                thread::sleep(Duration::from_millis(1));
+            }
+            thread::sleep(Duration::from_millis(30));
+            assert_eq!(images.reads.load(Ordering::SeqCst), allowed);
+            batches.next().unwrap().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_a_worker_is_an_error_in_its_place() {
+    let images = Images {
+        panics: Some(9),
+        ..Images::new(20)
+    };
+    let loader = loader(images, |o| o.shuffle = false);
+    let mut batches = loader.epoch(0);
+    assert_eq!(batches.next().unwrap().unwrap().samples, [0, 1, 2, 3]);
+    assert_eq!(batches.next().unwrap().unwrap().samples, [4, 5, 6, 7]);
+    let error = batches.next().unwrap().unwrap_err();
+    assert!(
+        matches!(&error, LoaderError::WorkerPanicked { message } if message == "sample 9 panics"),
+        "{error}"
+    );
+    assert!(batches.next().is_none());
+}
+
+#[test]
+fn dropping_in_the_middle_ends_soon() {
+    let images = Images {
+        latency: Duration::from_millis(20),
+        ..Images::new(4000)
+    };
+    let loader = loader(images, |o| {
+        // One batch alone would take 8 seconds.
+        o.batch_size = 400;
+        o.workers = workers(4);
+    });
+    let batches = loader.epoch(0);
+    thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    drop(batches);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn threads_end_with_their_epoch() {
+    // Other tests of this process have loader threads too; theirs come and go, so wait for a quiet moment.
+    let quiet = || {
+        let start = Instant::now();
+        while loader_threads() > 0 {
+            if start.elapsed() > Duration::from_secs(60) {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
+    };
+    let loader = loader(Images::new(40), |o| o.workers = workers(3));
+    let mut kept = Vec::new();
+    for epoch in 0..5 {
+        let mut batches = loader.epoch(epoch);
+        batches.by_ref().for_each(|batch| drop(batch.unwrap()));
+        kept.push(batches);
+    }
+    assert!(
+        quiet(),
+        "{} threads are left of finished epochs",
+        loader_threads()
+    );
+}
+
+#[test]
+fn every_stage_is_timed() {
+    let images = Images {
+        latency: Duration::from_millis(3),
+        ..Images::new(8)
+    };
+    let loader = loader(images, |_| {});
+    for batch in loader.epoch(0) {
+        let batch = batch.unwrap();
+        let of = |stage| {
+            batch
+                .spans
+                .iter()
+                .filter(|span| span.stage == stage)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(Stage::Read).len(), 4);
+        assert_eq!(of(Stage::Decode).len(), 4);
+        assert_eq!(of(Stage::Augment).len(), 4);
+        assert!(
+            of(Stage::Read)
+                .iter()
+                .all(|span| span.duration >= Duration::from_millis(3))
+        );
+        let whole = of(Stage::Batch)[0];
+        assert!(batch.spans.iter().all(|span| {
+            span.start >= whole.start && span.start + span.duration <= whole.start + whole.duration
+        }));
+    }
+}
