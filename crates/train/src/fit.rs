@@ -102,6 +102,10 @@ fn start(
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
     let device_name = format!("{plain:?}");
+    let device_name = device_name
+        .trim_start_matches("Device<")
+        .trim_end_matches('>')
+        .to_owned();
     let loader = loader(config, dataset.train, true)?;
     let val_loader = dataset
         .val
