@@ -45,7 +45,7 @@ pub(crate) struct Scratch {
     image: Vec<u8>,
     next: Vec<u8>,
     row: Vec<u8>,
-    taps: kernel::RowTaps,
+    buffers: kernel::RowBuffers,
 }
 
 impl Plan {
@@ -83,7 +83,7 @@ impl Plan {
         let mut held = false; // the image is in scratch.image, not in the source
         let mut written = false;
         while let Some((stage, after)) = rest.split_first() {
-            let Scratch { image, next, row, taps } = scratch;
+            let Scratch { image, next, row, buffers } = scratch;
             rest = after;
             if let Stage::Warp(warp) = stage {
                 let points = leading_points(rest);
@@ -93,14 +93,14 @@ impl Plan {
                 row.resize(4 * width as usize, 0);
                 if rest.is_empty() {
                     let mut sink = Floats::new(self, out, width);
-                    warp.rows(from, taps, row, |y, row| {
+                    warp.rows(from, buffers, row, |y, row| {
                         apply_points(&points, row);
                         sink.row(y, row);
                     });
                     written = true;
                 } else {
                     next.clear();
-                    warp.rows(from, taps, row, |_, row| {
+                    warp.rows(from, buffers, row, |_, row| {
                         apply_points(&points, row);
                         next.extend_from_slice(row);
                     });
