@@ -174,3 +174,17 @@ pub enum StorageError {
     )]
     NoCacheFolder,
 }
+
+impl StorageError {
+    /// The message without the path that it begins with, for where the path is said already.
+    pub fn reason(&self) -> String {
+        let message = self.to_string();
+        match self {
+            Self::Read { path, .. } | Self::NotAFile { path } | Self::TooLarge { path, .. } => message
+                .strip_prefix(&format!("{}: ", path.display()))
+                .map(str::to_owned)
+                .unwrap_or(message),
+            _ => message,
+        }
+    }
+}
