@@ -32,7 +32,7 @@ pub enum StorageError {
     },
     /// The folder holds images and no class folders.
     #[error(
-        "{}: {images} images lie directly in this folder and it has no class folders; \
+        "{}: images lie directly in this folder ({images} of them) and it has no class folders; \
          move the images of each class into a folder of the class's name, e.g. {}",
         path.display(),
         path.join("CLASS").join(example).display()

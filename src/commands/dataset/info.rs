@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -94,8 +95,11 @@ fn examine(part: &'static str, folder: &ImageFolder, threads: usize, bar: &Progr
 
 fn content(bytes: &[u8]) -> Result<ImageInfo, String> {
     let info = probe(bytes).map_err(|error| error.to_string())?;
-    decode(bytes, &DecodeOptions::default()).map_err(|error| error.to_string())?;
-    Ok(info)
+    // A decoder that meets its own bug must not keep the other files from being looked at.
+    match catch_unwind(|| decode(bytes, &DecodeOptions::default())) {
+        Ok(decoded) => decoded.map(|_| info).map_err(|error| error.to_string()),
+        Err(_) => Err("the decoder fails on this file, which is a bug in stokehold; please report it".into()),
+    }
 }
 
 /// Everything `info` says; this is the JSON.

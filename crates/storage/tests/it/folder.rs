@@ -75,7 +75,7 @@ fn folders_that_are_no_data_set_say_what_to_do() {
     assert_eq!(
         error(&at("flat")),
         format!(
-            "{0}: 2 images lie directly in this folder and it has no class folders; \
+            "{0}: images lie directly in this folder (2 of them) and it has no class folders; \
              move the images of each class into a folder of the class's name, e.g. {0}/CLASS/a.png",
             shown("flat")
         )

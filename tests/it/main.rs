@@ -1,0 +1,3 @@
+//! The command line from outside: what it makes, says and exits with.
+
+mod dataset;
