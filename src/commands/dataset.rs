@@ -1,6 +1,7 @@
 //! `stokehold dataset`: make a data set of generated photographs, or look through one.
 
 mod info;
+mod report;
 
 use std::error::Error;
 use std::path::PathBuf;
