@@ -60,23 +60,31 @@ impl Taps {
         let scale = slope.abs();
         let support = support(interpolation, scale);
         let nearest = interpolation == Interpolation::Nearest;
-        let taps = if nearest { 1 } else { ((2.0 * support).ceil() as usize + 1).min((high - low) as usize) };
+        let taps = if nearest {
+            1
+        } else {
+            ((2.0 * support).ceil() as usize + 1).min((high - low) as usize)
+        };
         let mut all = Taps::with(axis, taps, count as usize, support);
         let mut weights = vec![0.0; taps];
         for u in 0..count {
             let center = slope * (f64::from(u) + 0.5) + start;
             if nearest {
-                all.starts.push((center.floor() as i64).clamp(low, high - 1) as i32);
+                all.starts
+                    .push((center.floor() as i64).clamp(low, high - 1) as i32);
                 all.push(&[1.0]);
                 continue;
             }
             weights.fill(0.0);
             let first = ((center - support + 0.5).floor() as i64).clamp(low, high - 1);
-            let end = ((center + support + 0.5).floor() as i64).clamp(first + 1, high).min(first + taps as i64);
+            let end = ((center + support + 0.5).floor() as i64)
+                .clamp(first + 1, high)
+                .min(first + taps as i64);
             // Near the far edge the window moves back, so that it can be read whole.
             let begin = first.min(high - taps as i64);
             for x in first..end {
-                weights[(x - begin) as usize] = filter(interpolation, (x as f64 - center + 0.5) / scale.max(1.0));
+                weights[(x - begin) as usize] =
+                    filter(interpolation, (x as f64 - center + 0.5) / scale.max(1.0));
             }
             all.starts.push(begin as i32);
             all.push(&weights);
@@ -105,13 +113,24 @@ impl Taps {
     fn with(axis: Axis, taps: usize, entries: usize, support: f64) -> Taps {
         let wide = taps.next_multiple_of(4);
         let weights = Vec::with_capacity(wide * entries);
-        Taps { weights, starts: Vec::new(), taps, wide, reach: support + 0.5, axis }
+        Taps {
+            weights,
+            starts: Vec::new(),
+            taps,
+            wide,
+            reach: support + 0.5,
+            axis,
+        }
     }
 
     /// Adds an entry, normalised to integers that sum to one, so that a flat image stays flat. 1.0 in 15 bits is
     /// 32767, which the rounding of the products makes exact for bytes.
     fn push(&mut self, weights: &[f64]) {
-        let one = if self.axis == Axis::Columns { 1 << 14 } else { 1 << 15 };
+        let one = if self.axis == Axis::Columns {
+            1 << 14
+        } else {
+            1 << 15
+        };
         let begin = self.weights.len();
         let factor = f64::from(one) / weights.iter().sum::<f64>();
         let (mut left, mut largest) = (one, (begin, i32::MIN));
@@ -158,7 +177,10 @@ struct Walk {
 impl Walk {
     fn new(taps: &Taps, start: f64, slope: f64) -> Walk {
         let fixed = |v: f64| (v * (1u64 << 32) as f64).round() as i64;
-        Walk { at: fixed(start - taps.reach), step: fixed(slope) }
+        Walk {
+            at: fixed(start - taps.reach),
+            step: fixed(slope),
+        }
     }
 
     /// The first pixel of the window, and the phase, rounded to the nearest.
@@ -189,7 +211,9 @@ pub(super) fn upright(
     out: &mut [u8],
 ) {
     let starts = &columns.starts[range.clone()];
-    let (Some(&first), Some(&last)) = (starts.iter().min(), starts.iter().max()) else { return };
+    let (Some(&first), Some(&last)) = (starts.iter().min(), starts.iter().max()) else {
+        return;
+    };
     let width = (last - first) as usize + columns.wide;
     // Whole groups of four pixels are read; what lies behind the last column has weight 0.
     let present = width.min((image.x.1 - i64::from(first)) as usize);
@@ -224,7 +248,11 @@ pub(super) fn turned(
     out: &mut [u8],
 ) {
     let (x, y) = map.apply(range.start as f64 + 0.5, v as f64 + 0.5);
-    let path = Path { x: Walk::new(columns, x, map.0[0]), y: Walk::new(rows, y, map.0[3]), count: range.len() };
+    let path = Path {
+        x: Walk::new(columns, x, map.0[0]),
+        y: Walk::new(rows, y, map.0[3]),
+        count: range.len(),
+    };
     let sums = &mut buffers.sums;
     sums.resize(path.count, [0; 4]);
     #[cfg(target_arch = "x86_64")]
@@ -250,7 +278,8 @@ impl Image<'_> {
             return None;
         }
         let offset = y as usize * self.stride + 4 * x as usize;
-        self.data.get(offset..offset + (rows.taps - 1) * self.stride + 4 * columns.wide)
+        self.data
+            .get(offset..offset + (rows.taps - 1) * self.stride + 4 * columns.wide)
     }
 }
 
@@ -271,9 +300,14 @@ fn sum_at_edge(image: &Image<'_>, x: i64, y: i64, wx: &[i16], wy: &[i16]) -> [i3
         for (y, &wy) in (y..).zip(wy) {
             let y = y.clamp(image.y.0, image.y.1 - 1) as usize;
             let pixel = &image.data[y * image.stride + 4 * x..][..4];
-            column.iter_mut().zip(pixel).for_each(|(sum, &value)| *sum = portable::add_row(*sum, value, wy));
+            column
+                .iter_mut()
+                .zip(pixel)
+                .for_each(|(sum, &value)| *sum = portable::add_row(*sum, value, wy));
         }
-        sums.iter_mut().zip(column).for_each(|(sum, value)| *sum += i32::from(value) * i32::from(wx));
+        sums.iter_mut()
+            .zip(column)
+            .for_each(|(sum, value)| *sum += i32::from(value) * i32::from(wx));
     }
     sums
 }
@@ -292,7 +326,9 @@ mod portable {
     pub(super) fn sum_rows(source: &[u8], stride: usize, weights: &[i16], sums: &mut [i16]) {
         for (j, &weight) in weights.iter().enumerate() {
             let row = &source[j * stride..][..sums.len()];
-            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum = add_row(*sum, value, weight));
+            sums.iter_mut()
+                .zip(row)
+                .for_each(|(sum, &value)| *sum = add_row(*sum, value, weight));
         }
     }
 
@@ -305,7 +341,9 @@ mod portable {
         sums: &mut [[i32; 4]],
     ) {
         for (u, sums) in range.zip(sums) {
-            let pixels = column_sums[4 * (columns.starts[u] - first) as usize..].as_chunks::<4>().0;
+            let pixels = column_sums[4 * (columns.starts[u] - first) as usize..]
+                .as_chunks::<4>()
+                .0;
             *sums = [0; 4];
             for (pixel, &weight) in pixels.iter().zip(columns.wide_of(u)) {
                 for (sum, &value) in sums.iter_mut().zip(pixel) {
@@ -316,7 +354,13 @@ mod portable {
     }
 
     /// Sums over a window of its own for each result pixel.
-    pub(super) fn sum_windows(image: &Image<'_>, columns: &Taps, rows: &Taps, mut path: Path, sums: &mut [[i32; 4]]) {
+    pub(super) fn sum_windows(
+        image: &Image<'_>,
+        columns: &Taps,
+        rows: &Taps,
+        mut path: Path,
+        sums: &mut [[i32; 4]],
+    ) {
         for sums in sums {
             let ((x, column), (y, row)) = (path.x.next(), path.y.next());
             // Within the bounds no edge is repeated, so this is the sum over the window there too.
@@ -335,7 +379,10 @@ mod avx2 {
     pub(super) fn sum_rows(source: &[u8], stride: usize, weights: &[i16], sums: &mut [i16]) {
         let (groups, rest) = sums.as_chunks_mut::<16>();
         let whole = 16 * groups.len();
-        assert!(source.len() >= (weights.len() - 1) * stride + whole + rest.len(), "rows that are there");
+        assert!(
+            source.len() >= (weights.len() - 1) * stride + whole + rest.len(),
+            "rows that are there"
+        );
         for (i, group) in groups.iter_mut().enumerate() {
             let mut sum = _mm256_setzero_si256();
             for (j, &weight) in weights.iter().enumerate() {
@@ -406,7 +453,13 @@ mod avx2 {
 
     /// As [`portable::sum_windows`].
     #[target_feature(enable = "avx2")]
-    pub(super) fn sum_windows(image: &Image<'_>, columns: &Taps, rows: &Taps, mut path: Path, sums: &mut [[i32; 4]]) {
+    pub(super) fn sum_windows(
+        image: &Image<'_>,
+        columns: &Taps,
+        rows: &Taps,
+        mut path: Path,
+        sums: &mut [[i32; 4]],
+    ) {
         for into in sums {
             let ((x, column), (y, row)) = (path.x.next(), path.y.next());
             let (wx, wy) = (columns.wide_of(column), rows.of(row));
@@ -437,11 +490,18 @@ mod tests {
     use super::*;
 
     fn image(data: &[u8]) -> Image<'_> {
-        Image { data, stride: 4 * 50, x: (0, 50), y: (0, 40) }
+        Image {
+            data,
+            stride: 4 * 50,
+            x: (0, 50),
+            y: (0, 40),
+        }
     }
 
     fn noise() -> Vec<u8> {
-        (0..4 * 50 * 40u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+        (0..4 * 50 * 40u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect()
     }
 
     /// The kernels for AVX2 give the bits of the portable ones, at every scale and phase, edges included.
@@ -454,7 +514,11 @@ mod tests {
         }
         let data = noise();
         let image = image(&data);
-        for interpolation in [Interpolation::Nearest, Interpolation::Bilinear, Interpolation::Bicubic] {
+        for interpolation in [
+            Interpolation::Nearest,
+            Interpolation::Bilinear,
+            Interpolation::Bicubic,
+        ] {
             for scale in [0.4, 1.0, 1.7, 4.3] {
                 let columns = Taps::phases(Axis::Columns, interpolation, scale);
                 let rows = Taps::phases(Axis::Rows, interpolation, scale);
@@ -483,7 +547,11 @@ mod tests {
     /// A flat image stays flat, whatever the weights.
     #[test]
     fn weights_sum_to_one() {
-        for interpolation in [Interpolation::Nearest, Interpolation::Bilinear, Interpolation::Bicubic] {
+        for interpolation in [
+            Interpolation::Nearest,
+            Interpolation::Bilinear,
+            Interpolation::Bicubic,
+        ] {
             for scale in [0.3, 1.0, 2.9, 17.0] {
                 let columns = Taps::phases(Axis::Columns, interpolation, scale);
                 let rows = Taps::phases(Axis::Rows, interpolation, scale);
@@ -491,7 +559,10 @@ mod tests {
                 for entry in 0..=PHASES {
                     let (columns, rows) = (sum(columns.of(entry)), sum(rows.of(entry)));
                     assert_eq!(columns, 1 << 14, "{interpolation:?} {scale} {entry}");
-                    assert!(rows >= (1 << 15) - 1 && rows <= 1 << 15, "{interpolation:?} {scale} {entry}: {rows}");
+                    assert!(
+                        ((1 << 15) - 1..=1 << 15).contains(&rows),
+                        "{interpolation:?} {scale} {entry}: {rows}"
+                    );
                 }
             }
         }
