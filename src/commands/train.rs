@@ -7,6 +7,7 @@ mod options;
 mod watch;
 
 use std::error::Error;
+use std::io::Write;
 use std::process::ExitCode;
 
 use stokehold_storage::Dataset;
@@ -36,10 +37,13 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let summary = work(&config, dataset, &mut watch, stop)?;
     drop(watch);
-    println!("{summary}");
+    writeln!(std::io::stdout(), "{summary}")?;
     if summary.interrupted {
         if config.keep_checkpoints > 0 {
-            eprintln!("interrupted; the same command with --resume continues this run");
+            writeln!(
+                std::io::stderr(),
+                "interrupted; the same command with --resume continues this run"
+            )?;
         }
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }

@@ -15,6 +15,7 @@ use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 
 /// Train a classifier on a folder of images.
 #[derive(Debug, Clone, ClapArgs)]
+#[command(allow_negative_numbers = true)]
 pub struct Args {
     /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders with --val-split. Without it, generated
     /// images from the user's cache folder.

@@ -2,7 +2,7 @@
 //!
 //! All of it goes to standard error; standard output has the summary alone.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stokehold_train::progress::Validation;
@@ -28,7 +28,10 @@ impl Watch {
     }
 
     fn line(&self, text: impl AsRef<str>) {
-        self.bar.suspend(|| eprintln!("{}", text.as_ref()));
+        // A reader that went away is no reason to end the training.
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+        });
     }
 
     /// Shows how far `what` is, on a terminal.
