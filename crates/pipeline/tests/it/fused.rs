@@ -199,6 +199,57 @@ fn colour_after_exact_geometry_is_exact() {
     );
 }
 
+/// On a smooth picture interpolation hardly matters, so only a misplaced pixel could tell the executors apart.
+#[test]
+fn a_turned_picture_lies_where_it_should() {
+    let (width, height) = (240, 180);
+    let wave = |x: u32, y: u32, k: f64| 128.0 + 100.0 * ((f64::from(x) + k * f64::from(y)) / 25.0).sin();
+    let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+    let data =
+        pixels.flat_map(|(x, y)| [wave(x, y, 0.3), wave(x, y, -0.7), wave(x, y, 1.9)].map(|v| v as u8));
+    let image = RgbImage {
+        width,
+        height,
+        data: data.collect(),
+    };
+    let turn = |angle, expand, center| {
+        let (interpolation, fill) = (Interpolation::Bilinear, Fill::default());
+        Step::Rotate(Rotate {
+            angle,
+            interpolation,
+            expand,
+            center,
+            fill,
+        })
+    };
+    let chains = [
+        vec![turn(23.0, false, None), crop(70, 40, 100, 100)],
+        vec![
+            turn(-140.0, false, None),
+            Step::VerticalFlip,
+            crop(70, 40, 100, 100),
+            resize(80, 130),
+        ],
+        vec![
+            turn(60.0, true, None),
+            Step::HorizontalFlip,
+            crop(90, 90, 80, 80),
+            turn(-20.0, false, None),
+            crop(20, 20, 40, 40),
+        ],
+        vec![
+            turn(10.0, false, Some([0.0, 0.0])),
+            crop(60, 60, 90, 80),
+            resize(224, 224),
+        ],
+    ];
+    for steps in chains {
+        let (per_op, fused) = both(&steps, &image);
+        let psnr = psnr(&per_op, &fused);
+        assert!(psnr > 42.0, "{psnr:.1} dB: {steps:?}");
+    }
+}
+
 /// Where a rotation leaves the image, both show the same fill.
 #[test]
 fn rotated_corners_are_filled_alike() {
