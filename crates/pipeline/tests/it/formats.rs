@@ -228,3 +228,35 @@ fn hostile_files_are_answered() {
     }
     assert!(files > 1000, "{files} files");
 }
+
+mod mutated {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn seeds() -> [Vec<u8>; 2] {
+        let gradient: Vec<u8> = (0..3 * 30 * 20u32).map(|i| (i % 251) as u8).collect();
+        let jpeg = include_bytes!("../../../../hostile/small.jpg").to_vec();
+        [png(30, 20, png::ColorType::Rgb, png::BitDepth::Eight, &gradient), jpeg]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        /// A file with some bytes changed and its end cut off decodes or is an error; it does not panic.
+        #[test]
+        fn files_never_panic(
+            which in 0usize..2,
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+            keep in 0.2f64..1.0,
+        ) {
+            let mut bytes = seeds()[which].clone();
+            for (at, value) in changes {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            bytes.truncate((bytes.len() as f64 * keep).ceil() as usize);
+            if probe(&bytes).is_ok_and(|info| u64::from(info.width) * u64::from(info.height) < 1 << 20) {
+                let _ = decode(&bytes, &DecodeOptions { exif: true });
+            }
+        }
+    }
+}
