@@ -16,6 +16,7 @@
 mod cell;
 mod conclusion;
 mod files;
+mod html;
 mod report;
 mod settings;
 mod table;

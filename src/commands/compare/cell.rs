@@ -1,6 +1,8 @@
 //! The cells of a comparison, and how one is run: trial A, then trial B.
 
 use std::error::Error;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +12,7 @@ use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::{RunSummary, TrainConfig, TrainError};
 
 use super::files;
-use super::report::{Cell, Trial};
+use super::report::{Cell, CpuTime, Trial};
 use super::settings::Settings;
 use super::watch::Watch;
 
@@ -101,6 +103,7 @@ impl<'a> Cells<'a> {
             let trial = Trial {
                 executor: config.executor,
                 epoch_seconds: epoch_seconds(&folder)?,
+                cpu_time: read_cpu_time(&folder)?,
                 summary,
             };
             watch.end(&trial);
@@ -127,6 +130,7 @@ impl<'a> Cells<'a> {
             return Ok(None);
         }
         let summary = stokehold_train::resume(config, self.dataset.clone(), watch, stop)?;
+        add_cpu_time(&RunFolder::new(&config.run_dir), watch.cpu_time())?;
         Ok(Some(summary).filter(|summary| !summary.interrupted))
     }
 
@@ -175,4 +179,30 @@ fn epoch_seconds(folder: &RunFolder) -> Result<Vec<f64>, TrainError> {
         MetricsLine::Train { .. } => None,
     });
     Ok(seconds.collect())
+}
+
+/// Adds the CPU time of a sitting to that of the run's earlier ones.
+fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Error>> {
+    let before = read_cpu_time(folder)?;
+    let sum = CpuTime {
+        seconds: before.seconds + sitting.seconds,
+        images: before.images + sitting.images,
+    };
+    files::write(&cpu_time_file(folder), &serde_json::to_string(&sum)?)?;
+    Ok(())
+}
+
+/// The CPU time of a run's sittings, but those that were killed.
+fn read_cpu_time(folder: &RunFolder) -> Result<CpuTime, Box<dyn Error>> {
+    let path = cpu_time_file(folder);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+            .map_err(|error| format!("{}: not a CPU time: {error}", path.display()))?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CpuTime::default()),
+        Err(error) => Err(files::named(&path, &error).into()),
+    }
+}
+
+fn cpu_time_file(folder: &RunFolder) -> PathBuf {
+    folder.path().join("cpu-time.json")
 }

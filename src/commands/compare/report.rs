@@ -7,11 +7,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::Executor;
-use stokehold_profile::Machine;
+use stokehold_profile::{Machine, ProfileError, read_samples};
 use stokehold_train::RunSummary;
 use stokehold_train::model::Arch;
-use stokehold_train::run::DatasetFacts;
+use stokehold_train::run::{DatasetFacts, RunFolder};
 
+use super::html::{self, Samples};
 use super::settings::Settings;
 use super::{conclusion, files, table, trial_name};
 use crate::failure::Usage;
@@ -43,7 +44,24 @@ pub struct Trial {
     pub executor: Executor,
     /// The time of each epoch's training.
     pub epoch_seconds: Vec<f64>,
+    pub cpu_time: CpuTime,
     pub summary: RunSummary,
+}
+
+/// CPU time of the whole process, loader and trainer, in training steps that were watched. Other work on the machine
+/// hardly changes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    pub seconds: f64,
+    /// The images of those steps.
+    pub images: u64,
+}
+
+impl CpuTime {
+    /// Milliseconds for an image; `None` where no step was watched.
+    pub fn ms_per_image(&self) -> Option<f64> {
+        (self.images > 0).then(|| 1e3 * self.seconds / self.images as f64)
+    }
 }
 
 impl Cell {
@@ -55,6 +73,19 @@ impl Cell {
             better_by: better_by(a.seconds_per_epoch(), b.seconds_per_epoch()),
             trials,
         }
+    }
+
+    /// What the two runs recorded of the machine; nothing where the platform does not tell.
+    fn samples(&self) -> Result<Samples, ProfileError> {
+        let [a, b] = self.trials.each_ref().map(|trial| {
+            let path = RunFolder::new(&trial.summary.run_dir).system();
+            if path.exists() {
+                read_samples(&path)
+            } else {
+                Ok(Vec::new())
+            }
+        });
+        Ok([a?, b?])
     }
 }
 
@@ -140,6 +171,8 @@ impl Report {
         files::write(&out.join("compare.json"), &self.json()?)?;
         files::write(&out.join("compare.csv"), &table::csv(self))?;
         files::write(&out.join("compare.md"), &self.markdown())?;
+        let samples: Vec<Samples> = self.cells.iter().map(Cell::samples).collect::<Result<_, _>>()?;
+        files::write(&out.join("compare.html"), &html::page(self, &samples))?;
         Ok(())
     }
 
@@ -279,6 +312,10 @@ pub mod tests {
         Trial {
             executor,
             epoch_seconds: vec![seconds - 0.5, seconds + 0.5],
+            cpu_time: CpuTime {
+                seconds: 8.0 * seconds,
+                images: 9469,
+            },
             summary: RunSummary {
                 run_dir: "runs/one".into(),
                 arch: Arch::Resnet18,

@@ -42,20 +42,17 @@ pub fn details(report: &Report) -> Table {
         "loader alone",
         "trainer alone",
         "waited",
-        "CPU p50",
-        "p95",
-        "p99",
-        "train loss",
+        "CPU ms/image",
+        "CPU p50/95/99 %",
+        "loss",
         "top-1",
     ];
     let rows = report.cells.iter().flat_map(|cell| {
         cell.trials.iter().enumerate().map(move |(number, trial)| {
             let summary = &trial.summary;
-            let cpu = |value: fn(&stokehold_profile::Percentiles) -> f64| {
-                or_dash(summary.cpu.as_ref().map(value), |percent| {
-                    format!("{percent:.0} %")
-                })
-            };
+            let cpu = summary.cpu.map_or_else(dash, |cpu| {
+                format!("{:.0}/{:.0}/{:.0}", cpu.p50, cpu.p95, cpu.p99)
+            });
             let rate = |rate| or_dash(rate, |rate| format!("{rate:.1}"));
             vec![
                 cell.model.to_string(),
@@ -65,9 +62,8 @@ pub fn details(report: &Report) -> Table {
                 rate(summary.loader_ceiling),
                 rate(summary.trainer_ceiling),
                 format!("{:.1} %", 100.0 * summary.wait_share),
-                cpu(|cpu| cpu.p50),
-                cpu(|cpu| cpu.p95),
-                cpu(|cpu| cpu.p99),
+                rate(trial.cpu_time.ms_per_image()),
+                cpu,
                 or_dash(summary.train_loss, |loss| format!("{loss:.4}")),
                 or_dash(summary.validation.map(|val| val.top1), |top1| {
                     format!("{top1:.4}")
@@ -83,10 +79,28 @@ pub fn details(report: &Report) -> Table {
 }
 
 fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
-    value.map_or_else(|| "–".to_owned(), show)
+    value.map_or_else(dash, show)
+}
+
+/// What was not measured.
+fn dash() -> String {
+    "–".to_owned()
 }
 
 impl Table {
+    pub fn header(&self) -> &[String] {
+        &self.header
+    }
+
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// Whether a column is of words.
+    pub fn is_words(&self, column: usize) -> bool {
+        column < self.words
+    }
+
     /// Columns that stand under each other, words to the left and numbers to the right.
     pub fn text(&self) -> String {
         let widths: Vec<usize> = (0..self.header.len())
@@ -100,7 +114,7 @@ impl Table {
             let cells: Vec<String> = std::iter::zip(row, &widths)
                 .enumerate()
                 .map(|(column, (cell, &width))| {
-                    if column < self.words {
+                    if self.is_words(column) {
                         format!("{cell:<width$}")
                     } else {
                         format!("{cell:>width$}")
@@ -116,7 +130,7 @@ impl Table {
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
         let rule: Vec<String> = (0..self.header.len())
-            .map(|column| if column < self.words { "---" } else { "---:" }.to_owned())
+            .map(|column| if self.is_words(column) { "---" } else { "---:" }.to_owned())
             .collect();
         let rows = self.rows.iter().map(|row| line(row));
         line(&self.header) + &line(&rule) + &rows.collect::<String>()
@@ -127,7 +141,7 @@ impl Table {
 type Measure = (&'static str, fn(&Trial) -> Option<f64>);
 
 /// What the CSV has of each trial.
-const MEASURES: [Measure; 14] = [
+const MEASURES: [Measure; 15] = [
     ("seconds_per_epoch", |trial| Some(trial.seconds_per_epoch())),
     ("shortest_epoch", |trial| Some(trial.range().0)),
     ("longest_epoch", |trial| Some(trial.range().1)),
@@ -135,6 +149,7 @@ const MEASURES: [Measure; 14] = [
     ("loader_ceiling", |trial| trial.summary.loader_ceiling),
     ("trainer_ceiling", |trial| trial.summary.trainer_ceiling),
     ("wait_share", |trial| Some(trial.summary.wait_share)),
+    ("cpu_ms_per_image", |trial| trial.cpu_time.ms_per_image()),
     ("cpu_p50", |trial| Some(trial.summary.cpu?.p50)),
     ("cpu_p95", |trial| Some(trial.summary.cpu?.p95)),
     ("cpu_p99", |trial| Some(trial.summary.cpu?.p99)),

@@ -1,14 +1,15 @@
 //! What a comparison shows of itself while it runs: a bar on a terminal, lines elsewhere.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use cpu_time::ProcessTime;
 use indicatif::{ProgressBar, ProgressStyle};
 use stokehold_train::{Event, Observer, TrainConfig};
 
 use super::LETTERS;
 use super::cell::Cells;
-use super::report::{Report, Trial};
+use super::report::{CpuTime, Report, Trial};
 
 /// Watches the runs one after the other.
 pub struct Watch {
@@ -23,6 +24,9 @@ pub struct Watch {
     batches: usize,
     /// When the epoch under way began, and its images since.
     epoch: (Instant, usize),
+    /// The CPU time of the run under way, and the process's at the end of the step before.
+    cpu_time: CpuTime,
+    cpu_before: Duration,
 }
 
 impl Watch {
@@ -41,7 +45,14 @@ impl Watch {
             epochs: 0,
             batches: 0,
             epoch: (Instant::now(), 0),
+            cpu_time: CpuTime::default(),
+            cpu_before: Duration::ZERO,
         }
+    }
+
+    /// The CPU time of the run's steps in this sitting.
+    pub fn cpu_time(&self) -> CpuTime {
+        self.cpu_time
     }
 
     /// A line that stays.
@@ -60,6 +71,7 @@ impl Watch {
             LETTERS[trial],
             config.executor
         );
+        self.cpu_time = CpuTime::default();
         self.bar.set_message(format!("{} · warming up", self.name));
     }
 
@@ -81,11 +93,20 @@ impl Watch {
         self.bar.finish_and_clear();
     }
 
+    /// The next step begins now.
+    fn begin_step(&mut self) {
+        self.cpu_before = ProcessTime::now().as_duration();
+    }
+
     fn step(&mut self, epoch: u64, batch: u64, images: usize) {
         if batch == 1 {
             self.epoch.1 = 0;
         }
         self.epoch.1 += images;
+        let cpu = ProcessTime::now().as_duration().saturating_sub(self.cpu_before);
+        self.cpu_time.seconds += cpu.as_secs_f64();
+        self.cpu_time.images += images as u64;
+        self.begin_step();
         let rate = self.epoch.1 as f64 / self.epoch.0.elapsed().as_secs_f64().max(1e-9);
         self.bar.set_message(format!(
             "{} · epoch {epoch}/{} · batch {batch}/{} · {rate:.0} images/s",
@@ -101,6 +122,7 @@ impl Observer for Watch {
             Event::Started { epochs, batches, .. } => {
                 (self.epochs, self.batches) = (epochs, batches);
                 self.epoch = (Instant::now(), 0);
+                self.begin_step();
             }
             Event::Resumed { step, .. } => {
                 let done = (self.runs - 1) * self.steps_of_a_run + step;
@@ -128,6 +150,8 @@ impl Observer for Watch {
                 }
                 self.epoch = (Instant::now(), 0);
             }
+            // The last thing before the next epoch.
+            Event::Checkpoint(_) => self.begin_step(),
             Event::MeasuringCeilings => self
                 .bar
                 .set_message(format!("{} · measuring ceilings", self.name)),
