@@ -34,8 +34,14 @@ fn a_run_learns_and_leaves_its_record() {
 
     // Chance is ln 2 = 0.69 and one in two.
     let validation = summary.validation.unwrap();
-    assert!(summary.train_loss.unwrap() < 0.6, "it did not learn ten images: {summary}");
-    assert!(validation.top1 > 0.5, "it did not learn to tell stripes apart: {summary}");
+    assert!(
+        summary.train_loss.unwrap() < 0.6,
+        "it did not learn ten images: {summary}"
+    );
+    assert!(
+        validation.top1 > 0.5,
+        "it did not learn to tell stripes apart: {summary}"
+    );
     assert_eq!(
         (validation.images, validation.k, validation.topk),
         (2 * VAL_IMAGES as u64, 2, 1.0)
