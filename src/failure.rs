@@ -23,7 +23,10 @@ impl Error for Usage {}
 /// Prints an error, and returns 2 where the input is at fault and 1 where the work failed. A reader of the output that
 /// went away is no failure.
 pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
-    if error.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe) {
+    if error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: {error}");
@@ -37,5 +40,8 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<LoaderError>() {
         return !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. });
     }
-    error.is::<Usage>() || error.is::<PipelineError>() || error.is::<StorageError>()
+    if let Some(error) = error.downcast_ref::<StorageError>() {
+        return !matches!(error, StorageError::Write { .. });
+    }
+    error.is::<Usage>() || error.is::<PipelineError>()
 }

@@ -18,7 +18,9 @@ pub fn flag() -> Result<&'static AtomicBool, ctrlc::Error> {
             if STOP.swap(true, Ordering::SeqCst) {
                 std::process::exit(i32::from(EXIT_CODE));
             }
-            eprintln!("\nstopping after this step and saving a checkpoint; press Ctrl-C again to end at once");
+            eprintln!(
+                "\nstopping after this step and saving a checkpoint; press Ctrl-C again to end at once"
+            );
         })?;
     }
     Ok(&STOP)

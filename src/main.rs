@@ -23,7 +23,7 @@ enum Command {
     /// Train the same models with two ways of preprocessing, and show what the second one saves.
     Compare(commands::compare::Args),
     /// Train a model on folders of images.
-    Train(commands::train::Args),
+    Train(Box<commands::train::Args>),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -35,7 +35,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Compare(args) => commands::compare::run(args),
-        Command::Train(args) => commands::train::run(args),
+        Command::Train(args) => commands::train::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
     };

@@ -91,11 +91,17 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     for &workers in &args.workers {
         let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers)?;
         bench.pass()?;
-        let passes = (0..args.passes).map(|_| bench.pass()).collect::<Result<Vec<_>, _>>()?;
+        let passes = (0..args.passes)
+            .map(|_| bench.pass())
+            .collect::<Result<Vec<_>, _>>()?;
         reports.push(Report::new(&data, &args, bench.loader.workers(), passes));
     }
     let sweep = Sweep::new(reports);
-    let text = if args.json { sweep.json()? } else { sweep.to_string() };
+    let text = if args.json {
+        sweep.json()?
+    } else {
+        sweep.to_string()
+    };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -153,7 +159,10 @@ impl LoaderBench {
             bad_image_limit: usize::MAX,
             ..LoaderOptions::default()
         };
-        Ok(LoaderBench { loader: Loader::new(source, pipeline, options)?, epoch: 0 })
+        Ok(LoaderBench {
+            loader: Loader::new(source, pipeline, options)?,
+            epoch: 0,
+        })
     }
 
     /// Loads every image once.
@@ -183,7 +192,12 @@ impl LoaderBench {
             images,
             seconds: begin.elapsed().as_secs_f64(),
             cpu_seconds: cpu.elapsed().as_secs_f64(),
-            stages: StageMeans { read, decode, augment, batch },
+            stages: StageMeans {
+                read,
+                decode,
+                augment,
+                batch,
+            },
         })
     }
 }

@@ -14,7 +14,7 @@ pub struct StageMeans {
     pub decode: f64,
     /// From pixels to floats.
     pub augment: f64,
-    /// Everything else that makes a batch.
+    /// The whole of the batch, all of the above included.
     pub batch: f64,
 }
 
@@ -56,7 +56,10 @@ impl Report {
             read_latency_ms: args.read_latency.as_secs_f64() * 1e3,
             images: passes.first().map_or(0, |p| p.images),
             images_per_second: median(rates.clone()),
-            spread: [rates.iter().copied().fold(f64::MAX, f64::min), rates.iter().copied().fold(0.0, f64::max)],
+            spread: [
+                rates.iter().copied().fold(f64::MAX, f64::min),
+                rates.iter().copied().fold(0.0, f64::max),
+            ],
             images_per_cpu_second: median(of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
             stages_us: StageMeans {
                 read: median(of(|p| p.stages.read)),
@@ -95,8 +98,15 @@ impl Sweep {
 
     /// The fewest workers that reach 95 % of the best speed.
     fn knee(&self) -> Option<&Report> {
-        let best = self.reports.iter().map(|r| r.images_per_second).fold(0.0, f64::max);
-        let enough = self.reports.iter().filter(|r| r.images_per_second >= ENOUGH * best);
+        let best = self
+            .reports
+            .iter()
+            .map(|r| r.images_per_second)
+            .fold(0.0, f64::max);
+        let enough = self
+            .reports
+            .iter()
+            .filter(|r| r.images_per_second >= ENOUGH * best);
         enough.min_by_key(|r| r.workers)
     }
 
@@ -114,7 +124,9 @@ impl Sweep {
 
 impl fmt::Display for Sweep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(first) = self.reports.first() else { return Ok(()) };
+        let Some(first) = self.reports.first() else {
+            return Ok(());
+        };
         let load = first.load.map_or(String::new(), |load| format!(", load {load}"));
         let latency = match first.read_latency_ms {
             0.0 => String::new(),
@@ -128,14 +140,25 @@ impl fmt::Display for Sweep {
             first.executor,
             first.batch_size
         )?;
-        writeln!(f, "workers  images/s     (spread)          per CPU second   us per image: read  decode  augment  batch")?;
+        writeln!(
+            f,
+            "workers  images/s     (spread)          per CPU second   us per image: read  decode  augment  all of the batch"
+        )?;
         for r in &self.reports {
             let [low, high] = r.spread;
             let s = &r.stages_us;
             writeln!(
                 f,
-                "{:>7}  {:>8.1}  ({:>7.1} to {:>7.1})  {:>14.1}  {:>18.0}  {:>6.0}  {:>7.0}  {:>5.0}",
-                r.workers, r.images_per_second, low, high, r.images_per_cpu_second, s.read, s.decode, s.augment, s.batch
+                "{:>7}  {:>8.1}  ({:>7.1} to {:>7.1})  {:>14.1}  {:>18.0}  {:>6.0}  {:>7.0}  {:>16.0}",
+                r.workers,
+                r.images_per_second,
+                low,
+                high,
+                r.images_per_cpu_second,
+                s.read,
+                s.decode,
+                s.augment,
+                s.batch
             )?;
         }
         match (self.knee(), self.reports.len()) {
