@@ -12,13 +12,40 @@
 //! A [`Decoder`] belongs to one thread and keeps its buffers, so decoding allocates nothing once it is warm. The
 //! pixels it returns are a view with a row stride: a caller that resamples a region copies nothing.
 //!
-//! Entropy decoding, transform and colour conversion are `zune-jpeg`'s for the moment. It always decodes the whole
-//! image, so a region saves no time yet and a scale is an average over blocks of full-size pixels; the interface is the one that
-//! Stokehold's own decoder fills.
+//! # The way of a byte
 //!
-//! What is accepted: baseline, extended and progressive Huffman coding of 8-bit samples; grey, YCbCr, RGB, CMYK and
-//! YCCK. Everything else is an [`Error`] that says what the file holds. Bytes are never trusted: no input makes the
-//! crate panic.
+//! 1. **Markers** (`markers`, `header`, `frame`, `tables`). A JPEG is a list of segments. They give the size, the
+//!    sampling of the components, the quantisation steps and the Huffman codes, until a scan begins.
+//! 2. **Unstuffing** (`bits`). Within a scan a byte FF is followed by a 00 that means nothing. One pass copies the
+//!    scan, up to the next marker, without them, so that a refill of the bit reader is a load of eight bytes and no
+//!    branch.
+//! 3. **Symbols** (`huffman`, `block`). The next ten bits index a table whose entry holds up to *two* coefficients,
+//!    with the zeros before them and their lengths: a block of 18 coefficients costs some eleven lookups. Codes too
+//!    long for it take the slow path.
+//! 4. **Blocks** (`sequential`). 64 coefficients make a block, blocks of all components make an MCU (minimum coded
+//!    unit). Huffman codes can only be read from the beginning, so blocks outside the region are read, but neither
+//!    stored nor transformed; after the region's last MCU nothing is read at all. With restart markers, intervals
+//!    outside the region are not even read.
+//! 5. **Samples** (`transform`, `kernels::idct`). Blocks are dequantised and transformed two at a time into strips
+//!    (`strips`): per component the sample rows of one MCU row and the row above them. They stay in the cache.
+//! 6. **Pixels** (`strips`, `kernels::upsample`, `kernels::color`). As soon as an MCU row is there, its rows are
+//!    upsampled, converted to RGB and written to the output; where upsampling looks at the row below, the last row
+//!    waits for the next MCU row.
+//!
+//! Files of several scans (progressive ones, and components that come one after the other) keep the coefficients of the
+//! whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
+//!
+//! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and its
+//! "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable form, which is
+//! its definition, and where it pays one for AVX2, chosen when the decoder is made; tests hold them equal.
+//!
+//! # What is accepted
+//!
+//! Baseline, extended and progressive Huffman coding of 8-bit samples; grey, YCbCr, RGB, CMYK and YCCK; every sampling
+//! that needs no fractions. Everything else is an [`Error`] that says what the file holds. Bytes are never trusted: no
+//! input makes the crate panic, and no header makes it allocate what the file's length cannot justify. Missing data is
+//! an error, since training must not learn from a grey lower half; stray bytes between segments and after the image
+//! are not.
 //!
 //! ```no_run
 //! use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
@@ -30,11 +57,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bits;
+mod block;
 mod decoder;
+mod exif;
+mod frame;
 mod header;
+mod huffman;
+mod inks;
+mod kernels;
+mod markers;
+mod pixels;
+mod planes;
+mod progressive;
+mod region;
+mod scale;
+mod scan;
+mod sequential;
+mod standard;
+mod strips;
+mod tables;
+mod transform;
 
-pub use decoder::{Decoder, Layout, Pixels, Region, Scale};
-pub use header::{Coding, ColorModel, Header, exif_orientation};
+pub use decoder::Decoder;
+pub use exif::exif_orientation;
+pub use frame::{Coding, ColorModel};
+pub use header::Header;
+pub use pixels::{Layout, Pixels};
+pub use region::Region;
+pub use scale::Scale;
 
 /// Why bytes could not be read as a JPEG.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,8 +100,14 @@ pub enum Error {
     #[error("unsupported JPEG: {0}")]
     Unsupported(String),
     /// The bytes contradict the format.
-    #[error("corrupt JPEG: {0}")]
-    Corrupt(String),
+    #[error("corrupt JPEG: {what} (at byte {at})")]
+    Corrupt {
+        /// Where, in bytes from the beginning of the file: of a segment its body's first byte, of coded data the byte
+        /// that could not be read.
+        at: usize,
+        /// What was found there.
+        what: String,
+    },
     /// The region asked for is empty or reaches outside the image.
     #[error("region {region:?} does not lie within the image of {width}x{height}")]
     Region {
@@ -61,4 +118,14 @@ pub enum Error {
         /// The image's height in pixels.
         height: u32,
     },
+}
+
+impl Error {
+    /// A corrupt file: `what` was found at byte `at`.
+    fn corrupt(at: usize, what: impl Into<String>) -> Error {
+        Error::Corrupt {
+            at,
+            what: what.into(),
+        }
+    }
 }

@@ -1,0 +1,188 @@
+//! One block of a sequential scan: 64 coefficients from the bits.
+
+use crate::bits::{Bits, Fault};
+use crate::huffman::{AcTable, Code, DcTable, advance, entry, extend};
+
+/// The coefficients of a block in rows, and behind them room that takes what is written past the block's end.
+#[derive(Debug, Clone, Copy)]
+#[repr(align(32))]
+pub(crate) struct Block(pub [i16; 80]);
+
+impl Block {
+    pub const ZERO: Block = Block([0; 80]);
+}
+
+/// From the order of coding (zigzag) to the place in the block.
+pub(crate) const ZIGZAG: [u8; 64] = [
+    0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7,
+    14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39,
+    46, 53, 60, 61, 54, 47, 55, 62, 63,
+];
+
+/// `PLACES[k]` is the place of coefficient `k - 1`, and 64 behind the block's end. Reading a symbol moves `k`, at most 63,
+/// on by at most two bytes' worth, so that every `k` has its entry.
+static PLACES: [u8; 64 + 255 + 255] = {
+    let mut places = [64; 64 + 255 + 255];
+    let mut k = 0;
+    while k < 64 {
+        places[k + 1] = ZIGZAG[k];
+        k += 1;
+    }
+    places
+};
+
+/// What a component's blocks are read with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BlockCode<'a> {
+    pub dc: &'a DcTable,
+    pub dc_code: &'a Code,
+    pub ac: &'a AcTable,
+    pub ac_code: &'a Code,
+}
+
+/// Reads one block and returns how many coefficients, in coding order, it has up to its last one that is not zero; at
+/// least 1. `bits` must be filled, and is again afterwards. With `STORE` the coefficients go to `out`, which must be
+/// zero; without, the block is only read over.
+#[inline(always)]
+pub(crate) fn read_block<const STORE: bool>(
+    bits: &mut Bits<'_>,
+    code: &BlockCode<'_>,
+    prediction: &mut i32,
+    out: &mut Block,
+) -> Result<u32, Fault> {
+    bits.check()?;
+    *prediction = prediction.wrapping_add(read_dc(bits, code.dc, code.dc_code)?);
+    if STORE {
+        out.0[0] = *prediction as i16;
+    }
+    let mut k = 1;
+    loop {
+        // Three lookups a refill: a DC lookup leaves enough bits for two.
+        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
+            return end;
+        }
+        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
+            return end;
+        }
+        bits.refill();
+        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
+            return end;
+        }
+    }
+}
+
+/// The difference between a DC coefficient and the last one.
+#[inline(always)]
+pub(crate) fn read_dc(bits: &mut Bits<'_>, table: &DcTable, code: &Code) -> Result<i32, Fault> {
+    let entry = table.look_up(bits.window);
+    if entry == 0 {
+        return read_dc_slowly(bits, code);
+    }
+    let value = (entry as i32 >> 16) + missing_bits(bits.window, u64::from(entry)) as i32;
+    bits.skip(u64::from(entry));
+    Ok(value)
+}
+
+/// One lookup and what follows from it; the block's result where it ends.
+#[inline(always)]
+fn step<const STORE: bool>(
+    bits: &mut Bits<'_>,
+    code: &BlockCode<'_>,
+    k: &mut usize,
+    out: &mut Block,
+) -> Option<Result<u32, Fault>> {
+    let mut entry = code.ac.look_up(bits.window);
+    if entry == 0 {
+        match read_slowly(*bits, code.ac_code) {
+            Ok((after, single)) => (*bits, entry) = (after, single),
+            Err(fault) => return Some(Err(fault)),
+        }
+    }
+    let added = missing_bits(bits.window, entry);
+    bits.skip(entry);
+    let first = *k + (entry >> 16) as u8 as usize;
+    let last = *k + (entry >> 24) as u8 as usize;
+    if STORE {
+        // SAFETY: `k` is below 64 here and both advances are bytes, so both indices are within PLACES, whose values are
+        // at most 64 and so within the block.
+        unsafe {
+            *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(first))) = (entry >> 32) as i16;
+            *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(last))) =
+                ((entry >> 48) as i16).wrapping_add(added as i16);
+        }
+    }
+    if last < 64 {
+        *k = last;
+        return None;
+    }
+    let end = finish(bits, code.ac_code, entry, first, last);
+    bits.refill();
+    Some(end)
+}
+
+/// What it means that a lookup reached the end of the block.
+#[inline(always)]
+fn finish(bits: &mut Bits<'_>, code: &Code, entry: u64, first: usize, last: usize) -> Result<u32, Fault> {
+    const END: usize = AcTable::END_OF_BLOCK as usize;
+    if last > END && first != 64 && (first < 64 || first == last) {
+        return Ok((last - END) as u32); // an end-of-block
+    }
+    match (first, last) {
+        (_, 64) => Ok(64),
+        (64, _) => {
+            *bits = without_second(*bits, code, entry);
+            Ok(64)
+        }
+        _ => Err(Fault::Overrun),
+    }
+}
+
+/// Those bits of the window that are to be added to an entry's last value.
+#[inline(always)]
+fn missing_bits(window: u64, entry: u64) -> u64 {
+    let bits = window >> (entry.wrapping_neg() & 63);
+    bits & !(u64::MAX << (entry >> 8 & 63))
+}
+
+/// The state after the first symbol of `entry` only: the block ended with it, and the second belongs to the next one.
+#[cold]
+#[inline(never)]
+fn without_second<'a>(mut bits: Bits<'a>, code: &Code, entry: u64) -> Bits<'a> {
+    bits.seek(bits.position() - (entry & 0xFF) as usize);
+    if let Some((length, symbol)) = code.find((bits.window >> 48) as u32) {
+        bits.skip(u64::from(length) + u64::from(symbol & 15));
+    }
+    bits
+}
+
+/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no bits.
+#[cold]
+#[inline(never)]
+fn read_slowly<'a>(mut bits: Bits<'a>, code: &Code) -> Result<(Bits<'a>, u64), Fault> {
+    bits.refill();
+    let (run, value) = read_symbol(&mut bits, code)?;
+    bits.refill();
+    let advance = advance(run.0, run.1);
+    Ok((bits, entry(0, 0, advance, advance, value, value)))
+}
+
+#[cold]
+#[inline(never)]
+fn read_dc_slowly(bits: &mut Bits<'_>, code: &Code) -> Result<i32, Fault> {
+    let (_, value) = read_symbol(bits, code)?;
+    bits.refill();
+    Ok(value)
+}
+
+/// A symbol's run and size, and its value. 31 bits must be loaded.
+fn read_symbol(bits: &mut Bits<'_>, code: &Code) -> Result<((u32, u32), i32), Fault> {
+    let (length, symbol) = code.find((bits.window >> 48) as u32).ok_or(Fault::NoCode)?;
+    bits.skip(length.into());
+    let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+    let value = if size == 0 {
+        0
+    } else {
+        extend(bits.take(size), size)
+    };
+    Ok(((run, size), value))
+}

@@ -1,0 +1,229 @@
+//! Images of several scans: the coefficients of the whole image are collected before any sample is made.
+
+use crate::Error;
+use crate::bits::{Bits, Fault, Unstuffed};
+use crate::block::{Block, read_block};
+use crate::frame::{Coding, Frame};
+use crate::header::{Head, parse_restart_interval};
+use crate::markers::{DHT, DQT, DRI, EOI, SOS, Segments};
+use crate::progressive::{self, Progress};
+use crate::region::needed_mcus;
+use crate::scan::{Intervals, Scan};
+use crate::sequential::{block_codes, prepare_codes};
+use crate::strips::Strips;
+use crate::tables::Tables;
+
+/// The most scans that are read. Each costs time even where it holds next to no data; encoders write about ten.
+const MOST_SCANS: usize = 500;
+
+/// The coefficients of one block in rows.
+pub(crate) type Coefficients = [i16; 64];
+
+/// The coefficients of one component, MCUs filled up.
+#[derive(Debug, Default)]
+pub(crate) struct Plane {
+    blocks: Vec<Coefficients>,
+    wide: usize,
+    /// The quantisation steps at the component's first scan.
+    steps: Option<[u16; 64]>,
+    progress: Progress,
+}
+
+impl Plane {
+    fn begin(&mut self, wide: usize, high: usize) {
+        self.blocks.clear();
+        self.blocks.resize(wide * high, [0; 64]);
+        (self.wide, self.steps, self.progress) = (wide, None, Progress::default());
+    }
+}
+
+/// The coefficients of all components.
+#[derive(Debug, Default)]
+pub(crate) struct Planes {
+    planes: [Plane; 4],
+}
+
+impl Planes {
+    /// Reads all scans and makes the pixels of the region that `strips` was begun with.
+    pub fn decode(
+        &mut self,
+        bytes: &[u8],
+        head: &Head<'_>,
+        tables: &mut Tables,
+        unstuffed: &mut Unstuffed,
+        strips: &mut Strips,
+    ) -> Result<(), Error> {
+        for (plane, component) in self.planes.iter_mut().zip(head.frame.components()) {
+            plane.begin(
+                head.frame.mcus_wide * component.h,
+                head.frame.mcus_high * component.v,
+            );
+        }
+        self.read_scans(bytes, head, tables, unstuffed)?;
+        self.transform(&head.frame, strips);
+        Ok(())
+    }
+
+    fn read_scans(
+        &mut self,
+        bytes: &[u8],
+        head: &Head<'_>,
+        tables: &mut Tables,
+        unstuffed: &mut Unstuffed,
+    ) -> Result<(), Error> {
+        let frame = &head.frame;
+        let (mut header, mut data, mut restart_interval) = (head.scan, head.data, head.restart_interval);
+        for _ in 0..MOST_SCANS {
+            let scan = Scan::parse(header, frame)?;
+            for member in scan.members() {
+                let plane = &mut self.planes[member.component];
+                if plane.steps.is_none() {
+                    let slot = frame.components()[member.component].quantisation;
+                    plane.steps = Some(tables.quantisation(slot, scan.at)?);
+                }
+            }
+            let mut intervals = Intervals::new(bytes, data, unstuffed);
+            let walk = Walk {
+                scan: &scan,
+                frame,
+                restart_interval: restart_interval.into(),
+            };
+            match frame.coding {
+                Coding::Progressive => progressive::read(&walk, &mut intervals, tables, self)?,
+                Coding::Baseline | Coding::Extended => self.read_sequential(&walk, &mut intervals, tables)?,
+            }
+            let mut segments = Segments::resume(bytes, intervals.end());
+            loop {
+                let segment = match segments.next() {
+                    Ok(segment) => segment,
+                    Err(Error::Truncated(_)) if self.whole(frame) => return Ok(()),
+                    Err(error) => return Err(error),
+                };
+                match segment.marker {
+                    DQT => tables.read_quantisation(segment)?,
+                    DHT => tables.read_huffman(segment)?,
+                    DRI => restart_interval = parse_restart_interval(segment)?,
+                    SOS => {
+                        (header, data) = (segment, segments.at);
+                        break;
+                    }
+                    EOI if self.whole(frame) => return Ok(()),
+                    EOI => return Err(Error::Truncated("before the last scan")),
+                    _ => {}
+                }
+            }
+        }
+        Err(Error::Unsupported(format!("more than {MOST_SCANS} scans")))
+    }
+
+    /// Whether every coefficient came with all its bits.
+    fn whole(&self, frame: &Frame) -> bool {
+        self.planes[..frame.components().len()]
+            .iter()
+            .all(|plane| plane.progress.whole())
+    }
+
+    fn read_sequential(
+        &mut self,
+        walk: &Walk<'_>,
+        intervals: &mut Intervals<'_>,
+        tables: &mut Tables,
+    ) -> Result<(), Error> {
+        prepare_codes(tables, walk.scan)?;
+        let Some(codes) = block_codes(tables, walk.scan) else {
+            return Err(Error::corrupt(walk.scan.at, "a scan without its codes"));
+        };
+        for member in walk.scan.members() {
+            self.planes[member.component].progress.finish();
+        }
+        let read =
+            |bits: &mut Bits<'_>, predictions: &mut [i32; 4], member: usize, out: &mut Coefficients| {
+                let mut block = Block::ZERO;
+                read_block::<true>(bits, &codes[member], &mut predictions[member], &mut block)?;
+                out.copy_from_slice(&block.0[..64]);
+                Ok(())
+            };
+        walk.each_block(intervals, self, read)
+    }
+
+    /// How far the coefficients of a component have come.
+    pub fn progress(&mut self, component: usize) -> &mut Progress {
+        &mut self.planes[component].progress
+    }
+
+    /// Transforms what the region needs.
+    fn transform(&self, frame: &Frame, strips: &mut Strips) {
+        let needed = strips.needed();
+        for (i, plane) in self.planes[..frame.components().len()].iter().enumerate() {
+            strips.strip(i).set_steps(&plane.steps.unwrap_or([0; 64]));
+        }
+        let (_, rows) = needed_mcus(frame, &needed[..frame.components().len()]);
+        for mcu_row in rows {
+            for (i, component) in frame.components().iter().enumerate() {
+                let (plane, strip) = (&self.planes[i], strips.strip(i));
+                let rows = mcu_row * component.v..(mcu_row + 1) * component.v;
+                for row in rows.clone().filter(|row| needed[i].rows.contains(row)) {
+                    for column in needed[i].columns.clone() {
+                        let block = &plane.blocks[row * plane.wide + column];
+                        strip.block().0[..64].copy_from_slice(block);
+                        let flat = block[1..].iter().all(|&coefficient| coefficient == 0);
+                        strip.push(if flat { 1 } else { 64 }, column, row - rows.start);
+                    }
+                }
+            }
+            strips.complete(mcu_row);
+        }
+    }
+}
+
+/// The way of a scan through the blocks of the image.
+#[derive(Debug)]
+pub(crate) struct Walk<'a> {
+    pub scan: &'a Scan,
+    pub frame: &'a Frame,
+    pub restart_interval: usize,
+}
+
+impl Walk<'_> {
+    /// Calls `read` for every block in the order of the scan, with the bits, a state that begins at its default with every
+    /// restart interval, the member of the scan, and the block's coefficients.
+    pub fn each_block<S: Default>(
+        &self,
+        intervals: &mut Intervals<'_>,
+        planes: &mut Planes,
+        mut read: impl FnMut(&mut Bits<'_>, &mut S, usize, &mut Coefficients) -> Result<(), Fault>,
+    ) -> Result<(), Error> {
+        let places = self.scan.places(self.frame);
+        let (wide, high) = self.scan.mcus(self.frame);
+        let alone = self.scan.members().len() == 1;
+        let (mut mcu, count) = (0, wide * high);
+        while mcu < count {
+            let end = match self.restart_interval {
+                0 => count,
+                interval => (mcu + interval).min(count),
+            };
+            intervals.next()?;
+            let (mut bits, mut state) = (intervals.bits(), S::default());
+            let mut interval = || {
+                for mcu in mcu..end {
+                    let (row, column) = (mcu / wide, mcu % wide);
+                    for (_, place) in places.iter() {
+                        let index = self.scan.members()[place.member].component;
+                        let component = &self.frame.components()[index];
+                        let (h, v) = if alone { (1, 1) } else { (component.h, component.v) };
+                        let plane = &mut planes.planes[index];
+                        let block =
+                            &mut plane.blocks[(row * v + place.y) * plane.wide + column * h + place.x];
+                        bits.check()?;
+                        read(&mut bits, &mut state, place.member, block)?;
+                    }
+                }
+                bits.check_exact()
+            };
+            let done = interval();
+            done.map_err(|fault| intervals.error(fault, bits.position()))?;
+            mcu = end;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Progressive scans: a band of coefficients at a time, and of them first the upper bits, then one bit more a scan.
+//!
+//! See section G of the standard. A run of blocks whose band is at its end ("end-of-band run") takes one symbol.
+
+use crate::Error;
+use crate::bits::{Bits, Fault};
+use crate::block::{ZIGZAG, read_dc};
+use crate::huffman::{AcTable, Code, extend};
+use crate::planes::{Coefficients, Planes, Walk};
+use crate::scan::{Intervals, Scan};
+use crate::tables::Tables;
+
+/// How far the coefficients of a component have come: the bit position of the last scan that held them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Progress {
+    positions: [Option<u32>; 64],
+}
+
+impl Default for Progress {
+    fn default() -> Progress {
+        Progress {
+            positions: [None; 64],
+        }
+    }
+}
+
+impl Progress {
+    /// Whether every coefficient has all its bits.
+    pub fn whole(&self) -> bool {
+        self.positions.iter().all(|&position| position == Some(0))
+    }
+
+    /// Every coefficient has all its bits.
+    pub fn finish(&mut self) {
+        self.positions = [Some(0); 64];
+    }
+
+    /// Takes note of a scan; it must go on where the last one ended.
+    fn advance(&mut self, scan: &Scan) -> Result<(), Error> {
+        let corrupt = |what: &str| Error::corrupt(scan.at, what);
+        if scan.first > 0 && self.positions[0].is_none() {
+            return Err(corrupt("a progressive scan of AC coefficients before one of DC"));
+        }
+        for position in &mut self.positions[scan.first..=scan.last] {
+            if position.unwrap_or(0) != scan.high || *position == Some(0) {
+                return Err(corrupt(
+                    "a progressive scan that does not go on where the last one ended",
+                ));
+            }
+            *position = Some(scan.low);
+        }
+        Ok(())
+    }
+}
+
+/// What reading carries from block to block.
+#[derive(Debug, Default)]
+struct State {
+    predictions: [i32; 4],
+    /// Blocks, with the current one, whose band is at its end.
+    run: u32,
+}
+
+/// Reads a scan into the planes.
+pub(crate) fn read(
+    walk: &Walk<'_>,
+    intervals: &mut Intervals<'_>,
+    tables: &mut Tables,
+    planes: &mut Planes,
+) -> Result<(), Error> {
+    let scan = walk.scan;
+    check(scan)?;
+    for member in scan.members() {
+        planes.progress(member.component).advance(scan)?;
+    }
+    match (scan.first, scan.high) {
+        (0, 0) => {
+            for member in scan.members() {
+                tables.prepare_dc(member.dc, false, scan.at)?;
+            }
+            let codes: [_; 4] = std::array::from_fn(|i| scan.members().get(i).and_then(|m| tables.dc(m.dc)));
+            walk.each_block(intervals, planes, |bits, state: &mut State, member, block| {
+                let Some((table, code)) = codes[member] else {
+                    return Err(Fault::NoCode);
+                };
+                let difference = read_dc(bits, table, code)?;
+                bits.refill();
+                state.predictions[member] = state.predictions[member].wrapping_add(difference);
+                block[0] = (state.predictions[member] << scan.low) as i16;
+                Ok(())
+            })
+        }
+        (0, _) => walk.each_block(intervals, planes, |bits, _: &mut State, _, block| {
+            block[0] |= (bits.take(1) << scan.low) as i16;
+            bits.refill();
+            Ok(())
+        }),
+        (_, high) => {
+            let slot = scan.members()[0].ac;
+            tables.prepare_ac(slot, false, scan.at)?;
+            let Some((table, code)) = tables.ac(slot) else {
+                return Err(Error::corrupt(scan.at, "a scan without its code"));
+            };
+            let band = Band {
+                table,
+                code,
+                first: scan.first,
+                last: scan.last,
+                low: scan.low,
+            };
+            match high {
+                0 => walk.each_block(intervals, planes, |bits, state: &mut State, _, block| {
+                    band.read_first(bits, &mut state.run, block)
+                }),
+                _ => walk.each_block(intervals, planes, |bits, state: &mut State, _, block| {
+                    band.refine(bits, &mut state.run, block)
+                }),
+            }
+        }
+    }
+}
+
+/// The rules of section G.1.1.1 for one scan.
+fn check(scan: &Scan) -> Result<(), Error> {
+    let dc = scan.first == 0 && scan.last == 0;
+    let ac = scan.first > 0 && scan.first <= scan.last && scan.last < 64 && scan.members().len() == 1;
+    let bits = scan.low <= 13 && (scan.high == 0 || scan.high == scan.low + 1);
+    match (dc || ac) && bits {
+        true => Ok(()),
+        false => Err(Error::corrupt(
+            scan.at,
+            "a progressive scan of a band or of bits that cannot be",
+        )),
+    }
+}
+
+/// A band of AC coefficients and how to read it.
+struct Band<'a> {
+    table: &'a AcTable,
+    code: &'a Code,
+    first: usize,
+    last: usize,
+    /// The position of the bit that the scan brings.
+    low: u32,
+}
+
+impl Band<'_> {
+    /// The band's first scan of a block.
+    fn read_first(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut Coefficients) -> Result<(), Fault> {
+        if *run > 0 {
+            *run -= 1;
+            return Ok(());
+        }
+        let mut k = self.first;
+        while k <= self.last {
+            let (zeros, size) = self.symbol(bits)?;
+            if size > 0 {
+                k += zeros as usize;
+                if k > self.last {
+                    return Err(Fault::Overrun);
+                }
+                block[usize::from(ZIGZAG[k])] = (extend(bits.take(size), size) << self.low) as i16;
+                k += 1;
+            } else if zeros == 15 {
+                k += 16;
+            } else {
+                *run = end_of_band_run(bits, zeros) - 1;
+                break;
+            }
+            bits.refill();
+        }
+        bits.refill();
+        Ok(())
+    }
+
+    /// A later scan: a bit for every coefficient that is not zero, and between them new ones.
+    fn refine(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut Coefficients) -> Result<(), Fault> {
+        let mut k = self.first;
+        if *run == 0 {
+            while k <= self.last {
+                let (zeros, size) = self.symbol(bits)?;
+                let value = match size {
+                    0 if zeros == 15 => 0,
+                    0 => {
+                        *run = end_of_band_run(bits, zeros);
+                        break;
+                    }
+                    1 => {
+                        if bits.take(1) == 1 {
+                            1 << self.low
+                        } else {
+                            -1 << self.low
+                        }
+                    }
+                    _ => return Err(Fault::NoCode),
+                };
+                k = self.correct(bits, block, k, Some(zeros));
+                if value != 0 {
+                    if k > self.last {
+                        return Err(Fault::Overrun);
+                    }
+                    block[usize::from(ZIGZAG[k])] = value;
+                }
+                k += 1;
+            }
+        }
+        if *run > 0 {
+            self.correct(bits, block, k, None);
+            *run -= 1;
+        }
+        bits.refill();
+        Ok(())
+    }
+
+    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros` others, or where the
+    /// band ends.
+    fn correct(
+        &self,
+        bits: &mut Bits<'_>,
+        block: &mut Coefficients,
+        mut k: usize,
+        zeros: Option<u32>,
+    ) -> usize {
+        let mut left = zeros;
+        bits.refill();
+        let mut loaded = 56;
+        while k <= self.last {
+            let coefficient = &mut block[usize::from(ZIGZAG[k])];
+            if *coefficient != 0 {
+                if loaded == 0 {
+                    bits.refill();
+                    loaded = 56;
+                }
+                loaded -= 1;
+                let bit = 1 << self.low;
+                if bits.take(1) == 1 && *coefficient & bit == 0 {
+                    *coefficient = coefficient.wrapping_add(if *coefficient > 0 { bit } else { -bit });
+                }
+            } else if let Some(left) = &mut left {
+                match left.checked_sub(1) {
+                    Some(fewer) => *left = fewer,
+                    None => break,
+                }
+            }
+            k += 1;
+        }
+        bits.refill();
+        k
+    }
+
+    /// The next symbol's upper and lower half. 16 bits must be loaded.
+    fn symbol(&self, bits: &mut Bits<'_>) -> Result<(u32, u32), Fault> {
+        let (length, symbol) = match self.table.head(bits.window) {
+            (0, _) => self.code.find((bits.window >> 48) as u32).ok_or(Fault::NoCode)?,
+            head => head,
+        };
+        bits.skip(length.into());
+        Ok((u32::from(symbol >> 4), u32::from(symbol & 15)))
+    }
+}
+
+/// The length of a run whose symbol's upper half is `size`: that many bits follow.
+fn end_of_band_run(bits: &mut Bits<'_>, size: u32) -> u32 {
+    match size {
+        0 => 1,
+        _ => (1 << size) + bits.take(size),
+    }
+}

@@ -1,0 +1,216 @@
+//! A scan: which components it holds and how its MCUs are made of their blocks.
+
+use crate::Error;
+use crate::bits::{Bits, Ending, Fault, Unstuffed};
+use crate::frame::Frame;
+use crate::markers::{EOI, RST0, Segment};
+
+/// One component of a scan.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Member {
+    /// Its index in the frame.
+    pub component: usize,
+    /// Which Huffman codes it uses, 0..=3.
+    pub dc: usize,
+    pub ac: usize,
+}
+
+/// One block of an MCU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    /// The member it belongs to.
+    pub member: usize,
+    /// Its column and row among its component's blocks of the MCU.
+    pub x: usize,
+    pub y: usize,
+}
+
+/// A scan header.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scan {
+    members: [Member; 4],
+    count: usize,
+    /// The first and the last coefficient, in coding order.
+    pub first: usize,
+    pub last: usize,
+    /// The bit position that earlier scans came to, 0 for none, and the one that this scan comes to.
+    pub high: u32,
+    pub low: u32,
+    /// Where the header is in the file.
+    pub at: usize,
+}
+
+/// The most blocks of an MCU of several components (B.2.3 of the standard).
+pub(crate) const MOST_PLACES: usize = 10;
+
+impl Scan {
+    /// Reads an SOS segment.
+    pub fn parse(segment: Segment<'_>, frame: &Frame) -> Result<Scan, Error> {
+        let corrupt = |what: &str| Error::corrupt(segment.at, what);
+        let short = || corrupt("a scan header that is too short");
+        let (&count, rest) = segment.body.split_first().ok_or_else(short)?;
+        let count = usize::from(count);
+        if !(1..=frame.components().len()).contains(&count) {
+            return Err(corrupt("a scan with no component, or with more than the frame"));
+        }
+        let (names, rest) = rest.split_at_checked(2 * count).ok_or_else(short)?;
+        let &[first, last, bits] = rest.first_chunk().ok_or_else(short)?;
+        let mut members = [Member::default(); 4];
+        for (i, name) in names.chunks_exact(2).enumerate() {
+            let component = frame.index_of(name[0]);
+            let component =
+                component.ok_or_else(|| corrupt("a scan of a component the frame does not have"))?;
+            if members[..i].iter().any(|m| m.component == component) {
+                return Err(corrupt("a scan that has a component twice"));
+            }
+            let (dc, ac) = (usize::from(name[1] >> 4), usize::from(name[1] & 15));
+            if dc > 3 || ac > 3 {
+                return Err(corrupt("a scan that uses a Huffman code of number above 3"));
+            }
+            members[i] = Member { component, dc, ac };
+        }
+        let (first, last) = (first.into(), last.into());
+        let scan = Scan {
+            members,
+            count,
+            first,
+            last,
+            high: (bits >> 4).into(),
+            low: (bits & 15).into(),
+            at: segment.at,
+        };
+        let blocks: usize = scan
+            .members()
+            .iter()
+            .map(|m| frame.components()[m.component])
+            .map(|c| c.h * c.v)
+            .sum();
+        match count > 1 && blocks > MOST_PLACES {
+            true => Err(corrupt("an MCU of more than ten blocks")),
+            false => Ok(scan),
+        }
+    }
+
+    pub fn members(&self) -> &[Member] {
+        &self.members[..self.count]
+    }
+
+    /// MCUs a row, and rows of them. The MCU of a single component is one block.
+    pub fn mcus(&self, frame: &Frame) -> (usize, usize) {
+        match self.members() {
+            [only] => {
+                let component = &frame.components()[only.component];
+                (component.blocks_wide, component.blocks_high)
+            }
+            _ => (frame.mcus_wide, frame.mcus_high),
+        }
+    }
+
+    /// The blocks of an MCU in their order.
+    pub fn places(&self, frame: &Frame) -> Places {
+        let mut places = Places {
+            list: [Place::default(); MOST_PLACES],
+            count: 0,
+        };
+        for (member, m) in self.members().iter().enumerate() {
+            let component = &frame.components()[m.component];
+            let (wide, high) = if self.count == 1 {
+                (1, 1)
+            } else {
+                (component.h, component.v)
+            };
+            for (y, x) in (0..high).flat_map(|y| (0..wide).map(move |x| (y, x))) {
+                places.list[places.count] = Place { member, x, y };
+                places.count += 1;
+            }
+        }
+        places
+    }
+}
+
+/// The blocks of an MCU in their order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    list: [Place; MOST_PLACES],
+    count: usize,
+}
+
+impl Places {
+    #[inline(always)]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Place)> {
+        self.list[..self.count].iter().enumerate()
+    }
+}
+
+/// The coded data of a scan, one restart interval after the other.
+#[derive(Debug)]
+pub(crate) struct Intervals<'a> {
+    bytes: &'a [u8],
+    unstuffed: &'a mut Unstuffed,
+    /// What ended the last interval; before the first one, where the scan begins.
+    ending: Ending,
+    count: u8,
+}
+
+impl<'a> Intervals<'a> {
+    /// The coded data that begins at byte `at`.
+    pub fn new(bytes: &'a [u8], at: usize, unstuffed: &'a mut Unstuffed) -> Intervals<'a> {
+        Intervals {
+            bytes,
+            unstuffed,
+            ending: Ending {
+                marker: None,
+                next: at,
+            },
+            count: 0,
+        }
+    }
+
+    /// Loads the next interval.
+    pub fn next(&mut self) -> Result<(), Error> {
+        if self.count > 0 {
+            let expected = RST0 + (self.count - 1) % 8;
+            match self.ending.marker {
+                Some(marker) if marker == expected => {}
+                None | Some(EOI) => return Err(Error::Truncated("before the last restart interval")),
+                Some(marker) => {
+                    let what = format!(
+                        "the marker FF {marker:02X} where the restart marker FF {expected:02X} is due"
+                    );
+                    return Err(Error::corrupt(self.ending.next - 2, what));
+                }
+            }
+        }
+        // Only its remainder by 8 counts, and whether it is the first.
+        self.count = if self.count == 8 { 1 } else { self.count + 1 };
+        self.ending = self.unstuffed.load(self.bytes, self.ending.next);
+        Ok(())
+    }
+
+    /// A reader of the interval that was loaded last.
+    pub fn bits(&self) -> Bits<'_> {
+        let mut bits = self.unstuffed.bits();
+        bits.refill();
+        bits
+    }
+
+    /// What a fault that `bits` met means for the file.
+    pub fn error(&self, fault: Fault, position: usize) -> Error {
+        let at = self.unstuffed.origin(self.bytes, position / 8);
+        let corrupt = |what: &str| Error::corrupt(at, what);
+        match (fault, self.ending.marker) {
+            (Fault::Exhausted, None | Some(EOI)) => Error::Truncated("inside a scan"),
+            (Fault::Exhausted, Some(_)) => corrupt("coded data that ends before its last block"),
+            (Fault::NoCode, _) => corrupt("bits that are no Huffman code"),
+            (Fault::Overrun, _) => corrupt("a run of zeros that leads out of its block"),
+        }
+    }
+
+    /// Where the segment after the data begins; the file's end where none does.
+    pub fn end(&self) -> usize {
+        match self.ending.marker {
+            Some(_) => self.ending.next - 2,
+            None => self.ending.next,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! One sequential scan that holds all components: decoded in one pass, down to the region's last MCU.
+
+use crate::Error;
+use crate::bits::{Bits, Fault, Unstuffed};
+use crate::block::{Block, BlockCode, read_block};
+use crate::header::Head;
+use crate::kernels::Isa;
+use crate::region::needed_mcus;
+use crate::scan::{Intervals, Places, Scan};
+use crate::strips::Strips;
+use crate::tables::Tables;
+use std::ops::Range;
+
+/// Makes the codes of a scan's members ready.
+pub(crate) fn prepare_codes(tables: &mut Tables, scan: &Scan) -> Result<(), Error> {
+    for member in scan.members() {
+        tables.prepare_dc(member.dc, true, scan.at)?;
+        tables.prepare_ac(member.ac, true, scan.at)?;
+    }
+    Ok(())
+}
+
+/// The codes of a scan's members; none where they are not ready.
+pub(crate) fn block_codes<'t>(tables: &'t Tables, scan: &Scan) -> Option<[BlockCode<'t>; 4]> {
+    let code = |i: usize| {
+        let member = scan.members().get(i).or_else(|| scan.members().first())?;
+        let ((dc, dc_code), (ac, ac_code)) = (tables.dc(member.dc)?, tables.ac(member.ac)?);
+        Some(BlockCode {
+            dc,
+            dc_code,
+            ac,
+            ac_code,
+        })
+    };
+    Some([code(0)?, code(1)?, code(2)?, code(3)?])
+}
+
+/// Which MCUs, counted from the image's first, hold blocks that are needed.
+#[derive(Debug)]
+struct Wanted {
+    columns: Range<usize>,
+    rows: Range<usize>,
+    /// MCUs a row.
+    wide: usize,
+}
+
+impl Wanted {
+    /// The first wanted MCU that is not before `mcu`.
+    fn next(&self, mcu: usize) -> usize {
+        let (row, column) = (mcu / self.wide, mcu % self.wide);
+        if row < self.rows.start {
+            self.rows.start * self.wide + self.columns.start
+        } else if column < self.columns.end {
+            mcu.max(row * self.wide + self.columns.start)
+        } else {
+            (row + 1) * self.wide + self.columns.start
+        }
+    }
+
+    /// The MCU after the last wanted one of the row that holds `mcu`.
+    fn row_end(&self, mcu: usize) -> usize {
+        mcu / self.wide * self.wide + self.columns.end
+    }
+
+    /// The MCU after the last wanted one.
+    fn end(&self) -> usize {
+        (self.rows.end - 1) * self.wide + self.columns.end
+    }
+}
+
+/// Decodes the region that `strips` was begun with.
+pub(crate) fn decode(
+    bytes: &[u8],
+    head: &Head<'_>,
+    scan: &Scan,
+    tables: &mut Tables,
+    unstuffed: &mut Unstuffed,
+    strips: &mut Strips,
+    isa: Isa,
+) -> Result<(), Error> {
+    let frame = &head.frame;
+    prepare_codes(tables, scan)?;
+    for (i, component) in frame.components().iter().enumerate() {
+        strips
+            .strip(i)
+            .set_steps(&tables.quantisation(component.quantisation, scan.at)?);
+    }
+    let codes =
+        block_codes(tables, scan).ok_or_else(|| Error::corrupt(scan.at, "a scan without its codes"))?;
+    let (columns, rows) = needed_mcus(frame, &strips.needed());
+    let wanted = Wanted {
+        columns,
+        rows,
+        wide: frame.mcus_wide,
+    };
+    let places = scan.places(frame);
+    let mut run = Run {
+        scan,
+        places: &places,
+        codes: &codes,
+        predictions: [0; 4],
+        strips,
+        wide: frame.mcus_wide,
+        isa,
+    };
+    let mut intervals = Intervals::new(bytes, head.data, unstuffed);
+    let mut mcu = 0;
+    while mcu < wanted.end() {
+        let end = match usize::from(head.restart_interval) {
+            0 => wanted.end(),
+            interval => (mcu + interval).min(wanted.end()),
+        };
+        intervals.next()?;
+        if wanted.next(mcu) < end {
+            let mut bits = intervals.bits();
+            let done = run.interval(&mut bits, &wanted, mcu..end);
+            done.map_err(|fault| intervals.error(fault, bits.position()))?;
+        }
+        mcu = end;
+    }
+    Ok(())
+}
+
+/// What reading MCUs one after the other takes.
+struct Run<'a> {
+    scan: &'a Scan,
+    places: &'a Places,
+    codes: &'a [BlockCode<'a>; 4],
+    /// The last DC coefficient of each member.
+    predictions: [i32; 4],
+    strips: &'a mut Strips,
+    wide: usize,
+    isa: Isa,
+}
+
+impl Run<'_> {
+    /// Reads one restart interval, or the part of it up to the last wanted MCU.
+    fn interval(&mut self, bits: &mut Bits<'_>, wanted: &Wanted, mcus: Range<usize>) -> Result<(), Fault> {
+        self.predictions = [0; 4];
+        let mut mcu = mcus.start;
+        while mcu < mcus.end {
+            let next = wanted.next(mcu).min(mcus.end);
+            self.skip(bits, next - mcu)?;
+            mcu = next;
+            if mcu < mcus.end {
+                let end = wanted.row_end(mcu).min(mcus.end);
+                let (row, column) = (mcu / self.wide, mcu % self.wide);
+                self.store(bits, row, column..column + (end - mcu))?;
+                if end == wanted.row_end(mcu) {
+                    self.strips.complete(row);
+                }
+                mcu = end;
+            }
+        }
+        bits.check_exact()
+    }
+
+    /// Reads over `count` MCUs.
+    fn skip(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
+        match self.isa {
+            Isa::Portable => self.skip_here(bits, count),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe { self.skip_bmi(bits, count) },
+        }
+    }
+
+    /// Reads the needed blocks of some MCUs of a row into the strips.
+    fn store(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+        match self.isa {
+            Isa::Portable => self.store_here(bits, row, columns),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe { self.store_bmi(bits, row, columns) },
+        }
+    }
+
+    /// The same as [`Run::skip_here`], compiled for shifts that need no particular register.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    fn skip_bmi(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
+        self.skip_here(bits, count)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+    fn store_bmi(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+        self.store_here(bits, row, columns)
+    }
+
+    #[inline(always)]
+    fn skip_here(&mut self, reader: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
+        let mut bits = *reader; // in registers
+        let mut unused = Block::ZERO;
+        let done = (0..count).try_for_each(|_| {
+            self.places.iter().try_for_each(|(_, place)| {
+                let member = place.member % 4;
+                let prediction = &mut self.predictions[member];
+                read_block::<false>(&mut bits, &self.codes[member], prediction, &mut unused).map(|_| ())
+            })
+        });
+        *reader = bits;
+        done
+    }
+
+    #[inline(always)]
+    fn store_here(&mut self, reader: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+        let mut bits = *reader; // in registers
+        let done = self.store_with(&mut bits, row, columns);
+        *reader = bits;
+        done
+    }
+
+    #[inline(always)]
+    fn store_with(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+        let members = self.scan.members();
+        // Of each block of the MCU: the columns of MCUs that need it.
+        let mut needs: [Range<usize>; crate::scan::MOST_PLACES] = std::array::from_fn(|_| 0..0);
+        for (i, place) in self.places.iter() {
+            let strip = self.strips.strip(members[place.member].component);
+            let (component, needed) = (strip.component(), strip.needed());
+            if needed.rows.contains(&(row * component.v + place.y)) {
+                let column = |block: usize| (block + component.h - 1).saturating_sub(place.x) / component.h;
+                needs[i] = column(needed.columns.start)..column(needed.columns.end);
+            }
+        }
+        let mut unused = Block::ZERO;
+        for mcu in columns {
+            for (i, place) in self.places.iter() {
+                let member = place.member % 4;
+                let (code, prediction) = (&self.codes[member], &mut self.predictions[member]);
+                if needs[i].contains(&mcu) {
+                    let strip = self.strips.strip(members[member].component);
+                    let h = strip.component().h;
+                    let count = read_block::<true>(bits, code, prediction, strip.block())?;
+                    strip.push(count, mcu * h + place.x, place.y);
+                } else {
+                    read_block::<false>(bits, code, prediction, &mut unused)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,6 @@
+//! What the crate promises, held against libjpeg-turbo and against hostile files.
+
+mod exact;
+mod hostile;
+mod oracle;
+mod region;

@@ -1,0 +1,126 @@
+//! Pillow, whose decoder is libjpeg-turbo, as a process that is asked for pixels.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Width, height and RGB pixels.
+pub type Image = (u32, u32, Vec<u8>);
+
+/// A running oracle.
+pub struct Oracle {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Oracle {
+    /// Starts one; none, with a line that says why, where no Python is named.
+    pub fn start() -> Option<Oracle> {
+        let mut child = Command::new(python()?)
+            .arg(script("pixels.py"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the oracle starts");
+        let (to, from) = (
+            child.stdin.take().expect("piped"),
+            child.stdout.take().expect("piped"),
+        );
+        Some(Oracle {
+            child,
+            to,
+            from: BufReader::new(from),
+        })
+    }
+
+    /// The pixels of a file, or what Pillow says against it.
+    pub fn pixels(&mut self, path: &Path) -> Result<Image, String> {
+        writeln!(self.to, "{}", path.display()).expect("the oracle listens");
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("the oracle answers");
+        if let Some(error) = line.strip_prefix("error ") {
+            return Err(error.trim().to_owned());
+        }
+        let (width, height) = line.trim().split_once(' ').expect("WIDTH HEIGHT");
+        let (width, height): (u32, u32) = (
+            width.parse().expect("a number"),
+            height.parse().expect("a number"),
+        );
+        let mut pixels = vec![0; 3 * width as usize * height as usize];
+        self.from.read_exact(&mut pixels).expect("the oracle's pixels");
+        Ok((width, height, pixels))
+    }
+}
+
+impl Drop for Oracle {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/oracle")
+        .join(name)
+}
+
+fn python() -> Option<String> {
+    let python = std::env::var("STOKEHOLD_TEST_PYTHON").ok();
+    if python.is_none() {
+        println!("skipped: STOKEHOLD_TEST_PYTHON names no Python that has Pillow");
+    }
+    python
+}
+
+/// The corpus that Pillow's encoder makes, made once a run; none where no Python is named.
+pub fn corpus() -> Option<Vec<PathBuf>> {
+    static FOLDER: std::sync::OnceLock<Option<tempfile::TempDir>> = std::sync::OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let status = Command::new(python()?)
+            .arg(script("corpus.py"))
+            .arg(folder.path())
+            .status();
+        assert!(
+            status.expect("the encoder starts").success(),
+            "the corpus could not be made"
+        );
+        Some(folder)
+    });
+    folder.as_ref().map(|folder| files(folder.path()))
+}
+
+/// The JPEGs in a folder of the test data and below it; none, with a line that says why, where there is no data.
+pub fn data(folder: &str) -> Option<Vec<PathBuf>> {
+    let Ok(root) = std::env::var("STOKEHOLD_TEST_DATA") else {
+        println!("skipped: STOKEHOLD_TEST_DATA names no folder with {folder}");
+        return None;
+    };
+    let path = Path::new(&root).join(folder);
+    if !path.is_dir() {
+        println!("skipped: {} is not there", path.display());
+        return None;
+    }
+    Some(files(&path))
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let extension = path
+            .extension()
+            .and_then(|e| e.to_str())
+            .unwrap_or_default()
+            .to_lowercase();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else if matches!(extension.as_str(), "jpg" | "jpeg") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
