@@ -15,6 +15,7 @@ pub fn of(report: &Report) -> Vec<String> {
         .iter()
         .filter_map(|&model| of_model(report, model))
         .collect();
+    lines.extend(models.iter().filter_map(|&model| unquiet(report, model)));
     if let Some(cell) = report.cells_of(first).last() {
         lines.extend(why(report, cell));
     }
@@ -97,8 +98,49 @@ fn of_model(report: &Report, model: Arch) -> Option<String> {
              {low_b:.2} to {seconds_b:.2} s.",
             lowest.load
         );
+        text += &over_loads(report, &cells);
     }
     Some(text)
+}
+
+/// At which loads B's epochs were shorter or longer than A's, each of them, and at which they overlap.
+fn over_loads(report: &Report, cells: &[&Cell]) -> String {
+    let loads = |wanted: Verdict| {
+        let loads = cells.iter().filter(|cell| verdict(cell) == wanted);
+        loads.map(|cell| cell.load.to_string()).collect::<Vec<_>>()
+    };
+    let part = |wanted, what: &str| {
+        let loads = loads(wanted);
+        (!loads.is_empty()).then(|| format!("{what} at load {}", loads.join(", ")))
+    };
+    let parts = [
+        part(Verdict::Faster, "shorter"),
+        part(Verdict::Slower, "longer"),
+        part(Verdict::Unclear, "not to be told apart"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!(" The epochs of {} are {}.", names(report)[1], parts.join(", "))
+}
+
+/// The fastest and the slowest measurement of a model's trainer alone, which is the same in every run.
+fn trainer_alone(report: &Report, model: Arch) -> Option<(f64, f64)> {
+    let trials = report.cells_of(model).into_iter().flat_map(|cell| &cell.trials);
+    let rates = trials.filter_map(|trial| trial.summary.trainer_ceiling);
+    rates.fold(None, |range, rate| {
+        let (low, high) = range.unwrap_or((rate, rate));
+        Some((f64::min(low, rate), f64::max(high, rate)))
+    })
+}
+
+/// A warning where one and the same thing was measured at speeds that differ by more than a tenth.
+fn unquiet(report: &Report, model: Arch) -> Option<String> {
+    let (low, high) = trainer_alone(report, model)?;
+    (high > 1.1 * low).then(|| {
+        format!(
+            "The machine was not quiet: the trainer alone, which is the same in every run of {model}, took from \
+             {low:.1} to {high:.1} images/s. Differences of that size in seconds per epoch say nothing."
+        )
+    })
 }
 
 /// Where the difference comes from, by what loader and trainer do alone.
@@ -136,12 +178,8 @@ fn why(report: &Report, cell: &Cell) -> Vec<String> {
              {ms_b:.1} ms with {b}. Other work on the machine disturbs this less than seconds per epoch."
         ));
     }
-    // The trainer does the same in both trials; the two measurements of it are of one thing.
-    let ceilings = cell
-        .trials
-        .iter()
-        .filter_map(|trial| trial.summary.trainer_ceiling);
-    if let Some(ceiling) = ceilings.reduce(f64::max) {
+    // Whatever else the machine does only makes it slower.
+    if let Some((_, ceiling)) = trainer_alone(report, cell.model) {
         let reached = |trial: &Trial| 100.0 * trial.summary.images_per_second / ceiling;
         lines.push(format!(
             "With batches at hand the trainer takes {ceiling:.1} images/s: {a} reached {:.0} % of that, {b} \
@@ -191,7 +229,7 @@ mod tests {
             lines[0],
             "resnet18 at load 12: B (fused) took 21.33 s per epoch, A (per-op) 77.82 s. B (fused) saved 56.49 s per \
              epoch (72.6 %). From load 1 to 12, an epoch of A (per-op) went from 41.67 to 77.82 s, one of B (fused) \
-             from 21.30 to 21.33 s."
+             from 21.30 to 21.33 s. The epochs of B (fused) are shorter at load 1, 4, 8, 12."
         );
         // 8 loader threads, 9469 images in 77.82 s: 65.7 ms of a core each.
         assert!(
@@ -227,7 +265,23 @@ mod tests {
             "{}",
             lines[0]
         );
+        let mixed = [(1, 10.0, 12.0), (4, 10.0, 9.5), (8, 10.0, 8.0)];
+        let lines = of(&report(
+            mixed.map(|(load, a, b)| cell(Arch::Resnet18, load, a, b)).into(),
+        ));
+        let expected = "shorter at load 8, longer at load 1, not to be told apart at load 4.";
+        assert!(lines[0].ends_with(expected), "{}", lines[0]);
         assert_eq!(of(&report(Vec::new())), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_busy_machine_is_told() {
+        let mut report = report(vec![cell(Arch::Resnet18, 4, 40.0, 20.0)]);
+        report.cells[0].trials[0].summary.trainer_ceiling = Some(21.0);
+        report.cells[0].trials[1].summary.trainer_ceiling = Some(23.0);
+        assert!(!of(&report).concat().contains("not quiet"));
+        report.cells[0].trials[1].summary.trainer_ceiling = Some(30.0);
+        assert!(of(&report)[1].contains("took from 21.0 to 30.0 images/s"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{TrainConfig, TrainError};
 
 /// Batches over which each ceiling is measured after a run.
-const CEILING_BATCHES: usize = 4;
+const CEILING_BATCHES: usize = 8;
 
 /// The two executors that are compared; parses from `per-op,fused`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
