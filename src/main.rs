@@ -3,6 +3,9 @@
 //! Exit codes: 0 done; 1 a failure on the way (or broken images found); 2 wrong usage or input; 130 stopped by
 //! Ctrl-C, with the last checkpoint kept.
 
+// The help texts are doc comments, and the <class> of a path is no HTML.
+#![allow(rustdoc::invalid_html_tags)]
+
 mod commands;
 mod failure;
 mod interrupt;
