@@ -13,6 +13,7 @@
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 
 mod kernel;
+mod taps;
 mod warp;
 
 pub(crate) use warp::Source;

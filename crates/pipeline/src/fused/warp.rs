@@ -6,7 +6,8 @@
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
 //! a frame are an interval, so this costs two divisions per row and frame, not a test per pixel.
 
-use super::kernel::{self, Axis, RowBuffers, Taps};
+use super::kernel::{self, RowBuffers};
+use super::taps::{Axis, Taps};
 use crate::op::{Interpolation, PaddingMode};
 use crate::step::{Affine, Step};
 use stokehold_jpeg::Region;
