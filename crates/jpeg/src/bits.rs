@@ -182,7 +182,8 @@ impl Bits<'_> {
         8 * self.at - (self.count & 63) as usize
     }
 
-    /// Moves to bit `position`, which was read before.
+    /// Moves to bit `position` and fills the window to at least 49 bits.
+    #[inline(always)]
     pub fn seek(&mut self, position: usize) {
         (self.at, self.window, self.count) = (position / 8, 0, 0);
         self.refill();

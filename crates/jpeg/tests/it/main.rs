@@ -4,3 +4,4 @@ mod exact;
 mod hostile;
 mod oracle;
 mod region;
+mod writer;
