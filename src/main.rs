@@ -1,2 +1,43 @@
-//! The `stokehold` command line.
-fn main() {}
+//! The `stokehold` command line: one thin module a subcommand.
+//!
+//! Exit codes: 0 done; 1 a failure on the way (or broken images found); 2 wrong usage or input; 130 stopped by
+//! Ctrl-C, with the last checkpoint kept.
+
+mod commands;
+mod failure;
+mod interrupt;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Finds the bottleneck of vision training, removes it, and proves the gain.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 110, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Train the same models with two ways of preprocessing, and show what the second one saves.
+    Compare(commands::compare::Args),
+    /// Train a model on folders of images.
+    Train(Box<commands::train::Args>),
+    /// Measure a part of Stokehold by itself.
+    #[command(subcommand)]
+    Bench(commands::bench::Args),
+    /// Make a data set, or look through one.
+    #[command(subcommand)]
+    Dataset(commands::dataset::Args),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Compare(args) => commands::compare::run(args),
+        Command::Train(args) => commands::train::run(*args),
+        Command::Bench(args) => commands::bench::run(args),
+        Command::Dataset(args) => commands::dataset::run(args),
+    };
+    done.unwrap_or_else(|error| failure::report(error.as_ref()))
+}

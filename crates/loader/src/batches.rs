@@ -37,8 +37,8 @@ pub struct Batches {
     early: BTreeMap<u64, Result<Prepared, LoaderError>>,
     /// Bad images of batches that were left empty, to be reported with the next one.
     bad: Vec<BadImage>,
-    /// Whether every batch so far was left empty; none, where there was none.
-    all_empty: Option<bool>,
+    /// Whether this epoch has had a batch that is not empty; what came before a resume counts as one.
+    any: bool,
     /// An error met before the first batch.
     failed: Option<LoaderError>,
     ended: bool,
@@ -79,7 +79,7 @@ impl Batches {
             prefetch,
             early: BTreeMap::new(),
             bad: Vec::new(),
-            all_empty: None,
+            any: first > 0,
             failed: None,
             ended: false,
             shape,
@@ -172,8 +172,8 @@ impl Batches {
                 spans,
             } = self.take()?;
             self.note_bad(bad)?;
-            self.all_empty = Some(samples.is_empty() && self.all_empty.unwrap_or(true));
             if !samples.is_empty() {
+                self.any = true;
                 let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
                 let bad = mem::take(&mut self.bad);
                 return Ok(Some(Batch {
@@ -187,9 +187,10 @@ impl Batches {
                 }));
             }
         }
-        match self.all_empty.take() {
-            Some(true) => Err(LoaderError::AllBad { epoch: self.epoch }),
-            _ => Ok(None),
+        if self.any {
+            Ok(None)
+        } else {
+            Err(LoaderError::AllBad { epoch: self.epoch })
         }
     }
 }

@@ -71,11 +71,7 @@ impl Shared {
 
     pub(crate) fn runner(&self) -> Result<Runner, LoaderError> {
         let pipeline = Arc::clone(&self.pipeline);
-        Ok(Runner::new(
-            pipeline,
-            self.options.executor,
-            self.options.decode.clone(),
-        )?)
+        Ok(Runner::new(pipeline, self.options.executor, self.options.decode)?)
     }
 }
 

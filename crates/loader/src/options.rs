@@ -221,11 +221,20 @@ mod tests {
         assert_eq!(of(|o| o.rank = 1), "rank 1: must be below the world size, 1");
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
-    fn auto_is_what_the_process_may_use() {
-        assert_eq!(
-            Workers::Auto.resolve(),
-            thread::available_parallelism().unwrap().get()
-        );
+    fn auto_respects_the_affinity_mask() {
+        // The kernel's own words: 32-bit words of the mask in hexadecimal. A quota may make it fewer.
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed:"))
+            .unwrap();
+        let allowed: u32 = mask
+            .chars()
+            .filter_map(|digit| digit.to_digit(16))
+            .map(u32::count_ones)
+            .sum();
+        assert!((1..=allowed as usize).contains(&Workers::Auto.resolve()));
     }
 }

@@ -74,7 +74,13 @@ impl ImageInfo {
     pub(crate) fn upright(&self) -> Vec<Step> {
         let turn = |angle| {
             let (interpolation, fill) = (Interpolation::Nearest, Fill::default());
-            Step::Rotate(Rotate { angle, interpolation, expand: true, center: None, fill })
+            Step::Rotate(Rotate {
+                angle,
+                interpolation,
+                expand: true,
+                center: None,
+                fill,
+            })
         };
         match self.orientation {
             2 => vec![Step::HorizontalFlip],
@@ -104,7 +110,14 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
                 ColorModel::Ycck => ColorMode::Ycck,
             };
             let (width, height, orientation) = (header.width, header.height, header.orientation);
-            ImageInfo { width, height, format: Format::Jpeg, color, bits: 8, orientation }
+            ImageInfo {
+                width,
+                height,
+                format: Format::Jpeg,
+                color,
+                bits: 8,
+                orientation,
+            }
         }
         Format::Png => {
             let reader = png_reader(bytes)?;
@@ -116,9 +129,19 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
                 png::ColorType::Rgba => ColorMode::Rgba,
                 png::ColorType::Indexed => ColorMode::Palette,
             };
-            let orientation = info.exif_metadata.as_deref().and_then(stokehold_jpeg::exif_orientation);
+            let orientation = info
+                .exif_metadata
+                .as_deref()
+                .and_then(stokehold_jpeg::exif_orientation);
             let (width, height, bits) = (info.width, info.height, info.bit_depth as u8);
-            ImageInfo { width, height, format: Format::Png, color, bits, orientation: orientation.unwrap_or(1) }
+            ImageInfo {
+                width,
+                height,
+                format: Format::Png,
+                color,
+                bits,
+                orientation: orientation.unwrap_or(1),
+            }
         }
         Format::WebP => {
             let mut decoder = webp_decoder(bytes)?;
@@ -126,8 +149,19 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
             let exif = decoder.exif_metadata().ok().flatten();
             let tiff = exif.as_deref().map(|e| e.strip_prefix(b"Exif\0\0").unwrap_or(e));
             let orientation = tiff.and_then(stokehold_jpeg::exif_orientation).unwrap_or(1);
-            let color = if decoder.has_alpha() { ColorMode::Rgba } else { ColorMode::Rgb };
-            ImageInfo { width, height, format: Format::WebP, color, bits: 8, orientation }
+            let color = if decoder.has_alpha() {
+                ColorMode::Rgba
+            } else {
+                ColorMode::Rgb
+            };
+            ImageInfo {
+                width,
+                height,
+                format: Format::WebP,
+                color,
+                bits: 8,
+                orientation,
+            }
         }
     };
     let (width, height, limit) = (info.width, info.height, crate::MAX_PIXELS);
@@ -145,15 +179,26 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, ImageEr
     let info = probe(bytes)?;
     let image = decode_stored(bytes, &info, &mut Decoder::new())?;
     let turned = if options.exif { info.upright() } else { Vec::new() };
-    Ok(turned.iter().fold(image, |image, step| per_op::apply(step, image)))
+    Ok(turned
+        .iter()
+        .fold(image, |image, step| per_op::apply(step, image)))
 }
 
 /// Decodes a whole image as it is stored.
-pub(crate) fn decode_stored(bytes: &[u8], info: &ImageInfo, jpeg: &mut Decoder) -> Result<RgbImage, ImageError> {
+pub(crate) fn decode_stored(
+    bytes: &[u8],
+    info: &ImageInfo,
+    jpeg: &mut Decoder,
+) -> Result<RgbImage, ImageError> {
     let (width, height) = (info.width, info.height);
     let data = match info.format {
         Format::Jpeg => {
-            let whole = Region { x: 0, y: 0, width, height };
+            let whole = Region {
+                x: 0,
+                y: 0,
+                width,
+                height,
+            };
             jpeg.decode(bytes, whole, Scale::Full, Layout::Rgb)?.data.to_vec()
         }
         Format::Png => decode_png(bytes)?,
@@ -189,7 +234,9 @@ fn png_reader(bytes: &[u8]) -> Result<png::Reader<Cursor<&[u8]>>, ImageError> {
 fn decode_png(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     let mut reader = png_reader(bytes)?;
     let broken = |e: png::DecodingError| ImageError::Png(e.to_string());
-    let size = reader.output_buffer_size().ok_or_else(|| ImageError::Png("the image does not fit memory".into()))?;
+    let size = reader
+        .output_buffer_size()
+        .ok_or_else(|| ImageError::Png("the image does not fit memory".into()))?;
     let mut data = vec![0; size];
     let frame = reader.next_frame(&mut data).map_err(broken)?;
     // Reads what follows the image data, so that a file cut off there is noticed too.
@@ -211,7 +258,9 @@ fn webp_decoder(bytes: &[u8]) -> Result<image_webp::WebPDecoder<Cursor<&[u8]>>, 
 fn decode_webp(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     let mut decoder = webp_decoder(bytes)?;
     let broken = |e: image_webp::DecodingError| ImageError::WebP(e.to_string());
-    let size = decoder.output_buffer_size().ok_or_else(|| ImageError::WebP("the image does not fit memory".into()))?;
+    let size = decoder
+        .output_buffer_size()
+        .ok_or_else(|| ImageError::WebP("the image does not fit memory".into()))?;
     let mut data = vec![0; size];
     if decoder.is_animated() {
         decoder.read_frame(&mut data).map_err(broken)?;

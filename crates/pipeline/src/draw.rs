@@ -15,7 +15,11 @@ impl Pipeline {
     /// # Errors
     /// [`ImageError::DoesNotFit`] where a crop is larger than the image, or a size leaves every bound.
     pub fn draw(&self, key: DrawKey, width: u32, height: u32) -> Result<Vec<Step>, ImageError> {
-        let mut steps = Steps { width, height, steps: Vec::new() };
+        let mut steps = Steps {
+            width,
+            height,
+            steps: Vec::new(),
+        };
         for (at, op) in self.flat().into_iter().enumerate() {
             draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
         }
@@ -35,7 +39,9 @@ impl Steps {
         (self.width, self.height) = step.size_after(self.width, self.height);
         let (w, h) = (self.width, self.height);
         if w == 0 || h == 0 || u64::from(w) * u64::from(h) > crate::MAX_PIXELS {
-            return Err(ImageError::DoesNotFit(format!("{step:?} would make an image of {w}x{h} pixels")));
+            return Err(ImageError::DoesNotFit(format!(
+                "{step:?} would make an image of {w}x{h} pixels"
+            )));
         }
         self.steps.push(step);
         Ok(())
@@ -72,17 +78,36 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             let [low, high] = o.range();
             let angle = draws.uniform(low, high);
             let (interpolation, expand, center, fill) = (o.interpolation, o.expand, o.center, o.fill);
-            steps.push(Step::Rotate(Rotate { angle, interpolation, expand, center, fill }))
+            steps.push(Step::Rotate(Rotate {
+                angle,
+                interpolation,
+                expand,
+                center,
+                fill,
+            }))
         }
         Op::RandomResizedCrop(o) => {
             let [left, top, w, h] = resized_crop(o, draws, width, height);
-            steps.push(Step::Crop { left, top, width: w, height: h })?;
+            steps.push(Step::Crop {
+                left,
+                top,
+                width: w,
+                height: h,
+            })?;
             let [height, width] = o.size.height_width();
-            steps.push(Step::Resize { width, height, interpolation: o.interpolation })
+            steps.push(Step::Resize {
+                width,
+                height,
+                interpolation: o.interpolation,
+            })
         }
         Op::Resize(o) => {
             let (width, height) = o.target(width, height);
-            steps.push(Step::Resize { width, height, interpolation: o.interpolation })
+            steps.push(Step::Resize {
+                width,
+                height,
+                interpolation: o.interpolation,
+            })
         }
         Op::CenterCrop(o) => center_crop(o, steps),
         Op::RandomCrop(o) => random_crop(o, draws, steps),
@@ -97,12 +122,20 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
                     "a blur of {kernel:?} pixels cannot mirror an image of {width}x{height} pixels"
                 )));
             }
-            steps.push(Step::GaussianBlur { kernel, sigma: draws.uniform(low, high) })
+            steps.push(Step::GaussianBlur {
+                kernel,
+                sigma: draws.uniform(low, high),
+            })
         }
-        Op::Dilation(o) => steps.push(Step::Dilate { kernel: o.kernel_size }),
+        Op::Dilation(o) => steps.push(Step::Dilate {
+            kernel: o.kernel_size,
+        }),
         Op::RandomErasing(o) => erasing(o, draws, steps),
         Op::ToFloat => steps.push(Step::ToFloat),
-        Op::Normalize(o) => steps.push(Step::Normalize { mean: o.mean, std: o.std }),
+        Op::Normalize(o) => steps.push(Step::Normalize {
+            mean: o.mean,
+            std: o.std,
+        }),
         Op::Repeat(_) => Ok(()), // unrolled before
     }
 }
@@ -136,17 +169,34 @@ fn resized_crop(op: &RandomResizedCrop, draws: &mut Draws, width: u32, height: u
 
 fn center_crop(op: &CenterCrop, steps: &mut Steps) -> Result<(), ImageError> {
     let [height, width] = op.size.height_width();
-    let (missing_w, missing_h) = (width.saturating_sub(steps.width), height.saturating_sub(steps.height));
-    let sides = [missing_w / 2, missing_h / 2, missing_w.div_ceil(2), missing_h.div_ceil(2)];
+    let (missing_w, missing_h) = (
+        width.saturating_sub(steps.width),
+        height.saturating_sub(steps.height),
+    );
+    let sides = [
+        missing_w / 2,
+        missing_h / 2,
+        missing_w.div_ceil(2),
+        missing_h.div_ceil(2),
+    ];
     steps.pad(sides, Fill::default(), PaddingMode::Constant)?;
     let half = |difference: u32| (f64::from(difference) / 2.0).round_ties_even() as u32;
     let (left, top) = (half(steps.width - width), half(steps.height - height));
-    steps.push(Step::Crop { left, top, width, height })
+    steps.push(Step::Crop {
+        left,
+        top,
+        width,
+        height,
+    })
 }
 
 fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     let [height, width] = op.size.height_width();
-    steps.pad(op.padding.map_or([0; 4], Padding::sides), op.fill, op.padding_mode)?;
+    steps.pad(
+        op.padding.map_or([0; 4], Padding::sides),
+        op.fill,
+        op.padding_mode,
+    )?;
     if op.pad_if_needed {
         // torchvision pads by the whole difference on both sides.
         let missing = width.saturating_sub(steps.width);
@@ -162,7 +212,12 @@ fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<
     }
     let top = draws.below(steps.height - height + 1);
     let left = draws.below(steps.width - width + 1);
-    steps.push(Step::Crop { left, top, width, height })
+    steps.push(Step::Crop {
+        left,
+        top,
+        width,
+        height,
+    })
 }
 
 fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
@@ -170,7 +225,12 @@ fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Resul
     for i in (1..4).rev() {
         order.swap(i, draws.below(i as u32 + 1) as usize);
     }
-    let ranges = [op.brightness.factors(), op.contrast.factors(), op.saturation.factors(), op.hue.around_zero()];
+    let ranges = [
+        op.brightness.factors(),
+        op.contrast.factors(),
+        op.saturation.factors(),
+        op.hue.around_zero(),
+    ];
     let neutral = [1.0, 1.0, 1.0, 0.0];
     let factors: [f64; 4] = std::array::from_fn(|i| draws.uniform(ranges[i][0], ranges[i][1]));
     for i in order {
@@ -211,7 +271,13 @@ fn erasing(op: &RandomErasing, draws: &mut Draws, steps: &mut Steps) -> Result<(
             EraseValue::Noise(Noise::Random) => EraseContent::Noise(draws.bits()),
         };
         if width > 0 && height > 0 {
-            return steps.push(Step::Erase { left, top, width, height, content });
+            return steps.push(Step::Erase {
+                left,
+                top,
+                width,
+                height,
+                content,
+            });
         }
         return Ok(());
     }

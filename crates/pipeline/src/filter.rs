@@ -39,7 +39,10 @@ pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> 
     let scale = f64::from(input) / f64::from(output);
     let support = support(interpolation, scale);
     let taps = (support.ceil() as usize * 2 + 1).min(input as usize);
-    let (mut starts, mut values) = (Vec::with_capacity(output as usize), vec![0.0; taps * output as usize]);
+    let (mut starts, mut values) = (
+        Vec::with_capacity(output as usize),
+        vec![0.0; taps * output as usize],
+    );
     for (at, values) in (0..output).zip(values.chunks_exact_mut(taps)) {
         let center = (f64::from(at) + 0.5) * scale;
         if interpolation == Interpolation::Nearest {

@@ -14,7 +14,11 @@ pub struct RgbImage {
 impl RgbImage {
     /// An image of one colour.
     pub(crate) fn filled(width: u32, height: u32, rgb: [u8; 3]) -> RgbImage {
-        RgbImage { width, height, data: rgb.repeat(width as usize * height as usize) }
+        RgbImage {
+            width,
+            height,
+            data: rgb.repeat(width as usize * height as usize),
+        }
     }
 
     /// The pixels, row by row.

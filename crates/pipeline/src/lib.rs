@@ -65,12 +65,18 @@ pub struct DrawKey {
 /// Returns the floats (3, height, width) and that height and width. Steps without [`Step::ToFloat`] are converted
 /// at their end.
 pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32>, u32, u32) {
-    let (width, height) = steps.iter().fold((image.width, image.height), |(w, h), step| step.size_after(w, h));
+    let (width, height) = steps
+        .iter()
+        .fold((image.width, image.height), |(w, h), step| step.size_after(w, h));
     let mut out = vec![0.0; 3 * width as usize * height as usize];
     match executor {
         Executor::PerOp => per_op::execute(steps, image.clone(), &mut out),
         Executor::Fused => {
-            let data: Vec<u8> = image.pixels().iter().flat_map(|p| [p[0], p[1], p[2], 255]).collect();
+            let data: Vec<u8> = image
+                .pixels()
+                .iter()
+                .flat_map(|p| [p[0], p[1], p[2], 255])
+                .collect();
             let plan = fused::Plan::new(steps, image.width, image.height);
             let source = fused::Source::of(&data, image.width, image.height);
             plan.execute(source, &mut fused::Scratch::default(), &mut out);

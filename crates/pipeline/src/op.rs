@@ -134,7 +134,13 @@ impl RandomRotation {
     /// Angles from `-degrees` to `degrees`, the rest default.
     pub fn new(degrees: f64) -> RandomRotation {
         let degrees = Span::One(degrees);
-        RandomRotation { degrees, interpolation: nearest(), expand: false, center: None, fill: Fill::default() }
+        RandomRotation {
+            degrees,
+            interpolation: nearest(),
+            expand: false,
+            center: None,
+            fill: Fill::default(),
+        }
     }
 }
 
@@ -187,7 +193,12 @@ impl RandomResizedCrop {
     /// A square of `side` pixels, the rest default.
     pub fn new(side: u32) -> RandomResizedCrop {
         let size = Size::Side(side);
-        RandomResizedCrop { size, scale: default_scale(), ratio: default_ratio(), interpolation: Interpolation::Bilinear }
+        RandomResizedCrop {
+            size,
+            scale: default_scale(),
+            ratio: default_ratio(),
+            interpolation: Interpolation::Bilinear,
+        }
     }
 }
 
@@ -303,7 +314,12 @@ pub struct ColorJitter {
 impl Default for ColorJitter {
     fn default() -> Self {
         let none = Span::One(0.0);
-        ColorJitter { brightness: none, contrast: none, saturation: none, hue: none }
+        ColorJitter {
+            brightness: none,
+            contrast: none,
+            saturation: none,
+            hue: none,
+        }
     }
 }
 
@@ -372,7 +388,12 @@ pub struct RandomErasing {
 
 impl Default for RandomErasing {
     fn default() -> Self {
-        RandomErasing { p: 0.5, scale: [0.02, 0.33], ratio: [0.3, 3.3], value: EraseValue::Level(0.0) }
+        RandomErasing {
+            p: 0.5,
+            scale: [0.02, 0.33],
+            ratio: [0.3, 3.3],
+            value: EraseValue::Level(0.0),
+        }
     }
 }
 
@@ -408,7 +429,10 @@ pub struct Normalize {
 
 impl Default for Normalize {
     fn default() -> Self {
-        Normalize { mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225] }
+        Normalize {
+            mean: [0.485, 0.456, 0.406],
+            std: [0.229, 0.224, 0.225],
+        }
     }
 }
 

@@ -63,8 +63,14 @@ impl Pipeline {
     pub fn imagenet_eval(resize: u32, crop: u32) -> Pipeline {
         let size = Size::Side(resize);
         let mut ops = vec![
-            Op::Resize(Resize { size, interpolation: Interpolation::Bilinear, max_size: None }),
-            Op::CenterCrop(CenterCrop { size: Size::Side(crop) }),
+            Op::Resize(Resize {
+                size,
+                interpolation: Interpolation::Bilinear,
+                max_size: None,
+            }),
+            Op::CenterCrop(CenterCrop {
+                size: Size::Side(crop),
+            }),
         ];
         ops.extend(to_normalised());
         Pipeline { ops }
@@ -83,7 +89,10 @@ impl Pipeline {
             Op::RandomRotation(RandomRotation::new(5.0)),
         ];
         let mut ops = vec![
-            Op::Repeat(Repeat { times: load, ops: repeated }),
+            Op::Repeat(Repeat {
+                times: load,
+                ops: repeated,
+            }),
             Op::RandomResizedCrop(RandomResizedCrop::new(size)),
         ];
         ops.extend(to_normalised());
@@ -95,7 +104,11 @@ impl Pipeline {
         let size = Size::HeightWidth([256, 256]);
         Pipeline {
             ops: vec![
-                Op::Resize(Resize { size, interpolation: Interpolation::Bilinear, max_size: None }),
+                Op::Resize(Resize {
+                    size,
+                    interpolation: Interpolation::Bilinear,
+                    max_size: None,
+                }),
                 Op::RandomCrop(RandomCrop {
                     size: Size::Side(224),
                     padding: None,
@@ -130,8 +143,10 @@ impl Pipeline {
     /// [`PipelineError::Read`] and [`PipelineError::Parse`] name the file.
     pub fn load(path: &Path) -> Result<Pipeline, PipelineError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|reason| PipelineError::Read { path: origin.clone(), reason })?;
+        let text = std::fs::read_to_string(path).map_err(|reason| PipelineError::Read {
+            path: origin.clone(),
+            reason,
+        })?;
         if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("json")) {
             serde_json::from_str(&text).map_err(|e| parse_error(&origin, e))
         } else {
@@ -161,12 +176,18 @@ impl Pipeline {
     /// `ToFloat`; [`PipelineError::Shape`] where `ToFloat` is missing or the output size depends on the image.
     pub fn check(&self) -> Result<(u32, u32), PipelineError> {
         if self.unrolled_len(&self.ops) > 10_000 {
-            return Err(PipelineError::Shape("the pipeline unrolls to more than 10,000 operations".into()));
+            return Err(PipelineError::Shape(
+                "the pipeline unrolls to more than 10,000 operations".into(),
+            ));
         }
         let mut size = None;
         let mut float = false;
         for (at, op) in self.flat().into_iter().enumerate() {
-            let fail = |problem| PipelineError::Operation { number: at + 1, name: op.name(), problem };
+            let fail = |problem| PipelineError::Operation {
+                number: at + 1,
+                name: op.name(),
+                problem,
+            };
             op.check().map_err(fail)?;
             match (op, float) {
                 (Op::ToFloat, true) => return Err(fail("the image is float already".into())),
@@ -181,7 +202,9 @@ impl Pipeline {
             size = op.size_after(size).map_err(fail)?;
         }
         if !float {
-            return Err(PipelineError::Shape("the pipeline does not end in floats; add ToFloat".into()));
+            return Err(PipelineError::Shape(
+                "the pipeline does not end in floats; add ToFloat".into(),
+            ));
         }
         size.ok_or_else(|| {
             PipelineError::Shape(
@@ -207,7 +230,10 @@ fn to_normalised() -> [Op; 2] {
 }
 
 fn parse_error(origin: &str, error: impl std::fmt::Display) -> PipelineError {
-    PipelineError::Parse { origin: origin.into(), reason: error.to_string() }
+    PipelineError::Parse {
+        origin: origin.into(),
+        reason: error.to_string(),
+    }
 }
 
 /// The largest side that an operation may ask for.
@@ -246,7 +272,10 @@ impl Op {
             Op::RandomResizedCrop(o) => fixed(&o.size),
             Op::CenterCrop(o) => fixed(&o.size),
             Op::RandomCrop(o) => fixed(&o.size),
-            Op::Resize(Resize { size: size @ Size::HeightWidth(_), .. }) => fixed(size),
+            Op::Resize(Resize {
+                size: size @ Size::HeightWidth(_),
+                ..
+            }) => fixed(size),
             Op::Resize(resize) => before.map(|(w, h)| resize.target(w, h)),
             Op::Pad(pad) => before.map(|(w, h)| {
                 let [l, t, r, b] = pad.padding.sides();
@@ -258,22 +287,36 @@ impl Op {
     }
 
     fn check(&self) -> Result<(), String> {
-        let probability = |p: f64| check(( 0.0..=1.0).contains(&p), || format!("p = {p}; allowed: 0 to 1"));
+        let probability = |p: f64| check((0.0..=1.0).contains(&p), || format!("p = {p}; allowed: 0 to 1"));
         let size = |size: &Size| {
-            let ok = size.height_width().iter().all(|side| (1..=MAX_SIDE).contains(side));
-            check(ok, || format!("size = {:?}; allowed: 1 to {MAX_SIDE} pixels", size.height_width()))
+            let ok = size
+                .height_width()
+                .iter()
+                .all(|side| (1..=MAX_SIDE).contains(side));
+            check(ok, || {
+                format!(
+                    "size = {:?}; allowed: 1 to {MAX_SIDE} pixels",
+                    size.height_width()
+                )
+            })
         };
         let range = |name: &str, [low, high]: [f64; 2], from: f64, to: f64| {
             let ok = from <= low && low <= high && high <= to;
-            check(ok, || format!("{name} = [{low}, {high}]; allowed: low <= high within {from} to {to}"))
+            check(ok, || {
+                format!("{name} = [{low}, {high}]; allowed: low <= high within {from} to {to}")
+            })
         };
         let positive = |name: &str, [low, high]: [f64; 2]| {
             let ok = 0.0 < low && low <= high && high.is_finite();
-            check(ok, || format!("{name} = [{low}, {high}]; allowed: 0 < low <= high"))
+            check(ok, || {
+                format!("{name} = [{low}, {high}]; allowed: 0 < low <= high")
+            })
         };
         let padding = |padding: Padding| {
             let ok = padding.sides().iter().all(|&side| side <= MAX_SIDE);
-            check(ok, || format!("padding = {:?}; allowed: 0 to {MAX_SIDE} pixels", padding.sides()))
+            check(ok, || {
+                format!("padding = {:?}; allowed: 0 to {MAX_SIDE} pixels", padding.sides())
+            })
         };
         match self {
             Op::RandomHorizontalFlip(o) | Op::RandomVerticalFlip(o) => probability(o.p),
@@ -320,8 +363,14 @@ impl Op {
                 positive("ratio", o.ratio)
             }
             Op::Normalize(o) => {
-                let ok = o.std.iter().all(|&s| s != 0.0 && s.is_finite()) && o.mean.iter().all(|m| m.is_finite());
-                check(ok, || format!("mean = {:?}, std = {:?}; allowed: finite, std not 0", o.mean, o.std))
+                let ok =
+                    o.std.iter().all(|&s| s != 0.0 && s.is_finite()) && o.mean.iter().all(|m| m.is_finite());
+                check(ok, || {
+                    format!(
+                        "mean = {:?}, std = {:?}; allowed: finite, std not 0",
+                        o.mean, o.std
+                    )
+                })
             }
             Op::Grayscale | Op::ToFloat | Op::Repeat(_) => Ok(()),
         }
@@ -334,7 +383,9 @@ fn check(ok: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
 
 fn check_kernel(sides: [u32; 2]) -> Result<(), String> {
     let ok = sides.iter().all(|side| side % 2 == 1 && *side <= 255);
-    check(ok, || format!("kernel_size = {sides:?}; allowed: odd numbers from 1 to 255"))
+    check(ok, || {
+        format!("kernel_size = {sides:?}; allowed: odd numbers from 1 to 255")
+    })
 }
 
 impl Span {
@@ -385,6 +436,10 @@ impl Resize {
             (new_short, new_long) = ((max * new_short / new_long).max(1), max);
         }
         let (new_short, new_long) = (new_short as u32, u32::try_from(new_long).unwrap_or(u32::MAX));
-        if width <= height { (new_short, new_long) } else { (new_long, new_short) }
+        if width <= height {
+            (new_short, new_long)
+        } else {
+            (new_long, new_short)
+        }
     }
 }

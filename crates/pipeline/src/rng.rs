@@ -40,12 +40,24 @@ impl Draws {
         let split = |v: u64| [v as u32, (v >> 32) as u32];
         let ([s0, s1], [e0, e1], [i0, i1]) = (split(key.seed), split(key.epoch), split(key.sample));
         let mixed = philox([s0, s1, e0, e1], [0x5354_4F4B, 0x4548_4F4C]);
-        Draws { key: [mixed[0], mixed[1]], counter: [i0, i1, op, 0], block: [0; 4], used: 4 }
+        Draws {
+            key: [mixed[0], mixed[1]],
+            counter: [i0, i1, op, 0],
+            block: [0; 4],
+            used: 4,
+        }
     }
 
     /// Noise addressed by a seed of its own (a seed drawn by [`Draws::bits`]).
     pub fn from_seed(seed: u64) -> Draws {
-        Draws::new(DrawKey { seed, epoch: 0, sample: 0 }, 0)
+        Draws::new(
+            DrawKey {
+                seed,
+                epoch: 0,
+                sample: 0,
+            },
+            0,
+        )
     }
 
     fn next_u32(&mut self) -> u32 {
@@ -97,20 +109,33 @@ mod tests {
     /// The known answers published with Random123 (kat_vectors).
     #[test]
     fn philox_gives_the_published_answers() {
-        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        assert_eq!(
+            philox([0; 4], [0; 2]),
+            [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]
+        );
         assert_eq!(
             philox([u32::MAX; 4], [u32::MAX; 2]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
         );
         assert_eq!(
-            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            philox(
+                [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344],
+                [0xa409_3822, 0x299f_31d0]
+            ),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
     }
 
     #[test]
     fn unit_draws_are_even_and_below_one() {
-        let mut draws = Draws::new(DrawKey { seed: 1, epoch: 2, sample: 3 }, 4);
+        let mut draws = Draws::new(
+            DrawKey {
+                seed: 1,
+                epoch: 2,
+                sample: 3,
+            },
+            4,
+        );
         let mut bins = [0u32; 10];
         for _ in 0..100_000 {
             bins[(draws.unit() * 10.0) as usize] += 1;
@@ -125,6 +150,9 @@ mod tests {
         let values: Vec<f64> = (0..100_000).map(|_| f64::from(draws.normal())).collect();
         let mean = values.iter().sum::<f64>() / 1e5;
         let variance = values.iter().map(|v| v * v).sum::<f64>() / 1e5;
-        assert!(mean.abs() < 0.016 && (variance - 1.0).abs() < 0.022, "{mean} {variance}");
+        assert!(
+            mean.abs() < 0.016 && (variance - 1.0).abs() < 0.022,
+            "{mean} {variance}"
+        );
     }
 }

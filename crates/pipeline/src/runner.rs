@@ -75,7 +75,15 @@ impl Runner {
         let (width, height) = pipeline.check()?;
         let output_len = 3 * width as usize * height as usize;
         let (jpeg, pixels, scratch) = (Decoder::new(), Vec::new(), Scratch::default());
-        Ok(Runner { pipeline, executor, options, output_len, jpeg, pixels, scratch })
+        Ok(Runner {
+            pipeline,
+            executor,
+            options,
+            output_len,
+            jpeg,
+            pixels,
+            scratch,
+        })
     }
 
     /// Floats of one sample: 3 * height * width.
@@ -94,16 +102,26 @@ impl Runner {
         assert_eq!(out.len(), self.output_len, "the output of a sample");
         let begin = Instant::now();
         let info = decode::probe(bytes)?;
-        let mut steps = if self.options.exif { info.upright() } else { Vec::new() };
-        let (width, height) =
-            steps.iter().fold((info.width, info.height), |(w, h), step: &Step| step.size_after(w, h));
+        let mut steps = if self.options.exif {
+            info.upright()
+        } else {
+            Vec::new()
+        };
+        let (width, height) = steps
+            .iter()
+            .fold((info.width, info.height), |(w, h), step: &Step| {
+                step.size_after(w, h)
+            });
         steps.extend(self.pipeline.draw(key, width, height)?);
         match self.executor {
             Executor::PerOp => {
                 let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
                 let decode = begin.elapsed();
                 per_op::execute(&steps, image, out);
-                Ok(StageTimes { decode, augment: begin.elapsed() - decode })
+                Ok(StageTimes {
+                    decode,
+                    augment: begin.elapsed() - decode,
+                })
             }
             Executor::Fused => {
                 let plan = Plan::new(&steps, info.width, info.height);
@@ -111,16 +129,29 @@ impl Runner {
                 let source = if info.format == Format::Jpeg {
                     let pixels = self.jpeg.decode(bytes, region, Scale::Full, Layout::Rgbx)?;
                     let (data, stride) = (pixels.data, pixels.stride);
-                    Source { data, stride, width: region.width, height: region.height, x: region.x, y: region.y }
+                    Source {
+                        data,
+                        stride,
+                        width: region.width,
+                        height: region.height,
+                        x: region.x,
+                        y: region.y,
+                    }
                 } else {
                     let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
                     self.pixels.clear();
-                    image.pixels().iter().for_each(|p| self.pixels.extend_from_slice(&[p[0], p[1], p[2], 255]));
+                    image
+                        .pixels()
+                        .iter()
+                        .for_each(|p| self.pixels.extend_from_slice(&[p[0], p[1], p[2], 255]));
                     Source::of(&self.pixels, info.width, info.height)
                 };
                 let decode = begin.elapsed();
                 plan.execute(source, &mut self.scratch, out);
-                Ok(StageTimes { decode, augment: begin.elapsed() - decode })
+                Ok(StageTimes {
+                    decode,
+                    augment: begin.elapsed() - decode,
+                })
             }
         }
     }

@@ -186,7 +186,9 @@ impl Step {
     pub fn size_after(&self, width: u32, height: u32) -> (u32, u32) {
         match self {
             Step::Crop { width, height, .. } | Step::Resize { width, height, .. } => (*width, *height),
-            Step::Pad { sides: [l, t, r, b], .. } => (width + l + r, height + t + b),
+            Step::Pad {
+                sides: [l, t, r, b], ..
+            } => (width + l + r, height + t + b),
             Step::Rotate(rotate) => {
                 let (_, w, h) = rotate.map(width, height);
                 (w, h)

@@ -32,7 +32,7 @@ pub enum StorageError {
     },
     /// The folder holds images and no class folders.
     #[error(
-        "{}: {images} images lie directly in this folder and it has no class folders; \
+        "{}: images lie directly in this folder ({images} of them) and it has no class folders; \
          move the images of each class into a folder of the class's name, e.g. {}",
         path.display(),
         path.join("CLASS").join(example).display()
@@ -173,4 +173,18 @@ pub enum StorageError {
         "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
     )]
     NoCacheFolder,
+}
+
+impl StorageError {
+    /// The message without the path that it begins with, for where the path is said already.
+    pub fn reason(&self) -> String {
+        let message = self.to_string();
+        match self {
+            Self::Read { path, .. } | Self::NotAFile { path } | Self::TooLarge { path, .. } => message
+                .strip_prefix(&format!("{}: ", path.display()))
+                .map(str::to_owned)
+                .unwrap_or(message),
+            _ => message,
+        }
+    }
 }

@@ -87,6 +87,24 @@ impl ImageFolder {
         })
     }
 
+    /// Every image below a folder, in one class named after nothing: for measurements that need no labels.
+    ///
+    /// # Errors
+    /// The folder is missing, is no folder or cannot be listed; there is no image below it.
+    pub fn unlabelled(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
+        let root = root.into();
+        let listing = list(&root)?;
+        let mut folders = Vec::new();
+        walk(root.clone(), &mut Vec::new(), &mut folders)?;
+        folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
+        let files = folders.iter().flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
+        let samples: Vec<Sample> = files.map(|path| Sample { path, class: 0 }).collect();
+        if samples.is_empty() {
+            return Err(no_classes(root, &listing));
+        }
+        Ok(Self { root, classes: vec![String::new()], samples })
+    }
+
     /// The number of samples of each class.
     pub fn counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.classes.len()];

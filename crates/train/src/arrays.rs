@@ -99,8 +99,9 @@ pub(crate) fn save(
     })
 }
 
-/// Replaces a file as a whole: written beside it, flushed to the disk, renamed. Whoever reads the path sees the old
-/// content or the new, after a crash too; where this fails the old file stays and nothing is left beside it.
+/// Replaces a file as a whole: written beside it, flushed to the disk, renamed. Whoever reads the path sees
+/// the old content or the new, after a crash too; where this fails the old file stays and nothing is left
+/// beside it.
 pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");

@@ -1,7 +1,7 @@
 //! Which device trains: the CPU (Burn's `flex`), or an accelerator where the program was built for one.
 //!
-//! Burn's own constructors panic, some of them in a thread of the device, where a driver is missing. So devices are
-//! enumerated first and opened only if they are there.
+//! Burn's own constructors panic, some of them in a thread of the device, where a driver is missing. So
+//! devices are enumerated first and opened only if they are there.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,7 +67,8 @@ pub enum DeviceError {
     Unknown(String),
     /// The program was built without it.
     #[error(
-        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, or use --device cpu"
+        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, \
+         or use --device cpu"
     )]
     NotCompiledIn {
         /// What was asked for.

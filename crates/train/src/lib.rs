@@ -1,20 +1,22 @@
 //! Stokehold trains image classifiers with Burn so that PyTorch would agree.
 //!
-//! **Mechanism.** A batch arrives from the loader as one `Vec<f32>` (`[N, 3, H, W]`, normalised) and becomes a tensor without
-//! a copy. [`ResNet`](model::ResNet) turns it into logits, [`cross_entropy`](loss::cross_entropy) into a loss, Burn's autodiff into
-//! gradients; [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) turn those
-//! into the next model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the step.
+//! **Mechanism.** A batch arrives from the loader as one `Vec<f32>` (`[N, 3, H, W]`, normalised) and becomes
+//! a tensor without a copy. [`ResNet`](model::ResNet) turns it into logits,
+//! [`cross_entropy`](loss::cross_entropy) into a loss, Burn's autodiff into gradients;
+//! [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) turn those
+//! into the next model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the
+//! step.
 //!
-//! Everything is a value or a function of values. The model starts from its seed alone; the learning rate is a function of
-//! the step; the optimiser's state belongs to the parameters' names, not to a process. A run that is cut and
-//! continued therefore computes what the uninterrupted one would have.
+//! Everything is a value or a function of values. The model starts from its seed alone; the learning rate is
+//! a function of the step; the optimiser's state belongs to the parameters' names, not to a process. A run
+//! that is cut and continued therefore computes what the uninterrupted one would have.
 //!
-//! **Names are torchvision's.** A parameter's path in the module tree is its key in a `state_dict`, in every file that is
-//! read or written ([`weights`]).
+//! **Names are torchvision's.** A parameter's path in the module tree is its key in a `state_dict`, in every
+//! file that is read or written ([`weights`]).
 //!
-//! **The oracle is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping, optimisers and schedules are
-//! tested against it; where Burn's own parts differ (dampened momentum, clipping by parameter, biased running variance)
-//! the crate has its own.
+//! **The oracle is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping, optimisers
+//! and schedules are tested against it; where Burn's own parts differ (dampened momentum, clipping by
+//! parameter, biased running variance) the crate has its own.
 //!
 //! ```
 //! use burn::optim::GradientsParams;

@@ -1,8 +1,9 @@
 //! SGD and AdamW with PyTorch's semantics, and clipping by the global norm.
 //!
-//! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter and key their state by ids that a new
-//! process draws anew. Here the state belongs to the parameter's *name*, so what is saved by one process continues in another
-//! to the bit. A parameter without a gradient (a frozen one) is left as it is, weight decay included, as in PyTorch.
+//! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter and key their state by ids that a
+//! new process draws anew. Here the state belongs to the parameter's *name*, so what is saved by one process
+//! continues in another to the bit. A parameter without a gradient (a frozen one) is left as it is, weight
+//! decay included, as in PyTorch.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -74,10 +75,10 @@ impl OptimizerConfig {
                 format!("weight decay {weight_decay}: give 0 or more")
             }
             Self::Sgd {
-                momentum,
+                momentum: 0.0,
                 nesterov: true,
                 ..
-            } if momentum == 0.0 => "Nesterov's momentum needs a momentum above 0".to_string(),
+            } => "Nesterov's momentum needs a momentum above 0".to_string(),
             _ => return Ok(()),
         };
         Err(OptimizerError::Range(fault))
@@ -120,8 +121,8 @@ pub struct Optimizer {
     slots: BTreeMap<String, Slot>,
 }
 
-/// What is remembered of one parameter, flattened: `first` is the momentum or the mean of the gradient, `second` AdamW's
-/// mean of its square.
+/// What is remembered of one parameter, flattened: `first` is the momentum or the mean of the gradient,
+/// `second` AdamW's mean of its square.
 #[derive(Debug, Clone)]
 struct Slot {
     first: Tensor<1>,
@@ -158,8 +159,8 @@ impl Optimizer {
         self.steps
     }
 
-    /// Writes the state as safetensors, aside and then renamed, with PyTorch's names (`momentum_buffer`; `exp_avg`,
-    /// `exp_avg_sq`) behind the parameter's.
+    /// Writes the state as safetensors, aside and then renamed, with PyTorch's names (`momentum_buffer`;
+    /// `exp_avg`, `exp_avg_sq`) behind the parameter's.
     ///
     /// # Errors
     /// If the device or the file system fails.
@@ -180,7 +181,8 @@ impl Optimizer {
         Ok(arrays::save(path, &saved, metadata)?)
     }
 
-    /// Continues a state saved by [`Optimizer::save`] on `device` (plain or not), with the constants of `config`.
+    /// Continues a state saved by [`Optimizer::save`] on `device` (plain or not), with the constants of
+    /// `config`.
     ///
     /// # Errors
     /// If the file cannot be read or holds the state of another optimiser.

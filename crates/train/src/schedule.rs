@@ -84,9 +84,10 @@ impl ScheduleConfig {
 
     /// The rate of `step`, counted from 0 over the whole run.
     ///
-    /// Over the `W` steps of warm-up the rate is multiplied by `(step + 1) / W` (Goyal et al., 2017; `LinearLR` with
-    /// `start_factor` `1/W` and `total_iters` `W - 1`). The cosine begins after them, as under `SequentialLR`.
-    /// Steps are counted in epochs from the start of the run, as under `ChainedScheduler`.
+    /// Over the `W` steps of warm-up the rate is multiplied by `(step + 1) / W` (Goyal et al., 2017;
+    /// `LinearLR` with `start_factor` `1/W` and `total_iters` `W - 1`). The cosine begins after them, as
+    /// under `SequentialLR`. Steps are counted in epochs from the start of the run, as under
+    /// `ChainedScheduler`.
     pub fn lr(&self, base_lr: f64, step: u64, steps_per_epoch: u64, epochs: u64) -> f64 {
         let warmup = (self.warmup_epochs * steps_per_epoch as f64).round();
         let rise = if (step as f64) < warmup {

@@ -1,4 +1,5 @@
-//! Weights from torchvision and back: `.pth` and `.safetensors` in, `.safetensors` out, by torchvision's keys.
+//! Weights from torchvision and back: `.pth` and `.safetensors` in, `.safetensors` out, by torchvision's
+//! keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -42,12 +43,13 @@ pub enum WeightsError {
 
 /// Puts the weights of a file into the model, running statistics included.
 ///
-/// Reads `state_dict`s saved by `torch.save`, also inside a checkpoint (`state_dict`, `model_state_dict`, `model`) or under
-/// `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. What the file is, its content tells. Where only the number
-/// of classes differs, `fc` stays as the model has it.
+/// Reads `state_dict`s saved by `torch.save`, also inside a checkpoint (`state_dict`, `model_state_dict`,
+/// `model`) or under `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. What the file
+/// is, its content tells. Where only the number of classes differs, `fc` stays as the model has it.
 ///
 /// # Errors
-/// If the file cannot be read, or if keys or shapes differ otherwise: then the weights are of another architecture.
+/// If the file cannot be read, or if keys or shapes differ otherwise: then the weights are of another
+/// architecture.
 pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), WeightsError> {
     let mut found = unwrapped(read_arrays(path)?);
     let expected = shapes(&model);
@@ -94,8 +96,8 @@ pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), Weig
 
 /// Writes the model as safetensors with torchvision's keys, aside and then renamed.
 ///
-/// PyTorch loads it with `load_state_dict(safetensors.torch.load_file(path), strict=True)`. `num_batches_tracked` is left out: it counts
-/// for `momentum=None` only, and PyTorch fills it in.
+/// PyTorch loads it with `load_state_dict(safetensors.torch.load_file(path), strict=True)`.
+/// `num_batches_tracked` is left out: it counts for `momentum=None` only, and PyTorch fills it in.
 ///
 /// # Errors
 /// If the device or the file system fails.
@@ -138,7 +140,8 @@ fn read_arrays(path: &Path) -> Result<BTreeMap<String, TensorData>, ArraysError>
     Ok(arrays.into_iter().map(|array| (array.name, array.data)).collect())
 }
 
-/// A safetensors file begins with the length of its header in 8 bytes and the header's brace; no pickle or archive does.
+/// A safetensors file begins with the length of its header in 8 bytes and the header's brace; no pickle or
+/// archive does.
 fn is_safetensors(path: &Path) -> Result<bool, ArraysError> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(9).read_to_end(&mut start));

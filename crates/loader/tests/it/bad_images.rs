@@ -144,6 +144,15 @@ fn nothing_but_bad_images_is_an_error() {
 }
 
 #[test]
+fn a_resumed_rest_of_bad_images_is_just_the_end() {
+    let loader = loader(images(&[8, 9, 10, 11]), |o| o.shuffle = false);
+    let mut batches = loader.epoch(0);
+    batches.by_ref().take(2).for_each(|batch| drop(batch.unwrap()));
+    assert!(loader.resume(batches.state()).unwrap().next().is_none());
+    assert_eq!(loader.bad_images().len(), 4);
+}
+
+#[test]
 fn what_cannot_be_loaded_is_said_beforehand() {
     let error = |images, change: fn(&mut _)| match try_loader(Arc::new(images), change) {
         Ok(_) => panic!("accepted"),

@@ -45,13 +45,16 @@ pub(crate) struct Scratch {
     image: Vec<u8>,
     next: Vec<u8>,
     row: Vec<u8>,
-    taps: kernel::RowTaps,
+    buffers: kernel::RowBuffers,
 }
 
 impl Plan {
     /// Compiles the steps for an image of `width` x `height`.
     pub fn new(steps: &[Step], width: u32, height: u32) -> Plan {
-        let float = steps.iter().position(|step| *step == Step::ToFloat).unwrap_or(steps.len());
+        let float = steps
+            .iter()
+            .position(|step| *step == Step::ToFloat)
+            .unwrap_or(steps.len());
         let mut stages: Vec<Stage> = Vec::new();
         let (mut w, mut h) = (width, height);
         for step in &steps[..float] {
@@ -65,14 +68,24 @@ impl Plan {
             offset = std::array::from_fn(|c| -mean[c] / std[c]);
             floats = rest;
         }
-        Plan { stages, scale, offset, floats: floats.to_vec() }
+        Plan {
+            stages,
+            scale,
+            offset,
+            floats: floats.to_vec(),
+        }
     }
 
     /// The part of the source that the plan reads.
     pub fn region(&self, width: u32, height: u32) -> Region {
         match self.stages.first() {
             Some(Stage::Warp(warp)) => warp.region(),
-            _ => Region { x: 0, y: 0, width, height },
+            _ => Region {
+                x: 0,
+                y: 0,
+                width,
+                height,
+            },
         }
     }
 
@@ -83,24 +96,33 @@ impl Plan {
         let mut held = false; // the image is in scratch.image, not in the source
         let mut written = false;
         while let Some((stage, after)) = rest.split_first() {
-            let Scratch { image, next, row, taps } = scratch;
+            let Scratch {
+                image,
+                next,
+                row,
+                buffers,
+            } = scratch;
             rest = after;
             if let Stage::Warp(warp) = stage {
                 let points = leading_points(rest);
                 rest = &rest[points.len()..];
-                let from = if held { Source::of(image, width, height) } else { source };
+                let from = if held {
+                    Source::of(image, width, height)
+                } else {
+                    source
+                };
                 (width, height) = (warp.width, warp.height);
                 row.resize(4 * width as usize, 0);
                 if rest.is_empty() {
                     let mut sink = Floats::new(self, out, width);
-                    warp.rows(from, taps, row, |y, row| {
+                    warp.rows(from, buffers, row, |y, row| {
                         apply_points(&points, row);
                         sink.row(y, row);
                     });
                     written = true;
                 } else {
                     next.clear();
-                    warp.rows(from, taps, row, |_, row| {
+                    warp.rows(from, buffers, row, |_, row| {
                         apply_points(&points, row);
                         next.extend_from_slice(row);
                     });
@@ -181,14 +203,20 @@ fn apply_points(points: &[Pointwise], row: &mut [u8]) {
 fn whole(step: &Step, image: &mut Vec<u8>, width: u32, height: u32) -> (u32, u32) {
     if let Step::Contrast { factor } = step {
         let mean = mean_luminance(rgbx(image));
-        Pointwise::Contrast { mean, factor: *factor as f32 }.apply(rgbx(image));
+        Pointwise::Contrast {
+            mean,
+            factor: *factor as f32,
+        }
+        .apply(rgbx(image));
         return (width, height);
     }
     let pixels: &[[u8; 4]] = image.as_chunks().0;
     let data = pixels.iter().flat_map(|p| [p[0], p[1], p[2]]).collect();
     let done = per_op::apply(step, RgbImage { width, height, data });
     image.clear();
-    done.pixels().iter().for_each(|p| image.extend_from_slice(&[p[0], p[1], p[2], 255]));
+    done.pixels()
+        .iter()
+        .for_each(|p| image.extend_from_slice(&[p[0], p[1], p[2], 255]));
     (done.width, done.height)
 }
 
@@ -205,7 +233,12 @@ impl<'a> Floats<'a> {
         let plane = out.len() / 3;
         let (r, rest) = out.split_at_mut(plane);
         let (g, b) = rest.split_at_mut(plane);
-        Floats { planes: [r, g, b], scale: plan.scale, offset: plan.offset, width: width as usize }
+        Floats {
+            planes: [r, g, b],
+            scale: plan.scale,
+            offset: plan.offset,
+            width: width as usize,
+        }
     }
 
     fn row(&mut self, y: usize, row: &[u8]) {

@@ -6,7 +6,7 @@
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
 //! a frame are an interval, so this costs two divisions per row and frame, not a test per pixel.
 
-use super::kernel::{self, RowTaps, Taps};
+use super::kernel::{self, Axis, RowBuffers, Taps};
 use crate::op::{Interpolation, PaddingMode};
 use crate::step::{Affine, Step};
 use stokehold_jpeg::Region;
@@ -54,7 +54,14 @@ pub(crate) struct Source<'a> {
 
 impl<'a> Source<'a> {
     pub fn of(data: &'a [u8], width: u32, height: u32) -> Source<'a> {
-        Source { data, stride: 4 * width as usize, width, height, x: 0, y: 0 }
+        Source {
+            data,
+            stride: 4 * width as usize,
+            width,
+            height,
+            x: 0,
+            y: 0,
+        }
     }
 
     pub fn copy_to(&self, out: &mut Vec<u8>) {
@@ -69,7 +76,11 @@ impl Warp {
     /// Whether a step is geometry that composes.
     pub fn takes(step: &Step) -> bool {
         match step {
-            Step::HorizontalFlip | Step::VerticalFlip | Step::Rotate(_) | Step::Crop { .. } | Step::Resize { .. } => true,
+            Step::HorizontalFlip
+            | Step::VerticalFlip
+            | Step::Rotate(_)
+            | Step::Crop { .. }
+            | Step::Resize { .. } => true,
             Step::Pad { mode, .. } => *mode == PaddingMode::Constant,
             _ => false,
         }
@@ -77,7 +88,10 @@ impl Warp {
 
     /// The warp that changes nothing about an image of `width` x `height`.
     pub fn new(width: u32, height: u32) -> Warp {
-        let bounds = Bounds { x: (0, i64::from(width)), y: (0, i64::from(height)) };
+        let bounds = Bounds {
+            x: (0, i64::from(width)),
+            y: (0, i64::from(height)),
+        };
         Warp {
             width,
             height,
@@ -97,11 +111,19 @@ impl Warp {
             Step::HorizontalFlip => Affine([-1.0, 0.0, w, 0.0, 1.0, 0.0]),
             Step::VerticalFlip => Affine([1.0, 0.0, 0.0, 0.0, -1.0, h]),
             Step::Crop { left, top, .. } => Affine([1.0, 0.0, f64::from(*left), 0.0, 1.0, f64::from(*top)]),
-            Step::Pad { sides: [left, top, ..], fill: color, .. } => {
+            Step::Pad {
+                sides: [left, top, ..],
+                fill: color,
+                ..
+            } => {
                 fill = Some(color.rgb());
                 Affine([1.0, 0.0, -f64::from(*left), 0.0, 1.0, -f64::from(*top)])
             }
-            Step::Resize { width, height, interpolation } => {
+            Step::Resize {
+                width,
+                height,
+                interpolation,
+            } => {
                 self.resize_bounds();
                 if (*width, *height) != (self.width, self.height) {
                     self.interpolate(*interpolation);
@@ -122,7 +144,11 @@ impl Warp {
             frame.map = map.then(&frame.map);
         }
         if let Some(fill) = fill {
-            self.frames.push(Frame { map, size: (w, h), fill });
+            self.frames.push(Frame {
+                map,
+                size: (w, h),
+                fill,
+            });
         }
         self.map = map.then(&self.map);
         (self.width, self.height) = step.size_after(self.width, self.height);
@@ -151,7 +177,10 @@ impl Warp {
             let (from, to) = ((a.min(b) + 1e-6).floor() as i64, (a.max(b) - 1e-6).ceil() as i64);
             (low.max(from), high.min(to).max(low.max(from)))
         };
-        self.bounds = Bounds { x: clip(self.bounds.x, x0, x1), y: clip(self.bounds.y, y0, y1) };
+        self.bounds = Bounds {
+            x: clip(self.bounds.x, x0, x1),
+            y: clip(self.bounds.y, y0, y1),
+        };
     }
 
     /// How many source pixels one result pixel spans along x and y.
@@ -173,8 +202,12 @@ impl Warp {
         let side = |values: [f64; 4], scale: f64, size: u32| {
             let margin = crate::filter::support(self.filter(), scale) + 1.0;
             let last = f64::from(size - 1);
-            let low = (values.iter().copied().fold(f64::MAX, f64::min) - margin).floor().clamp(0.0, last);
-            let high = (values.iter().copied().fold(f64::MIN, f64::max) + margin).ceil().clamp(low + 1.0, last + 1.0);
+            let low = (values.iter().copied().fold(f64::MAX, f64::min) - margin)
+                .floor()
+                .clamp(0.0, last);
+            let high = (values.iter().copied().fold(f64::MIN, f64::max) + margin)
+                .ceil()
+                .clamp(low + 1.0, last + 1.0);
             (low as u32, (high - low) as u32)
         };
         let (x, width) = side(corners.map(|c| c.0), scale_x, self.source.0);
@@ -183,9 +216,22 @@ impl Warp {
     }
 
     /// Computes the result row by row. `row` holds `4 * width` bytes.
-    pub fn rows(&self, source: Source<'_>, taps: &mut RowTaps, row: &mut [u8], mut sink: impl FnMut(usize, &mut [u8])) {
+    pub fn rows(
+        &self,
+        source: Source<'_>,
+        buffers: &mut RowBuffers,
+        row: &mut [u8],
+        mut sink: impl FnMut(usize, &mut [u8]),
+    ) {
         // From here on, coordinates count from the region's corner.
-        let map = self.map.then(&Affine([1.0, 0.0, -f64::from(source.x), 0.0, 1.0, -f64::from(source.y)]));
+        let map = self.map.then(&Affine([
+            1.0,
+            0.0,
+            -f64::from(source.x),
+            0.0,
+            1.0,
+            -f64::from(source.y),
+        ]));
         let within = |(low, high): (i64, i64), start: u32, size: u32| {
             let low = (low - i64::from(start)).clamp(0, i64::from(size) - 1);
             (low, (high - i64::from(start)).clamp(low + 1, i64::from(size)))
@@ -195,55 +241,80 @@ impl Warp {
         let (scale_x, scale_y) = self.scales();
         let m = map.0;
         let upright = m[1] == 0.0 && m[3] == 0.0;
+        let filter = self.filter();
         let (columns, lines) = if upright {
             (
-                Taps::along(self.filter(), m[0], m[2], self.width, x),
-                Taps::along(self.filter(), m[4], m[5], self.height, y),
+                Taps::along(Axis::Columns, filter, (m[0], m[2]), self.width, x),
+                Taps::along(Axis::Rows, filter, (m[4], m[5]), self.height, y),
             )
         } else {
-            (Taps::phases(self.filter(), scale_x), Taps::phases(self.filter(), scale_y))
+            (
+                Taps::phases(Axis::Columns, filter, scale_x),
+                Taps::phases(Axis::Rows, filter, scale_y),
+            )
         };
-        let image = kernel::Image { data: source.data, stride: source.stride, x, y };
+        let image = kernel::Image {
+            data: source.data,
+            stride: source.stride,
+            x,
+            y,
+        };
+        // A frame that holds all four corners holds the whole result.
+        let frames: Vec<&Frame> = self
+            .frames
+            .iter()
+            .rev()
+            .filter(|frame| !frame.holds(self.width, self.height))
+            .collect();
         for v in 0..self.height {
-            let (from, to) = self.fill_outside(v, row);
+            let (from, to) = fill_outside(&frames, v, self.width as usize, row);
+            let (v, out) = (v as usize, &mut row[4 * from..4 * to]);
             if upright {
-                taps.upright(&columns, &lines, from..to, v as usize);
+                kernel::upright(&image, (&columns, &lines), v, from..to, buffers, out);
             } else {
-                taps.turned(&columns, &lines, &map, from..to, v as usize);
+                kernel::turned(&image, (&columns, &lines), &map, v, from..to, buffers, out);
             }
-            kernel::resample(&image, &columns, &lines, taps, &mut row[4 * from..4 * to]);
-            sink(v as usize, row);
+            sink(v, row);
         }
-    }
-
-    /// Fills what lies outside the frames and returns the columns that lie inside all of them.
-    fn fill_outside(&self, v: u32, row: &mut [u8]) -> (usize, usize) {
-        let (mut from, mut to) = (0, self.width as usize);
-        for frame in self.frames.iter().rev() {
-            let (first, last) = frame.columns(f64::from(v) + 0.5, from, to);
-            let [r, g, b] = frame.fill;
-            for pixel in row[4 * from..4 * first].chunks_exact_mut(4) {
-                pixel.copy_from_slice(&[r, g, b, 255]);
-            }
-            for pixel in row[4 * last..4 * to].chunks_exact_mut(4) {
-                pixel.copy_from_slice(&[r, g, b, 255]);
-            }
-            (from, to) = (first, last);
-        }
-        (from, to)
     }
 }
 
+/// Fills what lies outside the frames, the last step's first, and returns the columns that lie inside all of them.
+fn fill_outside(frames: &[&Frame], v: u32, width: usize, row: &mut [u8]) -> (usize, usize) {
+    let (mut from, mut to) = (0, width);
+    for frame in frames {
+        let (first, last) = frame.columns(f64::from(v) + 0.5, from, to);
+        let [r, g, b] = frame.fill;
+        row[4 * from..4 * first].as_chunks_mut().0.fill([r, g, b, 255]);
+        row[4 * last..4 * to].as_chunks_mut().0.fill([r, g, b, 255]);
+        (from, to) = (first, last);
+    }
+    (from, to)
+}
+
 impl Frame {
+    /// Whether the point of every result pixel lies inside the frame.
+    fn holds(&self, width: u32, height: u32) -> bool {
+        let (w, h) = (f64::from(width) - 0.5, f64::from(height) - 0.5);
+        [(0.5, 0.5), (w, 0.5), (0.5, h), (w, h)]
+            .into_iter()
+            .all(|(x, y)| self.inside(x, y))
+    }
+
+    fn inside(&self, x: f64, y: f64) -> bool {
+        let (x, y) = self.map.apply(x, y);
+        (0.0..self.size.0).contains(&x) && (0.0..self.size.1).contains(&y)
+    }
+
     /// The part of columns `from..to` whose centres lie inside the frame, in the row whose centre is `y`.
     fn columns(&self, y: f64, from: usize, to: usize) -> (usize, usize) {
         let m = &self.map.0;
-        let inside = |u: usize| {
-            let (px, py) = self.map.apply(u as f64 + 0.5, y);
-            (0.0..self.size.0).contains(&px) && (0.0..self.size.1).contains(&py)
-        };
+        let inside = |u: usize| self.inside(u as f64 + 0.5, y);
         let (mut low, mut high) = (from as f64, to as f64);
-        for (slope, start, size) in [(m[0], m[1] * y + m[2], self.size.0), (m[3], m[4] * y + m[5], self.size.1)] {
+        for (slope, start, size) in [
+            (m[0], m[1] * y + m[2], self.size.0),
+            (m[3], m[4] * y + m[5], self.size.1),
+        ] {
             if slope == 0.0 {
                 if !(0.0..size).contains(&start) {
                     return (from, from);
@@ -258,8 +329,8 @@ impl Frame {
             return (from, from);
         }
         // The division may be off by a rounding; the test itself decides at both ends.
-        let mut first = (low.floor() as usize).clamp(from, to);
-        let mut last = (high.ceil() as usize + 1).clamp(first, to);
+        let mut first = (low as usize).clamp(from, to);
+        let mut last = (high as usize + 2).clamp(first, to);
         while first < last && !inside(first) {
             first += 1;
         }

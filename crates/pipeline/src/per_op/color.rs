@@ -16,10 +16,16 @@ impl Pointwise {
     /// The step as a change of single pixels; none for a step that needs more than a pixel.
     pub fn of(step: &Step) -> Option<Pointwise> {
         Some(match *step {
-            Step::Brightness { factor } => Pointwise::Brightness { factor: factor as f32 },
-            Step::Saturation { factor } => Pointwise::Saturation { factor: factor as f32 },
+            Step::Brightness { factor } => Pointwise::Brightness {
+                factor: factor as f32,
+            },
+            Step::Saturation { factor } => Pointwise::Saturation {
+                factor: factor as f32,
+            },
             // torchvision adds the truncated shift to a byte that wraps round.
-            Step::Hue { shift } => Pointwise::Hue { shift: (shift * 255.0) as i32 as u8 },
+            Step::Hue { shift } => Pointwise::Hue {
+                shift: (shift * 255.0) as i32 as u8,
+            },
             Step::Grayscale => Pointwise::Grayscale,
             _ => return None,
         })
@@ -28,8 +34,12 @@ impl Pointwise {
     /// Changes every pixel.
     pub fn apply<const N: usize>(&self, pixels: &mut [[u8; N]]) {
         match *self {
-            Pointwise::Brightness { factor } => pixels.iter_mut().for_each(|p| each(p, |v| blend(0, v, factor))),
-            Pointwise::Contrast { mean, factor } => pixels.iter_mut().for_each(|p| each(p, |v| blend(mean, v, factor))),
+            Pointwise::Brightness { factor } => {
+                pixels.iter_mut().for_each(|p| each(p, |v| blend(0, v, factor)))
+            }
+            Pointwise::Contrast { mean, factor } => pixels
+                .iter_mut()
+                .for_each(|p| each(p, |v| blend(mean, v, factor))),
             Pointwise::Saturation { factor } => pixels.iter_mut().for_each(|p| {
                 let grey = luminance(p);
                 each(p, |v| blend(grey, v, factor));
@@ -86,7 +96,11 @@ fn to_hsv([r, g, b]: [u8; 3]) -> (u8, u8, u8) {
         (4.0 + gc - rc) as f32
     };
     let hue = (f64::from(hue) / 6.0 + 1.0).rem_euclid(1.0) as f32;
-    ((f64::from(hue) * 255.0) as u8, (f64::from(saturation) * 255.0) as u8, max)
+    (
+        (f64::from(hue) * 255.0) as u8,
+        (f64::from(saturation) * 255.0) as u8,
+        max,
+    )
 }
 
 fn from_hsv(h: u8, s: u8, v: u8) -> [u8; 3] {

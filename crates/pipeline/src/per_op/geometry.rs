@@ -6,7 +6,10 @@ use crate::step::{Affine, Rotate};
 
 pub(super) fn flip_horizontal(image: &mut RgbImage) {
     let width = image.width as usize;
-    image.pixels_mut().chunks_exact_mut(width).for_each(<[_]>::reverse);
+    image
+        .pixels_mut()
+        .chunks_exact_mut(width)
+        .for_each(<[_]>::reverse);
 }
 
 pub(super) fn flip_vertical(image: &mut RgbImage) {
@@ -27,11 +30,18 @@ pub(super) fn crop(image: &RgbImage, left: u32, top: u32, width: u32, height: u3
     RgbImage { width, height, data }
 }
 
-pub(super) fn pad(image: &RgbImage, [left, top, right, bottom]: [u32; 4], fill: [u8; 3], mode: PaddingMode) -> RgbImage {
+pub(super) fn pad(
+    image: &RgbImage,
+    [left, top, right, bottom]: [u32; 4],
+    fill: [u8; 3],
+    mode: PaddingMode,
+) -> RgbImage {
     let (width, height) = (image.width + left + right, image.height + top + bottom);
     let mut out = RgbImage::filled(width, height, fill);
     for (y, row) in out.pixels_mut().chunks_exact_mut(width as usize).enumerate() {
-        let Some(from) = source_index(y as i64 - i64::from(top), image.height, mode) else { continue };
+        let Some(from) = source_index(y as i64 - i64::from(top), image.height, mode) else {
+            continue;
+        };
         let from = image.row(from);
         for (x, to) in row.iter_mut().enumerate() {
             if let Some(x) = source_index(x as i64 - i64::from(left), image.width, mode) {
@@ -76,7 +86,10 @@ pub(super) fn rotate(image: &RgbImage, rotate: &Rotate) -> RgbImage {
 fn nearest(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
     let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
     let step = [fixed(m[0]), fixed(m[3])];
-    let mut start = [fixed(m[2] + m[0] * 0.5 + m[1] * 0.5), fixed(m[5] + m[3] * 0.5 + m[4] * 0.5)];
+    let mut start = [
+        fixed(m[2] + m[0] * 0.5 + m[1] * 0.5),
+        fixed(m[5] + m[3] * 0.5 + m[4] * 0.5),
+    ];
     let (width, height) = (i64::from(image.width), i64::from(image.height));
     let pixels = image.pixels();
     let columns = out.width as usize;
@@ -94,7 +107,12 @@ fn nearest(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
     }
 }
 
-fn interpolated(image: &RgbImage, map: &Affine, out: &mut RgbImage, sample: fn(&RgbImage, f64, f64) -> [u8; 3]) {
+fn interpolated(
+    image: &RgbImage,
+    map: &Affine,
+    out: &mut RgbImage,
+    sample: fn(&RgbImage, f64, f64) -> [u8; 3],
+) {
     let (width, height) = (f64::from(image.width), f64::from(image.height));
     let columns = out.width as usize;
     for (y, row) in out.pixels_mut().chunks_exact_mut(columns).enumerate() {
@@ -132,7 +150,12 @@ fn bicubic(image: &RgbImage, x: f64, y: f64) -> [u8; 3] {
     let (dx, dy) = (x - left, y - top);
     let (left, top) = (left as i64 - 1, top as i64 - 1);
     let cubic = |v: [f64; 4], d: f64| {
-        let p = [v[1], v[2] - v[0], 2.0 * (v[0] - v[1]) + v[2] - v[3], v[1] - v[0] - v[2] + v[3]];
+        let p = [
+            v[1],
+            v[2] - v[0],
+            2.0 * (v[0] - v[1]) + v[2] - v[3],
+            v[1] - v[0] - v[2] + v[3],
+        ];
         p[0] + d * (p[1] + d * (p[2] + d * p[3]))
     };
     let rows: [[f64; 3]; 4] = std::array::from_fn(|j| {

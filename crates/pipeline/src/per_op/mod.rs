@@ -19,7 +19,10 @@ use crate::step::{EraseContent, Step};
 /// # Panics
 /// Where `out` does not have the size that the steps lead to; [`Runner`](crate::Runner) has checked it.
 pub(crate) fn execute(steps: &[Step], mut image: RgbImage, out: &mut [f32]) {
-    let first_float = steps.iter().position(|step| *step == Step::ToFloat).unwrap_or(steps.len());
+    let first_float = steps
+        .iter()
+        .position(|step| *step == Step::ToFloat)
+        .unwrap_or(steps.len());
     for step in &steps[..first_float] {
         image = apply(step, image);
     }
@@ -35,14 +38,27 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
         Step::HorizontalFlip => geometry::flip_horizontal(&mut image),
         Step::VerticalFlip => geometry::flip_vertical(&mut image),
         Step::Rotate(rotate) => return geometry::rotate(&image, rotate),
-        Step::Crop { left, top, width, height } => return geometry::crop(&image, *left, *top, *width, *height),
+        Step::Crop {
+            left,
+            top,
+            width,
+            height,
+        } => return geometry::crop(&image, *left, *top, *width, *height),
         Step::Pad { sides, fill, mode } => return geometry::pad(&image, *sides, fill.rgb(), *mode),
-        Step::Resize { width, height, interpolation } => {
+        Step::Resize {
+            width,
+            height,
+            interpolation,
+        } => {
             return resize::resize(&image, *width, *height, *interpolation);
         }
         Step::Contrast { factor } => {
             let mean = mean_luminance(image.pixels());
-            Pointwise::Contrast { mean, factor: *factor as f32 }.apply(image.pixels_mut());
+            Pointwise::Contrast {
+                mean,
+                factor: *factor as f32,
+            }
+            .apply(image.pixels_mut());
         }
         Step::GaussianBlur { kernel, sigma } => neighbourhood::gaussian_blur(&mut image, *kernel, *sigma),
         Step::Dilate { kernel } => neighbourhood::dilate(&mut image, *kernel as usize),
@@ -74,7 +90,13 @@ pub(crate) fn apply_float(step: &Step, row: usize, out: &mut [f32]) {
                 plane.iter_mut().for_each(|v| *v = (*v - mean[c]) / std[c]);
             }
         }
-        Step::Erase { left, top, width, height, content } => {
+        Step::Erase {
+            left,
+            top,
+            width,
+            height,
+            content,
+        } => {
             let (left, top) = (*left as usize, *top as usize);
             let mut draws = match content {
                 EraseContent::Noise(seed) => Draws::from_seed(*seed),

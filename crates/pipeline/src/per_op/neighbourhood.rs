@@ -15,7 +15,9 @@ pub(super) fn gaussian_blur(image: &mut RgbImage, [kernel_x, kernel_y]: [u32; 2]
         for (x, to) in to.chunks_exact_mut(3).enumerate() {
             for (k, weight) in horizontal.iter().enumerate() {
                 let pixel = from[mirrored(x + k, horizontal.len() / 2, width)];
-                to.iter_mut().zip(pixel).for_each(|(to, v)| *to += weight * f32::from(v));
+                to.iter_mut()
+                    .zip(pixel)
+                    .for_each(|(to, v)| *to += weight * f32::from(v));
             }
         }
     }
@@ -27,13 +29,17 @@ pub(super) fn gaussian_blur(image: &mut RgbImage, [kernel_x, kernel_y]: [u32; 2]
             let from = &across[y * row_len..(y + 1) * row_len];
             sums.iter_mut().zip(from).for_each(|(sum, v)| *sum += weight * v);
         }
-        to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = sum.round_ties_even() as u8);
+        to.iter_mut()
+            .zip(&sums)
+            .for_each(|(to, sum)| *to = sum.round_ties_even() as u8);
     }
 }
 
 fn gaussian(size: usize, sigma: f64) -> Vec<f32> {
     let middle = (size as f64 - 1.0) / 2.0;
-    let values: Vec<f64> = (0..size).map(|i| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp()).collect();
+    let values: Vec<f64> = (0..size)
+        .map(|i| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp())
+        .collect();
     let sum: f64 = values.iter().sum();
     values.iter().map(|v| (v / sum) as f32).collect()
 }
@@ -61,7 +67,9 @@ pub(super) fn dilate(image: &mut RgbImage, kernel: usize) {
         to.fill([0; 3]);
         for row in y.saturating_sub(radius)..(y + radius + 1).min(height) {
             let from = &across[row * width..(row + 1) * width];
-            to.iter_mut().zip(from).for_each(|(to, from)| *to = max(*to, from));
+            to.iter_mut()
+                .zip(from)
+                .for_each(|(to, from)| *to = max(*to, from));
         }
     }
 }

@@ -17,7 +17,11 @@ pub(super) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: I
         image = horizontal(&image, width, &filter::weights(interpolation, image.width, width));
     }
     if height != image.height {
-        image = vertical(&image, height, &filter::weights(interpolation, image.height, height));
+        image = vertical(
+            &image,
+            height,
+            &filter::weights(interpolation, image.height, height),
+        );
     }
     image
 }
@@ -34,7 +38,11 @@ fn nearest(image: &RgbImage, width: u32, height: u32) -> RgbImage {
 }
 
 fn fixed(weights: &Weights) -> Vec<i32> {
-    weights.values.iter().map(|w| (w * f64::from(1 << PRECISION)).round() as i32).collect()
+    weights
+        .values
+        .iter()
+        .map(|w| (w * f64::from(1 << PRECISION)).round() as i32)
+        .collect()
 }
 
 fn to_byte(sum: i32) -> u8 {
@@ -43,10 +51,18 @@ fn to_byte(sum: i32) -> u8 {
 
 fn horizontal(image: &RgbImage, width: u32, weights: &Weights) -> RgbImage {
     let fixed = fixed(weights);
-    let mut out = RgbImage { width, height: image.height, data: vec![0; 3 * width as usize * image.height as usize] };
+    let mut out = RgbImage {
+        width,
+        height: image.height,
+        data: vec![0; 3 * width as usize * image.height as usize],
+    };
     for (y, row) in out.pixels_mut().chunks_exact_mut(width as usize).enumerate() {
         let from = image.row(y);
-        for ((to, weights), &start) in row.iter_mut().zip(fixed.chunks_exact(weights.taps)).zip(&weights.starts) {
+        for ((to, weights), &start) in row
+            .iter_mut()
+            .zip(fixed.chunks_exact(weights.taps))
+            .zip(&weights.starts)
+        {
             let mut sums = [1 << (PRECISION - 1); 3];
             for (pixel, weight) in from[start..].iter().zip(weights) {
                 for c in 0..3 {
@@ -62,10 +78,17 @@ fn horizontal(image: &RgbImage, width: u32, weights: &Weights) -> RgbImage {
 fn vertical(image: &RgbImage, height: u32, weights: &Weights) -> RgbImage {
     let fixed = fixed(weights);
     let row_len = 3 * image.width as usize;
-    let mut out = RgbImage { width: image.width, height, data: vec![0; row_len * height as usize] };
+    let mut out = RgbImage {
+        width: image.width,
+        height,
+        data: vec![0; row_len * height as usize],
+    };
     let mut sums = vec![0i32; row_len];
-    for ((row, weights), &start) in
-        out.data.chunks_exact_mut(row_len).zip(fixed.chunks_exact(weights.taps)).zip(&weights.starts)
+    for ((row, weights), &start) in out
+        .data
+        .chunks_exact_mut(row_len)
+        .zip(fixed.chunks_exact(weights.taps))
+        .zip(&weights.starts)
     {
         sums.fill(1 << (PRECISION - 1));
         for (from, weight) in image.data[start * row_len..].chunks_exact(row_len).zip(weights) {

@@ -2,16 +2,23 @@
 
 use crate::oracle;
 use stokehold_pipeline::op::{Fill, Interpolation, PaddingMode};
-use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, RgbImage, Rotate, Step, decode, perform};
+use stokehold_pipeline::{
+    DecodeOptions, DrawKey, Executor, Pipeline, RgbImage, Rotate, Step, decode, perform,
+};
 
 /// A picture with edges and gradients at every scale, odd in size.
 fn picture(width: u32, height: u32) -> RgbImage {
     let mut data = Vec::new();
     for y in 0..height {
         for x in 0..width {
-            let wave = |fx: f64, fy: f64| ((f64::from(x) * fx + f64::from(y) * fy).sin() * 60.0 + 120.0) as u8;
+            let wave =
+                |fx: f64, fy: f64| ((f64::from(x) * fx + f64::from(y) * fy).sin() * 60.0 + 120.0) as u8;
             let step = if (x / 17 + y / 23) % 2 == 0 { 60 } else { 0 };
-            data.extend([wave(0.05, 0.02) + step, wave(0.3, 0.1) / 2 + step, wave(0.01, 0.13)]);
+            data.extend([
+                wave(0.05, 0.02) + step,
+                wave(0.3, 0.1) / 2 + step,
+                wave(0.01, 0.13),
+            ]);
         }
     }
     RgbImage { width, height, data }
@@ -19,7 +26,12 @@ fn picture(width: u32, height: u32) -> RgbImage {
 
 /// Peak signal to noise of two images of floats 0..=1, in decibels.
 fn psnr(a: &[f32], b: &[f32]) -> f64 {
-    let error = a.iter().zip(b).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>() / a.len() as f64;
+    let error = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| f64::from(a - b).powi(2))
+        .sum::<f64>()
+        / a.len() as f64;
     -10.0 * error.max(1e-12).log10()
 }
 
@@ -31,20 +43,38 @@ fn both(steps: &[Step], image: &RgbImage) -> (Vec<f32>, Vec<f32>) {
 }
 
 fn crop(left: u32, top: u32, width: u32, height: u32) -> Step {
-    Step::Crop { left, top, width, height }
+    Step::Crop {
+        left,
+        top,
+        width,
+        height,
+    }
 }
 
 fn resize(width: u32, height: u32) -> Step {
-    Step::Resize { width, height, interpolation: Interpolation::Bilinear }
+    Step::Resize {
+        width,
+        height,
+        interpolation: Interpolation::Bilinear,
+    }
 }
 
 fn rotate(angle: f64) -> Step {
     let (interpolation, fill) = (Interpolation::Nearest, Fill::default());
-    Step::Rotate(Rotate { angle, interpolation, expand: false, center: None, fill })
+    Step::Rotate(Rotate {
+        angle,
+        interpolation,
+        expand: false,
+        center: None,
+        fill,
+    })
 }
 
 fn levels(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(a, b)| (a - b).abs() * 255.0).fold(0.0, f32::max)
+    a.iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs() * 255.0)
+        .fold(0.0, f32::max)
 }
 
 /// SEMANTICS.md: "Flips, crops, constant borders and quarter turns are exact".
@@ -58,11 +88,20 @@ fn exact_geometry_is_exact() {
         center: None,
         fill: Fill::default(),
     });
-    let border = Step::Pad { sides: [3, 4, 5, 6], fill: Fill::Rgb([9, 8, 7]), mode: PaddingMode::Constant };
+    let border = Step::Pad {
+        sides: [3, 4, 5, 6],
+        fill: Fill::Rgb([9, 8, 7]),
+        mode: PaddingMode::Constant,
+    };
     let chains = [
         vec![Step::HorizontalFlip],
         vec![Step::VerticalFlip, crop(10, 20, 33, 31)],
-        vec![crop(3, 5, 90, 60), Step::HorizontalFlip, crop(7, 1, 50, 40), Step::VerticalFlip],
+        vec![
+            crop(3, 5, 90, 60),
+            Step::HorizontalFlip,
+            crop(7, 1, 50, 40),
+            Step::VerticalFlip,
+        ],
         vec![quarter.clone()],
         vec![Step::HorizontalFlip, quarter.clone(), crop(5, 6, 50, 80)],
         vec![border.clone(), Step::HorizontalFlip, crop(0, 0, 60, 60)],
@@ -71,27 +110,48 @@ fn exact_geometry_is_exact() {
     for steps in chains {
         let (per_op, fused) = both(&steps, &image);
         // The floats are made by a division in one and a multiplication in the other.
-        assert!(levels(&per_op, &fused) < 1e-3, "{steps:?}: {}", levels(&per_op, &fused));
+        assert!(
+            levels(&per_op, &fused) < 1e-3,
+            "{steps:?}: {}",
+            levels(&per_op, &fused)
+        );
     }
 }
 
-/// SEMANTICS.md: "One resize is within 1 level; bicubic within 20 on hard edges", where per-op clips overshoot to bytes
-/// between its two passes and fused does not.
+/// SEMANTICS.md: "One resize is within 1 level"; bicubic is above 38 dB, for per-op clips its overshoot at hard edges
+/// to bytes between the two passes and fused does not.
 #[test]
 fn one_resize_is_within_a_level() {
     let image = picture(311, 203);
-    for (left, top, w, h) in [(0, 0, 311, 203), (17, 31, 200, 150), (100, 100, 40, 30), (5, 3, 300, 60)] {
+    for (left, top, w, h) in [
+        (0, 0, 311, 203),
+        (17, 31, 200, 150),
+        (100, 100, 40, 30),
+        (5, 3, 300, 60),
+    ] {
         for (out_w, out_h) in [(224, 224), (64, 96), (500, 20)] {
-            for interpolation in [Interpolation::Bilinear, Interpolation::Bicubic, Interpolation::Nearest] {
+            for interpolation in [
+                Interpolation::Bilinear,
+                Interpolation::Bicubic,
+                Interpolation::Nearest,
+            ] {
                 let steps = [
                     crop(left, top, w, h),
-                    Step::Resize { width: out_w, height: out_h, interpolation },
+                    Step::Resize {
+                        width: out_w,
+                        height: out_h,
+                        interpolation,
+                    },
                     Step::HorizontalFlip,
                 ];
                 let (per_op, fused) = both(&steps, &image);
-                let limit = if interpolation == Interpolation::Bicubic { 20.0 } else { 1.01 };
-                let worst = levels(&per_op, &fused);
-                assert!(worst < limit, "{steps:?}: {worst}");
+                if interpolation == Interpolation::Bicubic {
+                    let psnr = psnr(&per_op, &fused);
+                    assert!(psnr > 38.0, "{steps:?}: {psnr:.1} dB");
+                } else {
+                    let worst = levels(&per_op, &fused);
+                    assert!(worst < 1.01, "{steps:?}: {worst}");
+                }
             }
         }
     }
@@ -110,34 +170,133 @@ fn colour_after_exact_geometry_is_exact() {
         Step::Saturation { factor: 1.4 },
         Step::VerticalFlip,
         Step::Dilate { kernel: 3 },
-        Step::GaussianBlur { kernel: [5, 5], sigma: 1.0 },
+        Step::GaussianBlur {
+            kernel: [5, 5],
+            sigma: 1.0,
+        },
         Step::Grayscale,
         Step::ToFloat,
-        Step::Normalize { mean: [0.5, 0.4, 0.3], std: [0.2, 0.3, 0.4] },
+        Step::Normalize {
+            mean: [0.5, 0.4, 0.3],
+            std: [0.2, 0.3, 0.4],
+        },
     ];
     let (per_op, fused) = both(&steps, &image);
-    assert!(per_op.iter().zip(&fused).all(|(a, b)| (a - b).abs() < 0.02), "{}", levels(&per_op, &fused));
-    let same = per_op.iter().zip(&fused).filter(|(a, b)| (*a - *b).abs() < 1e-5).count();
-    assert!(same as f64 > 0.999 * per_op.len() as f64, "{same} of {}", per_op.len());
+    assert!(
+        per_op.iter().zip(&fused).all(|(a, b)| (a - b).abs() < 0.02),
+        "{}",
+        levels(&per_op, &fused)
+    );
+    let same = per_op
+        .iter()
+        .zip(&fused)
+        .filter(|(a, b)| (*a - *b).abs() < 1e-5)
+        .count();
+    assert!(
+        same as f64 > 0.999 * per_op.len() as f64,
+        "{same} of {}",
+        per_op.len()
+    );
+}
+
+/// On a smooth picture interpolation hardly matters, so only a misplaced pixel could tell the executors apart.
+#[test]
+fn a_turned_picture_lies_where_it_should() {
+    let (width, height) = (240, 180);
+    let wave = |x: u32, y: u32, k: f64| 128.0 + 100.0 * ((f64::from(x) + k * f64::from(y)) / 25.0).sin();
+    let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+    let data =
+        pixels.flat_map(|(x, y)| [wave(x, y, 0.3), wave(x, y, -0.7), wave(x, y, 1.9)].map(|v| v as u8));
+    let image = RgbImage {
+        width,
+        height,
+        data: data.collect(),
+    };
+    let turn = |angle, expand, center| {
+        let (interpolation, fill) = (Interpolation::Bilinear, Fill::default());
+        Step::Rotate(Rotate {
+            angle,
+            interpolation,
+            expand,
+            center,
+            fill,
+        })
+    };
+    let chains = [
+        vec![turn(23.0, false, None), crop(70, 40, 100, 100)],
+        vec![
+            turn(-140.0, false, None),
+            Step::VerticalFlip,
+            crop(70, 40, 100, 100),
+            resize(80, 130),
+        ],
+        vec![
+            turn(60.0, true, None),
+            Step::HorizontalFlip,
+            crop(90, 90, 80, 80),
+            turn(-20.0, false, None),
+            crop(20, 20, 40, 40),
+        ],
+        vec![
+            turn(10.0, false, Some([0.0, 0.0])),
+            crop(60, 60, 90, 80),
+            resize(224, 224),
+        ],
+    ];
+    for steps in chains {
+        let (per_op, fused) = both(&steps, &image);
+        let psnr = psnr(&per_op, &fused);
+        assert!(psnr > 42.0, "{psnr:.1} dB: {steps:?}");
+    }
 }
 
 /// Where a rotation leaves the image, both show the same fill.
 #[test]
 fn rotated_corners_are_filled_alike() {
-    let image = RgbImage { width: 120, height: 80, data: vec![200; 3 * 120 * 80] };
-    let steps = [rotate(25.0), Step::HorizontalFlip, rotate(-10.0), crop(5, 5, 100, 70), resize(100, 70)];
+    let image = RgbImage {
+        width: 120,
+        height: 80,
+        data: vec![200; 3 * 120 * 80],
+    };
+    let steps = [
+        rotate(25.0),
+        Step::HorizontalFlip,
+        rotate(-10.0),
+        crop(5, 5, 100, 70),
+        resize(100, 70),
+    ];
     let (per_op, fused) = both(&steps, &image);
-    let differing = per_op.iter().zip(&fused).filter(|(a, b)| (*a - *b).abs() > 1e-3).count();
+    let differing = per_op
+        .iter()
+        .zip(&fused)
+        .filter(|(a, b)| (*a - *b).abs() > 1e-3)
+        .count();
     // The image is flat: only pixels on a mask's edge can differ.
     assert!(differing < per_op.len() / 40, "{differing} of {}", per_op.len());
     assert!(fused.contains(&0.0) && fused.iter().any(|&v| (v - 200.0 / 255.0).abs() < 1e-5));
+}
+
+/// The least and the mean PSNR that SEMANTICS.md promises for a pipeline.
+fn promised(name: &str) -> [f64; 2] {
+    let row = include_str!("../../../../SEMANTICS.md")
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("| {name} |")))
+        .unwrap_or_else(|| panic!("SEMANTICS.md has no row for {name}"));
+    let cells: Vec<f64> = row
+        .split('|')
+        .filter_map(|cell| cell.trim().parse().ok())
+        .collect();
+    cells.try_into().unwrap()
 }
 
 /// The bounds of SEMANTICS.md's table on real photos: the lowest and the mean PSNR of each pipeline.
 #[test]
 fn pipelines_on_photos_stay_within_their_bounds() {
     let Some(photos) = oracle::photos() else { return };
-    let mut files: Vec<_> = std::fs::read_dir(photos).unwrap().map(|f| f.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(photos)
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .collect();
     files.sort();
     let images: Vec<RgbImage> = files
         .iter()
@@ -148,19 +307,24 @@ fn pipelines_on_photos_stay_within_their_bounds() {
     let jitter = r#"{"op": [{"type": "RandomResizedCrop", "size": 224},
         {"type": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1},
         {"type": "RandomHorizontalFlip"}, {"type": "ToFloat"}]}"#;
-    let bounds = [
-        ("imagenet-train", Pipeline::imagenet_train(224), 48.0, 50.0),
-        ("imagenet-eval", Pipeline::imagenet_eval(256, 224), 48.0, 50.0),
-        ("caltech", Pipeline::caltech(), 48.0, 50.0),
-        ("crop and jitter", Pipeline::from_json(jitter).unwrap(), 40.0, 45.0),
-        ("published, load 1", Pipeline::published(1, 224), 20.0, 30.0),
-        ("published, load 4", Pipeline::published(4, 224), 18.0, 27.0),
-        ("published, load 12", Pipeline::published(12, 224), 16.0, 24.0),
+    let pipelines = [
+        ("imagenet-train", Pipeline::imagenet_train(224)),
+        ("imagenet-eval", Pipeline::imagenet_eval(256, 224)),
+        ("caltech", Pipeline::caltech()),
+        ("crop and jitter", Pipeline::from_json(jitter).unwrap()),
+        ("published, load 1", Pipeline::published(1, 224)),
+        ("published, load 4", Pipeline::published(4, 224)),
+        ("published, load 12", Pipeline::published(12, 224)),
     ];
-    for (name, pipeline, lowest, mean) in bounds {
+    for (name, pipeline) in pipelines {
+        let [lowest, mean] = promised(name);
         let mut values = Vec::new();
         for (sample, image) in (0..).zip(&images) {
-            let key = DrawKey { seed: 3, epoch: 1, sample };
+            let key = DrawKey {
+                seed: 3,
+                epoch: 1,
+                sample,
+            };
             let mut steps = pipeline.draw(key, image.width, image.height).unwrap();
             // Normalisation only scales: PSNR is of 0..=1.
             steps.retain(|step| !matches!(step, Step::Normalize { .. }));
@@ -170,6 +334,9 @@ fn pipelines_on_photos_stay_within_their_bounds() {
         let least = values.iter().copied().fold(f64::MAX, f64::min);
         let average = values.iter().sum::<f64>() / values.len() as f64;
         println!("{name}: lowest {least:.1} dB, mean {average:.1} dB");
-        assert!(least >= lowest && average >= mean, "{name}: lowest {least:.1} dB, mean {average:.1} dB");
+        assert!(
+            least >= lowest && average >= mean,
+            "{name}: lowest {least:.1} dB, mean {average:.1} dB"
+        );
     }
 }

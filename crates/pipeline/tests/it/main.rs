@@ -1,5 +1,8 @@
 //! What the pipeline promises, held against its oracles.
 
+mod draws;
+mod formats;
 mod fused;
 mod oracle;
+mod text;
 mod torchvision;

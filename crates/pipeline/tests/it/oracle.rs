@@ -23,7 +23,13 @@ fn named(variable: &str, what: &str) -> Option<PathBuf> {
 
 /// Runs a script of tests/oracle.
 pub fn run(python: &Path, script: &str, args: &[&Path]) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(script);
-    let status = Command::new(python).arg(&script).args(args).status().expect("the Python starts");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/oracle")
+        .join(script);
+    let status = Command::new(python)
+        .arg(&script)
+        .args(args)
+        .status()
+        .expect("the Python starts");
     assert!(status.success(), "{} failed: {status}", script.display());
 }

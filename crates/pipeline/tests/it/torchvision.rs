@@ -32,15 +32,22 @@ fn tolerance(name: &str) -> (f32, f64) {
 fn expected(case: &Case) -> Vec<f32> {
     let bytes = std::fs::read(&case.expected).unwrap();
     if case.kind == "float" {
-        return bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()) * 255.0).collect();
+        return bytes
+            .chunks_exact(4)
+            .map(|b| f32::from_le_bytes(b.try_into().unwrap()) * 255.0)
+            .collect();
     }
     let plane = (case.out_width * case.out_height) as usize;
-    (0..3 * plane).map(|i| f32::from(bytes[3 * (i % plane) + i / plane])).collect()
+    (0..3 * plane)
+        .map(|i| f32::from(bytes[3 * (i % plane) + i / plane]))
+        .collect()
 }
 
 #[test]
 fn per_op_does_what_torchvision_does() {
-    let (Some(python), Some(photos)) = (oracle::python(), oracle::photos()) else { return };
+    let (Some(python), Some(photos)) = (oracle::python(), oracle::photos()) else {
+        return;
+    };
     let out = tempfile::tempdir().unwrap();
     oracle::run(&python, "torchvision_steps.py", &[&photos, out.path()]);
     let cases: Vec<Case> =
@@ -49,11 +56,24 @@ fn per_op_does_what_torchvision_does() {
     let mut failures = Vec::new();
     for case in &cases {
         let data = std::fs::read(&case.input).unwrap();
-        let image = RgbImage { width: case.width, height: case.height, data };
+        let image = RgbImage {
+            width: case.width,
+            height: case.height,
+            data,
+        };
         let (got, width, height) = perform(Executor::PerOp, &case.steps, &image);
-        assert_eq!((width, height), (case.out_width, case.out_height), "{}", case.name);
+        assert_eq!(
+            (width, height),
+            (case.out_width, case.out_height),
+            "{}",
+            case.name
+        );
         let (limit, share) = tolerance(&case.name);
-        let differences: Vec<f32> = got.iter().zip(expected(case)).map(|(a, b)| (a * 255.0 - b).abs()).collect();
+        let differences: Vec<f32> = got
+            .iter()
+            .zip(expected(case))
+            .map(|(a, b)| (a * 255.0 - b).abs())
+            .collect();
         // Bytes went through a division by 255 and back: anything below 1e-3 of a level is equal.
         let worst = differences.iter().copied().fold(0.0, f32::max);
         let differing = differences.iter().filter(|&&d| d > 1e-3).count() as f64 / differences.len() as f64;
@@ -61,5 +81,11 @@ fn per_op_does_what_torchvision_does() {
             failures.push(format!("{}: worst {worst}, differing {differing:.6}", case.name));
         }
     }
-    assert!(failures.is_empty(), "{} of {} cases:\n{}", failures.len(), cases.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {} cases:\n{}",
+        failures.len(),
+        cases.len(),
+        failures.join("\n")
+    );
 }

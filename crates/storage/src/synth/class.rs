@@ -10,7 +10,13 @@ use super::noise::Field;
 /// How many classes there can be.
 pub(super) const MAX_CLASSES: usize = SHAPES.len() * SURFACES.len();
 
-const SHAPES: [(&str, fn(f32, f32) -> f32); 10] = [
+/// Signed distance to a shape's edge from a place.
+type Distance = fn(f32, f32) -> f32;
+
+/// A surface's pattern at a place: 0 for one colour, 1 for the other.
+type Pattern = fn(&Surface, f32, f32) -> f32;
+
+const SHAPES: [(&str, Distance); 10] = [
     ("disc", |x, y| length(x, y) - 0.9),
     ("ring", |x, y| (length(x, y) - 0.66).abs() - 0.24),
     ("square", |x, y| x.abs().max(y.abs()) - 0.78),
@@ -35,8 +41,7 @@ const SHAPES: [(&str, fn(f32, f32) -> f32); 10] = [
     ("bar", |x, y| (x.abs() - 0.98).max(y.abs() - 0.3)),
 ];
 
-/// A surface: its name and its pattern, 0 for one colour and 1 for the other, at a place of the shape.
-const SURFACES: [(&str, fn(&Surface, f32, f32) -> f32); 10] = [
+const SURFACES: [(&str, Pattern); 10] = [
     ("plain", |s, x, y| 0.3 + 0.12 * s.bend(x, y)),
     ("striped", |s, x, _| wave(x * s.frequency)),
     ("checked", |s, x, y| {

@@ -49,7 +49,7 @@ impl SynthOptions {
             format!("{} classes; must be 1 to {}", self.classes, class::MAX_CLASSES)
         } else if !(self.classes..=10_000_000).contains(&self.images) {
             format!(
-                "{} images for {} classes; must be {0} to 10000000",
+                "{} images for {} classes; must be {1} to 10000000",
                 self.images, self.classes
             )
         } else if !(0.0..1.0).contains(&self.val_fraction) {
@@ -266,7 +266,7 @@ fn jpeg(seed: u64, class: usize, number: usize) -> io::Result<Vec<u8>> {
     let picture = scene::draw(seed, class, number);
     let mut bytes = Vec::with_capacity(200_000);
     let mut encoder = Encoder::new(&mut bytes, QUALITY);
-    encoder.set_sampling_factor(if number % 2 == 0 {
+    encoder.set_sampling_factor(if number.is_multiple_of(2) {
         SamplingFactor::R_4_4_4
     } else {
         SamplingFactor::R_4_2_0
@@ -281,5 +281,45 @@ fn write_error(path: &Path, source: io::Error) -> StorageError {
     StorageError::Write {
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_data_set_is_made_once_and_made_whole_again() {
+        let cache = tempfile::TempDir::new().unwrap();
+        let options = SynthOptions {
+            images: 4,
+            classes: 2,
+            ..SynthOptions::default()
+        };
+        let made = AtomicUsize::new(0);
+        let keep = || {
+            kept_dataset(&cache.path().join("stokehold"), &options, &mut |_, _| {
+                made.fetch_add(1, Ordering::Relaxed);
+            })
+            .unwrap()
+        };
+        let dirs: Vec<PathBuf> = thread::scope(|scope| {
+            let askers: Vec<_> = (0..4).map(|_| scope.spawn(keep)).collect();
+            askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+        });
+        assert!(dirs.iter().all(|dir| *dir == dirs[0] && is_whole(dir, &options)));
+        assert_eq!(
+            made.load(Ordering::Relaxed),
+            4,
+            "four who ask at once get one data set"
+        );
+        fs::remove_file(dirs[0].join("train/disc-plain/00000.jpg")).unwrap();
+        assert_eq!(keep(), dirs[0]);
+        assert_eq!(
+            made.load(Ordering::Relaxed),
+            8,
+            "and it is made anew where a file is gone"
+        );
+        assert!(is_whole(&dirs[0], &options));
     }
 }

@@ -100,7 +100,14 @@ impl Field {
 /// The nearest and the next lattice point of a place at twice the resolution.
 fn neighbours(place: usize) -> (usize, usize) {
     let near = place / 2 + 1;
-    (near, if place % 2 == 0 { near - 1 } else { near + 1 })
+    (
+        near,
+        if place.is_multiple_of(2) {
+            near - 1
+        } else {
+            near + 1
+        },
+    )
 }
 
 #[cfg(test)]

@@ -155,9 +155,9 @@ impl Scene {
         for place in 0..count {
             let radius = side
                 * if count == 1 {
-                    self.random.between(0.26, 0.46)
+                    self.random.between(0.3, 0.48)
                 } else {
-                    self.random.between(0.15, 0.24)
+                    self.random.between(0.19, 0.26)
                 };
             let left = self.width as f32 * place as f32 / count as f32;
             let room = self.width as f32 / count as f32;
@@ -215,7 +215,7 @@ impl Scene {
     /// A few things before the object, which may cover a little of it.
     fn foreground(&mut self) {
         if self.random.unit() < 0.5 {
-            let things = 4 + self.random.below(20);
+            let things = 4 + self.random.below(12);
             self.leaves(things, self.height as f32 * 0.2, |_| 1.3);
         }
     }
@@ -251,9 +251,8 @@ impl Scene {
                 let cover = smoothstep(1.0, 1.0 - 2.5 / radius, reach);
                 if cover > 0.0 {
                     let lit = 1.0 - 0.28 * (dx * self.light.0 + dy * self.light.1) - 0.3 * reach.max(0.0);
-                    for c in 0..3 {
-                        let pixel = &mut self.pixels[index][c];
-                        *pixel = lerp(*pixel, colour[c] * lit, cover);
+                    for (value, colour) in self.pixels[index].iter_mut().zip(colour) {
+                        *value = lerp(*value, colour * lit, cover);
                     }
                 }
             }

@@ -1,8 +1,8 @@
 //! Initial weights as a function of the seed.
 //!
-//! Burn draws from one generator of the process, so what a model starts from would depend on what else drew before.
-//! Here every array has a counter-based stream of its own, keyed by (seed, index of the array): two trials, two
-//! devices and a repeated run start from the same bits.
+//! Burn draws from one generator of the process, so what a model starts from would depend on what else drew
+//! before. Here every array has a counter-based stream of its own, keyed by (seed, index of the array): two
+//! trials, two devices and a repeated run start from the same bits.
 
 /// The streams of one model, one per array in the order of construction.
 pub(super) struct Draws {

@@ -1,4 +1,5 @@
-//! ResNet (He et al., 2015) with the stride of a bottleneck on its 3x3 convolution, as torchvision has it ("v1.5").
+//! ResNet (He et al., 2015) with the stride of a bottleneck on its 3x3 convolution, as torchvision has it
+//! ("v1.5").
 
 use std::fmt;
 use std::str::FromStr;
@@ -151,8 +152,8 @@ impl Block {
 
 /// A residual network for RGB images of any size from 32 x 32 up.
 ///
-/// `Clone` shares the running statistics of batch normalisation with the original: to keep a model as it is now, take
-/// [`Module::valid`].
+/// `Clone` shares the running statistics of batch normalisation with the original: to keep a model as it is
+/// now, take [`Module::valid`].
 #[derive(Module, Debug)]
 pub struct ResNet {
     conv1: Conv,
@@ -167,8 +168,8 @@ pub struct ResNet {
 impl ResNet {
     /// A model with torchvision's initialisation, the same bits for the same `seed` on every device.
     ///
-    /// Convolutions are normal with variance `2 / fan_out`, batch normalisation starts as the identity, `fc` is uniform in
-    /// `±1/sqrt(features)`. `device` decides what it is for: `device.autodiff()` for training.
+    /// Convolutions are normal with variance `2 / fan_out`, batch normalisation starts as the identity, `fc`
+    /// is uniform in `±1/sqrt(features)`. `device` decides what it is for: `device.autodiff()` for training.
     ///
     /// # Panics
     /// If `classes` is 0.
@@ -225,8 +226,8 @@ impl ResNet {
         self.fc.bias.dims()[0]
     }
 
-    /// Everything but `fc` fixed: no gradients, and batch normalisation uses its running statistics without updating
-    /// them, while training too. The features of an image are then a constant function of it.
+    /// Everything but `fc` fixed: no gradients, and batch normalisation uses its running statistics without
+    /// updating them, while training too. The features of an image are then a constant function of it.
     pub fn freeze_backbone(self) -> Self {
         Self {
             conv1: self.conv1.freeze(),

@@ -1,4 +1,5 @@
-//! Weights, images and labels as functions of their name and index, the same here as in `tests/oracle/oracle.py`.
+//! Weights, images and labels as functions of their name and index, the same here as in
+//! `tests/oracle/oracle.py`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,6 +71,24 @@ pub fn images(key: &str, n: usize, size: usize, device: &Device) -> Tensor<4> {
     Tensor::from_data(TensorData::new(values, [n, 3, size, size]), device)
 }
 
+/// A batch to learn from: noise, and a colour that tells the class.
+pub fn batch(
+    index: usize,
+    n: usize,
+    size: usize,
+    classes: usize,
+    device: &Device,
+) -> (Tensor<4>, Tensor<1, Int>) {
+    let labels = labels(&format!("labels{index}"), n, classes, device);
+    let colours: Vec<f32> = uniform("colours", classes * 3).map(|x| x as f32).collect();
+    let colours: Tensor<2> = Tensor::from_data(TensorData::new(colours, [classes, 3]), device);
+    let colours = colours.select(0, labels.clone()).reshape([n, 3, 1, 1]);
+    (
+        images(&format!("images{index}"), n, size, device).mul_scalar(0.5) + colours,
+        labels,
+    )
+}
+
 /// `[n]`.
 pub fn labels(key: &str, n: usize, classes: usize, device: &Device) -> Tensor<1, Int> {
     let values: Vec<i64> = units(key, n).map(|u| (u * classes as f64) as i64).collect();
@@ -83,20 +102,20 @@ fn weight(key: &str, shape: &[usize]) -> Vec<f32> {
         4 => u * (6.0 / fan_in).sqrt(),
         2 => u * (1.0 / fan_in).sqrt(),
         _ if key.ends_with("running_var") => 1.0 + 0.5 * u,
-        _ if key.ends_with("weight") => 0.5 + 0.2 * u,
+        _ if key.ends_with("weight") => 0.25 + 0.05 * u,
         _ => 0.1 * u,
     };
     uniform(key, count).map(|u| scale(u) as f32).collect()
 }
 
 /// In `[-1, 1)`.
-pub fn uniform(key: &str, n: usize) -> impl Iterator<Item = f64> {
+pub fn uniform(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
     units(key, n).map(|u| 2.0 * u - 1.0)
 }
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn units(key: &str, n: usize) -> impl Iterator<Item = f64> {
+fn units(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
     let fnv = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
     let key = key.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
     (0..n as u64).map(move |i| {

@@ -28,8 +28,8 @@ struct Optimized {
     params: BTreeMap<String, Vec<f32>>,
 }
 
-/// Oracle: `torch.optim` and `clip_grad_norm_`, six steps at falling rates. Tolerance: 2e-6 of parameters of the order of 1,
-/// 1e-5 of a norm. Parameters without a gradient do not move.
+/// Oracle: `torch.optim` and `clip_grad_norm_`, six steps at falling rates. Tolerance: 2e-6 of parameters of
+/// the order of 1, 1e-5 of a norm. Parameters without a gradient do not move.
 #[test]
 fn parameters_after_steps_are_pytorchs() {
     let sgd = |momentum, weight_decay, nesterov| OptimizerConfig::Sgd {

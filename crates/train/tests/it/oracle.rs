@@ -6,7 +6,8 @@ use std::process::Command;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// PyTorch's answer; none, and a line that says so, where `STOKEHOLD_TEST_PYTHON` names no Python with torchvision.
+/// PyTorch's answer; none, and a line that says so, where `STOKEHOLD_TEST_PYTHON` names no Python with
+/// torchvision.
 pub fn ask<T: DeserializeOwned>(question: &str, details: Value) -> Option<T> {
     let Some(python) = std::env::var_os("STOKEHOLD_TEST_PYTHON") else {
         println!(

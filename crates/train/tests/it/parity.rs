@@ -29,9 +29,9 @@ fn logits_are_torchvisions() {
         let ours = read(model.forward(formula::images("input", batch, size, &device))).unwrap();
         let theirs = theirs[arch.name()].concat();
         let worst = distance(&ours, &theirs);
-        let scale = theirs.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let scale = largest(&theirs);
         println!("{arch}: logits up to {scale}, {worst} apart");
-        assert!(scale > 0.1, "{arch}: logits up to {scale} say nothing");
+        assert!(scale > 0.05, "{arch}: logits up to {scale} say nothing");
         assert!(worst < 1e-3, "{arch}: {worst} apart");
     }
 }
@@ -44,7 +44,7 @@ fn sgd_with_momentum_and_weight_decay_trains_as_pytorch() {
         weight_decay: 5e-4,
         nesterov: false,
     };
-    compare_training(Arch::Resnet18, config, 0.005, 0.0, 1e9);
+    compare_training(Arch::Resnet18, 20, config, 0.005, 0.0, 1e9);
 }
 
 /// Oracle: `torch.optim.SGD`, `clip_grad_norm_` with a norm that always bites.
@@ -55,10 +55,11 @@ fn nesterov_with_smoothing_and_clipping_trains_as_pytorch() {
         weight_decay: 5e-4,
         nesterov: true,
     };
-    compare_training(Arch::Resnet18, config, 0.02, 0.1, 1.0);
+    compare_training(Arch::Resnet18, 20, config, 0.01, 0.1, 1.0);
 }
 
-/// Oracle: `torch.optim.SGD` without any history.
+/// Oracle: `torch.optim.SGD` without any history. Five steps, clipped: by formula the deep network starts
+/// with gradients that are enormous.
 #[test]
 fn plain_sgd_trains_a_bottleneck_network_as_pytorch() {
     let config = OptimizerConfig::Sgd {
@@ -66,7 +67,7 @@ fn plain_sgd_trains_a_bottleneck_network_as_pytorch() {
         weight_decay: 0.0,
         nesterov: false,
     };
-    compare_training(Arch::Resnet50, config, 1e-4, 0.0, 1e9);
+    compare_training(Arch::Resnet50, 5, config, 1e-3, 0.0, 1.0);
 }
 
 /// Oracle: `torch.optim.AdamW`.
@@ -78,7 +79,35 @@ fn adamw_trains_as_pytorch() {
         epsilon: 1e-6,
         weight_decay: 0.05,
     };
-    compare_training(Arch::Resnet18, config, 1e-4, 0.0, 1e9);
+    compare_training(Arch::Resnet18, 20, config, 1e-4, 0.0, 1e9);
+}
+
+/// Oracle: `torch.nn.BatchNorm2d`, fed three times by a model that does not move. Tolerance: 1e-4 of an
+/// array's scale (of the deviation, for a mean: it may be near 0). A biased variance would be 0.8 % off in
+/// the last stage (32 values a channel).
+#[test]
+fn running_statistics_are_pytorchs() {
+    let (steps, config) = (3, OptimizerConfig::SGD);
+    let question = json!({"arch": "resnet18", "classes": CLASSES, "steps": steps, "batch": BATCH, "size": SIZE,
+        "optimizer": config, "lr": 0.0, "label_smoothing": 0.0, "clip_norm": 1e9});
+    let Some(theirs) = oracle::ask::<Trained>("train", question) else {
+        return;
+    };
+    let mut model = formula::model(Arch::Resnet18, CLASSES, &Device::flex().autodiff());
+    let mut optimizer = Optimizer::new(config).unwrap();
+    for _ in 0..steps {
+        (model, _, _) = train_step(model, &mut optimizer, 0, 0.0, 0.0, 1e9);
+    }
+    let ours = formula::state(&model);
+    assert_eq!(theirs.running.len(), 40);
+    for (key, values) in &theirs.running {
+        let scale = match key.strip_suffix("mean") {
+            Some(layer) => largest(&theirs.running[&format!("{layer}var")]).sqrt(),
+            None => largest(values),
+        };
+        let apart = distance(&ours[key].1, values) / scale;
+        assert!(apart < 1e-4, "{key}: {apart} of its scale apart");
+    }
 }
 
 /// Oracle: `torch.nn.functional.cross_entropy`. Tolerance: 1e-5.
@@ -132,7 +161,6 @@ fn a_new_model_has_torchvisions_distributions() {
     }
 }
 
-const STEPS: usize = 20;
 const BATCH: usize = 8;
 const SIZE: usize = 64;
 const CLASSES: usize = 10;
@@ -145,11 +173,14 @@ struct Trained {
     logits: Vec<Vec<f32>>,
 }
 
-/// 20 steps on the same batches from the same weights: the first gradient's norm within 0.1 %, losses within 1 %, afterwards
-/// running statistics and logits in evaluation within 2 % of their scale. A biased running variance would be 3 % off in the
-/// last stage (32 values a channel). The rates are low enough that rounding errors do not grow to these tolerances.
-fn compare_training(arch: Arch, config: OptimizerConfig, lr: f64, smoothing: f32, clip: f64) {
-    let question = json!({"arch": arch.name(), "classes": CLASSES, "steps": STEPS, "batch": BATCH, "size": SIZE,
+/// `steps` steps from the same weights: the first gradient's norm within 0.1 %, losses within 1 %, afterwards
+/// logits in evaluation within 2 % of their scale.
+///
+/// One batch is learned by heart: its loss falls steeply, so a wrong rate or momentum shows, and rounding
+/// errors do not grow. On ever new noise PyTorch in f32 and PyTorch in f64 are more than 1 % apart after 15
+/// steps.
+fn compare_training(arch: Arch, steps: usize, config: OptimizerConfig, lr: f64, smoothing: f32, clip: f64) {
+    let question = json!({"arch": arch.name(), "classes": CLASSES, "steps": steps, "batch": BATCH, "size": SIZE,
         "optimizer": config, "lr": lr, "label_smoothing": smoothing, "clip_norm": clip});
     let Some(theirs) = oracle::ask::<Trained>("train", question) else {
         return;
@@ -158,55 +189,52 @@ fn compare_training(arch: Arch, config: OptimizerConfig, lr: f64, smoothing: f32
     let device = Device::flex();
     let mut model = formula::model(arch, CLASSES, &device.clone().autodiff());
     let mut optimizer = Optimizer::new(config).unwrap();
-    for step in 0..STEPS {
-        let (next, loss, norm) = train_step(model, &mut optimizer, step, lr, smoothing, clip);
+    for step in 0..steps {
+        let (next, loss, norm) = train_step(model, &mut optimizer, 0, lr, smoothing, clip);
         model = next;
-        let (their_loss, their_norm) = (theirs.losses[step], theirs.norms[step]);
-        println!("step {step}: loss {loss} and {their_loss}, norm {norm} and {their_norm}");
+        let their_loss = theirs.losses[step];
+        println!("step {step}: loss {loss} and {their_loss}");
         assert!(
             (loss / their_loss - 1.0).abs() < 0.01,
             "step {step}: loss {loss} and {their_loss}"
         );
-        assert!(
-            (norm / their_norm - 1.0).abs() < 0.01,
-            "step {step}: norm {norm} and {their_norm}"
-        );
+        if step == 0 {
+            assert!(
+                (norm / theirs.norm - 1.0).abs() < 1e-3,
+                "gradient norm {norm} and {}",
+                theirs.norm
+            );
+        }
     }
 
-    let state = formula::state(&model);
-    let mut worst = 0f32;
-    for (key, theirs) in &theirs.running {
-        let scale = theirs.iter().fold(0f32, |most, x| most.max(x.abs()));
-        let apart = distance(&state[key].1, theirs) / scale;
-        worst = worst.max(apart);
-        assert!(apart < 0.02, "{key}: {apart} of its scale apart");
-    }
-    println!("running statistics: {worst} of their scale apart");
     let ours = read(model.valid().forward(formula::images("input", 2, SIZE, &device))).unwrap();
     let theirs = theirs.logits.concat();
-    let scale = theirs.iter().fold(0f32, |most, x| most.max(x.abs()));
+    let scale = largest(&theirs);
     let apart = distance(&ours, &theirs) / scale;
     println!("evaluation: logits up to {scale}, {apart} of it apart");
     assert!(apart < 0.02, "evaluation: {apart} of the logits' scale apart");
 }
 
-/// One step on batch `step`: the next model, the loss, the norm of the gradient before clipping.
+/// One step on a batch: the next model, the loss, the norm of the gradient before clipping.
 pub fn train_step(
     model: ResNet,
     optimizer: &mut Optimizer,
-    step: usize,
+    batch: usize,
     lr: f64,
     smoothing: f32,
     clip: f64,
 ) -> (ResNet, f32, f32) {
     let device = Device::flex().autodiff();
-    let x = formula::images(&format!("images{step}"), BATCH, SIZE, &device);
-    let y = formula::labels(&format!("labels{step}"), BATCH, CLASSES, &device);
+    let (x, y) = formula::batch(batch, BATCH, SIZE, CLASSES, &device);
     let loss = cross_entropy(model.forward(x), y, smoothing);
     let grads = GradientsParams::from_grads(loss.backward(), &model);
     let (grads, norm) = clip_global_norm(grads, &model, clip);
     let model = optimizer.step(lr, model, grads);
     (model, read(loss).unwrap()[0], read(norm).unwrap()[0])
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0.0, |most, x| most.max(x.abs()))
 }
 
 fn distance(a: &[f32], b: &[f32]) -> f32 {

@@ -11,8 +11,8 @@ const STEP: ScheduleKind = ScheduleKind::Step {
 };
 const COSINE: ScheduleKind = ScheduleKind::Cosine { final_factor: 0.0 };
 
-/// Oracle: StepLR, CosineAnnealingLR, LinearLR, SequentialLR, ChainedScheduler. Tolerance: 1e-9 of the base rate (they
-/// multiply their way from step to step).
+/// Oracle: StepLR, CosineAnnealingLR, LinearLR, SequentialLR, ChainedScheduler. Tolerance: 1e-9 of the base
+/// rate (they multiply their way from step to step).
 #[test]
 fn rates_are_pytorchs() {
     let cases = [

@@ -49,7 +49,7 @@ def weight(key, shape):
     elif key.endswith("running_var"):
         u = 1.0 + 0.5 * u
     elif key.endswith("weight"):
-        u = 0.5 + 0.2 * u
+        u = 0.25 + 0.05 * u
     else:
         u = 0.1 * u
     return torch.from_numpy(u.astype(np.float32))
@@ -73,6 +73,12 @@ def labels(key, n, classes):
     return torch.from_numpy((units(key, n) * classes).astype(np.int64))
 
 
+def batch(index, n, size, classes):
+    y = labels(f"labels{index}", n, classes)
+    colours = torch.from_numpy(uniform("colours", (classes, 3)).astype(np.float32))
+    return 0.5 * images(f"images{index}", n, size) + colours[y][:, :, None, None], y
+
+
 def logits(q):
     with torch.no_grad():
         return {arch: model(arch, q["classes"]).eval()(images("input", q["batch"], q["size"])).tolist() for arch in q["archs"]}
@@ -92,7 +98,7 @@ def train(q):
     optim = optimizer(net, q["optimizer"])
     losses, norms = [], []
     for step in range(q["steps"]):
-        x, y = images(f"images{step}", q["batch"], q["size"]), labels(f"labels{step}", q["batch"], q["classes"])
+        x, y = batch(0, q["batch"], q["size"], q["classes"])
         loss = torch.nn.functional.cross_entropy(net(x), y, label_smoothing=q["label_smoothing"])
         optim.zero_grad()
         loss.backward()

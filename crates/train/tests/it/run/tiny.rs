@@ -44,7 +44,7 @@ fn stripes(down: bool, number: usize) -> Vec<u8> {
     for y in 0..SIDE {
         for x in 0..SIDE {
             let along = if down { x } else { y };
-            let light = (along / (3 + number % 3)) % 2 == 0;
+            let light = (along / (3 + number % 3)).is_multiple_of(2);
             let grey = if light { 250 - 9 * number } else { 10 + 7 * number };
             pixels.extend([grey as u8, (grey / 2 + 40) as u8, (grey * 3 / 4) as u8]);
         }

@@ -1,0 +1,82 @@
+//! Draws are a function of (seed, epoch, sample, operation), with torchvision's distributions.
+
+use proptest::prelude::*;
+use stokehold_pipeline::op::{Op, RandomFlip, RandomResizedCrop, Repeat};
+use stokehold_pipeline::{DrawKey, Pipeline, Step};
+
+fn key(seed: u64, epoch: u64, sample: u64) -> DrawKey {
+    DrawKey { seed, epoch, sample }
+}
+
+proptest! {
+    #[test]
+    fn the_same_key_draws_the_same_steps(seed: u64, epoch: u64, sample: u64, w in 1u32..3000, h in 1u32..3000) {
+        let pipeline = Pipeline::published(4, 224);
+        let steps = pipeline.draw(key(seed, epoch, sample), w, h).unwrap();
+        prop_assert_eq!(&steps, &pipeline.draw(key(seed, epoch, sample), w, h).unwrap());
+        // Another sample, epoch or seed draws other angles.
+        for other in [key(seed, epoch, sample ^ 1), key(seed, epoch ^ 1, sample), key(seed ^ 1, epoch, sample)] {
+            prop_assert_ne!(&steps, &pipeline.draw(other, w, h).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_resized_crop_lies_within_the_image(sample: u64, w in 1u32..2000, h in 1u32..2000) {
+        let steps = Pipeline::imagenet_train(64).draw(key(0, 0, sample), w, h).unwrap();
+        let Step::Crop { left, top, width, height } = steps[0] else { panic!("{steps:?}") };
+        prop_assert!(width > 0 && height > 0 && left + width <= w && top + height <= h);
+    }
+}
+
+/// An operation's draws depend on its own place, not on what others before it drew.
+#[test]
+fn an_operation_does_not_disturb_the_next() {
+    let flip = |p| Op::RandomHorizontalFlip(RandomFlip { p });
+    let crop = Op::RandomResizedCrop(RandomResizedCrop::new(64));
+    let crop_of = |p| {
+        let pipeline = Pipeline {
+            ops: vec![flip(p), crop.clone(), Op::ToFloat],
+        };
+        let steps = pipeline.draw(key(1, 2, 3), 500, 400).unwrap();
+        steps
+            .into_iter()
+            .find(|step| matches!(step, Step::Crop { .. }))
+            .unwrap()
+    };
+    assert_eq!(crop_of(0.0), crop_of(1.0));
+}
+
+/// A repeated operation draws anew each time.
+#[test]
+fn repetitions_draw_for_themselves() {
+    let flips = Op::RandomHorizontalFlip(RandomFlip::default());
+    let pipeline = Pipeline {
+        ops: vec![Op::Repeat(Repeat {
+            times: 1000,
+            ops: vec![flips],
+        })],
+    };
+    let flips = pipeline.draw(key(5, 0, 0), 10, 10).unwrap().len();
+    assert!((430..570).contains(&flips), "{flips} of 1000 at p = 0.5"); // 4.4 standard deviations
+}
+
+/// Area and aspect ratio of the crop are even and log-even, as torchvision's: their means over many samples.
+#[test]
+fn the_crop_has_torchvisions_distribution() {
+    let pipeline = Pipeline::imagenet_train(224);
+    let (mut area, mut log_ratio, n) = (0.0, 0.0, 20_000);
+    for sample in 0..n {
+        // So large an image that rounding does not matter, and square, so that few ratios are rejected.
+        let steps = pipeline.draw(key(9, 0, sample), 4000, 4000).unwrap();
+        let Step::Crop { width, height, .. } = steps[0] else {
+            panic!("{steps:?}")
+        };
+        area += f64::from(width) * f64::from(height) / 16e6;
+        log_ratio += (f64::from(width) / f64::from(height)).ln();
+    }
+    let (area, log_ratio) = (area / n as f64, log_ratio / n as f64);
+    // 100,000 draws of torchvision's get_params on the same size have mean area 0.4792 (crops that do not fit are
+    // drawn again, so it is below 0.54) and mean log ratio 0. The standard error here is 0.0016 and 0.0012.
+    assert!((area - 0.479).abs() < 0.008, "{area}");
+    assert!(log_ratio.abs() < 0.006, "{log_ratio}");
+}

@@ -1,0 +1,6 @@
+//! The subcommands.
+
+pub mod bench;
+pub mod compare;
+pub mod dataset;
+pub mod train;

@@ -1,0 +1,203 @@
+//! `stokehold bench loader`: how many images a second the loader delivers by itself.
+
+mod report;
+mod serve;
+
+use crate::failure::Usage;
+use clap::{Args as ClapArgs, Subcommand};
+use cpu_time::ProcessTime;
+use report::{Report, StageMeans, Sweep};
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use stokehold_loader::{Loader, LoaderOptions, Stage, Workers};
+use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError, synth};
+
+/// Measure a part of Stokehold by itself.
+#[derive(Debug, Subcommand)]
+pub enum Args {
+    /// Measure the loader alone: read, decode, augment, batch.
+    Loader(LoaderArgs),
+}
+
+/// What `bench loader` takes.
+#[derive(Debug, ClapArgs)]
+pub struct LoaderArgs {
+    /// A folder of images, at any depth; labels do not matter [default: generated photographs]
+    data: Option<PathBuf>,
+    /// Who performs the operations: per-op or fused
+    #[arg(long, default_value_t = Executor::Fused)]
+    executor: Executor,
+    /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    load: u32,
+    /// A pipeline of your own, TOML or JSON, instead of the load experiment
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "image_size"])]
+    pipeline: Option<PathBuf>,
+    /// Side of the images in pixels
+    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    image_size: u32,
+    /// Worker threads: auto, a number, or several with commas for a sweep
+    #[arg(long, default_value = "1", value_delimiter = ',')]
+    workers: Vec<Workers>,
+    /// Images in a batch
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Timed passes over the images; one more warms up
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    passes: u32,
+    /// Use at most so many images
+    #[arg(long, value_name = "N")]
+    max_images: Option<usize>,
+    /// Let every read take so much longer, as slow storage does: 20ms
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
+    read_latency: Duration,
+    /// Seed of the order and of every random operation
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Wait for lines `pass` on standard input, do one pass for each, and answer with a line of JSON
+    #[arg(long, conflicts_with = "json")]
+    serve: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let Args::Loader(args) = args;
+    let data = match &args.data {
+        Some(data) => data.clone(),
+        None => default_data()?,
+    };
+    let pipeline = match &args.pipeline {
+        Some(file) => Pipeline::load(file)?,
+        None => Pipeline::published(args.load, args.image_size),
+    };
+    let source = source(&data, &args)?;
+    if args.serve {
+        let [workers] = args.workers[..] else {
+            return Err(Usage("--serve takes one number of workers".into()).into());
+        };
+        let mut bench = LoaderBench::new(source, pipeline, &args, workers)?;
+        serve::serve(&mut bench)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut reports = Vec::new();
+    for &workers in &args.workers {
+        let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers)?;
+        bench.pass()?;
+        let passes = (0..args.passes)
+            .map(|_| bench.pass())
+            .collect::<Result<Vec<_>, _>>()?;
+        reports.push(Report::new(&data, &args, bench.loader.workers(), passes));
+    }
+    let sweep = Sweep::new(reports);
+    let text = if args.json {
+        sweep.json()?
+    } else {
+        sweep.to_string()
+    };
+    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The generated photographs of the user's cache folder.
+fn default_data() -> Result<PathBuf, StorageError> {
+    let options = synth::SynthOptions::default();
+    synth::default_dataset(options.images, options.classes, &mut |_, _| {})
+}
+
+fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageError> {
+    let mut folder = ImageFolder::unlabelled(data)?;
+    if let Some(max) = args.max_images {
+        folder.limit(max);
+    }
+    Ok(if args.read_latency.is_zero() {
+        Arc::new(folder)
+    } else {
+        Arc::new(SlowSource::new(folder, args.read_latency))
+    })
+}
+
+/// One loader and the number of its next pass.
+pub struct LoaderBench {
+    loader: Loader,
+    epoch: u64,
+}
+
+/// What one pass over the images took.
+#[derive(Debug, Clone)]
+pub struct Pass {
+    /// Images that were delivered.
+    pub images: usize,
+    /// Wall time.
+    pub seconds: f64,
+    /// CPU time of all threads.
+    pub cpu_seconds: f64,
+    /// Mean time of each stage per image, over all workers.
+    pub stages: StageMeans,
+}
+
+impl LoaderBench {
+    fn new(
+        source: Arc<dyn Source>,
+        pipeline: Pipeline,
+        args: &LoaderArgs,
+        workers: Workers,
+    ) -> Result<LoaderBench, Box<dyn Error>> {
+        let options = LoaderOptions {
+            batch_size: args.batch_size,
+            workers,
+            shuffle: true,
+            seed: args.seed,
+            executor: args.executor,
+            bad_image_limit: usize::MAX,
+            ..LoaderOptions::default()
+        };
+        Ok(LoaderBench {
+            loader: Loader::new(source, pipeline, options)?,
+            epoch: 0,
+        })
+    }
+
+    /// Loads every image once.
+    pub fn pass(&mut self) -> Result<Pass, Box<dyn Error>> {
+        let (begin, cpu) = (Instant::now(), ProcessTime::now());
+        let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
+        for batch in self.loader.epoch(self.epoch) {
+            let batch = batch?;
+            for bad in &batch.bad {
+                eprintln!("warning: left out {}: {}", bad.name, bad.reason);
+            }
+            images += batch.labels.len();
+            for span in &batch.spans {
+                let at = match span.stage {
+                    Stage::Read => 0,
+                    Stage::Decode => 1,
+                    Stage::Augment => 2,
+                    Stage::Batch => 3,
+                };
+                stages[at] += span.duration;
+            }
+        }
+        self.epoch += 1;
+        let mean = |total: Duration| total.as_secs_f64() * 1e6 / images.max(1) as f64;
+        let [read, decode, augment, batch] = stages.map(mean);
+        Ok(Pass {
+            images,
+            seconds: begin.elapsed().as_secs_f64(),
+            cpu_seconds: cpu.elapsed().as_secs_f64(),
+            stages: StageMeans {
+                read,
+                decode,
+                augment,
+                batch,
+            },
+        })
+    }
+}

@@ -1,0 +1,175 @@
+//! What `bench loader` says: one line a number of workers, and where more of them stop helping.
+
+use super::{LoaderArgs, Pass};
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Mean time per image in each stage, in microseconds, over all workers.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct StageMeans {
+    /// Reading the file.
+    pub read: f64,
+    /// From bytes to pixels.
+    pub decode: f64,
+    /// From pixels to floats.
+    pub augment: f64,
+    /// The whole of the batch, all of the above included.
+    pub batch: f64,
+}
+
+/// The result of one number of workers.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    data: PathBuf,
+    executor: String,
+    load: Option<u32>,
+    image_size: Option<u32>,
+    workers: usize,
+    batch_size: usize,
+    read_latency_ms: f64,
+    images: usize,
+    /// Median over the passes.
+    images_per_second: f64,
+    /// Slowest and fastest pass.
+    spread: [f64; 2],
+    /// Images per second of CPU time, median: what other programs on the machine disturb least.
+    images_per_cpu_second: f64,
+    passes: Vec<f64>,
+    /// Median over the passes, microseconds per image.
+    stages_us: StageMeans,
+}
+
+impl Report {
+    /// Sums up the timed passes of a loader with `workers` threads.
+    pub fn new(data: &Path, args: &LoaderArgs, workers: usize, passes: Vec<Pass>) -> Report {
+        let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
+        let rates = of(|p| p.images as f64 / p.seconds);
+        let experiment = args.pipeline.is_none();
+        Report {
+            data: data.to_path_buf(),
+            executor: args.executor.to_string(),
+            load: experiment.then_some(args.load),
+            image_size: experiment.then_some(args.image_size),
+            workers,
+            batch_size: args.batch_size,
+            read_latency_ms: args.read_latency.as_secs_f64() * 1e3,
+            images: passes.first().map_or(0, |p| p.images),
+            images_per_second: median(rates.clone()),
+            spread: [
+                rates.iter().copied().fold(f64::MAX, f64::min),
+                rates.iter().copied().fold(0.0, f64::max),
+            ],
+            images_per_cpu_second: median(of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
+            stages_us: StageMeans {
+                read: median(of(|p| p.stages.read)),
+                decode: median(of(|p| p.stages.decode)),
+                augment: median(of(|p| p.stages.augment)),
+                batch: median(of(|p| p.stages.batch)),
+            },
+            passes: rates,
+        }
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => values[n / 2],
+        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
+    }
+}
+
+/// The results of all numbers of workers.
+#[derive(Debug)]
+pub struct Sweep {
+    reports: Vec<Report>,
+}
+
+/// A number of workers is enough where it reaches this share of the best.
+const ENOUGH: f64 = 0.95;
+
+impl Sweep {
+    /// Of at least one report.
+    pub fn new(reports: Vec<Report>) -> Sweep {
+        Sweep { reports }
+    }
+
+    /// The fewest workers that reach 95 % of the best speed.
+    fn knee(&self) -> Option<&Report> {
+        let best = self
+            .reports
+            .iter()
+            .map(|r| r.images_per_second)
+            .fold(0.0, f64::max);
+        let enough = self
+            .reports
+            .iter()
+            .filter(|r| r.images_per_second >= ENOUGH * best);
+        enough.min_by_key(|r| r.workers)
+    }
+
+    /// One object for one number of workers; `{"sweep": [..], "knee": workers}` for several.
+    pub fn json(&self) -> serde_json::Result<String> {
+        match &self.reports[..] {
+            [one] => serde_json::to_string_pretty(one),
+            all => {
+                let knee = self.knee().map(|r| r.workers);
+                serde_json::to_string_pretty(&serde_json::json!({ "sweep": all, "knee": knee }))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Sweep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.reports.first() else {
+            return Ok(());
+        };
+        let load = first.load.map_or(String::new(), |load| format!(", load {load}"));
+        let latency = match first.read_latency_ms {
+            0.0 => String::new(),
+            ms => format!(", reads {ms} ms slower"),
+        };
+        writeln!(
+            f,
+            "{}: {} images, {}{load}{latency}, batch size {}",
+            first.data.display(),
+            first.images,
+            first.executor,
+            first.batch_size
+        )?;
+        writeln!(
+            f,
+            "workers  images/s     (spread)          per CPU second   us per image: read  decode  augment  all of the batch"
+        )?;
+        for r in &self.reports {
+            let [low, high] = r.spread;
+            let s = &r.stages_us;
+            writeln!(
+                f,
+                "{:>7}  {:>8.1}  ({:>7.1} to {:>7.1})  {:>14.1}  {:>18.0}  {:>6.0}  {:>7.0}  {:>16.0}",
+                r.workers,
+                r.images_per_second,
+                low,
+                high,
+                r.images_per_cpu_second,
+                s.read,
+                s.decode,
+                s.augment,
+                s.batch
+            )?;
+        }
+        match (self.knee(), self.reports.len()) {
+            (Some(knee), 2..) => writeln!(
+                f,
+                "knee: {} worker{} reach {:.0} % of the best",
+                knee.workers,
+                if knee.workers == 1 { "" } else { "s" },
+                ENOUGH * 100.0
+            ),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! A loader that is asked for passes, so that another program can time several loaders turn by turn.
+
+use super::LoaderBench;
+use std::error::Error;
+use std::io::{BufRead, Write};
+
+/// Answers each line `pass` with `{"seconds": .., "images": .., "cpu_seconds": .., "version": ..}`; the end of the
+/// input ends it.
+pub fn serve(bench: &mut LoaderBench) -> Result<(), Box<dyn Error>> {
+    for line in std::io::stdin().lock().lines() {
+        let line = line?;
+        if line.trim() != "pass" {
+            return Err(crate::failure::Usage(format!("expected the line 'pass' and not {line:?}")).into());
+        }
+        let pass = bench.pass()?;
+        let answer = serde_json::json!({
+            "seconds": pass.seconds,
+            "images": pass.images,
+            "cpu_seconds": pass.cpu_seconds,
+            "version": env!("CARGO_PKG_VERSION"),
+        });
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{answer}")?;
+        out.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,248 @@
+//! `stokehold compare`: train the same models with two ways of preprocessing, and show what the second one saves.
+//!
+//! A cell is a model at an augmentation load. Each cell is trained twice, trial A and then trial B, as two ordinary
+//! runs whose configurations differ in the executor and in nothing else: same images, order, random draws, initial
+//! weights, optimiser. A and B alternate, so that a machine that grows slower meanwhile slows both.
+//!
+//! ```text
+//! compare/<name>/compare.json          settings, machine, and all numbers
+//!                compare.csv .md .html the same for spreadsheets, documents, people
+//!                runs/<model>-load<n>-a/   the run of trial A; its timeline and samples stay, its network does not
+//!                runs/<model>-load<n>-b/
+//! ```
+//!
+//! What is finished is known by the runs themselves, so the same command again goes on where it was cut.
+
+mod cell;
+mod conclusion;
+mod files;
+mod html;
+mod report;
+mod settings;
+mod table;
+mod watch;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stokehold_loader::Workers;
+use stokehold_pipeline::Executor;
+use stokehold_storage::{Dataset, StorageError, synth};
+use stokehold_train::TrainError;
+use stokehold_train::device::{self, DeviceChoice};
+use stokehold_train::model::Arch;
+use stokehold_train::run::DatasetFacts;
+
+use crate::interrupt;
+use cell::Cells;
+use report::Report;
+use settings::{Settings, Trials};
+use watch::Watch;
+
+/// Images of the generated data set: 256 to train on and 64 to validate with.
+const SYNTH_IMAGES: usize = 320;
+const SYNTH_CLASSES: usize = 10;
+
+/// Share of each class that is split off for validation where the data set has no `val/`.
+const VAL_SPLIT: f64 = 0.2;
+
+/// Train the same models with two ways of preprocessing, and show what the second one saves.
+///
+/// Without DATA, generated images are used. The same command again goes on where it was interrupted, and repeats
+/// nothing that is finished.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders, of which a fifth is split off for
+    /// validation.
+    data: Option<PathBuf>,
+    /// The two trials: executors of the preprocessing, per-op or fused. The same one twice shows the noise.
+    #[arg(long, value_name = "A,B", default_value = "per-op,fused")]
+    trials: Trials,
+    /// The networks: resnet18, resnet34, resnet50, resnet101 or resnet152.
+    #[arg(
+        long,
+        value_name = "MODEL,..",
+        value_delimiter = ',',
+        default_value = "resnet18"
+    )]
+    models: Vec<Arch>,
+    /// The augmentation loads: how often flip, flip, rotate come before the random crop, 0 to 1000 each.
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "1,4,8,12",
+        value_parser = clap::value_parser!(u32).range(0..=1000)
+    )]
+    loads: Vec<u32>,
+    /// Epochs of each run, at least 1.
+    #[arg(long, default_value_t = 2)]
+    epochs: u64,
+    /// Images in a step, at least 1.
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Width and height of the images that the network sees, at least 32. The published experiment had 224.
+    #[arg(long, value_name = "PIXELS", default_value_t = 64)]
+    image_size: u32,
+    /// Use at most N training images, evenly over the classes, and the same share for validation.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_images: Option<u64>,
+    /// Loader threads, or auto for as many as there are cores.
+    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
+    workers: Workers,
+    /// Seed of the initial weights, the order and every random operation.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Learning rate of SGD, whose momentum is 0.5 as published.
+    #[arg(long, default_value_t = 0.001)]
+    lr: f64,
+    /// What computes: auto, cpu, cuda or vulkan.
+    #[arg(long, default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+    /// The comparison's folder [default: a name made of the data and the settings, below compare/].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What is wrong with the options or the data, and what ends a run early.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let stop = interrupt::flag()?;
+    let mut settings = args.settings();
+    // Before anything takes time.
+    settings.check(&args.models, &args.loads)?;
+    device::open(settings.device).map_err(TrainError::from)?;
+
+    if args.data.is_none() {
+        settings.data = generated()?;
+    }
+    let dataset = open(&mut settings)?;
+    let out = args.out.clone().unwrap_or_else(|| settings.default_folder());
+    let mut report = Report::open(&out, settings, DatasetFacts::of(&dataset))?;
+    let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
+    let mut watch = Watch::new(&cells, &report, &out);
+    if !stop.load(Ordering::Relaxed) && cells.unfinished()? {
+        watch.say("reading the images once, so that no trial finds the files colder than the other");
+        read_once(&dataset, stop);
+    }
+    for number in 0..cells.len() {
+        let Some(cell) = cells.run(number, &mut watch, stop)? else {
+            watch.finish();
+            eprintln!(
+                "interrupted; the same command again goes on from here{}",
+                args.again(&out)
+            );
+            return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        };
+        report.cells.push(cell);
+        report.write(&out)?;
+    }
+    watch.finish();
+    print(&report, &out)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        Settings {
+            stokehold: env!("CARGO_PKG_VERSION").to_owned(),
+            data: self.data.clone().unwrap_or_default(),
+            val_split: None,
+            max_images: self.max_images.map(|images| images as usize),
+            trials: self.trials,
+            epochs: self.epochs,
+            batch_size: self.batch_size,
+            image_size: self.image_size,
+            workers: self.workers,
+            seed: self.seed,
+            lr: self.lr,
+            momentum: 0.5,
+            device: self.device,
+        }
+    }
+
+    /// Where the interrupted comparison is, unless the user chose the place.
+    fn again(&self, out: &Path) -> String {
+        match self.out {
+            Some(_) => String::new(),
+            None => format!(" ({})", out.display()),
+        }
+    }
+}
+
+/// The default data set, generated by the first command that needs it.
+fn generated() -> Result<PathBuf, StorageError> {
+    let bar = watch::bar(SYNTH_IMAGES as u64, "generating images {bar:40} {pos}/{len}");
+    let mut told = false;
+    let dir = synth::default_dataset(SYNTH_IMAGES, SYNTH_CLASSES, &mut |done, total| {
+        if !told && bar.is_hidden() {
+            eprintln!("generating {total} images");
+        }
+        told = true;
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    Ok(dir)
+}
+
+/// Opens the data set that the settings name, and notes in them how it was split.
+fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
+    let mut dataset = Dataset::open(&settings.data, None, settings.seed)?;
+    if dataset.val.is_none() {
+        match Dataset::open(&settings.data, Some(VAL_SPLIT), settings.seed) {
+            Ok(split) => {
+                dataset = split;
+                settings.val_split = Some(VAL_SPLIT);
+            }
+            // One image a class leaves nothing to validate with, and still a time to compare.
+            Err(StorageError::NothingToSplit { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if let Some(max_images) = settings.max_images {
+        dataset.limit(max_images);
+    }
+    if let Ok(absolute) = settings.data.canonicalize() {
+        settings.data = absolute;
+    }
+    Ok(dataset)
+}
+
+/// Has the system read every file once. One that cannot be read is the trials' to report.
+fn read_once(dataset: &Dataset, stop: &AtomicBool) {
+    let folders = std::iter::once(&dataset.train).chain(&dataset.val);
+    for sample in folders.flat_map(|folder| &folder.samples) {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(mut file) = std::fs::File::open(&sample.path) {
+            let _ = std::io::copy(&mut file, &mut std::io::sink());
+        }
+    }
+}
+
+fn print(report: &Report, out: &Path) -> std::io::Result<()> {
+    let mut to = std::io::stdout().lock();
+    for line in report.what() {
+        writeln!(to, "{line}")?;
+    }
+    writeln!(to, "\n{}", table::published(report).text())?;
+    writeln!(to, "{}", table::details(report).text())?;
+    for line in conclusion::of(report) {
+        writeln!(to, "{line}")?;
+    }
+    writeln!(to, "\nwritten: {}", out.join("compare.html").display())
+}
+
+/// `A` for the first trial, `B` for the second.
+const LETTERS: [char; 2] = ['A', 'B'];
+
+/// A trial's name in sentences: `A (per-op)`.
+fn trial_name(trial: usize, executor: Executor) -> String {
+    format!("{} ({executor})", LETTERS[trial])
+}

@@ -1,0 +1,208 @@
+//! The cells of a comparison, and how one is run: trial A, then trial B.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stokehold_storage::Dataset;
+use stokehold_train::model::Arch;
+use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
+use stokehold_train::{RunSummary, TrainConfig, TrainError};
+
+use super::files;
+use super::report::{Cell, CpuTime, Trial};
+use super::settings::Settings;
+use super::watch::Watch;
+
+/// Steps of the run that is thrown away before a model's first run.
+const WARM_UP_STEPS: usize = 2;
+
+/// The cells, model by model and load by load.
+pub struct Cells<'a> {
+    settings: Settings,
+    cells: Vec<(Arch, u32)>,
+    out: &'a Path,
+    dataset: &'a Dataset,
+    /// The model that the process is warm for.
+    warm: Option<Arch>,
+}
+
+impl<'a> Cells<'a> {
+    /// The cells of these models and loads, each once.
+    pub fn new(
+        settings: &Settings,
+        models: &[Arch],
+        loads: &[u32],
+        out: &'a Path,
+        dataset: &'a Dataset,
+    ) -> Self {
+        let mut cells = Vec::new();
+        for &model in models {
+            for &load in loads {
+                if !cells.contains(&(model, load)) {
+                    cells.push((model, load));
+                }
+            }
+        }
+        Self {
+            settings: settings.clone(),
+            cells,
+            out,
+            dataset,
+            warm: None,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// The steps of one run.
+    pub fn steps_of_a_run(&self) -> u64 {
+        let images = self.dataset.train.samples.len();
+        images.div_ceil(self.settings.batch_size) as u64 * self.settings.epochs
+    }
+
+    /// Whether anything is left to train.
+    pub fn unfinished(&self) -> Result<bool, TrainError> {
+        for number in 0..self.cells.len() {
+            for trial in 0..2 {
+                if finished(&self.config(number, trial))?.is_none() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Runs both trials of a cell, or reads what is finished of them; `None` when stopped meanwhile.
+    pub fn run(
+        &mut self,
+        number: usize,
+        watch: &mut Watch,
+        stop: &AtomicBool,
+    ) -> Result<Option<Cell>, Box<dyn Error>> {
+        let (model, load) = self.cells[number];
+        let mut trials = Vec::new();
+        for trial in 0..2 {
+            let config = self.config(number, trial);
+            watch.begin(number, trial, &config, load);
+            let summary = match finished(&config)? {
+                Some(summary) => summary,
+                None => match self.train(&config, watch, stop)? {
+                    Some(summary) => summary,
+                    None => return Ok(None),
+                },
+            };
+            // A comparison is of times: a network of each cell would fill the disk for nothing.
+            let folder = RunFolder::new(&config.run_dir);
+            files::remove_dir(&folder.checkpoints())?;
+            files::remove_file(&folder.model())?;
+            let trial = Trial {
+                executor: config.executor,
+                epoch_seconds: epoch_seconds(&folder)?,
+                cpu_time: read_cpu_time(&folder)?,
+                summary,
+            };
+            watch.end(&trial);
+            trials.push(trial);
+        }
+        let Ok(trials) = trials.try_into() else {
+            return Ok(None);
+        };
+        Ok(Some(Cell::new(model, load, trials)))
+    }
+
+    /// Trains one run, from its latest checkpoint where there is one; `None` when stopped.
+    fn train(
+        &mut self,
+        config: &TrainConfig,
+        watch: &mut Watch,
+        stop: &AtomicBool,
+    ) -> Result<Option<RunSummary>, Box<dyn Error>> {
+        if self.warm != Some(config.arch) {
+            self.warm_up(config, stop)?;
+            self.warm = Some(config.arch);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let summary = stokehold_train::resume(config, self.dataset.clone(), watch, stop)?;
+        add_cpu_time(&RunFolder::new(&config.run_dir), watch.cpu_time())?;
+        Ok(Some(summary).filter(|summary| !summary.interrupted))
+    }
+
+    /// Makes a few steps that do not count, so that the first trial does not pay for threads that start, memory that
+    /// is touched first and kernels that a GPU compiles.
+    fn warm_up(&self, config: &TrainConfig, stop: &AtomicBool) -> Result<(), Box<dyn Error>> {
+        let mut dataset = self.dataset.clone();
+        dataset.limit(WARM_UP_STEPS * config.batch_size);
+        let config = TrainConfig {
+            epochs: 1,
+            keep_checkpoints: 0,
+            ceiling_batches: 0,
+            run_dir: self.out.join("warm-up"),
+            ..config.clone()
+        };
+        files::remove_dir(&config.run_dir)?;
+        stokehold_train::fit(&config, dataset, &mut (), stop)?;
+        files::remove_dir(&config.run_dir)?;
+        Ok(())
+    }
+
+    fn config(&self, number: usize, trial: usize) -> TrainConfig {
+        let (model, load) = self.cells[number];
+        let executor = self.settings.trials.0[trial];
+        self.settings
+            .config(model, load, executor, run_dir(self.out, model, load, trial))
+    }
+}
+
+/// The folder of a trial's run.
+pub fn run_dir(out: &Path, model: Arch, load: u32, trial: usize) -> PathBuf {
+    let letter = ['a', 'b'][trial];
+    out.join("runs").join(format!("{model}-load{load}-{letter}"))
+}
+
+fn finished(config: &TrainConfig) -> Result<Option<RunSummary>, TrainError> {
+    let summary = RunFolder::new(&config.run_dir).read_summary()?;
+    Ok(summary.filter(|summary| !summary.interrupted))
+}
+
+/// The time of each epoch's training, from the run's own record.
+fn epoch_seconds(folder: &RunFolder) -> Result<Vec<f64>, TrainError> {
+    let lines = read_metrics(&folder.metrics())?;
+    let seconds = lines.into_iter().filter_map(|line| match line {
+        MetricsLine::Epoch { seconds, .. } => Some(seconds),
+        MetricsLine::Train { .. } => None,
+    });
+    Ok(seconds.collect())
+}
+
+/// Adds the CPU time of a sitting to that of the run's earlier ones.
+fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Error>> {
+    let before = read_cpu_time(folder)?;
+    let sum = CpuTime {
+        seconds: before.seconds + sitting.seconds,
+        images: before.images + sitting.images,
+    };
+    files::write(&cpu_time_file(folder), &serde_json::to_string(&sum)?)?;
+    Ok(())
+}
+
+/// The CPU time of a run's sittings, but those that were killed.
+fn read_cpu_time(folder: &RunFolder) -> Result<CpuTime, Box<dyn Error>> {
+    let path = cpu_time_file(folder);
+    match fs::read(&path) {
+        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+            .map_err(|error| format!("{}: not a CPU time: {error}", path.display()))?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CpuTime::default()),
+        Err(error) => Err(files::named(&path, &error).into()),
+    }
+}
+
+fn cpu_time_file(folder: &RunFolder) -> PathBuf {
+    folder.path().join("cpu-time.json")
+}

@@ -1,0 +1,188 @@
+//! `compare.html`: one page, pictures and tables, that needs no script, no network and no other file.
+//!
+//! It is well-formed XML as well as HTML, so that any XML parser reads it.
+
+mod bars;
+mod heat;
+mod lines;
+mod svg;
+
+use stokehold_profile::SystemSample;
+
+use super::report::Report;
+use super::table::Table;
+use super::{LETTERS, conclusion, table};
+use svg::escape;
+
+const STYLE: &str = include_str!("html/style.css");
+
+/// The system samples of a cell's two runs, oldest first; empty where the platform does not tell.
+pub type Samples = [Vec<SystemSample>; 2];
+
+/// The page of a report, whose cells' samples are in the same order as the cells.
+pub fn page(report: &Report, samples: &[Samples]) -> String {
+    let headline = conclusion::headline(report).unwrap_or_else(|| report.title());
+    let paragraphs = |lines: Vec<String>| -> String {
+        let each = lines.iter().map(|line| format!("<p>{}</p>\n", escape(line)));
+        each.collect()
+    };
+    format!(
+        "<!DOCTYPE html>\n\
+         <html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>Stokehold: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <header>\n<p class=\"eyebrow\">Stokehold compare: {title}</p>\n<h1>{headline}</h1>\n{key}{what}</header>\n\
+         <section class=\"conclusion\">\n<h2>Conclusion</h2>\n{conclusion}</section>\n\
+         <div class=\"pair\">\n{bars}{lines}</div>\n{heat}\
+         <section>\n<h2>Seconds per epoch</h2>\n{published}</section>\n\
+         <section>\n<h2>Every run</h2>\n\
+         <p class=\"note\">Images/s over the whole run; loader alone and trainer alone are the speeds of each without \
+         the other, in images/s; waited is the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and \
+         trainer together; CPU p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the \
+         last epoch's, in training and in validation.</p>\n{details}</section>\n\
+         </main>\n</body>\n</html>\n",
+        title = escape(&report.title()),
+        headline = escape(&headline),
+        key = key(report),
+        what = paragraphs(report.what()),
+        conclusion = paragraphs(conclusion::of(report)),
+        bars = bars::figure(report),
+        lines = lines::figure(report),
+        heat = heat::figure(report, samples),
+        published = html_table(&table::published(report)),
+        details = html_table(&table::details(report)),
+    )
+}
+
+/// Which colour is which trial.
+fn key(report: &Report) -> String {
+    let item = |trial: usize| {
+        format!(
+            "<span class=\"key\"><span class=\"swatch {}\"></span>Trial {}: {}</span>",
+            ["a", "b"][trial],
+            LETTERS[trial],
+            report.executor(trial)
+        )
+    };
+    format!("<p class=\"keys\">{}{}</p>\n", item(0), item(1))
+}
+
+fn html_table(table: &Table) -> String {
+    let row = |cells: &[String], tag: &str| {
+        let cells = cells.iter().enumerate().map(|(column, cell)| {
+            let class = if table.is_words(column) {
+                " class=\"word\""
+            } else {
+                ""
+            };
+            let scope = if tag == "th" { " scope=\"col\"" } else { "" };
+            format!("<{tag}{scope}{class}>{}</{tag}>", escape(cell))
+        });
+        format!("<tr>{}</tr>\n", cells.collect::<String>())
+    };
+    let rows: String = table.rows().iter().map(|cells| row(cells, "td")).collect();
+    format!(
+        "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
+        row(table.header(), "th")
+    )
+}
+
+/// A figure with its heading, a sentence, and the picture.
+fn figure(heading: &str, sentence: &str, picture: &str) -> String {
+    format!(
+        "<figure>\n<figcaption><h2>{}</h2>\n<p class=\"note\">{}</p></figcaption>\n{picture}</figure>\n",
+        escape(heading),
+        escape(sentence)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_train::model::Arch;
+
+    use super::*;
+    use crate::commands::compare::report::tests::{cell, published_report, report};
+
+    fn samples(report: &Report, cores: usize) -> Vec<Samples> {
+        let run = |seconds: f64| -> Vec<SystemSample> {
+            let at = |number: usize| SystemSample {
+                t: 1e9 + number as f64 / 10.0,
+                cpu: (0..cores)
+                    .map(|core| ((number * 7 + core * 31) % 101) as f64)
+                    .collect(),
+                rss: 1 << 30,
+                read: None,
+            };
+            (0..(seconds * 10.0) as usize).map(at).collect()
+        };
+        let both = |cell: &super::super::report::Cell| {
+            cell.trials.each_ref().map(|trial| run(trial.seconds_per_epoch()))
+        };
+        report.cells.iter().map(both).collect()
+    }
+
+    /// Checks that every element is closed in order and attributes are quoted, as XML asks.
+    fn assert_well_formed(page: &str) {
+        let mut open: Vec<&str> = Vec::new();
+        let body = page.strip_prefix("<!DOCTYPE html>\n").unwrap();
+        for (number, part) in body.split('<').enumerate().skip(1) {
+            let (tag, text) = part
+                .split_once('>')
+                .unwrap_or_else(|| panic!("part {number}: {part}"));
+            assert!(!text.contains('&') || text.contains(';'), "{text}");
+            if let Some(name) = tag.strip_prefix('/') {
+                assert_eq!(open.pop(), Some(name), "part {number}");
+                continue;
+            }
+            assert_eq!(tag.matches('"').count() % 2, 0, "{tag}");
+            let outside: String = tag.split('"').step_by(2).collect();
+            assert_eq!(
+                outside.matches('=').count() * 2,
+                tag.matches('"').count(),
+                "{tag}"
+            );
+            if !tag.ends_with('/') {
+                open.push(tag.split_whitespace().next().unwrap());
+            }
+        }
+        assert_eq!(open, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn the_page_is_well_formed_and_needs_nothing_else() {
+        let mut named = published_report();
+        named.settings.data = "data/<photos> & \"more\"".into();
+        let one = report(vec![cell(Arch::Resnet18, 0, 10.0, 12.0)]);
+        for report in [named, one, report(Vec::new())] {
+            for samples in [samples(&report, 8), samples(&report, 0)] {
+                let page = page(&report, &samples);
+                assert_well_formed(&page);
+                for word in [
+                    "http:", "https:", "NaN", "inf\"", "<script", "url(", "@import", " src=",
+                ] {
+                    assert!(!page.contains(word), "{word}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_page_shows_every_cell_in_every_picture() {
+        let report = published_report();
+        let page = page(&report, &samples(&report, 64));
+        for text in [
+            "<h1>resnet18, load 12: 56.49 s of 77.82 s per epoch saved</h1>",
+            "resnet152 at load 12, B (fused): 114.38 s per epoch",
+            "resnet50 at load 8: better by 43.01 %",
+            "resnet152 at load 1, trial A: cores",
+            "<td>72.59 %</td>",
+        ] {
+            assert!(page.contains(text), "{text}");
+        }
+        assert_eq!(page.matches("<circle").count(), 12);
+        assert_eq!(page.matches("class=\"range\"").count(), 24);
+        assert_eq!(page.matches("class=\"strip\"").count(), 24);
+        // 64 cores of noise, where no two neighbours are of one shade.
+        assert!(page.len() < 3_000_000, "{}", page.len());
+    }
+}

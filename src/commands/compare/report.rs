@@ -1,0 +1,446 @@
+//! The numbers of a comparison: what `compare.json` holds.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use stokehold_pipeline::Executor;
+use stokehold_profile::{Machine, ProfileError, read_samples};
+use stokehold_train::RunSummary;
+use stokehold_train::model::Arch;
+use stokehold_train::run::{DatasetFacts, RunFolder};
+
+use super::html::{self, Samples};
+use super::settings::Settings;
+use super::{conclusion, files, table, trial_name};
+use crate::failure::Usage;
+
+/// A comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub settings: Settings,
+    pub dataset: DatasetFacts,
+    pub machine: Machine,
+    /// The finished cells.
+    pub cells: Vec<Cell>,
+}
+
+/// A model at a load, trained twice.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    pub model: Arch,
+    pub load: u32,
+    /// By how many percent B's epoch is shorter than A's.
+    pub better_by: f64,
+    /// A and B.
+    pub trials: [Trial; 2],
+}
+
+/// One run of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    pub executor: Executor,
+    /// The time of each epoch's training.
+    pub epoch_seconds: Vec<f64>,
+    pub cpu_time: CpuTime,
+    pub summary: RunSummary,
+}
+
+/// CPU time of the whole process, loader and trainer, in training steps that were watched. Other work on the machine
+/// hardly changes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    pub seconds: f64,
+    /// The images of those steps.
+    pub images: u64,
+}
+
+impl CpuTime {
+    /// Milliseconds for an image; `None` where no step was watched.
+    pub fn ms_per_image(&self) -> Option<f64> {
+        (self.images > 0).then(|| 1e3 * self.seconds / self.images as f64)
+    }
+}
+
+impl Cell {
+    pub fn new(model: Arch, load: u32, trials: [Trial; 2]) -> Self {
+        let [a, b] = &trials;
+        Self {
+            model,
+            load,
+            better_by: better_by(a.seconds_per_epoch(), b.seconds_per_epoch()),
+            trials,
+        }
+    }
+
+    /// What the two runs recorded of the machine; nothing where the platform does not tell.
+    fn samples(&self) -> Result<Samples, ProfileError> {
+        let [a, b] = self.trials.each_ref().map(|trial| {
+            let path = RunFolder::new(&trial.summary.run_dir).system();
+            if path.exists() {
+                read_samples(&path)
+            } else {
+                Ok(Vec::new())
+            }
+        });
+        Ok([a?, b?])
+    }
+}
+
+impl Trial {
+    /// Mean over the epochs.
+    pub fn seconds_per_epoch(&self) -> f64 {
+        self.epoch_seconds.iter().sum::<f64>() / self.epoch_seconds.len().max(1) as f64
+    }
+
+    /// The shortest and the longest epoch.
+    pub fn range(&self) -> (f64, f64) {
+        let seconds = self.epoch_seconds.iter();
+        seconds.fold((f64::INFINITY, 0.0), |(low, high), &s| {
+            (f64::min(low, s), f64::max(high, s))
+        })
+    }
+}
+
+/// By how many percent `b` seconds are less than `a`: the published formula.
+pub fn better_by(a: f64, b: f64) -> f64 {
+    100.0 * (a - b) / a
+}
+
+impl Report {
+    /// A report without cells, to be written to `out`. A report that is there must be of the same settings, machine
+    /// and data.
+    pub fn open(out: &Path, settings: Settings, dataset: DatasetFacts) -> Result<Self, Box<dyn Error>> {
+        let now = Self {
+            settings,
+            dataset,
+            machine: Machine::here(),
+            cells: Vec::new(),
+        };
+        let path = out.join("compare.json");
+        match fs::read(&path) {
+            Ok(bytes) => {
+                let before: Self = serde_json::from_slice(&bytes).map_err(|error| {
+                    Usage(format!(
+                        "{}: not of the form that this version of Stokehold writes: {error}; give another --out",
+                        path.display()
+                    ))
+                })?;
+                before.same_conditions(&now, out)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(out).map_err(|error| files::named(out, &error))?;
+                files::write(&path, &now.json()?)?;
+            }
+            Err(error) => return Err(files::named(&path, &error).into()),
+        }
+        Ok(now)
+    }
+
+    fn same_conditions(&self, now: &Self, out: &Path) -> Result<(), Box<dyn Error>> {
+        let mut changes = self.settings.changes(&now.settings)?;
+        if self.dataset != now.dataset {
+            changes.push("the images of the data set are other ones".to_owned());
+        }
+        let machine = |report: &Self| {
+            let cpu = report.machine.cpu.as_deref().unwrap_or("an unknown CPU");
+            format!("{} cores of {cpu}", report.machine.cores)
+        };
+        if machine(self) != machine(now) {
+            changes.push(format!(
+                "the machine had {} and has {} now",
+                machine(self),
+                machine(now)
+            ));
+        }
+        if changes.is_empty() {
+            return Ok(());
+        }
+        Err(Box::new(Usage(format!(
+            "{}: the comparison in this folder cannot go on with other settings: {}; give its own settings, or \
+             another --out",
+            out.display(),
+            changes.join("; ")
+        ))))
+    }
+
+    /// Writes the report in all its forms.
+    pub fn write(&self, out: &Path) -> Result<(), Box<dyn Error>> {
+        files::write(&out.join("compare.json"), &self.json()?)?;
+        files::write(&out.join("compare.csv"), &table::csv(self))?;
+        files::write(&out.join("compare.md"), &self.markdown())?;
+        let samples: Vec<Samples> = self.cells.iter().map(Cell::samples).collect::<Result<_, _>>()?;
+        files::write(&out.join("compare.html"), &html::page(self, &samples))?;
+        Ok(())
+    }
+
+    fn json(&self) -> Result<String, serde_json::Error> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    fn markdown(&self) -> String {
+        let paragraphs = |lines: Vec<String>| lines.join("\n\n");
+        format!(
+            "# Stokehold: {}\n\n{}\n\n{}\n{}\n{}\n",
+            self.title(),
+            paragraphs(self.what()),
+            table::published(self).markdown(),
+            table::details(self).markdown(),
+            paragraphs(conclusion::of(self))
+        )
+    }
+
+    /// The executor of a trial, 0 or 1.
+    pub fn executor(&self, trial: usize) -> Executor {
+        self.settings.trials.0[trial]
+    }
+
+    /// `per-op against fused`.
+    pub fn title(&self) -> String {
+        format!("{} against {}", self.executor(0), self.executor(1))
+    }
+
+    /// What is compared, on what, and where: a few sentences.
+    pub fn what(&self) -> Vec<String> {
+        let settings = &self.settings;
+        let val = match self.dataset.val {
+            Some(val) => format!("{val} for validation"),
+            None => "none for validation".to_owned(),
+        };
+        let machine = &self.machine;
+        let memory = machine.memory.map_or_else(String::new, |bytes| {
+            format!(", {:.0} GiB of memory", bytes as f64 / (1u64 << 30) as f64)
+        });
+        let plural = if settings.epochs == 1 { "" } else { "s" };
+        vec![
+            format!(
+                "{} against {}: {} training images of {} in {} classes, {val}; {} epoch{plural}, batch {}, {} px, \
+                 {} loader threads.",
+                trial_name(0, self.executor(0)),
+                trial_name(1, self.executor(1)),
+                self.dataset.train,
+                settings.data_name(),
+                self.dataset.classes.len(),
+                settings.epochs,
+                settings.batch_size,
+                settings.image_size,
+                settings.workers.resolve()
+            ),
+            format!(
+                "Equal work: same images, order, random draws, initial weights and optimiser. Differs: the executor \
+                 of the preprocessing. The load repeats flip, flip, rotate before the random crop."
+            ),
+            format!(
+                "Stokehold {} on {}, {} cores{memory}, {}.",
+                settings.stokehold,
+                machine.cpu.as_deref().unwrap_or(&machine.arch),
+                machine.cores,
+                self.device().map_or_else(
+                    || format!("device {}", settings.device),
+                    |device| format!("device {device}")
+                )
+            ),
+        ]
+    }
+
+    /// The device that computed.
+    pub fn device(&self) -> Option<&str> {
+        Some(self.cells.first()?.trials[0].summary.device.as_str())
+    }
+
+    /// Whether the trainer computes on the cores that the loader needs, too.
+    pub fn on_cpu(&self) -> bool {
+        self.device()
+            .is_some_and(|device| device.to_ascii_lowercase().contains("flex"))
+    }
+
+    /// The models, in order.
+    pub fn models(&self) -> Vec<Arch> {
+        let mut models: Vec<Arch> = self.cells.iter().map(|cell| cell.model).collect();
+        models.dedup();
+        models
+    }
+
+    /// The cells of a model by load.
+    pub fn cells_of(&self, model: Arch) -> Vec<&Cell> {
+        let mut cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.model == model).collect();
+        cells.sort_by_key(|cell| cell.load);
+        cells
+    }
+
+    /// Milliseconds of a core that the loader spends on an image, by its speed alone.
+    pub fn core_ms(&self, trial: &Trial) -> Option<f64> {
+        let threads = self.settings.workers.resolve().min(self.machine.cores);
+        Some(1e3 * threads as f64 / trial.summary.loader_ceiling?)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::collections::BTreeMap;
+
+    use stokehold_loader::Workers;
+    use stokehold_profile::Percentiles;
+    use stokehold_train::device::DeviceChoice;
+    use stokehold_train::progress::Validation;
+
+    use super::*;
+    use crate::commands::compare::settings::Trials;
+
+    pub fn settings() -> Settings {
+        Settings {
+            stokehold: "0.1.0".to_owned(),
+            data: "data/photos".into(),
+            val_split: None,
+            max_images: None,
+            trials: Trials([Executor::PerOp, Executor::Fused]),
+            epochs: 2,
+            batch_size: 32,
+            image_size: 224,
+            workers: Workers::Count(std::num::NonZeroUsize::new(8).unwrap()),
+            seed: 0,
+            lr: 0.001,
+            momentum: 0.5,
+            device: DeviceChoice::Cpu,
+        }
+    }
+
+    /// A run of two epochs that took `seconds` on average, one a little less and one a little more.
+    pub fn trial(executor: Executor, seconds: f64) -> Trial {
+        Trial {
+            executor,
+            epoch_seconds: vec![seconds - 0.5, seconds + 0.5],
+            cpu_time: CpuTime {
+                seconds: 8.0 * seconds,
+                images: 9469,
+            },
+            summary: RunSummary {
+                run_dir: "runs/one".into(),
+                arch: Arch::Resnet18,
+                executor,
+                device: "Cuda".into(),
+                epochs: 2,
+                steps: 592,
+                images: 18_938,
+                seconds_per_epoch: Some(seconds),
+                images_per_second: 9469.0 / seconds,
+                wait_share: 0.25,
+                loader_ceiling: Some(9469.0 / seconds),
+                trainer_ceiling: None,
+                stages: BTreeMap::new(),
+                cpu: Some(Percentiles {
+                    p50: 50.0,
+                    p95: 95.0,
+                    p99: 99.0,
+                }),
+                peak_rss: None,
+                train_loss: Some(2.25),
+                validation: Some(Validation {
+                    loss: 2.5,
+                    top1: 0.125,
+                    topk: 0.5,
+                    k: 5,
+                    images: 3925,
+                }),
+                best: None,
+                bad_images: 0,
+                bad_val_images: 0,
+                interrupted: false,
+            },
+        }
+    }
+
+    pub fn report(cells: Vec<Cell>) -> Report {
+        Report {
+            settings: settings(),
+            dataset: DatasetFacts {
+                classes: (0..10).map(|class| class.to_string()).collect(),
+                train: 9469,
+                val: Some(3925),
+                split: None,
+                names: "0".into(),
+            },
+            machine: Machine {
+                cpu: Some("A Fine Processor".into()),
+                cores: 8,
+                memory: Some(61 << 30),
+                os: "linux".into(),
+                arch: "x86_64".into(),
+            },
+            cells,
+        }
+    }
+
+    pub fn cell(model: Arch, load: u32, a: f64, b: f64) -> Cell {
+        Cell::new(
+            model,
+            load,
+            [trial(Executor::PerOp, a), trial(Executor::Fused, b)],
+        )
+    }
+
+    /// The published seconds per epoch of both trials.
+    pub fn published_report() -> Report {
+        let rows = [
+            (Arch::Resnet18, 1, 41.67, 21.3),
+            (Arch::Resnet18, 4, 49.95, 21.37),
+            (Arch::Resnet18, 8, 61.92, 21.08),
+            (Arch::Resnet18, 12, 77.82, 21.33),
+            (Arch::Resnet50, 1, 72.64, 46.94),
+            (Arch::Resnet50, 4, 75.21, 45.02),
+            (Arch::Resnet50, 8, 81.22, 46.29),
+            (Arch::Resnet50, 12, 88.89, 46.43),
+            (Arch::Resnet152, 1, 166.96, 119.96),
+            (Arch::Resnet152, 4, 169.68, 115.23),
+            (Arch::Resnet152, 8, 169.03, 117.73),
+            (Arch::Resnet152, 12, 173.18, 114.38),
+        ];
+        report(rows.map(|(model, load, a, b)| cell(model, load, a, b)).into())
+    }
+
+    #[test]
+    fn json_reads_back() {
+        let report = published_report();
+        let json = report.json().unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
+    }
+
+    #[test]
+    fn a_report_of_other_conditions_is_not_continued() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("one");
+        let facts = published_report().dataset;
+        let open = |settings, facts| Report::open(&out, settings, facts).map_err(|error| error.to_string());
+        open(settings(), facts.clone()).unwrap();
+        open(settings(), facts.clone()).unwrap();
+        let other = Settings {
+            workers: Workers::Auto,
+            lr: 0.01,
+            ..settings()
+        };
+        let message = open(other, facts.clone()).unwrap_err();
+        assert!(message.contains("lr was 0.001 and is 0.01 now"), "{message}");
+        assert!(
+            message.contains("workers was \"8\" and is \"auto\" now"),
+            "{message}"
+        );
+        let message = open(settings(), DatasetFacts { train: 3, ..facts }).unwrap_err();
+        assert!(
+            message.contains("the images of the data set are other ones"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn every_form_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        published_report().write(dir.path()).unwrap();
+        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+        assert!(read("compare.md").contains("| resnet18 | 12 | 77.82 | 21.33 | 72.59 % |"));
+        assert!(read("compare.csv").starts_with("model,load,a,b,a_seconds_per_epoch,"));
+        let before: Report = serde_json::from_str(&read("compare.json")).unwrap();
+        assert_eq!(before.cells.len(), 12);
+    }
+}

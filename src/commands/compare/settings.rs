@@ -1,0 +1,198 @@
+//! What both trials of every cell have in common, and the run that follows from it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_train::device::DeviceChoice;
+use stokehold_train::model::Arch;
+use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
+use stokehold_train::{TrainConfig, TrainError};
+
+/// Batches over which each ceiling is measured after a run.
+const CEILING_BATCHES: usize = 4;
+
+/// The two executors that are compared; parses from `per-op,fused`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trials(pub [Executor; 2]);
+
+impl FromStr for Trials {
+    type Err = Box<dyn Error + Send + Sync>;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let executors: Vec<Executor> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let two = executors.try_into().map_err(|found: Vec<Executor>| {
+            format!("{} trials: give two, A and B, each per-op or fused", found.len())
+        })?;
+        Ok(Self(two))
+    }
+}
+
+/// All that decides what a comparison's numbers are, but which cells it has.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The version of Stokehold.
+    pub stokehold: String,
+    /// The data set's folder.
+    pub data: PathBuf,
+    /// Share of each class that was split off for validation.
+    pub val_split: Option<f64>,
+    /// Training images that are used at most.
+    pub max_images: Option<usize>,
+    /// The executors of A and B.
+    pub trials: Trials,
+    pub epochs: u64,
+    pub batch_size: usize,
+    /// Width and height of the images that the network sees.
+    pub image_size: u32,
+    pub workers: Workers,
+    pub seed: u64,
+    pub lr: f64,
+    pub momentum: f64,
+    pub device: DeviceChoice,
+}
+
+impl Settings {
+    /// Checks every range that can be checked without looking at the data.
+    pub fn check(&self, models: &[Arch], loads: &[u32]) -> Result<(), TrainError> {
+        for &model in models {
+            for &load in loads {
+                self.config(model, load, Executor::Fused, PathBuf::new())
+                    .check()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A run of the comparison.
+    pub fn config(&self, model: Arch, load: u32, executor: Executor, run_dir: PathBuf) -> TrainConfig {
+        let size = self.image_size;
+        // 256 for 224, as usual.
+        let resize = (f64::from(size) * 256.0 / 224.0).round() as u32;
+        TrainConfig {
+            data: self.data.clone(),
+            val_split: self.val_split,
+            max_images: self.max_images,
+            arch: model,
+            weights: None,
+            freeze_backbone: false,
+            pipeline: Pipeline::published(load, size),
+            eval_pipeline: Pipeline::imagenet_eval(resize, size),
+            executor,
+            exif: false,
+            epochs: self.epochs,
+            batch_size: self.batch_size,
+            drop_last: false,
+            seed: self.seed,
+            optimizer: OptimizerConfig::Sgd {
+                momentum: self.momentum,
+                weight_decay: 0.0,
+                nesterov: false,
+            },
+            lr: self.lr,
+            schedule: ScheduleConfig {
+                kind: ScheduleKind::Constant,
+                warmup_epochs: 0.0,
+            },
+            label_smoothing: 0.0,
+            clip_norm: None,
+            topk: 5,
+            bad_images: BadImagePolicy::Skip,
+            bad_image_limit: 100,
+            workers: self.workers,
+            prefetch: 0,
+            device: self.device,
+            keep_checkpoints: 1,
+            checkpoint_steps: None,
+            log_every: 10,
+            ceiling_batches: CEILING_BATCHES,
+            run_dir,
+        }
+    }
+
+    /// `compare/<data>-<hash of the settings>`, so that other settings have another folder.
+    pub fn default_folder(&self) -> PathBuf {
+        let text = serde_json::to_string(self).unwrap_or_else(|_| format!("{self:?}"));
+        // FNV-1a, 32 bits.
+        let hash = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        Path::new("compare").join(format!("{}-{hash:08x}", self.data_name()))
+    }
+
+    /// The last part of the data set's path.
+    pub fn data_name(&self) -> String {
+        let name = self.data.file_name();
+        name.map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// What differs from `now`, a phrase for each setting.
+    pub fn changes(&self, now: &Self) -> Result<Vec<String>, serde_json::Error> {
+        let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
+        let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {
+            return Ok(Vec::new());
+        };
+        let changed = before.iter().filter_map(|(name, value)| {
+            let other = now.get(name).filter(|other| *other != value)?;
+            Some(format!(
+                "{} was {value} and is {other} now",
+                name.replace('_', " ")
+            ))
+        });
+        Ok(changed.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_are_two_executors() {
+        let parse = |text: &str| text.parse::<Trials>().map_err(|error| error.to_string());
+        assert_eq!(
+            parse("fused,per-op"),
+            Ok(Trials([Executor::Fused, Executor::PerOp]))
+        );
+        assert_eq!(
+            parse("fused"),
+            Err("1 trials: give two, A and B, each per-op or fused".to_owned())
+        );
+        assert!(parse("fused,slow").unwrap_err().contains("slow"));
+    }
+
+    #[test]
+    fn trials_differ_in_the_executor_only() {
+        let settings = crate::commands::compare::report::tests::settings();
+        let [a, b] = [Executor::PerOp, Executor::Fused]
+            .map(|executor| settings.config(Arch::Resnet18, 4, executor, "runs/one".into()));
+        assert_ne!(a, b);
+        assert_eq!(
+            TrainConfig {
+                executor: Executor::Fused,
+                ..a
+            },
+            b
+        );
+    }
+
+    #[test]
+    fn other_settings_are_named_and_have_another_folder() {
+        let settings = crate::commands::compare::report::tests::settings();
+        let other = Settings {
+            batch_size: 8,
+            ..settings.clone()
+        };
+        assert_eq!(settings.changes(&settings).unwrap(), Vec::<String>::new());
+        assert_eq!(
+            settings.changes(&other).unwrap(),
+            ["batch size was 32 and is 8 now"]
+        );
+        assert_ne!(settings.default_folder(), other.default_folder());
+        assert!(settings.default_folder().starts_with("compare"));
+    }
+}

@@ -1,0 +1,89 @@
+//! `stokehold dataset`: make a data set of generated photographs, or look through one.
+
+mod info;
+mod report;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
+use stokehold_loader::Workers;
+use stokehold_storage::synth::{self, SynthOptions};
+
+/// Make a data set, or look through one.
+#[derive(Debug, Subcommand)]
+pub enum Args {
+    /// Generate photograph-like JPEGs (about 500x375, 100 KB) as DIR/train/<class>/ and DIR/val/<class>/.
+    ///
+    /// The same options give the same files on every machine.
+    Synth {
+        /// The folder to make; must be new or empty.
+        dir: PathBuf,
+        /// Number of images, training and validation together.
+        #[arg(long, value_name = "N", default_value_t = SynthOptions::default().images)]
+        images: usize,
+        /// Number of classes, 1 to 100.
+        #[arg(long, value_name = "K", default_value_t = SynthOptions::default().classes)]
+        classes: usize,
+        /// Seed of everything that is drawn.
+        #[arg(long, default_value_t = SynthOptions::default().seed)]
+        seed: u64,
+        /// Share of each class that goes to val/; 0 for none.
+        #[arg(long, value_name = "SHARE", default_value_t = SynthOptions::default().val_fraction)]
+        val_split: f64,
+    },
+    /// Count, measure and decode every image; exit with 1 if any is broken.
+    Info {
+        /// The data set: a folder of class folders, or one that holds train/ and val/.
+        dir: PathBuf,
+        /// Print the report as JSON.
+        #[arg(long)]
+        json: bool,
+        /// Threads that decode, or auto.
+        #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
+        workers: Workers,
+    },
+}
+
+/// Runs the subcommand.
+///
+/// The exit code is 1 where `info` found broken files, which its report names.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    match args {
+        Args::Synth {
+            dir,
+            images,
+            classes,
+            seed,
+            val_split,
+        } => {
+            let options = SynthOptions {
+                images,
+                classes,
+                seed,
+                val_fraction: val_split,
+            };
+            let bar = progress_bar("generating");
+            synth::generate(&dir, &options, &mut |done, total| {
+                bar.set_length(total as u64);
+                bar.set_position(done as u64);
+            })?;
+            bar.finish_and_clear();
+            eprintln!("{}: {images} images in {classes} classes", dir.display());
+            Ok(ExitCode::SUCCESS)
+        }
+        Args::Info { dir, json, workers } => info::run(&dir, json, workers.resolve()),
+    }
+}
+
+/// A bar on standard error, which shows itself only on a terminal.
+fn progress_bar(what: &'static str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {eta}");
+    let bar = ProgressBar::new(0).with_message(what);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

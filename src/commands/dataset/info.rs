@@ -1,0 +1,100 @@
+//! `stokehold dataset info`: every image of a data set, read and decoded.
+//!
+//! A header says little about a file: half of it may be missing. So every image is decoded as training would, by
+//! several threads, and what does not decode is named.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::panic::catch_unwind;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use indicatif::ProgressBar;
+use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
+use stokehold_storage::{Dataset, ImageFolder, Source};
+
+use super::report::Report;
+
+/// Looks through the data set in `dir` and prints the report; the exit code is 1 where files are broken.
+pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn Error>> {
+    let data = Dataset::open(dir, None, 0)?;
+    let parts: Vec<(&str, &ImageFolder)> = [("train", Some(&data.train)), ("val", data.val.as_ref())]
+        .into_iter()
+        .filter_map(|(part, folder)| Some((part, folder?)))
+        .collect();
+    let bar = super::progress_bar("decoding");
+    bar.set_length(parts.iter().map(|(_, folder)| folder.len() as u64).sum());
+    let images: Vec<Image> = parts
+        .iter()
+        .flat_map(|(part, folder)| examine(part, folder, threads, &bar))
+        .collect();
+    bar.finish_and_clear();
+    let report = Report::new(dir, &data.train.classes, images);
+    let text = if json {
+        serde_json::to_string_pretty(&report)? + "\n"
+    } else {
+        report.to_string()
+    };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(ExitCode::from(u8::from(!report.broken.is_empty())))
+}
+
+/// What was found out about one file.
+pub struct Image {
+    /// `train` or `val`.
+    pub part: &'static str,
+    pub class: u32,
+    pub path: String,
+    pub bytes: u64,
+    /// What it is, or why it is nothing.
+    pub content: Result<ImageInfo, String>,
+}
+
+/// Reads and decodes all images of a folder, in the folder's order.
+fn examine(part: &'static str, folder: &ImageFolder, threads: usize, bar: &ProgressBar) -> Vec<Image> {
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(folder.len())));
+    thread::scope(|scope| {
+        for _ in 0..threads.min(folder.len()) {
+            scope.spawn(|| {
+                let mut bytes = Vec::new();
+                loop {
+                    let sample = next.fetch_add(1, Ordering::Relaxed);
+                    if sample >= folder.len() {
+                        return;
+                    }
+                    let content = match folder.read(sample, &mut bytes) {
+                        Ok(()) => content(&bytes),
+                        Err(error) => Err(error.reason()),
+                    };
+                    let image = Image {
+                        part,
+                        class: folder.class(sample),
+                        path: folder.name(sample),
+                        bytes: bytes.len() as u64,
+                        content,
+                    };
+                    found
+                        .lock()
+                        .unwrap_or_else(|poison| poison.into_inner())
+                        .push((sample, image));
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    let mut found = found.into_inner().unwrap_or_else(|poison| poison.into_inner());
+    found.sort_unstable_by_key(|(sample, _)| *sample);
+    found.into_iter().map(|(_, image)| image).collect()
+}
+
+fn content(bytes: &[u8]) -> Result<ImageInfo, String> {
+    let info = probe(bytes).map_err(|error| error.to_string())?;
+    // A decoder that meets its own bug must not keep the other files from being looked at.
+    match catch_unwind(|| decode(bytes, &DecodeOptions::default())) {
+        Ok(decoded) => decoded.map(|_| info).map_err(|error| error.to_string()),
+        Err(_) => Err("the decoder fails on this file, which is a bug in stokehold; please report it".into()),
+    }
+}

@@ -1,0 +1,323 @@
+//! What `stokehold dataset info` says, as a table and as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+
+use serde::Serialize;
+use stokehold_pipeline::{Format, ImageInfo};
+
+use super::info::Image;
+
+/// Everything `info` says; this is the JSON.
+#[derive(Serialize)]
+pub struct Report {
+    path: String,
+    images: usize,
+    train: usize,
+    val: usize,
+    bytes: u64,
+    /// Width and height of the smallest, the middle and the largest whole image, by number of pixels.
+    size: Option<Spread<[u32; 2]>>,
+    /// Bytes of a file, of all files that are not broken.
+    file_bytes: Option<Spread<u64>>,
+    formats: BTreeMap<Format, usize>,
+    /// By colour mode and bits a channel, such as "rgb" or "grey 16-bit".
+    colors: BTreeMap<String, usize>,
+    /// Files whose extension promises another format; the content decides.
+    misnamed: usize,
+    /// Files that ask to be turned when shown.
+    exif_rotated: usize,
+    classes: Vec<Class>,
+    pub broken: Vec<Broken>,
+}
+
+/// The smallest, the middle and the largest.
+#[derive(Serialize)]
+struct Spread<T> {
+    min: T,
+    median: T,
+    max: T,
+}
+
+/// What there is of one class.
+#[derive(Serialize)]
+struct Class {
+    name: String,
+    train: usize,
+    val: usize,
+    bytes: u64,
+    size: Option<Spread<[u32; 2]>>,
+    broken: usize,
+}
+
+/// A file that does not become an image.
+#[derive(Serialize)]
+pub struct Broken {
+    path: String,
+    class: String,
+    part: &'static str,
+    reason: String,
+}
+
+impl Report {
+    /// Sums the images of the data set in `dir` up.
+    pub fn new(dir: &Path, names: &[String], images: Vec<Image>) -> Self {
+        let whole: Vec<(&Image, &ImageInfo)> = images
+            .iter()
+            .filter_map(|image| Some((image, image.content.as_ref().ok()?)))
+            .collect();
+        let mut formats = BTreeMap::new();
+        let mut colors = BTreeMap::new();
+        for (_, info) in &whole {
+            *formats.entry(info.format).or_insert(0) += 1;
+            *colors.entry(colour(info)).or_insert(0) += 1;
+        }
+        let classes = (0u32..)
+            .zip(names)
+            .map(|(class, name)| Class::new(name, images.iter().filter(|image| image.class == class)))
+            .collect();
+        let in_part = |part| images.iter().filter(|image| image.part == part).count();
+        Self {
+            path: dir.display().to_string(),
+            images: images.len(),
+            train: in_part("train"),
+            val: in_part("val"),
+            bytes: images.iter().map(|image| image.bytes).sum(),
+            size: sizes(whole.iter().map(|(_, info)| *info)),
+            file_bytes: spread(whole.iter().map(|(image, _)| image.bytes).collect()),
+            formats,
+            colors,
+            misnamed: whole
+                .iter()
+                .filter(|(image, info)| !has_extension_of(&image.path, info.format))
+                .count(),
+            exif_rotated: whole.iter().filter(|(_, info)| info.orientation != 1).count(),
+            classes,
+            broken: images
+                .iter()
+                .filter_map(|image| {
+                    Some(Broken {
+                        path: image.path.clone(),
+                        class: names[image.class as usize].clone(),
+                        part: image.part,
+                        reason: image.content.as_ref().err()?.clone(),
+                    })
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Class {
+    fn new<'a>(name: &str, images: impl Iterator<Item = &'a Image>) -> Self {
+        let images: Vec<&Image> = images.collect();
+        let in_part = |part| images.iter().filter(|image| image.part == part).count();
+        Self {
+            name: name.to_owned(),
+            train: in_part("train"),
+            val: in_part("val"),
+            bytes: images.iter().map(|image| image.bytes).sum(),
+            size: sizes(images.iter().filter_map(|image| image.content.as_ref().ok())),
+            broken: images.iter().filter(|image| image.content.is_err()).count(),
+        }
+    }
+}
+
+fn sizes<'a>(infos: impl Iterator<Item = &'a ImageInfo>) -> Option<Spread<[u32; 2]>> {
+    let by_pixels = infos.map(|info| {
+        (
+            u64::from(info.width) * u64::from(info.height),
+            [info.width, info.height],
+        )
+    });
+    let Spread { min, median, max } = spread(by_pixels.collect())?;
+    Some(Spread {
+        min: min.1,
+        median: median.1,
+        max: max.1,
+    })
+}
+
+/// Of an even number of values, the median is the lower of the middle two.
+fn spread<T: Ord + Copy>(mut values: Vec<T>) -> Option<Spread<T>> {
+    values.sort_unstable();
+    let (&min, &max) = (values.first()?, values.last()?);
+    Some(Spread {
+        min,
+        median: values[(values.len() - 1) / 2],
+        max,
+    })
+}
+
+fn colour(info: &ImageInfo) -> String {
+    use stokehold_pipeline::ColorMode::{Cmyk, Grey, GreyAlpha, Palette, Rgb, Rgba, Ycck};
+    let mode = match info.color {
+        Grey => "grey",
+        GreyAlpha => "grey with alpha",
+        Rgb => "rgb",
+        Rgba => "rgb with alpha",
+        Palette => "palette",
+        Cmyk => "cmyk",
+        Ycck => "ycck",
+    };
+    if info.bits == 16 {
+        format!("{mode} 16-bit")
+    } else {
+        mode.to_owned()
+    }
+}
+
+fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Jpeg => "jpeg",
+        Format::Png => "png",
+        Format::WebP => "webp",
+    }
+}
+
+fn has_extension_of(path: &str, format: Format) -> bool {
+    let path = path.to_ascii_lowercase();
+    match format {
+        Format::Jpeg => path.ends_with(".jpg") || path.ends_with(".jpeg"),
+        Format::Png => path.ends_with(".png"),
+        Format::WebP => path.ends_with(".webp"),
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            train,
+            val,
+            bytes,
+            ..
+        } = self;
+        let classes = self.classes.len();
+        writeln!(
+            f,
+            "{path}: {train} training and {val} validation images in {classes} classes, {}",
+            si(*bytes)
+        )?;
+        writeln!(f, "\n{:<10}{:>12}{:>12}{:>12}", "", "min", "median", "max")?;
+        if let Some(Spread { min, median, max }) = &self.size {
+            writeln!(
+                f,
+                "{:<10}{:>12}{:>12}{:>12}",
+                "size",
+                by(min),
+                by(median),
+                by(max)
+            )?;
+        }
+        if let Some(Spread { min, median, max }) = &self.file_bytes {
+            writeln!(
+                f,
+                "{:<10}{:>12}{:>12}{:>12}",
+                "file",
+                si(*min),
+                si(*median),
+                si(*max)
+            )?;
+        }
+        let formats = self
+            .formats
+            .iter()
+            .map(|(format, count)| (format_name(*format), *count));
+        writeln!(f, "\nformats   {}", counted(formats))?;
+        writeln!(
+            f,
+            "colours   {}",
+            counted(
+                self.colors
+                    .iter()
+                    .map(|(colour, count)| (colour.as_str(), *count))
+            )
+        )?;
+        if self.misnamed > 0 {
+            writeln!(
+                f,
+                "misnamed  {}, by extension another format than by content, which decides",
+                self.misnamed
+            )?;
+        }
+        if self.exif_rotated > 0 {
+            writeln!(f, "rotated   {} by EXIF, which --exif applies", self.exif_rotated)?;
+        }
+        self.fmt_classes(f)?;
+        self.fmt_broken(f)
+    }
+}
+
+impl Report {
+    fn fmt_classes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self
+            .classes
+            .iter()
+            .map(|class| class.name.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(5)
+            + 2;
+        let head = ["train", "val", "bytes", "median size", "broken"];
+        write!(f, "\n{:<width$}", "class")?;
+        writeln!(
+            f,
+            "{:>8}{:>8}{:>12}{:>14}{:>8}",
+            head[0], head[1], head[2], head[3], head[4]
+        )?;
+        for class in &self.classes {
+            let size = class
+                .size
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |size| by(&size.median));
+            write!(f, "{:<width$}{:>8}{:>8}", class.name, class.train, class.val)?;
+            writeln!(f, "{:>12}{size:>14}{:>8}", si(class.bytes), class.broken)?;
+        }
+        let single: Vec<&str> = self
+            .classes
+            .iter()
+            .filter(|class| class.train == 1)
+            .map(|class| class.name.as_str())
+            .collect();
+        if !single.is_empty() {
+            writeln!(f, "\nonly one training image: {}", single.join(", "))?;
+        }
+        Ok(())
+    }
+
+    fn fmt_broken(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.broken.len() {
+            0 => return writeln!(f, "\nno broken files"),
+            1 => writeln!(f, "\n1 broken file:")?,
+            count => writeln!(f, "\n{count} broken files:")?,
+        }
+        for Broken { path, reason, .. } in &self.broken {
+            writeln!(f, "  {path}: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+fn by([width, height]: &[u32; 2]) -> String {
+    format!("{width}x{height}")
+}
+
+/// Bytes in decimal units.
+fn si(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} KB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+fn counted<'a>(counts: impl Iterator<Item = (&'a str, usize)>) -> String {
+    let mut text = String::new();
+    for (name, count) in counts {
+        let _ = write!(text, "{}{name} {count}", if text.is_empty() { "" } else { ", " });
+    }
+    if text.is_empty() { "-".into() } else { text }
+}

@@ -1,0 +1,51 @@
+//! `stokehold train`: train a classifier on a folder of images.
+//!
+//! Ctrl-C (or SIGTERM, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
+//! exits at once.
+
+mod options;
+mod watch;
+
+use std::error::Error;
+use std::io::Write;
+use std::process::ExitCode;
+
+use stokehold_storage::Dataset;
+
+use crate::interrupt;
+
+pub use options::Args;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What is wrong with the options, the data or the run. A [`stokehold_train::TrainError`] says by `is_input` whether
+/// it is the user's to mend (exit code 2) or a failure on the way (1).
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let resuming = args.resume;
+    let config = args.into_config()?;
+    let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
+    if let Some(max_images) = config.max_images {
+        dataset.limit(max_images);
+    }
+    let stop = interrupt::flag()?;
+    let mut watch = watch::Watch::new();
+    let work = if resuming {
+        stokehold_train::resume
+    } else {
+        stokehold_train::fit
+    };
+    let summary = work(&config, dataset, &mut watch, stop)?;
+    drop(watch);
+    writeln!(std::io::stdout(), "{summary}")?;
+    if summary.interrupted {
+        if config.keep_checkpoints > 0 {
+            writeln!(
+                std::io::stderr(),
+                "interrupted; the same command with --resume continues this run"
+            )?;
+        }
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    }
+    Ok(ExitCode::SUCCESS)
+}

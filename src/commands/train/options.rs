@@ -1,0 +1,334 @@
+//! The options of `stokehold train`, and the run they describe.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, ValueEnum};
+use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_pipeline::{Executor, Pipeline, PipelineError};
+use stokehold_storage::synth::{self, SynthOptions};
+use stokehold_train::TrainConfig;
+use stokehold_train::device::DeviceChoice;
+use stokehold_train::model::Arch;
+use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
+
+/// Train a classifier on a folder of images.
+#[derive(Debug, Clone, ClapArgs)]
+#[command(allow_negative_numbers = true)]
+pub struct Args {
+    /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders with --val-split. Without it, generated
+    /// images from the user's cache folder.
+    pub data: Option<PathBuf>,
+
+    /// Go on from the run's latest checkpoint; with the same other options the result is that of an uninterrupted run.
+    #[arg(long)]
+    pub resume: bool,
+
+    #[command(flatten)]
+    data_options: DataOptions,
+    #[command(flatten)]
+    model: ModelOptions,
+    #[command(flatten)]
+    optimizer: OptimizerOptions,
+    #[command(flatten)]
+    machine: MachineOptions,
+    #[command(flatten)]
+    record: RecordOptions,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Data")]
+struct DataOptions {
+    /// Share of each class to split off for validation where there is no val/, above 0 and below 1.
+    #[arg(long, value_name = "SHARE")]
+    val_split: Option<f64>,
+    /// Use at most N training images, balanced over the classes, and the same share for validation.
+    #[arg(long, value_name = "N")]
+    max_images: Option<usize>,
+    /// Width and height of the images that the network sees, at least 32.
+    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
+    image_size: u32,
+    /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --image-size].
+    #[arg(long, value_name = "PIXELS")]
+    eval_resize: Option<u32>,
+    /// What happens to training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json file.
+    /// A file and caltech have their own size.
+    #[arg(long, value_name = "NAME|FILE", default_value = "imagenet-train")]
+    pipeline: String,
+    /// The published augmentation load instead of --pipeline: N times flip, flip, rotate before the random crop.
+    #[arg(long, value_name = "N", conflicts_with = "pipeline")]
+    load: Option<u32>,
+    /// What happens to validation images [default: resize, centre crop, normalise].
+    #[arg(long, value_name = "FILE")]
+    eval_pipeline: Option<PathBuf>,
+    /// Who performs the pipeline: fused (one resampling an image) or per-op (operation after operation).
+    #[arg(long, value_name = "EXECUTOR", default_value_t = Executor::Fused)]
+    executor: Executor,
+    /// Apply the EXIF orientation of photos (torchvision does not).
+    #[arg(long)]
+    exif: bool,
+    /// What to do about an image that cannot be read: error, skip or substitute.
+    #[arg(long, value_name = "POLICY", default_value_t = BadImagePolicy::Skip)]
+    bad_images: BadImagePolicy,
+    /// Stop at more than N bad images.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    bad_image_limit: usize,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Model")]
+struct ModelOptions {
+    /// The network: resnet18, resnet34, resnet50, resnet101 or resnet152.
+    #[arg(long, default_value_t = Arch::Resnet18)]
+    model: Arch,
+    /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts anew where the classes
+    /// differ.
+    #[arg(long, value_name = "FILE")]
+    weights: Option<PathBuf>,
+    /// Train the last layer only.
+    #[arg(long)]
+    freeze_backbone: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OptimizerName {
+    Sgd,
+    Adamw,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum ScheduleName {
+    Constant,
+    Step,
+    Cosine,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Optimisation")]
+struct OptimizerOptions {
+    /// Times that every image is trained on, at least 1.
+    #[arg(long, default_value_t = 10)]
+    epochs: u64,
+    /// Images in a step, at least 1.
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Leave out the images that do not fill the last batch of an epoch.
+    #[arg(long)]
+    drop_last: bool,
+    /// The optimiser, as PyTorch has it.
+    #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
+    optimizer: OptimizerName,
+    /// Learning rate [default: 0.01, with AdamW 0.001].
+    #[arg(long)]
+    lr: Option<f64>,
+    /// Momentum of SGD, 0 up to below 1.
+    #[arg(long, default_value_t = 0.9)]
+    momentum: f64,
+    /// Nesterov's momentum.
+    #[arg(long)]
+    nesterov: bool,
+    /// Weight decay, 0 or more [default: 0, with AdamW 0.01].
+    #[arg(long)]
+    weight_decay: Option<f64>,
+    /// What becomes of the learning rate.
+    #[arg(long, value_enum, default_value_t = ScheduleName::Constant)]
+    schedule: ScheduleName,
+    /// Epochs between two steps of the step schedule.
+    #[arg(long, value_name = "EPOCHS", default_value_t = 30)]
+    step_epochs: u64,
+    /// Factor of each step of the step schedule.
+    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
+    step_factor: f64,
+    /// Epochs, or a part of one, over which the learning rate rises to its full value.
+    #[arg(long, value_name = "EPOCHS", default_value_t = 0.0)]
+    warmup_epochs: f64,
+    /// Label smoothing of the training loss, 0 up to below 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    label_smoothing: f32,
+    /// Clip the gradients to this global norm, above 0.
+    #[arg(long, value_name = "NORM")]
+    clip_norm: Option<f64>,
+    /// The k of top-k accuracy.
+    #[arg(long, value_name = "K", default_value_t = 5)]
+    topk: usize,
+    /// Seed of the initial weights, the order and every random operation.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Machine")]
+struct MachineOptions {
+    /// What computes: auto, cpu, cuda or vulkan.
+    #[arg(long, default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+    /// Loader threads, or auto for as many as there are cores.
+    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
+    workers: Workers,
+    /// Batches in work or ready at most; 0 stands for two a worker.
+    #[arg(long, value_name = "BATCHES", default_value_t = 0)]
+    prefetch: usize,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Record")]
+struct RecordOptions {
+    /// The run's name, a folder below --runs [default: the data set's and the model's].
+    #[arg(long)]
+    name: Option<String>,
+    /// Where runs are kept.
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    runs: PathBuf,
+    /// Checkpoints to keep beside the best; 0 writes none.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    keep_checkpoints: usize,
+    /// Write a checkpoint every N steps too, not only after each epoch.
+    #[arg(long, value_name = "N")]
+    checkpoint_steps: Option<u64>,
+    /// Steps between two lines of the log.
+    #[arg(long, value_name = "STEPS", default_value_t = 10)]
+    log_every: u64,
+    /// Batches over which the loader's and the trainer's ceilings are measured at the end; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    ceiling_batches: usize,
+}
+
+impl Args {
+    /// The run that is described; makes the generated data set where none is given.
+    pub fn into_config(self) -> Result<TrainConfig, Box<dyn Error>> {
+        let Self {
+            data,
+            data_options,
+            model,
+            optimizer,
+            machine,
+            record,
+            ..
+        } = self;
+        let data = match data {
+            Some(data) => data,
+            None => generated()?,
+        };
+        let run_dir = record
+            .runs
+            .join(record.name.unwrap_or_else(|| run_name(&data, model.model)));
+        Ok(TrainConfig {
+            val_split: data_options.val_split,
+            max_images: data_options.max_images,
+            arch: model.model,
+            weights: model.weights,
+            freeze_backbone: model.freeze_backbone,
+            pipeline: data_options.pipeline()?,
+            eval_pipeline: data_options.eval_pipeline()?,
+            executor: data_options.executor,
+            exif: data_options.exif,
+            epochs: optimizer.epochs,
+            batch_size: optimizer.batch_size,
+            drop_last: optimizer.drop_last,
+            seed: optimizer.seed,
+            optimizer: optimizer.optimizer(),
+            lr: optimizer.lr(),
+            schedule: optimizer.schedule(),
+            label_smoothing: optimizer.label_smoothing,
+            clip_norm: optimizer.clip_norm,
+            topk: optimizer.topk,
+            bad_images: data_options.bad_images,
+            bad_image_limit: data_options.bad_image_limit,
+            workers: machine.workers,
+            prefetch: machine.prefetch,
+            device: machine.device,
+            keep_checkpoints: record.keep_checkpoints,
+            checkpoint_steps: record.checkpoint_steps,
+            log_every: record.log_every,
+            ceiling_batches: record.ceiling_batches,
+            data,
+            run_dir,
+        })
+    }
+}
+
+impl DataOptions {
+    fn pipeline(&self) -> Result<Pipeline, PipelineError> {
+        let size = self.image_size;
+        match (self.load, self.pipeline.as_str()) {
+            (Some(load), _) => Ok(Pipeline::published(load, size)),
+            (None, "imagenet-train") => Ok(Pipeline::imagenet_train(size)),
+            (None, "imagenet-eval") => Ok(Pipeline::imagenet_eval(self.eval_resize(), size)),
+            (None, "published") => Ok(Pipeline::published(1, size)),
+            (None, name) if Path::new(name).extension().is_some() => Pipeline::load(Path::new(name)),
+            (None, name) => Pipeline::preset(name),
+        }
+    }
+
+    fn eval_pipeline(&self) -> Result<Pipeline, PipelineError> {
+        match &self.eval_pipeline {
+            Some(path) => Pipeline::load(path),
+            None => Ok(Pipeline::imagenet_eval(self.eval_resize(), self.image_size)),
+        }
+    }
+
+    /// 256 for 224, as usual.
+    fn eval_resize(&self) -> u32 {
+        self.eval_resize
+            .unwrap_or_else(|| (f64::from(self.image_size) * 8.0 / 7.0).round() as u32)
+    }
+}
+
+impl OptimizerOptions {
+    fn optimizer(&self) -> OptimizerConfig {
+        match self.optimizer {
+            OptimizerName::Sgd => OptimizerConfig::Sgd {
+                momentum: self.momentum,
+                weight_decay: self.weight_decay.unwrap_or(0.0),
+                nesterov: self.nesterov,
+            },
+            OptimizerName::Adamw => OptimizerConfig::AdamW {
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay: self.weight_decay.unwrap_or(0.01),
+            },
+        }
+    }
+
+    fn lr(&self) -> f64 {
+        self.lr.unwrap_or(match self.optimizer {
+            OptimizerName::Sgd => 0.01,
+            OptimizerName::Adamw => 0.001,
+        })
+    }
+
+    fn schedule(&self) -> ScheduleConfig {
+        let kind = match self.schedule {
+            ScheduleName::Constant => ScheduleKind::Constant,
+            ScheduleName::Step => ScheduleKind::Step {
+                every_epochs: self.step_epochs,
+                gamma: self.step_factor,
+            },
+            ScheduleName::Cosine => ScheduleKind::Cosine { final_factor: 0.0 },
+        };
+        ScheduleConfig {
+            kind,
+            warmup_epochs: self.warmup_epochs,
+        }
+    }
+}
+
+/// The default data set, generated by the first command that needs it.
+fn generated() -> Result<PathBuf, Box<dyn Error>> {
+    let SynthOptions { images, classes, .. } = SynthOptions::default();
+    let bar = indicatif::ProgressBar::new(images as u64).with_message("generating images");
+    let dir = synth::default_dataset(images, classes, &mut |done, _| bar.set_position(done as u64))?;
+    bar.finish_and_clear();
+    Ok(dir)
+}
+
+/// `clothing-resnet18` for `data/clothing`.
+fn run_name(data: &Path, arch: Arch) -> String {
+    let folder = data.canonicalize().unwrap_or_else(|_| data.to_owned());
+    let name = folder
+        .file_name()
+        .map_or_else(|| "data".into(), |name| name.to_string_lossy());
+    format!("{name}-{arch}")
+}

@@ -1,0 +1,145 @@
+//! What `stokehold train` shows: a bar for each epoch on a terminal, and lines that suit a log everywhere.
+//!
+//! All of it goes to standard error; standard output has the summary alone.
+
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use stokehold_train::progress::Validation;
+use stokehold_train::{Event, Observer};
+
+/// Shows the events of a run.
+pub struct Watch {
+    terminal: bool,
+    bar: ProgressBar,
+    epochs: u64,
+    batches: u64,
+}
+
+impl Watch {
+    /// Looks at standard error for a terminal.
+    pub fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            bar: ProgressBar::hidden(),
+            epochs: 0,
+            batches: 0,
+        }
+    }
+
+    fn line(&self, text: impl AsRef<str>) {
+        // A reader that went away is no reason to end the training.
+        self.bar.suspend(|| {
+            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+        });
+    }
+
+    /// Shows how far `what` is, on a terminal.
+    fn show(&mut self, what: String, done: u64, of: u64) {
+        if !self.terminal {
+            return;
+        }
+        if self.bar.is_hidden() || self.bar.is_finished() {
+            self.bar = ProgressBar::new(of);
+            if let Ok(style) = ProgressStyle::with_template("{prefix} {bar:30} {pos}/{len} {msg} {eta}") {
+                self.bar.set_style(style);
+            }
+        }
+        self.bar.set_length(of);
+        self.bar.set_prefix(what);
+        self.bar.set_position(done);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Observer for Watch {
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Started {
+                epochs,
+                batches,
+                images,
+                val_images,
+                classes,
+                workers,
+                device,
+                replaced_head,
+            } => {
+                (self.epochs, self.batches) = (epochs, batches as u64);
+                let val = val_images.map_or("none".to_owned(), |count| count.to_string());
+                self.line(format!(
+                    "{images} training images, {val} for validation, {classes} classes; {epochs} epochs of {batches} \
+                     batches on {device} with {workers} loader threads"
+                ));
+                if let Some(other) = replaced_head {
+                    self.line(format!(
+                        "the weights are for {other} classes: the last layer starts from random ones"
+                    ));
+                }
+            }
+            Event::Resumed { checkpoint, step } => {
+                self.line(format!(
+                    "goes on after step {step}, from {}",
+                    checkpoint.display()
+                ));
+            }
+            Event::NothingToResume => self.line("there is no checkpoint yet: the run begins at its start"),
+            Event::Step {
+                epoch, batch, loss, ..
+            } => {
+                self.show(format!("epoch {epoch}/{}", self.epochs), batch, self.batches);
+                self.bar.set_message(format!("loss {loss:.4}"));
+            }
+            Event::Logged {
+                epoch,
+                step,
+                loss,
+                lr,
+                images_per_second,
+                wait_share,
+            } if !self.terminal => {
+                self.line(format!(
+                    "epoch {epoch}/{} step {step} loss {loss:.4} lr {lr:.3e} {images_per_second:.1} images/s waited \
+                     {:.1} %",
+                    self.epochs,
+                    100.0 * wait_share
+                ));
+            }
+            Event::BadImage(image) => self.line(format!("bad image: {}: {}", image.name, image.reason)),
+            Event::Validated { batch, batches } => {
+                self.show("validation".to_owned(), batch as u64, batches as u64);
+            }
+            Event::EpochDone { record, best } => {
+                let validation = record.validation.map_or(
+                    String::new(),
+                    |Validation {
+                         loss, top1, topk, k, ..
+                     }| {
+                        format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4}")
+                    },
+                );
+                self.line(format!(
+                    "epoch {}/{}: loss {:.4}{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
+                    record.epoch,
+                    self.epochs,
+                    record.sums.mean_loss(),
+                    record.sums.seconds,
+                    record.sums.images_per_second(),
+                    100.0 * record.sums.wait_share(),
+                    if best { ", the best so far" } else { "" }
+                ));
+            }
+            Event::MeasuringCeilings => {
+                self.bar.finish_and_clear();
+                self.line("measuring what loader and trainer can do alone");
+            }
+            Event::Warning(text) => self.line(format!("warning: {text}")),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The command line from outside: what it makes, says and exits with.
+
+mod bench;
+mod compare;
+mod dataset;
+mod train;

@@ -1,0 +1,268 @@
+//! `stokehold train`: bad input and its messages, exit codes, and an interruption.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The folder of bad and unusual files.
+fn hostile(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile").join(name)).unwrap()
+}
+
+/// A data set of two classes in `train` and `val`, with the files of `more` in class `a` as well.
+fn data_set(more: &[&str]) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for (folder, names) in [
+        ("train/a", &["small.jpg", "grey.jpg"]),
+        ("train/b", &["small.webp", "png-called.jpg"]),
+        ("val/a", &["small.jpg", "grey.jpg"]),
+        ("val/b", &["small.webp", "png-called.jpg"]),
+    ] {
+        let folder = dir.path().join("data").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for name in names {
+            fs::write(folder.join(name), hostile(name)).unwrap();
+        }
+    }
+    for name in more {
+        fs::write(dir.path().join("data/train/a").join(name), hostile(name)).unwrap();
+    }
+    dir
+}
+
+/// A quick run on `data` below `dir`, with more options.
+fn command(dir: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+    let quick = [
+        "train",
+        "data",
+        "--image-size",
+        "32",
+        "--batch-size",
+        "2",
+        "--ceiling-batches",
+        "0",
+    ];
+    command.args(quick).args(more).current_dir(dir);
+    if !more.contains(&"--epochs") {
+        command.args(["--epochs", "1"]);
+    }
+    command
+}
+
+fn train(dir: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command(dir, more).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn what_cannot_be_decoded_is_left_out_by_name() {
+    let names = ["empty.jpg", "text.jpg", "truncated.jpg", "truncated.png"];
+    let dir = data_set(&names);
+    let (code, said) = train(dir.path(), &[]);
+    assert_eq!(code, Some(0), "{said}");
+    for (name, reason) in [
+        ("empty.jpg", "the file is empty (0 bytes)"),
+        (
+            "text.jpg",
+            "not an image: the content is neither JPEG, PNG nor WebP",
+        ),
+        ("truncated.jpg", "truncated JPEG"),
+        ("truncated.png", "PNG: "),
+    ] {
+        let line = said
+            .lines()
+            .find(|line| line.contains(&format!("train/a/{name}: ")));
+        assert!(
+            line.is_some_and(|line| line.contains(reason)),
+            "{name}: {reason} in\n{said}"
+        );
+    }
+}
+
+#[test]
+fn unusual_files_train() {
+    let names = [
+        "cmyk.jpg",
+        "sixteen-bit.png",
+        "palette-alpha.png",
+        "exif-6.jpg",
+        "one-pixel.png",
+        "wide.png",
+    ];
+    let dir = data_set(&names);
+    for more in [
+        &["--bad-images", "error"][..],
+        &[
+            "--bad-images",
+            "error",
+            "--executor",
+            "per-op",
+            "--exif",
+            "--name",
+            "b",
+        ],
+    ] {
+        let (code, said) = train(dir.path(), more);
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn bad_images_end_the_run_where_that_is_asked_for() {
+    let dir = data_set(&["empty.jpg", "text.jpg"]);
+    let (code, said) = train(dir.path(), &["--bad-images", "error"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("error: data/train/a/"), "{said}");
+    let (code, said) = train(dir.path(), &["--bad-image-limit", "1", "--name", "b"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("error: more than 1 bad images, the last one data/train/a/"),
+        "{said}"
+    );
+    assert!(said.contains("repair the data set or raise the limit"), "{said}");
+}
+
+#[test]
+fn folders_that_are_no_data_set_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let (code, said) = train(dir.path(), &[]);
+    assert_eq!(code, Some(2));
+    assert_eq!(
+        said,
+        "error: data: no such folder; check the path of the data set\n"
+    );
+    fs::create_dir(dir.path().join("data")).unwrap();
+    let (code, said) = train(dir.path(), &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.starts_with("error: data: no class folder in it"), "{said}");
+    fs::write(dir.path().join("data/1.jpg"), hostile("small.jpg")).unwrap();
+    let (code, said) = train(dir.path(), &[]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("it has no class folders; move the images of each class into a folder"),
+        "{said}"
+    );
+    fs::create_dir_all(dir.path().join("data/empty")).unwrap();
+    fs::create_dir_all(dir.path().join("data/full")).unwrap();
+    fs::rename(dir.path().join("data/1.jpg"), dir.path().join("data/full/1.jpg")).unwrap();
+    let (code, said) = train(dir.path(), &[]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("no image in the class folder empty"), "{said}");
+}
+
+#[test]
+fn options_out_of_range_say_what_is_allowed() {
+    let dir = data_set(&[]);
+    for (options, expected) in [
+        (&["--epochs", "0"][..], "epochs: must be at least 1"),
+        (
+            &["--model", "vgg16"],
+            "choose one of resnet18, resnet34, resnet50, resnet101, resnet152",
+        ),
+        (&["--lr", "-1"], "learning rate: must be above 0"),
+        (
+            &["--label-smoothing", "1"],
+            "label smoothing: must be 0 up to below 1",
+        ),
+        (&["--executor", "gpu"], "there are per-op and fused"),
+        (
+            &["--pipeline", "imagenet"],
+            "imagenet-train, imagenet-eval, published",
+        ),
+        (&["--workers", "0"], "must be auto or 1 to"),
+        (&["--bad-images", "ignore"], "must be error, skip or substitute"),
+        (&["--no-such-option"], "unexpected argument '--no-such-option'"),
+    ] {
+        let (code, said) = train(dir.path(), options);
+        assert_eq!(code, Some(2), "{options:?}: {said}");
+        assert!(said.contains(expected), "{options:?}: {said}");
+    }
+    assert!(!dir.path().join("runs").exists(), "a refused run leaves nothing");
+}
+
+/// A device that is not there is an error before anything is made; which one depends on the build.
+#[test]
+fn a_missing_device_is_an_error() {
+    if cfg!(feature = "cuda") {
+        return;
+    }
+    let dir = data_set(&[]);
+    let (code, said) = train(dir.path(), &["--device", "cuda"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("device cuda is not compiled in: build with `cargo build --release --features cuda`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn weights_of_another_network_are_refused_by_key_and_shape() {
+    let dir = data_set(&[]);
+    let (code, said) = train(dir.path(), &["--name", "small"]);
+    assert_eq!(code, Some(0), "{said}");
+    let weights = [
+        "--weights",
+        "runs/small/model.safetensors",
+        "--model",
+        "resnet50",
+        "--name",
+        "large",
+    ];
+    let (code, said) = train(dir.path(), &weights);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("layer1.0.conv1.weight") && said.contains("[64, 64, 1, 1]"),
+        "{said}"
+    );
+    assert!(said.contains("layer1.0.conv3.weight"), "{said}");
+}
+
+/// Ctrl-C finishes the step and writes a checkpoint; the resumed run ends where an uninterrupted one does.
+#[test]
+fn an_interrupted_run_says_how_to_go_on_and_ends_the_same() {
+    let dir = data_set(&[]);
+    let options = |name| {
+        [
+            "--epochs",
+            "3",
+            "--lr",
+            "0.001",
+            "--log-every",
+            "1",
+            "--name",
+            name,
+        ]
+    };
+    let mut child = command(dir.path(), &options("cut"))
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first_step = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains("step 1 ")));
+    assert!(first_step.is_some(), "the run logs its first step");
+    let killed = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    let rest: Vec<String> = lines.map_while(Result::ok).collect();
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+    assert!(
+        rest.iter()
+            .any(|line| line.contains("--resume continues this run")),
+        "{rest:?}"
+    );
+    let resumed = [&options("cut")[..], &["--resume"]].concat();
+    assert_eq!(train(dir.path(), &resumed).0, Some(0));
+    assert_eq!(train(dir.path(), &options("whole")).0, Some(0));
+    let model = |name: &str| fs::read(dir.path().join("runs").join(name).join("model.safetensors")).unwrap();
+    assert!(
+        model("cut") == model("whole"),
+        "the interrupted run's model is another one"
+    );
+}
