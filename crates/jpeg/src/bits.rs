@@ -133,8 +133,8 @@ pub(crate) enum Fault {
 
 /// Reads bits, the first in the highest place.
 ///
-/// Reading past the end gives zeros; [`Bits::check`] tells. Each block reads a bounded number of bits, so a check a block
-/// is enough.
+/// Reading past the end gives zeros; [`Bits::check`] tells. Each block reads a bounded number of bits, so a
+/// check a block is enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],

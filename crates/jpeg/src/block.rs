@@ -19,8 +19,8 @@ pub(crate) const ZIGZAG: [u8; 64] = [
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// `PLACES[k]` is the place of coefficient `k - 1`, and 64 behind the block's end. Reading a symbol moves `k`, at most 63,
-/// on by at most two bytes' worth, so that every `k` has its entry.
+/// `PLACES[k]` is the place of coefficient `k - 1`, and 64 behind the block's end. Reading a symbol moves
+/// `k`, at most 63, on by at most two bytes' worth, so that every `k` has its entry.
 static PLACES: [u8; 64 + 255 + 255] = {
     let mut places = [64; 64 + 255 + 255];
     let mut k = 0;
@@ -40,9 +40,9 @@ pub(crate) struct BlockCode<'a> {
     pub ac_code: &'a Code,
 }
 
-/// Reads one block and returns how many coefficients, in coding order, it has up to its last one that is not zero; at
-/// least 1. `bits` must be filled, and is again afterwards. With `STORE` the coefficients go to `out`, which must be
-/// zero; without, the block is only read over.
+/// Reads one block and returns how many coefficients, in coding order, it has up to its last one that is not
+/// zero; at least 1. `bits` must be filled, and is again afterwards. With `STORE` the coefficients go to
+/// `out`, which must be zero; without, the block is only read over.
 #[inline(always)]
 pub(crate) fn read_block<const STORE: bool>(
     bits: &mut Bits<'_>,
@@ -118,8 +118,8 @@ fn step<const STORE: bool>(
     let first = k + (entry >> 16) as u8 as usize;
     let last = k + (entry >> 24) as u8 as usize;
     if STORE {
-        // SAFETY: `k` is below 64 and both advances are bytes, so both indices are within PLACES, whose values are at
-        // most 64 and so within the block.
+        // SAFETY: `k` is below 64 and both advances are bytes, so both indices are within PLACES, whose
+        // values are at most 64 and so within the block.
         unsafe {
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(first))) = (entry >> 32) as i16;
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(last))) =
@@ -164,10 +164,11 @@ fn missing_bits(window: u64, entry: u64) -> u64 {
     bits & !(u64::MAX << (entry >> 8 & 63))
 }
 
-// What follows is not in the way of most lookups. It takes and gives bit positions, so that the reader can stay in
-// registers where it is.
+// What follows is not in the way of most lookups. It takes and gives bit positions, so that the reader can
+// stay in registers where it is.
 
-/// The position behind the first symbol of `entry`: the block ended with it, and the second belongs to the next one.
+/// The position behind the first symbol of `entry`: the block ended with it, and the second belongs to the
+/// next one.
 #[cold]
 #[inline(never)]
 fn without_second(mut bits: Bits<'_>, code: &Code, entry: u64) -> usize {
@@ -178,7 +179,8 @@ fn without_second(mut bits: Bits<'_>, code: &Code, entry: u64) -> usize {
     bits.position()
 }
 
-/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no bits.
+/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no
+/// bits.
 #[cold]
 #[inline(never)]
 fn read_slowly(mut bits: Bits<'_>, code: &Code) -> Result<(usize, u64), Fault> {

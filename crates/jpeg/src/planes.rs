@@ -13,7 +13,8 @@ use crate::sequential::{block_codes, prepare_codes};
 use crate::strips::Strips;
 use crate::tables::Tables;
 
-/// The most scans that are read. Each costs time even where it holds next to no data; encoders write about ten.
+/// The most scans that are read. Each costs time even where it holds next to no data; encoders write about
+/// ten.
 const MOST_SCANS: usize = 500;
 
 /// The coefficients of one block in rows.
@@ -185,8 +186,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Calls `read` for every block in the order of the scan, with the bits, a state that begins at its default with every
-    /// restart interval, the member of the scan, and the block's coefficients.
+    /// Calls `read` for every block in the order of the scan, with the bits, a state that begins at its
+    /// default with every restart interval, the member of the scan, and the block's coefficients.
     pub fn each_block<S: Default>(
         &self,
         intervals: &mut Intervals<'_>,

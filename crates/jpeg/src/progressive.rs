@@ -1,6 +1,8 @@
-//! Progressive scans: a band of coefficients at a time, and of them first the upper bits, then one bit more a scan.
+//! Progressive scans: a band of coefficients at a time, and of them first the upper bits, then one bit more a
+//! scan.
 //!
-//! See section G of the standard. A run of blocks whose band is at its end ("end-of-band run") takes one symbol.
+//! See section G of the standard. A run of blocks whose band is at its end ("end-of-band run") takes one
+//! symbol.
 
 use crate::Error;
 use crate::bits::{Bits, Fault};
@@ -212,8 +214,8 @@ impl Band<'_> {
         Ok(())
     }
 
-    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros` others, or where the
-    /// band ends.
+    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros`
+    /// others, or where the band ends.
     fn correct(
         &self,
         bits: &mut Bits<'_>,

@@ -94,7 +94,8 @@ fn clothing() {
 
 #[test]
 fn files_of_unusual_kinds() {
-    // Progressive files whose last scans, or the middle of one, are missing: libjpeg guesses, this crate refuses.
+    // Progressive files whose last scans, or the middle of one, are missing: libjpeg guesses, this crate
+    // refuses.
     let incomplete = [
         "ref_partial_progressive.jpg",
         "ref_progressive-missing-ac.jpg",
@@ -156,8 +157,8 @@ fn every_sampling() {
     region::compare(&paths, 8);
 }
 
-/// Broken files. libjpeg fills in what is missing, so that it decodes more of them, and Pillow refuses some that hold
-/// everything; what both decode must be the same.
+/// Broken files. libjpeg fills in what is missing, so that it decodes more of them, and Pillow refuses some
+/// that hold everything; what both decode must be the same.
 #[test]
 fn broken_files_that_decode() {
     let Some(paths) = oracle::data("jpeg-corpus/hostile") else {

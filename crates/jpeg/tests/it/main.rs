@@ -1,5 +1,6 @@
 //! What the crate promises, held against libjpeg-turbo and against hostile files.
 
+mod allocation;
 mod exact;
 mod hostile;
 mod oracle;

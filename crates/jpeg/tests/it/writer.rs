@@ -1,4 +1,5 @@
-//! A small encoder of random coefficients: any sampling factors, interleaved or not, with or without restart markers.
+//! A small encoder of random coefficients: any sampling factors, interleaved or not, with or without restart
+//! markers.
 
 /// What to write.
 #[derive(Debug, Clone)]
