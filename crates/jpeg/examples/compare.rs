@@ -4,9 +4,10 @@
 //! cargo run --release -p stokehold-jpeg --example compare -- FOLDER [PASSES]
 //! ```
 //!
-//! Prints, per job, the time of an image in microseconds and the ratio to zune-jpeg's full decode. The crop is that of
-//! a random resized crop: 8 to 100 % of the area, 3/4 to 4/3 in aspect.
+//! Prints, per job, the time of an image in microseconds and the ratio to zune-jpeg's full decode. The crop
+//! is that of a random resized crop: 8 to 100 % of the area, 3/4 to 4/3 in aspect.
 
+use cpu_time::ThreadTime;
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
@@ -49,9 +50,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let crop = random_crop(header, &mut number);
             let whole = header.full();
             let mut time = |job: usize, work: &mut dyn FnMut()| {
-                let start = thread_time();
+                let start = ThreadTime::now();
                 work();
-                times[job] += thread_time() - start;
+                times[job] += start.elapsed().as_secs_f64();
             };
             time(0, &mut || decode_with_zune(bytes, &mut zune));
             let mut ours = |job, decoder: &mut Decoder, region, layout| {
@@ -116,10 +117,4 @@ fn random_crop(header: &Header, number: &mut u64) -> Region {
     let x = (uniform() * f64::from(header.width - width + 1)) as u32;
     let y = (uniform() * f64::from(header.height - height + 1)) as u32;
     Region { x, y, width, height }
-}
-
-/// Seconds this thread has run.
-fn thread_time() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }

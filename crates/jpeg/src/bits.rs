@@ -133,8 +133,8 @@ pub(crate) enum Fault {
 
 /// Reads bits, the first in the highest place.
 ///
-/// Reading past the end gives zeros; [`Bits::check`] tells. Each block reads a bounded number of bits, so a check a block
-/// is enough.
+/// Reading past the end gives zeros; [`Bits::check`] tells. Each block reads a bounded number of bits, so a
+/// check a block is enough.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bits<'a> {
     data: &'a [u8],
@@ -182,7 +182,8 @@ impl Bits<'_> {
         8 * self.at - (self.count & 63) as usize
     }
 
-    /// Moves to bit `position`, which was read before.
+    /// Moves to bit `position` and fills the window to at least 49 bits.
+    #[inline(always)]
     pub fn seek(&mut self, position: usize) {
         (self.at, self.window, self.count) = (position / 8, 0, 0);
         self.refill();

@@ -19,8 +19,8 @@ pub(crate) const ZIGZAG: [u8; 64] = [
     46, 53, 60, 61, 54, 47, 55, 62, 63,
 ];
 
-/// `PLACES[k]` is the place of coefficient `k - 1`, and 64 behind the block's end. Reading a symbol moves `k`, at most 63,
-/// on by at most two bytes' worth, so that every `k` has its entry.
+/// `PLACES[k]` is the place of coefficient `k - 1`, and 64 behind the block's end. Reading a symbol moves
+/// `k`, at most 63, on by at most two bytes' worth, so that every `k` has its entry.
 static PLACES: [u8; 64 + 255 + 255] = {
     let mut places = [64; 64 + 255 + 255];
     let mut k = 0;
@@ -40,9 +40,9 @@ pub(crate) struct BlockCode<'a> {
     pub ac_code: &'a Code,
 }
 
-/// Reads one block and returns how many coefficients, in coding order, it has up to its last one that is not zero; at
-/// least 1. `bits` must be filled, and is again afterwards. With `STORE` the coefficients go to `out`, which must be
-/// zero; without, the block is only read over.
+/// Reads one block and returns how many coefficients, in coding order, it has up to its last one that is not
+/// zero; at least 1. `bits` must be filled, and is again afterwards. With `STORE` the coefficients go to
+/// `out`, which must be zero; without, the block is only read over.
 #[inline(always)]
 pub(crate) fn read_block<const STORE: bool>(
     bits: &mut Bits<'_>,
@@ -50,25 +50,38 @@ pub(crate) fn read_block<const STORE: bool>(
     prediction: &mut i32,
     out: &mut Block,
 ) -> Result<u32, Fault> {
+    let BlockCode {
+        dc,
+        dc_code,
+        ac,
+        ac_code,
+    } = *code;
     bits.check()?;
-    *prediction = prediction.wrapping_add(read_dc(bits, code.dc, code.dc_code)?);
+    *prediction = prediction.wrapping_add(read_dc(bits, dc, dc_code)?);
     if STORE {
         out.0[0] = *prediction as i16;
     }
     let mut k = 1;
-    loop {
+    let end = loop {
         // Three lookups a refill: a DC lookup leaves enough bits for two.
-        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
-            return end;
+        let one = step::<STORE>(bits, ac, ac_code, k, out)?;
+        if one.last >= 64 {
+            break one;
         }
-        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
-            return end;
+        let two = step::<STORE>(bits, ac, ac_code, one.last, out)?;
+        if two.last >= 64 {
+            break two;
         }
         bits.refill();
-        if let Some(end) = step::<STORE>(bits, code, &mut k, out) {
-            return end;
+        let three = step::<STORE>(bits, ac, ac_code, two.last, out)?;
+        if three.last >= 64 {
+            break three;
         }
-    }
+        k = three.last;
+    };
+    let count = end.finish(bits, ac_code);
+    bits.refill();
+    count
 }
 
 /// The difference between a DC coefficient and the last one.
@@ -76,64 +89,71 @@ pub(crate) fn read_block<const STORE: bool>(
 pub(crate) fn read_dc(bits: &mut Bits<'_>, table: &DcTable, code: &Code) -> Result<i32, Fault> {
     let entry = table.look_up(bits.window);
     if entry == 0 {
-        return read_dc_slowly(bits, code);
+        let (position, value) = read_dc_slowly(*bits, code)?;
+        bits.seek(position);
+        return Ok(value);
     }
     let value = (entry as i32 >> 16) + missing_bits(bits.window, u64::from(entry)) as i32;
     bits.skip(u64::from(entry));
     Ok(value)
 }
 
-/// One lookup and what follows from it; the block's result where it ends.
+/// One lookup from coefficient `k` on, which must be below 64.
 #[inline(always)]
 fn step<const STORE: bool>(
     bits: &mut Bits<'_>,
-    code: &BlockCode<'_>,
-    k: &mut usize,
+    table: &AcTable,
+    code: &Code,
+    k: usize,
     out: &mut Block,
-) -> Option<Result<u32, Fault>> {
-    let mut entry = code.ac.look_up(bits.window);
+) -> Result<Step, Fault> {
+    let mut entry = table.look_up(bits.window);
     if entry == 0 {
-        match read_slowly(*bits, code.ac_code) {
-            Ok((after, single)) => (*bits, entry) = (after, single),
-            Err(fault) => return Some(Err(fault)),
-        }
+        let (position, single) = read_slowly(*bits, code)?;
+        bits.seek(position);
+        entry = single;
     }
     let added = missing_bits(bits.window, entry);
     bits.skip(entry);
-    let first = *k + (entry >> 16) as u8 as usize;
-    let last = *k + (entry >> 24) as u8 as usize;
+    let first = k + (entry >> 16) as u8 as usize;
+    let last = k + (entry >> 24) as u8 as usize;
     if STORE {
-        // SAFETY: `k` is below 64 here and both advances are bytes, so both indices are within PLACES, whose values are
-        // at most 64 and so within the block.
+        // SAFETY: `k` is below 64 and both advances are bytes, so both indices are within PLACES, whose
+        // values are at most 64 and so within the block.
         unsafe {
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(first))) = (entry >> 32) as i16;
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(last))) =
                 ((entry >> 48) as i16).wrapping_add(added as i16);
         }
     }
-    if last < 64 {
-        *k = last;
-        return None;
-    }
-    let end = finish(bits, code.ac_code, entry, first, last);
-    bits.refill();
-    Some(end)
+    Ok(Step { entry, first, last })
 }
 
-/// What it means that a lookup reached the end of the block.
-#[inline(always)]
-fn finish(bits: &mut Bits<'_>, code: &Code, entry: u64, first: usize, last: usize) -> Result<u32, Fault> {
-    const END: usize = AcTable::END_OF_BLOCK as usize;
-    if last > END && first != 64 && (first < 64 || first == last) {
-        return Ok((last - END) as u32); // an end-of-block
-    }
-    match (first, last) {
-        (_, 64) => Ok(64),
-        (64, _) => {
-            *bits = without_second(*bits, code, entry);
-            Ok(64)
+/// What a lookup came to: the coefficients that follow its first and its last symbol.
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    entry: u64,
+    first: usize,
+    last: usize,
+}
+
+impl Step {
+    /// What it means that this step reached the end of the block.
+    #[inline(always)]
+    fn finish(self, bits: &mut Bits<'_>, code: &Code) -> Result<u32, Fault> {
+        const END: usize = AcTable::END_OF_BLOCK as usize;
+        let Step { entry, first, last } = self;
+        if last > END && (first < 64 || first == last) {
+            return Ok((last - END) as u32); // an end-of-block
         }
-        _ => Err(Fault::Overrun),
+        match (first, last) {
+            (_, 64) => Ok(64),
+            (64, _) => {
+                bits.seek(without_second(*bits, code, entry));
+                Ok(64)
+            }
+            _ => Err(Fault::Overrun),
+        }
     }
 }
 
@@ -144,34 +164,37 @@ fn missing_bits(window: u64, entry: u64) -> u64 {
     bits & !(u64::MAX << (entry >> 8 & 63))
 }
 
-/// The state after the first symbol of `entry` only: the block ended with it, and the second belongs to the next one.
+// What follows is not in the way of most lookups. It takes and gives bit positions, so that the reader can
+// stay in registers where it is.
+
+/// The position behind the first symbol of `entry`: the block ended with it, and the second belongs to the
+/// next one.
 #[cold]
 #[inline(never)]
-fn without_second<'a>(mut bits: Bits<'a>, code: &Code, entry: u64) -> Bits<'a> {
+fn without_second(mut bits: Bits<'_>, code: &Code, entry: u64) -> usize {
     bits.seek(bits.position() - (entry & 0xFF) as usize);
     if let Some((length, symbol)) = code.find((bits.window >> 48) as u32) {
         bits.skip(u64::from(length) + u64::from(symbol & 15));
     }
-    bits
+    bits.position()
 }
 
-/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no bits.
+/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no
+/// bits.
 #[cold]
 #[inline(never)]
-fn read_slowly<'a>(mut bits: Bits<'a>, code: &Code) -> Result<(Bits<'a>, u64), Fault> {
+fn read_slowly(mut bits: Bits<'_>, code: &Code) -> Result<(usize, u64), Fault> {
     bits.refill();
-    let (run, value) = read_symbol(&mut bits, code)?;
-    bits.refill();
-    let advance = advance(run.0, run.1);
-    Ok((bits, entry(0, 0, advance, advance, value, value)))
+    let ((run, size), value) = read_symbol(&mut bits, code)?;
+    let advance = advance(run, size);
+    Ok((bits.position(), entry(0, 0, advance, advance, value, value)))
 }
 
 #[cold]
 #[inline(never)]
-fn read_dc_slowly(bits: &mut Bits<'_>, code: &Code) -> Result<i32, Fault> {
-    let (_, value) = read_symbol(bits, code)?;
-    bits.refill();
-    Ok(value)
+fn read_dc_slowly(mut bits: Bits<'_>, code: &Code) -> Result<(usize, i32), Fault> {
+    let (_, value) = read_symbol(&mut bits, code)?;
+    Ok((bits.position(), value))
 }
 
 /// A symbol's run and size, and its value. 31 bits must be loaded.

@@ -41,7 +41,8 @@ impl Decoder {
         Decoder::with(Isa::detect())
     }
 
-    /// A decoder that uses no instructions beyond what every processor of its kind has. It gives the same pixels.
+    /// A decoder that uses no instructions beyond what every processor of its kind has. It gives the same
+    /// pixels.
     pub fn portable() -> Decoder {
         Decoder::with(Isa::Portable)
     }
@@ -60,13 +61,14 @@ impl Decoder {
 
     /// Decodes the pixels of `region` at `scale`.
     ///
-    /// What lies behind the region is not read where the file has one scan, so that damage there goes unnoticed. A
-    /// scaled image of a region has `ceil(side / factor)` pixels a side; a last pixel that reaches over the edge averages
-    /// what is inside. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")` does it.
+    /// What lies behind the region is not read where the file has one scan, so that damage there goes
+    /// unnoticed. A scaled image of a region has `ceil(side / factor)` pixels a side; a last pixel that
+    /// reaches over the edge averages what is inside. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")`
+    /// does it.
     ///
     /// # Errors
-    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, or the region does not lie
-    /// within the image.
+    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, or the region
+    /// does not lie within the image.
     pub fn decode(
         &mut self,
         bytes: &[u8],
@@ -128,7 +130,8 @@ impl Decoder {
     }
 }
 
-/// Refuses files that cannot hold one bit for each block down to row `end`, before anything is allocated for them.
+/// Refuses files that cannot hold one bit for each block down to row `end`, before anything is allocated for
+/// them.
 fn require_data(bytes: &[u8], frame: &Frame, end: usize) -> Result<(), Error> {
     let blocks: usize = frame
         .components()

@@ -169,7 +169,8 @@ impl Frame {
         self.components().iter().position(|c| c.id == id)
     }
 
-    /// The rules of libjpeg's default_decompress_parms: JFIF first, then Adobe's word, then the components' names.
+    /// The rules of libjpeg's default_decompress_parms: JFIF first, then Adobe's word, then the components'
+    /// names.
     pub fn color_model(&self, adobe: Option<u8>, jfif: bool) -> ColorModel {
         let names = [
             self.components[0].id,

@@ -29,7 +29,8 @@ impl Header {
     /// Reads the markers up to the first scan.
     ///
     /// # Errors
-    /// [`Error`] where the bytes are no JPEG, end early, contradict the format, or are of an unsupported kind.
+    /// [`Error`] where the bytes are no JPEG, end early, contradict the format, or are of an unsupported
+    /// kind.
     pub fn parse(bytes: &[u8]) -> Result<Header, Error> {
         let head = Head::parse(bytes, |_| Ok(()))?;
         Ok(Header {

@@ -1,8 +1,8 @@
 //! Huffman codes and the tables that read them fast.
 //!
-//! The fast tables are indexed by the next bits of the data. An entry tells how many bits to move on by, and the values
-//! those bits hold. Where the index holds only the first bits of a value's magnitude, the entry holds the value they
-//! promise and how many bits are to be added to it.
+//! The fast tables are indexed by the next bits of the data. An entry tells how many bits to move on by, and
+//! the values those bits hold. Where the index holds only the first bits of a value's magnitude, the entry
+//! holds the value they promise and how many bits are to be added to it.
 
 /// A Huffman code as a file defines it.
 #[derive(Debug, Clone)]
@@ -16,8 +16,8 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// From the number of codes of each length 1..=16 and all symbols in order; none where they are no prefix code. As in
-    /// libjpeg the code of only ones must stay unused.
+    /// From the number of codes of each length 1..=16 and all symbols in order; none where they are no prefix
+    /// code. As in libjpeg the code of only ones must stay unused.
     pub fn new(lengths: &[u8; 16], symbols: &[u8]) -> Option<Code> {
         let mut code = Code {
             ends: [0; 17],
@@ -55,8 +55,8 @@ impl Code {
         self.symbols[..count.min(256)].iter().all(|&symbol| pass(symbol))
     }
 
-    /// For every index of `N` bits the length (low byte) and symbol (high byte) of the code it begins with; zero where
-    /// it does not hold a whole code.
+    /// For every index of `N` bits the length (low byte) and symbol (high byte) of the code it begins with;
+    /// zero where it does not hold a whole code.
     fn heads<const N: usize>(&self) -> [u16; N] {
         let bits = N.trailing_zeros() as usize;
         let mut heads = [0; N];
@@ -72,7 +72,8 @@ impl Code {
     }
 }
 
-/// The value that `size` magnitude bits mean: with a leading zero they are negative (figure F.12 of the standard).
+/// The value that `size` magnitude bits mean: with a leading zero they are negative (figure F.12 of the
+/// standard).
 #[inline(always)]
 pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     match size {
@@ -82,8 +83,8 @@ pub(crate) fn extend(bits: u32, size: u32) -> i32 {
     }
 }
 
-/// The value of `size` bits whose first `known` ones are `bits`, and how many bits remain to be added to it. At least
-/// one must be known, or none be wanted.
+/// The value of `size` bits whose first `known` ones are `bits`, and how many bits remain to be added to it.
+/// At least one must be known, or none be wanted.
 fn promise(bits: u32, known: u32, size: u32) -> (i32, u32) {
     match size.checked_sub(known) {
         Some(missing) => (extend(bits << missing, size), missing),
@@ -93,8 +94,8 @@ fn promise(bits: u32, known: u32, size: u32) -> (i32, u32) {
 
 /// Reads differences of DC coefficients, one a lookup.
 ///
-/// An entry, from the low byte: bits to move on by, bits to be added to the value, the value in 16 bits. Zero sends to
-/// the slow path.
+/// An entry, from the low byte: bits to move on by, bits to be added to the value, the value in 16 bits. Zero
+/// sends to the slow path.
 #[derive(Debug, Clone)]
 pub(crate) struct DcTable {
     entries: [u32; DcTable::SIZE],
@@ -134,9 +135,10 @@ impl DcTable {
 
 /// Reads AC coefficients, up to two a lookup.
 ///
-/// An entry, from the low byte: bits to move on by; bits to be added to the second value; how many coefficients the first
-/// symbol moves on by; how many both do; the first value; the second value, each in 16 bits. Where there is only one
-/// symbol both values are its value and both advances its advance. Zero sends to the slow path.
+/// An entry, from the low byte: bits to move on by; bits to be added to the second value; how many
+/// coefficients the first symbol moves on by; how many both do; the first value; the second value, each in 16
+/// bits. Where there is only one symbol both values are its value and both advances its advance. Zero sends
+/// to the slow path.
 #[derive(Debug, Clone)]
 pub(crate) struct AcTable {
     pairs: [u64; AcTable::SIZE],
@@ -195,8 +197,8 @@ impl AcTable {
         }
     }
 
-    /// The symbol and value that the low `known` bits of `bits` begin with; none where they do not hold its code and its
-    /// sign.
+    /// The symbol and value that the low `known` bits of `bits` begin with; none where they do not hold its
+    /// code and its sign.
     #[inline(always)]
     fn symbol(&self, bits: u32, known: u32) -> Option<Symbol> {
         let head = self.heads[(bits << (AcTable::BITS - known)) as usize & (AcTable::SIZE - 1)];

@@ -1,51 +1,54 @@
 //! JPEG bytes to pixels, made for training.
 //!
-//! Training rarely wants the whole picture: a random resized crop reads a part of it and shrinks that part. So the
-//! interface asks first ([`Header::parse`] costs microseconds and decodes nothing) and decodes after, and then only
-//! what was asked for:
+//! Training rarely wants the whole picture: a random resized crop reads a part of it and shrinks that part.
+//! So the interface asks first ([`Header::parse`] costs microseconds and decodes nothing) and decodes after,
+//! and then only what was asked for:
 //!
 //! ```text
 //!  bytes ──► Header::parse ──► size, colour model, orientation
 //!    └─────► Decoder::decode(region, scale, layout) ──► Pixels: rows of that region, borrowed from the decoder
 //! ```
 //!
-//! A [`Decoder`] belongs to one thread and keeps its buffers, so decoding allocates nothing once it is warm. The
-//! pixels it returns are a view with a row stride: a caller that resamples a region copies nothing.
+//! A [`Decoder`] belongs to one thread and keeps its buffers, so decoding allocates nothing once it is warm.
+//! The pixels it returns are a view with a row stride: a caller that resamples a region copies nothing.
 //!
 //! # The way of a byte
 //!
-//! 1. **Markers** (`markers`, `header`, `frame`, `tables`). A JPEG is a list of segments. They give the size, the
-//!    sampling of the components, the quantisation steps and the Huffman codes, until a scan begins.
-//! 2. **Unstuffing** (`bits`). Within a scan a byte FF is followed by a 00 that means nothing. One pass copies the
-//!    scan, up to the next marker, without them, so that a refill of the bit reader is a load of eight bytes and no
-//!    branch.
-//! 3. **Symbols** (`huffman`, `block`). The next ten bits index a table whose entry holds up to *two* coefficients,
-//!    with the zeros before them and their lengths: a block of 18 coefficients costs some eleven lookups. Codes too
-//!    long for it take the slow path.
-//! 4. **Blocks** (`sequential`). 64 coefficients make a block, blocks of all components make an MCU (minimum coded
-//!    unit). Huffman codes can only be read from the beginning, so blocks outside the region are read, but neither
-//!    stored nor transformed; after the region's last MCU nothing is read at all. With restart markers, intervals
-//!    outside the region are not even read.
-//! 5. **Samples** (`transform`, `kernels::idct`). Blocks are dequantised and transformed two at a time into strips
-//!    (`strips`): per component the sample rows of one MCU row and the row above them. They stay in the cache.
-//! 6. **Pixels** (`strips`, `kernels::upsample`, `kernels::color`). As soon as an MCU row is there, its rows are
-//!    upsampled, converted to RGB and written to the output; where upsampling looks at the row below, the last row
-//!    waits for the next MCU row.
+//! 1. **Markers** (`markers`, `header`, `frame`, `tables`). A JPEG is a list of segments. They give the size,
+//!    the sampling of the components, the quantisation steps and the Huffman codes, until a scan begins.
+//! 2. **Unstuffing** (`bits`). Within a scan a byte FF is followed by a 00 that means nothing. One pass
+//!    copies the scan, up to the next marker, without them, so that a refill of the bit reader is one load of
+//!    eight bytes.
+//! 3. **Symbols** (`huffman`, `block`). The next ten bits index a table whose entry holds up to *two*
+//!    coefficients, with the zeros before them and their lengths: a block of 18 coefficients costs some
+//!    eleven lookups. Codes too long for it take the slow path.
+//! 4. **Blocks** (`sequential`). 64 coefficients make a block, blocks of all components make an MCU (minimum
+//!    coded unit). Huffman codes can only be read from the beginning, so blocks outside the region are read,
+//!    but neither stored nor transformed; after the region's last MCU nothing is read at all. Restart
+//!    intervals that hold nothing of the region are only searched for their end.
+//! 5. **Samples** (`transform`, `kernels::idct`). Blocks are dequantised and transformed two at a time into
+//!    strips (`strips`): per component the sample rows of one MCU row and the row above them. They stay in
+//!    the cache.
+//! 6. **Pixels** (`strips`, `kernels::upsample`, `kernels::color`). As soon as an MCU row is there, its rows
+//!    are upsampled, converted to RGB and written to the output; where upsampling looks at the row below, the
+//!    last row waits for the next MCU row.
 //!
-//! Files of several scans (progressive ones, and components that come one after the other) keep the coefficients of the
-//! whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
+//! Files of several scans (progressive ones, and components that come one after the other) keep the
+//! coefficients of the whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
 //!
-//! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and its
-//! "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable form, which is
-//! its definition, and where it pays one for AVX2, chosen when the decoder is made; tests hold them equal.
+//! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and
+//! its "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable
+//! form, which is its definition, and where it pays one for AVX2, chosen when the decoder is made; tests hold
+//! them equal.
 //!
 //! # What is accepted
 //!
-//! Baseline, extended and progressive Huffman coding of 8-bit samples; grey, YCbCr, RGB, CMYK and YCCK; every sampling
-//! that needs no fractions. Everything else is an [`Error`] that says what the file holds. Bytes are never trusted: no
-//! input makes the crate panic, and no header makes it allocate what the file's length cannot justify. Missing data is
-//! an error, since training must not learn from a grey lower half; stray bytes between segments and after the image
-//! are not.
+//! Baseline, extended and progressive Huffman coding of 8-bit samples; grey, YCbCr, RGB, CMYK and YCCK; every
+//! sampling that needs no fractions. Everything else is an [`Error`] that says what the file holds. Bytes are
+//! never trusted: no input makes the crate panic, and no header makes it allocate what the file's length
+//! cannot justify. Missing data is an error, since training must not learn from a grey lower half; stray
+//! bytes between segments and after the image are not. A progressive file whose last scans are missing is
+//! refused too, where libjpeg guesses.
 //!
 //! ```no_run
 //! use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
@@ -102,8 +105,8 @@ pub enum Error {
     /// The bytes contradict the format.
     #[error("corrupt JPEG: {what} (at byte {at})")]
     Corrupt {
-        /// Where, in bytes from the beginning of the file: of a segment its body's first byte, of coded data the byte
-        /// that could not be read.
+        /// Where, in bytes from the beginning of the file: of a segment its body's first byte, of coded data
+        /// the byte that could not be read.
         at: usize,
         /// What was found there.
         what: String,

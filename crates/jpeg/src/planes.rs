@@ -13,11 +13,26 @@ use crate::sequential::{block_codes, prepare_codes};
 use crate::strips::Strips;
 use crate::tables::Tables;
 
-/// The most scans that are read. Each costs time even where it holds next to no data; encoders write about ten.
+/// The most scans that are read. Each costs time even where it holds next to no data; encoders write about
+/// ten.
 const MOST_SCANS: usize = 500;
 
-/// The coefficients of one block in rows.
-pub(crate) type Coefficients = [i16; 64];
+/// The coefficients of one block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Coefficients {
+    /// In rows.
+    pub values: [i16; 64],
+    /// Which AC coefficients are not zero: bit `k` stands for the one of place `k` in coding order. After a
+    /// sequential scan all bits are set where any is.
+    pub nonzero: u64,
+}
+
+impl Coefficients {
+    const ZERO: Coefficients = Coefficients {
+        values: [0; 64],
+        nonzero: 0,
+    };
+}
 
 /// The coefficients of one component, MCUs filled up.
 #[derive(Debug, Default)]
@@ -32,7 +47,7 @@ pub(crate) struct Plane {
 impl Plane {
     fn begin(&mut self, wide: usize, high: usize) {
         self.blocks.clear();
-        self.blocks.resize(wide * high, [0; 64]);
+        self.blocks.resize(wide * high, Coefficients::ZERO);
         (self.wide, self.steps, self.progress) = (wide, None, Progress::default());
     }
 }
@@ -139,8 +154,9 @@ impl Planes {
         let read =
             |bits: &mut Bits<'_>, predictions: &mut [i32; 4], member: usize, out: &mut Coefficients| {
                 let mut block = Block::ZERO;
-                read_block::<true>(bits, &codes[member], &mut predictions[member], &mut block)?;
-                out.copy_from_slice(&block.0[..64]);
+                let count = read_block::<true>(bits, &codes[member], &mut predictions[member], &mut block)?;
+                out.values.copy_from_slice(&block.0[..64]);
+                out.nonzero = if count == 1 { 0 } else { u64::MAX };
                 Ok(())
             };
         walk.each_block(intervals, self, read)
@@ -165,9 +181,8 @@ impl Planes {
                 for row in rows.clone().filter(|row| needed[i].rows.contains(row)) {
                     for column in needed[i].columns.clone() {
                         let block = &plane.blocks[row * plane.wide + column];
-                        strip.block().0[..64].copy_from_slice(block);
-                        let flat = block[1..].iter().all(|&coefficient| coefficient == 0);
-                        strip.push(if flat { 1 } else { 64 }, column, row - rows.start);
+                        strip.block().0[..64].copy_from_slice(&block.values);
+                        strip.push(if block.nonzero == 0 { 1 } else { 64 }, column, row - rows.start);
                     }
                 }
             }
@@ -185,8 +200,8 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Calls `read` for every block in the order of the scan, with the bits, a state that begins at its default with every
-    /// restart interval, the member of the scan, and the block's coefficients.
+    /// Calls `read` for every block in the order of the scan, with the bits, a state that begins at its
+    /// default with every restart interval, the member of the scan, and the block's coefficients.
     pub fn each_block<S: Default>(
         &self,
         intervals: &mut Intervals<'_>,

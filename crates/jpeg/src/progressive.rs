@@ -1,6 +1,8 @@
-//! Progressive scans: a band of coefficients at a time, and of them first the upper bits, then one bit more a scan.
+//! Progressive scans: a band of coefficients at a time, and of them first the upper bits, then one bit more a
+//! scan.
 //!
-//! See section G of the standard. A run of blocks whose band is at its end ("end-of-band run") takes one symbol.
+//! See section G of the standard. A run of blocks whose band is at its end ("end-of-band run") takes one
+//! symbol.
 
 use crate::Error;
 use crate::bits::{Bits, Fault};
@@ -86,12 +88,12 @@ pub(crate) fn read(
                 let difference = read_dc(bits, table, code)?;
                 bits.refill();
                 state.predictions[member] = state.predictions[member].wrapping_add(difference);
-                block[0] = (state.predictions[member] << scan.low) as i16;
+                block.values[0] = (state.predictions[member] << scan.low) as i16;
                 Ok(())
             })
         }
         (0, _) => walk.each_block(intervals, planes, |bits, _: &mut State, _, block| {
-            block[0] |= (bits.take(1) << scan.low) as i16;
+            block.values[0] |= (bits.take(1) << scan.low) as i16;
             bits.refill();
             Ok(())
         }),
@@ -159,7 +161,7 @@ impl Band<'_> {
                 if k > self.last {
                     return Err(Fault::Overrun);
                 }
-                block[usize::from(ZIGZAG[k])] = (extend(bits.take(size), size) << self.low) as i16;
+                set(block, k, (extend(bits.take(size), size) << self.low) as i16);
                 k += 1;
             } else if zeros == 15 {
                 k += 16;
@@ -199,7 +201,7 @@ impl Band<'_> {
                     if k > self.last {
                         return Err(Fault::Overrun);
                     }
-                    block[usize::from(ZIGZAG[k])] = value;
+                    set(block, k, value);
                 }
                 k += 1;
             }
@@ -212,40 +214,39 @@ impl Band<'_> {
         Ok(())
     }
 
-    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros` others, or where the
-    /// band ends.
-    fn correct(
-        &self,
-        bits: &mut Bits<'_>,
-        block: &mut Coefficients,
-        mut k: usize,
-        zeros: Option<u32>,
-    ) -> usize {
-        let mut left = zeros;
-        bits.refill();
-        let mut loaded = 56;
-        while k <= self.last {
-            let coefficient = &mut block[usize::from(ZIGZAG[k])];
-            if *coefficient != 0 {
-                if loaded == 0 {
-                    bits.refill();
-                    loaded = 56;
-                }
-                loaded -= 1;
-                let bit = 1 << self.low;
-                if bits.take(1) == 1 && *coefficient & bit == 0 {
-                    *coefficient = coefficient.wrapping_add(if *coefficient > 0 { bit } else { -bit });
-                }
-            } else if let Some(left) = &mut left {
-                match left.checked_sub(1) {
-                    Some(fewer) => *left = fewer,
-                    None => break,
-                }
+    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros`
+    /// others, or where the band ends, and returns that place.
+    #[inline(always)]
+    fn correct(&self, bits: &mut Bits<'_>, block: &mut Coefficients, k: usize, zeros: Option<u32>) -> usize {
+        // Bit `k` of these masks stands for coefficient `k`.
+        let rest = (u64::MAX >> (63 - self.last)) & u64::MAX.checked_shl(k as u32).unwrap_or(0);
+        let end = match zeros {
+            None => self.last + 1,
+            Some(zeros) => {
+                let open = (0..zeros).fold(rest & !block.nonzero, |open, _| open & open.wrapping_sub(1));
+                (open.trailing_zeros() as usize).min(self.last + 1)
             }
-            k += 1;
+        };
+        let mut waiting = rest & block.nonzero & !u64::MAX.checked_shl(end as u32).unwrap_or(0);
+        let bit = 1 << self.low;
+        let mut loaded = 0;
+        while waiting != 0 {
+            if loaded == 0 {
+                bits.refill();
+                loaded = 56;
+            }
+            loaded -= 1;
+            let value = &mut block.values[usize::from(ZIGZAG[waiting.trailing_zeros() as usize & 63]) & 63];
+            let change = if *value & bit == 0 {
+                value.signum() * bit
+            } else {
+                0
+            };
+            *value = value.wrapping_add(change * bits.take(1) as i16);
+            waiting &= waiting - 1;
         }
         bits.refill();
-        k
+        end
     }
 
     /// The next symbol's upper and lower half. 16 bits must be loaded.
@@ -257,6 +258,12 @@ impl Band<'_> {
         bits.skip(length.into());
         Ok((u32::from(symbol >> 4), u32::from(symbol & 15)))
     }
+}
+
+/// Sets AC coefficient `k`.
+fn set(block: &mut Coefficients, k: usize, value: i16) {
+    block.values[usize::from(ZIGZAG[k])] = value;
+    block.nonzero |= u64::from(value != 0) << k;
 }
 
 /// The length of a run whose symbol's upper half is `size`: that many bits follow.

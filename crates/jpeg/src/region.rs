@@ -41,7 +41,8 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Blocks whose samples any pixel of `region` is made from: upsampling that interpolates looks one sample further.
+    /// Blocks whose samples any pixel of `region` is made from: upsampling that interpolates looks one sample
+    /// further.
     pub fn of(region: &Region, frame: &Frame, component: &Component) -> Needed {
         let blocks = |pixels: Range<usize>, factor: usize, largest: usize, size: usize| {
             let reach = usize::from(2 * factor == largest);

@@ -33,7 +33,8 @@ impl FastTable for AcTable {
     }
 }
 
-/// One of the four places for Huffman codes of a class. A fast table outlives its image: many files share their codes.
+/// One of the four places for Huffman codes of a class. A fast table outlives its image: many files share
+/// their codes.
 #[derive(Debug)]
 pub(crate) struct Slot<T> {
     lengths: [u8; 16],

@@ -1,4 +1,5 @@
-//! From coefficients to samples: per component a strip that holds the sample rows of one MCU row and the row above.
+//! From coefficients to samples: per component a strip that holds the sample rows of one MCU row and the row
+//! above.
 
 use crate::block::Block;
 use crate::frame::Component;
@@ -77,8 +78,8 @@ impl Strip {
         block
     }
 
-    /// Takes the block last given out: `count` coefficients up to the last that is not zero, its column among all blocks
-    /// of the component, its row among those of the MCU row.
+    /// Takes the block last given out: `count` coefficients up to the last that is not zero, its column among
+    /// all blocks of the component, its row among those of the MCU row.
     #[inline(always)]
     pub fn push(&mut self, count: u32, column: usize, row: usize) {
         let at = (1 + 8 * row) * self.stride + MARGIN + 8 * (column - self.needed.columns.start);

@@ -21,16 +21,7 @@ pub(crate) fn ycc(isa: Isa, row: Row<'_>, width: usize, layout: Layout, out: &mu
         "a row that is too short"
     );
     match isa {
-        Isa::Portable => {
-            let pixels = out
-                .chunks_exact_mut(layout.bytes())
-                .zip(row[0])
-                .zip(row[1])
-                .zip(row[2]);
-            for (((out, &y), &cb), &cr) in pixels.take(width) {
-                write(out, ycc_pixel(y, cb, cr));
-            }
-        }
+        Isa::Portable => each_pixel(row, width, layout, out, ycc_pixel),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves the instructions, and the lengths were just found to be enough.
         Isa::Avx2(_) => unsafe {
@@ -55,42 +46,38 @@ pub(crate) fn ycc_pixel(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 
 /// Interleaves `width` pixels of RGB.
 pub(crate) fn rgb(row: Row<'_>, width: usize, layout: Layout, out: &mut [u8]) {
-    let pixels = out
-        .chunks_exact_mut(layout.bytes())
-        .zip(row[0])
-        .zip(row[1])
-        .zip(row[2]);
-    for (((out, &r), &g), &b) in pixels.take(width) {
-        write(out, [r, g, b]);
+    each_pixel(row, width, layout, out, |r, g, b| [r, g, b]);
+}
+
+/// Writes what `convert` makes of each pixel; a fourth byte becomes 255.
+#[inline(always)]
+fn each_pixel(
+    row: Row<'_>,
+    width: usize,
+    layout: Layout,
+    out: &mut [u8],
+    convert: impl Fn(u8, u8, u8) -> [u8; 3],
+) {
+    let pixels = row[0][..width].iter().zip(&row[1][..width]).zip(&row[2][..width]);
+    let pixels = pixels.map(|((&a, &b), &c)| convert(a, b, c));
+    // One loop for each layout, so that compilers know how far apart pixels are.
+    match layout {
+        Layout::Rgb => {
+            for (out, pixel) in out.chunks_exact_mut(3).zip(pixels) {
+                out.copy_from_slice(&pixel);
+            }
+        }
+        Layout::Rgbx => {
+            for (out, [r, g, b]) in out.chunks_exact_mut(4).zip(pixels) {
+                out.copy_from_slice(&[r, g, b, 255]);
+            }
+        }
     }
 }
 
 /// Repeats `width` pixels of grey.
 pub(crate) fn grey(row: &[u8], width: usize, layout: Layout, out: &mut [u8]) {
-    match layout {
-        Layout::Rgb => {
-            for (out, &v) in out.chunks_exact_mut(3).zip(row).take(width) {
-                out.copy_from_slice(&[v; 3]);
-            }
-        }
-        Layout::Rgbx => {
-            for (out, &v) in out.chunks_exact_mut(4).zip(row).take(width) {
-                out.copy_from_slice(&[v, v, v, 255]);
-            }
-        }
-    }
-}
-
-/// Writes one pixel; a fourth byte becomes 255.
-#[inline(always)]
-pub(crate) fn write(out: &mut [u8], [r, g, b]: [u8; 3]) {
-    match out {
-        [to_r, to_g, to_b, rest @ ..] => {
-            (*to_r, *to_g, *to_b) = (r, g, b);
-            rest.fill(255);
-        }
-        _ => unreachable!("a pixel has at least three bytes"),
-    }
+    each_pixel([row; 3], width, layout, out, |v, _, _| [v; 3]);
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Dequantisation and the inverse cosine transform: 64 coefficients to 8 x 8 samples.
 //!
-//! It is libjpeg's accurate integer transform (jidctint.c: the method of Loeffler, Ligtenberg and Moschytz, columns
-//! first) in the arithmetic of libjpeg-turbo's vector code: products and the sums before them wrap in 16 bits, the
-//! columns' results saturate to 16 bits. For coefficients that an encoder writes that is the same as exact arithmetic;
-//! for absurd ones it says what comes out.
+//! It is libjpeg's accurate integer transform (jidctint.c: the method of Loeffler, Ligtenberg and Moschytz,
+//! columns first) in the arithmetic of libjpeg-turbo's vector code: products and the sums before them wrap in
+//! 16 bits, the columns' results saturate to 16 bits. For coefficients that an encoder writes that is the
+//! same as exact arithmetic; for absurd ones it says what comes out.
 
 use super::Isa;
 use crate::block::Block;
@@ -45,7 +45,8 @@ pub(crate) fn transform(isa: Isa, blocks: [&Block; 2], steps: &Steps, target: Ta
             transform_portable(blocks[1], steps, target.samples, target.stride, at[1]);
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves the instructions, and both blocks were just found to lie within the target.
+        // SAFETY: the token proves the instructions, and both blocks were just found to lie within the
+        // target.
         Isa::Avx2(_) => unsafe {
             super::avx2::idct::transform(blocks, steps, target.samples, target.stride, at)
         },
@@ -64,17 +65,12 @@ pub(crate) fn flat(dc: i16, steps: &Steps, target: Target<'_>, at: usize) {
 }
 
 fn transform_portable(block: &Block, steps: &Steps, samples: &mut [u8], stride: usize, at: usize) {
-    let mut work = [[0i16; 8]; 8];
-    for (i, (coefficient, step)) in block.0.iter().zip(&steps.0).enumerate() {
-        work[i / 8][i % 8] = coefficient.wrapping_mul(*step);
-    }
+    let value = |y: usize, x: usize| block.0[8 * y + x].wrapping_mul(steps.0[8 * y + x]);
     // By columns first, then by rows.
-    let columns: [[i16; 8]; 8] = std::array::from_fn(|x| pass::<11>(work.map(|row| row[x])));
+    let columns: [[i16; 8]; 8] = std::array::from_fn(|x| pass::<11>(std::array::from_fn(|y| value(y, x))));
     for y in 0..8 {
-        let to = &mut samples[at + y * stride..][..8];
-        for (to, value) in to.iter_mut().zip(pass::<18>(columns.map(|column| column[y]))) {
-            *to = (value.clamp(-128, 127) + 128) as u8;
-        }
+        let row = pass::<18>(columns.map(|column| column[y]));
+        samples[at + y * stride..][..8].copy_from_slice(&row.map(|v| (v.clamp(-128, 127) + 128) as u8));
     }
 }
 

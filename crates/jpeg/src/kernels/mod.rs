@@ -1,7 +1,7 @@
 //! The inner loops: transform, upsampling, colour.
 //!
-//! Each has a portable form, which is its definition, and a form for AVX2 that gives the same bits. Which one runs is
-//! decided once, by an [`Isa`].
+//! Each has a portable form, which is its definition, and a form for AVX2 that gives the same bits. Which one
+//! runs is decided once, by an [`Isa`].
 
 pub(crate) mod color;
 pub(crate) mod idct;

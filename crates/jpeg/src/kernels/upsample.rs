@@ -1,13 +1,13 @@
 //! Upsampling: the rows of a coarser component at the image's resolution.
 //!
-//! libjpeg's "fancy" upsampling takes three quarters of the nearer sample and one of the farther in each direction, and
-//! alternates how it rounds so that the error does not drift. At the edges the farther sample is the nearer one; who
-//! calls puts it there.
+//! libjpeg's "fancy" upsampling takes three quarters of the nearer sample and one of the farther in each
+//! direction, and alternates how it rounds so that the error does not drift. At the edges the farther sample
+//! is the nearer one; who calls puts it there.
 
 use super::{Isa, padded};
 
-/// Rows to upsample. They begin one sample left of the first one that is wanted, and have two samples more than
-/// [`padded`] makes of the count.
+/// Rows to upsample. They begin one sample left of the first one that is wanted, and have two samples more
+/// than [`padded`] makes of the count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rows<'a> {
     pub near: &'a [u8],
@@ -64,7 +64,8 @@ pub(crate) fn h2v2(isa: Isa, rows: Rows<'_>, out: &mut [u8]) {
     }
 }
 
-/// As wide, from a row between `near` and `far`; `bias` is 1 where `far` lies above and 2 where it lies below.
+/// As wide, from a row between `near` and `far`; `bias` is 1 where `far` lies above and 2 where it lies
+/// below.
 pub(crate) fn v2(rows: Rows<'_>, bias: u16, out: &mut [u8]) {
     rows.require(out, 1);
     let pairs = rows.near[1..].iter().zip(&rows.far[1..]);

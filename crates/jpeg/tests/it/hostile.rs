@@ -1,7 +1,9 @@
 //! Broken and adversarial files: errors, never a panic, never a hang.
 
 use crate::oracle;
-use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
+use crate::writer::Spec;
+use proptest::prelude::*;
+use stokehold_jpeg::{Decoder, Error, Header, Layout, Region, Scale};
 
 /// Header, full decode and a region; nothing may panic. Whether the file decodes.
 fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
@@ -44,4 +46,144 @@ fn files_from_fuzzers_and_old_crashes() {
         decoded += usize::from(whole);
     }
     println!("{decoded} of {} decode", paths.len());
+}
+
+/// Small files of all kinds.
+fn specs() -> impl Strategy<Value = Spec> {
+    let factors = prop_oneof![
+        Just(vec![(1, 1)]),
+        Just(vec![(1, 1); 3]),
+        Just(vec![(2, 2), (1, 1), (1, 1)]),
+        Just(vec![(2, 1), (1, 1), (1, 1)]),
+        Just(vec![(1, 2), (1, 1), (1, 1)]),
+        Just(vec![(4, 1), (1, 1), (2, 1)]),
+        Just(vec![(1, 1); 4]),
+    ];
+    (factors, 1..70u16, 1..70u16, 0..5u16, any::<bool>(), any::<u64>()).prop_map(
+        |(factors, width, height, restart_interval, interleaved, seed)| {
+            let (adobe, wide_steps) = (None, seed % 3 == 0);
+            Spec {
+                width,
+                height,
+                factors,
+                restart_interval,
+                interleaved,
+                adobe,
+                wide_steps,
+                seed,
+            }
+        },
+    )
+}
+
+/// Changes to a file: where (in thousandths of its length), what, and with which byte.
+fn damage() -> impl Strategy<Value = Vec<(usize, u8, u8)>> {
+    prop::collection::vec((0..1000usize, 0..5u8, any::<u8>()), 1..12)
+}
+
+fn damaged(mut bytes: Vec<u8>, damage: &[(usize, u8, u8)]) -> Vec<u8> {
+    for &(place, what, byte) in damage {
+        let at = place * bytes.len() / 1000;
+        match what {
+            0 if !bytes.is_empty() => bytes[at] ^= 1 << (byte % 8),
+            1 if !bytes.is_empty() => bytes[at] = byte,
+            2 => bytes.insert(at, byte),
+            3 => drop(bytes.drain(at..(at + usize::from(byte)).min(bytes.len()))),
+            _ if byte < 40 => bytes.truncate(at),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn damaged_files(spec in specs(), damage in damage()) {
+        let bytes = damaged(spec.write().bytes, &damage);
+        let whole = attack(&mut Decoder::new(), &bytes);
+        prop_assert_eq!(attack(&mut Decoder::portable(), &bytes), whole);
+    }
+
+    #[test]
+    fn files_that_end_too_early(spec in specs(), place in 0..1000usize) {
+        let written = spec.write();
+        let whole = Decoder::new().decode(
+            &written.bytes[..written.data_end],
+            Header::parse(&written.bytes)?.full(),
+            Scale::Full,
+            Layout::Rgb,
+        ).map(|pixels| pixels.data.to_vec());
+        prop_assert!(whole.is_ok(), "the end marker is missed: {:?}", whole.err());
+        let cut = &written.bytes[..place * written.data_end / 1000];
+        prop_assert!(!attack(&mut Decoder::new(), cut), "cut at {} of {}", cut.len(), written.data_end);
+    }
+}
+
+/// The other kinds: files of the encoder's corpus, progressive ones among them, with damage.
+#[test]
+fn damaged_files_of_the_encoder() {
+    let Some(paths) = oracle::corpus() else { return };
+    let (mut decoder, mut portable) = (Decoder::new(), Decoder::portable());
+    let mut state = 3u64;
+    let mut number = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize
+    };
+    for path in &paths {
+        let bytes = std::fs::read(path).expect("a file");
+        for _ in 0..20 {
+            let damage: Vec<_> = (0..1 + number() % 5)
+                .map(|_| (number() % 1000, number() as u8 % 5, number() as u8))
+                .collect();
+            let bytes = damaged(bytes.clone(), &damage);
+            let whole = attack(&mut decoder, &bytes);
+            assert_eq!(
+                attack(&mut portable, &bytes),
+                whole,
+                "{} {damage:?}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn headers_that_promise_more_than_the_file_holds() {
+    let spec = Spec {
+        width: 13000,
+        height: 13000,
+        factors: vec![(1, 1); 3],
+        restart_interval: 0,
+        interleaved: true,
+        adobe: None,
+        wide_steps: false,
+        seed: 1,
+    };
+    // The header of a huge image before the data of a small one.
+    let small = Spec {
+        width: 64,
+        height: 64,
+        ..spec.clone()
+    }
+    .write()
+    .bytes;
+    let place = small
+        .windows(2)
+        .position(|pair| pair == [0xFF, 0xC1])
+        .expect("a frame")
+        + 5;
+    let with_size = |height: u16, width: u16| {
+        let mut bytes = small.clone();
+        bytes[place..place + 2].copy_from_slice(&height.to_be_bytes());
+        bytes[place + 2..place + 4].copy_from_slice(&width.to_be_bytes());
+        let header = Header::parse(&bytes).expect("a header");
+        Decoder::new()
+            .decode(&bytes, header.full(), Scale::Full, Layout::Rgb)
+            .map(|_| ())
+            .expect_err("too large")
+    };
+    assert!(matches!(with_size(13000, 13000), Error::Truncated(_)));
+    assert!(matches!(with_size(65535, 65535), Error::Unsupported(_)));
 }

@@ -1,6 +1,8 @@
 //! What the crate promises, held against libjpeg-turbo and against hostile files.
 
+mod allocation;
 mod exact;
 mod hostile;
 mod oracle;
 mod region;
+mod writer;

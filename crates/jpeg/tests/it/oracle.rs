@@ -92,7 +92,8 @@ pub fn corpus() -> Option<Vec<PathBuf>> {
     folder.as_ref().map(|folder| files(folder.path()))
 }
 
-/// The JPEGs in a folder of the test data and below it; none, with a line that says why, where there is no data.
+/// The JPEGs in a folder of the test data and below it; none, with a line that says why, where there is no
+/// data.
 pub fn data(folder: &str) -> Option<Vec<PathBuf>> {
     let Ok(root) = std::env::var("STOKEHOLD_TEST_DATA") else {
         println!("skipped: STOKEHOLD_TEST_DATA names no folder with {folder}");

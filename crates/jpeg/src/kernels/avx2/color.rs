@@ -1,13 +1,15 @@
 //! 32 pixels a step. See [`crate::kernels::color`] for the arithmetic.
 //!
-//! It is done in 16 bits: `1.402 Cr` as `Cr + 0.402 Cr` and `1.772 Cb` as `2 Cb - 0.228 Cb`, each fraction as half of the
-//! rounded upper 16 bits of twice the product, which is the rounded product; only green needs 32 bits.
+//! It is done in 16 bits: `1.402 Cr` as `Cr + 0.402 Cr` and `1.772 Cb` as `2 Cb - 0.228 Cb`, each fraction as
+//! half of the rounded upper 16 bits of twice the product, which is the rounded product; only green needs 32
+//! bits.
 
 use crate::kernels::color::Row;
 use std::arch::x86_64::*;
 
 /// # Safety
-/// The processor has AVX2; the rows are as long as the padded width, and `out` has three bytes for each and 16 more.
+/// The processor has AVX2; the rows are as long as the padded width, and `out` has three bytes for each and
+/// 16 more.
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn ycc_rgb(row: Row<'_>, width: usize, out: &mut [u8]) {
     // Closes the gaps: the three bytes that count of each of four pixels.
@@ -50,8 +52,8 @@ pub(crate) unsafe fn ycc_rgbx(row: Row<'_>, width: usize, out: &mut [u8]) {
     }
 }
 
-/// 32 pixels from `x`, four bytes each: register `i` holds pixels `4i..4i + 4` in its lower half and `16 + 4i..` in its
-/// upper half.
+/// 32 pixels from `x`, four bytes each: register `i` holds pixels `4i..4i + 4` in its lower half and `16 +
+/// 4i..` in its upper half.
 ///
 /// # Safety
 /// 32 samples from `x` are there in each row.

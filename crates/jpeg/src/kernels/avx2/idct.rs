@@ -1,12 +1,13 @@
-//! Two blocks at once: the lower half of a register holds a row of the first block, the upper half the same row of the
-//! second. See [`crate::kernels::idct`] for the arithmetic.
+//! Two blocks at once: the lower half of a register holds a row of the first block, the upper half the same
+//! row of the second. See [`crate::kernels::idct`] for the arithmetic.
 
 use crate::block::Block;
 use crate::kernels::idct::Steps;
 use std::arch::x86_64::*;
 
 /// # Safety
-/// The processor has AVX2, and 8 rows of 8 bytes, `stride` apart, lie within `samples` from both places in `at`.
+/// The processor has AVX2, and 8 rows of 8 bytes, `stride` apart, lie within `samples` from both places in
+/// `at`.
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn transform(
     blocks: [&Block; 2],
@@ -75,8 +76,8 @@ fn pass<const SHIFT: i32>(x: [__m256i; 8]) -> [__m256i; 8] {
     std::array::from_fn(|i| _mm256_packs_epi32(lows[i], highs[i]))
 }
 
-/// Half the lanes of a pass in 32 bits. `even` holds `x0 + x4` and `x0 - x4` in the upper 16 bits, and the pair
-/// (x2, x6); `odd` the pairs (x7 + x3, x5 + x1), (x7, x1) and (x5, x3).
+/// Half the lanes of a pass in 32 bits. `even` holds `x0 + x4` and `x0 - x4` in the upper 16 bits, and the
+/// pair (x2, x6); `odd` the pairs (x7 + x3, x5 + x1), (x7, x1) and (x5, x3).
 #[inline]
 #[target_feature(enable = "avx2")]
 fn half<const SHIFT: i32>(even: [__m256i; 3], odd: [__m256i; 3]) -> [__m256i; 8] {

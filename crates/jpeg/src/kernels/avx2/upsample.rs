@@ -4,7 +4,8 @@ use crate::kernels::upsample::Rows;
 use std::arch::x86_64::*;
 
 /// # Safety
-/// The processor has AVX2; `near` has two samples more than the padded count, and `out` twice as many as that.
+/// The processor has AVX2; `near` has two samples more than the padded count, and `out` twice as many as
+/// that.
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn h2(rows: Rows<'_>, out: &mut [u8]) {
     for i in (0..rows.count).step_by(16) {
@@ -26,8 +27,8 @@ pub(crate) unsafe fn h2(rows: Rows<'_>, out: &mut [u8]) {
 }
 
 /// # Safety
-/// The processor has AVX2; `near` and `far` have two samples more than the padded count, and `out` twice as many as
-/// that.
+/// The processor has AVX2; `near` and `far` have two samples more than the padded count, and `out` twice as
+/// many as that.
 #[target_feature(enable = "avx2")]
 pub(crate) unsafe fn h2v2(rows: Rows<'_>, out: &mut [u8]) {
     for i in (0..rows.count).step_by(16) {
