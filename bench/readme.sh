@@ -21,7 +21,7 @@ for chromium in chromium chromium-browser google-chrome; do
     if command -v "$chromium" >/dev/null; then
         "$chromium" --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --hide-scrollbars \
             --disable-background-networking --disable-component-update --disable-sync \
-            --user-data-dir="$profile" --window-size=1200,"${1:-1580}" \
+            --user-data-dir="$profile" --window-size=1200,"${1:-1532}" \
             --screenshot="$PWD/docs/compare.png" "file://$out/compare/compare.html" 2>/dev/null
         echo "docs/compare.png is drawn; look at it" >&2
         exit 0
