@@ -97,12 +97,18 @@ impl ImageFolder {
         let mut folders = Vec::new();
         walk(root.clone(), &mut Vec::new(), &mut folders)?;
         folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
-        let files = folders.iter().flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
+        let files = folders
+            .iter()
+            .flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
         let samples: Vec<Sample> = files.map(|path| Sample { path, class: 0 }).collect();
         if samples.is_empty() {
             return Err(no_classes(root, &listing));
         }
-        Ok(Self { root, classes: vec![String::new()], samples })
+        Ok(Self {
+            root,
+            classes: vec![String::new()],
+            samples,
+        })
     }
 
     /// The number of samples of each class.
