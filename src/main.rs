@@ -9,6 +9,7 @@
 mod commands;
 mod failure;
 mod interrupt;
+mod progress;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -4,6 +4,7 @@ mod report;
 mod serve;
 
 use crate::failure::Usage;
+use crate::progress;
 use clap::{Args as ClapArgs, Subcommand};
 use cpu_time::ProcessTime;
 use report::{Report, StageMeans, Sweep};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stokehold_loader::{Loader, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::{Executor, Pipeline};
-use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError, synth};
+use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -72,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let Args::Loader(args) = args;
     let data = match &args.data {
         Some(data) => data.clone(),
-        None => default_data()?,
+        None => progress::generated_data()?,
     };
     let pipeline = match &args.pipeline {
         Some(file) => Pipeline::load(file)?,
@@ -104,12 +105,6 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     writeln!(std::io::stdout(), "{}", text.trim_end())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// The generated photographs of the user's cache folder.
-fn default_data() -> Result<PathBuf, StorageError> {
-    let options = synth::SynthOptions::default();
-    synth::default_dataset(options.images, options.classes, &mut |_, _| {})
 }
 
 fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageError> {

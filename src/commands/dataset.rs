@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
 use stokehold_loader::Workers;
 use stokehold_storage::synth::{self, SynthOptions};
+
+use crate::progress;
 
 /// Make a data set, or look through one.
 #[derive(Debug, Subcommand)]
@@ -65,7 +66,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 seed,
                 val_fraction: val_split,
             };
-            let bar = progress_bar("generating");
+            let bar = progress::bar(0, "generating {bar:40} {pos}/{len} {eta}");
             synth::generate(&dir, &options, &mut |done, total| {
                 bar.set_length(total as u64);
                 bar.set_position(done as u64);
@@ -75,15 +76,5 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::SUCCESS)
         }
         Args::Info { dir, json, workers } => info::run(&dir, json, workers.resolve()),
-    }
-}
-
-/// A bar on standard error, which shows itself only on a terminal.
-fn progress_bar(what: &'static str) -> ProgressBar {
-    let style = ProgressStyle::with_template("{msg} {bar:40} {pos}/{len} {eta}");
-    let bar = ProgressBar::new(0).with_message(what);
-    match style {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }

@@ -15,8 +15,8 @@ use crate::sequential;
 use crate::strips::Strips;
 use crate::tables::Tables;
 
-/// The most pixels an image may have: twice Pillow's warning level, where Pillow refuses too.
-const MOST_PIXELS: usize = 178_956_970;
+/// The most pixels an image may have: twice Pillow's warning level, where Pillow refuses a file as a decompression bomb.
+pub const MAX_PIXELS: u64 = 178_956_970;
 
 /// One thread's decoder with its buffers.
 #[derive(Debug)]
@@ -107,9 +107,9 @@ impl Decoder {
                 height,
             });
         }
-        if frame.width * frame.height > MOST_PIXELS {
+        if (frame.width * frame.height) as u64 > MAX_PIXELS {
             let what = format!(
-                "{} x {} pixels; at most {MOST_PIXELS} are decoded",
+                "{} x {} pixels; at most {MAX_PIXELS} are decoded",
                 frame.width, frame.height
             );
             return Err(Error::Unsupported(what));

@@ -82,7 +82,7 @@ mod strips;
 mod tables;
 mod transform;
 
-pub use decoder::Decoder;
+pub use decoder::{Decoder, MAX_PIXELS};
 pub use exif::exif_orientation;
 pub use frame::{Coding, ColorModel};
 pub use header::Header;

@@ -45,9 +45,7 @@ pub use image::RgbImage;
 pub use pipeline::Pipeline;
 pub use runner::{Executor, Runner, StageTimes};
 pub use step::{EraseContent, Rotate, Step};
-
-/// The most pixels an image may have: where Pillow refuses a file as a decompression bomb.
-pub const MAX_PIXELS: u64 = 178_956_970;
+pub use stokehold_jpeg::MAX_PIXELS;
 
 /// What the draws of a sample are a function of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

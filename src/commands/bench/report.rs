@@ -4,6 +4,7 @@ use super::{LoaderArgs, Pass};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use stokehold_profile::percentile;
 
 /// Mean time per image in each stage, in microseconds, over all workers.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -55,30 +56,26 @@ impl Report {
             batch_size: args.batch_size,
             read_latency_ms: args.read_latency.as_secs_f64() * 1e3,
             images: passes.first().map_or(0, |p| p.images),
-            images_per_second: median(rates.clone()),
+            images_per_second: median(&rates),
             spread: [
                 rates.iter().copied().fold(f64::MAX, f64::min),
                 rates.iter().copied().fold(0.0, f64::max),
             ],
-            images_per_cpu_second: median(of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
+            images_per_cpu_second: median(&of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
             stages_us: StageMeans {
-                read: median(of(|p| p.stages.read)),
-                decode: median(of(|p| p.stages.decode)),
-                augment: median(of(|p| p.stages.augment)),
-                batch: median(of(|p| p.stages.batch)),
+                read: median(&of(|p| p.stages.read)),
+                decode: median(&of(|p| p.stages.decode)),
+                augment: median(&of(|p| p.stages.augment)),
+                batch: median(&of(|p| p.stages.batch)),
             },
             passes: rates,
         }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => values[n / 2],
-        n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
-    }
+/// The median; 0 of nothing.
+fn median(values: &[f64]) -> f64 {
+    percentile(values, 50.0).unwrap_or(0.0)
 }
 
 /// The results of all numbers of workers.

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use stokehold_train::{Event, Observer, TrainConfig};
 
 use super::LETTERS;
 use super::cell::Cells;
 use super::report::{CpuTime, Report, Trial};
+use crate::progress;
 
 /// Watches the runs one after the other.
 pub struct Watch {
@@ -37,7 +38,7 @@ impl Watch {
         eprintln!("{} cells, in {}", cells.len(), out.display());
         let template = "{msg}\n{bar:40} {percent} % of all steps, {eta} left";
         Self {
-            bar: bar(2 * cells.len() as u64 * cells.steps_of_a_run(), template),
+            bar: progress::bar(2 * cells.len() as u64 * cells.steps_of_a_run(), template),
             cells: cells.len(),
             steps_of_a_run: cells.steps_of_a_run(),
             runs: 0,
@@ -161,14 +162,5 @@ impl Observer for Watch {
             Event::Warning(text) => self.say(&format!("warning: {text}")),
             _ => {}
         }
-    }
-}
-
-/// A bar on standard error, which shows itself only on a terminal.
-pub fn bar(len: u64, template: &str) -> ProgressBar {
-    let bar = ProgressBar::new(len);
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
     }
 }

@@ -17,6 +17,7 @@ use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
 use stokehold_storage::{Dataset, ImageFolder, Source};
 
 use super::report::Report;
+use crate::progress;
 
 /// Looks through the data set in `dir` and prints the report; the exit code is 1 where files are broken.
 pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn Error>> {
@@ -25,7 +26,7 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         .into_iter()
         .filter_map(|(part, folder)| Some((part, folder?)))
         .collect();
-    let bar = super::progress_bar("decoding");
+    let bar = progress::bar(0, "decoding {bar:40} {pos}/{len} {eta}");
     bar.set_length(parts.iter().map(|(_, folder)| folder.len() as u64).sum());
     let images: Vec<Image> = parts
         .iter()
