@@ -14,6 +14,7 @@ use crate::scan::Scan;
 use crate::sequential;
 use crate::strips::Strips;
 use crate::tables::Tables;
+use crate::transcode::{self, TranscodeOptions, Transcoded};
 
 /// The most pixels an image may have: twice Pillow's warning level, where Pillow refuses a file as a decompression bomb.
 pub const MAX_PIXELS: u64 = 178_956_970;
@@ -84,6 +85,28 @@ impl Decoder {
         }
     }
 
+    /// [`transcode`](crate::transcode) with the buffers of this decoder.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transcode(&mut self, bytes: &[u8], options: &TranscodeOptions) -> Result<Transcoded, Error> {
+        let Decoder {
+            tables,
+            unstuffed,
+            planes,
+            ..
+        } = self;
+        tables.reset();
+        let head = Head::parse(bytes, |segment| match segment.marker {
+            DQT => tables.read_quantisation(segment),
+            _ => tables.read_huffman(segment),
+        })?;
+        require_few_pixels(&head.frame)?;
+        require_data(bytes, &head.frame, head.frame.height)?;
+        planes.read(bytes, &head, tables, unstuffed)?;
+        transcode::write(bytes, &head, planes, options)
+    }
+
     fn decode_full_size(&mut self, bytes: &[u8], region: &Region, layout: Layout) -> Result<(), Error> {
         let Decoder {
             tables,
@@ -107,13 +130,7 @@ impl Decoder {
                 height,
             });
         }
-        if (frame.width * frame.height) as u64 > MAX_PIXELS {
-            let what = format!(
-                "{} x {} pixels; at most {MAX_PIXELS} are decoded",
-                frame.width, frame.height
-            );
-            return Err(Error::Unsupported(what));
-        }
+        require_few_pixels(frame)?;
         let scan = Scan::parse(head.scan, frame)?;
         let one_pass =
             frame.coding != Coding::Progressive && scan.members().len() == frame.components().len();
@@ -127,6 +144,17 @@ impl Decoder {
             true => sequential::decode(bytes, &head, &scan, tables, unstuffed, strips, *isa),
             false => planes.decode(bytes, &head, tables, unstuffed, strips),
         }
+    }
+}
+
+/// Refuses images of more than [`MAX_PIXELS`].
+fn require_few_pixels(frame: &Frame) -> Result<(), Error> {
+    match (frame.width * frame.height) as u64 > MAX_PIXELS {
+        true => Err(Error::Unsupported(format!(
+            "{} x {} pixels; at most {MAX_PIXELS} are decoded",
+            frame.width, frame.height
+        ))),
+        false => Ok(()),
     }
 }
 

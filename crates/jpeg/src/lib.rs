@@ -36,6 +36,9 @@
 //! Files of several scans (progressive ones, and components that come one after the other) keep the
 //! coefficients of the whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
 //!
+//! [`transcode`] goes back from there: it writes the coefficients of any file as one scan whose rows can be
+//! found and read alone (`transcode`, `encode`).
+//!
 //! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and
 //! its "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable
 //! form, which is its definition, and where it pays one for AVX2, chosen when the decoder is made; tests hold
@@ -63,6 +66,7 @@
 mod bits;
 mod block;
 mod decoder;
+mod encode;
 mod exif;
 mod frame;
 mod header;
@@ -80,6 +84,7 @@ mod sequential;
 mod standard;
 mod strips;
 mod tables;
+mod transcode;
 mod transform;
 
 pub use decoder::{Decoder, MAX_PIXELS};
@@ -89,6 +94,7 @@ pub use header::Header;
 pub use pixels::{Layout, Pixels};
 pub use region::Region;
 pub use scale::Scale;
+pub use transcode::{Metadata, TranscodeOptions, Transcoded, transcode};
 
 /// Why bytes could not be read as a JPEG.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

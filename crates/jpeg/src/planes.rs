@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::bits::{Bits, Fault, Unstuffed};
-use crate::block::{Block, read_block};
+use crate::block::{Block, ZIGZAG, read_block};
 use crate::frame::{Coding, Frame};
 use crate::header::{Head, parse_restart_interval};
 use crate::markers::{DHT, DQT, DRI, EOI, SOS, Segments};
@@ -32,6 +32,20 @@ impl Coefficients {
         values: [0; 64],
         nonzero: 0,
     };
+
+    /// A block of one value.
+    pub fn flat(dc: i16) -> Coefficients {
+        let mut flat = Coefficients::ZERO;
+        flat.values[0] = dc;
+        flat
+    }
+
+    fn mark_nonzero(&mut self) {
+        let values = &self.values;
+        self.nonzero = (1..64).fold(0, |mask, k| {
+            mask | u64::from(values[usize::from(ZIGZAG[k])] != 0) << k
+        });
+    }
 }
 
 /// The coefficients of one component, MCUs filled up.
@@ -68,15 +82,44 @@ impl Planes {
         unstuffed: &mut Unstuffed,
         strips: &mut Strips,
     ) -> Result<(), Error> {
+        self.read(bytes, head, tables, unstuffed)?;
+        self.transform(&head.frame, strips);
+        Ok(())
+    }
+
+    /// Reads the coefficients of the whole image, from as many scans as it has.
+    pub fn read(
+        &mut self,
+        bytes: &[u8],
+        head: &Head<'_>,
+        tables: &mut Tables,
+        unstuffed: &mut Unstuffed,
+    ) -> Result<(), Error> {
         for (plane, component) in self.planes.iter_mut().zip(head.frame.components()) {
             plane.begin(
                 head.frame.mcus_wide * component.h,
                 head.frame.mcus_high * component.v,
             );
         }
-        self.read_scans(bytes, head, tables, unstuffed)?;
-        self.transform(&head.frame, strips);
-        Ok(())
+        self.read_scans(bytes, head, tables, unstuffed)
+    }
+
+    /// Notes for every block exactly which of its AC coefficients are not zero.
+    pub fn mark_nonzero(&mut self, frame: &Frame) {
+        for plane in &mut self.planes[..frame.components().len()] {
+            plane.blocks.iter_mut().for_each(Coefficients::mark_nonzero);
+        }
+    }
+
+    /// The coefficients of one block of a component.
+    pub fn block(&self, component: usize, column: usize, row: usize) -> &Coefficients {
+        let plane = &self.planes[component];
+        &plane.blocks[row * plane.wide + column]
+    }
+
+    /// The quantisation steps of a component, in rows.
+    pub fn steps(&self, component: usize) -> [u16; 64] {
+        self.planes[component].steps.unwrap_or([0; 64])
     }
 
     fn read_scans(
@@ -106,6 +149,10 @@ impl Planes {
             match frame.coding {
                 Coding::Progressive => progressive::read(&walk, &mut intervals, tables, self)?,
                 Coding::Baseline | Coding::Extended => self.read_sequential(&walk, &mut intervals, tables)?,
+            }
+            // Where one scan holds everything, what follows it is not looked at, as in a decode of one pass.
+            if frame.coding != Coding::Progressive && scan.members().len() == frame.components().len() {
+                return Ok(());
             }
             let mut segments = Segments::resume(bytes, intervals.end());
             loop {

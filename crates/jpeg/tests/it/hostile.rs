@@ -3,9 +3,9 @@
 use crate::oracle;
 use crate::writer::Spec;
 use proptest::prelude::*;
-use stokehold_jpeg::{Decoder, Error, Header, Layout, Region, Scale};
+use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Region, Scale, TranscodeOptions, Transcoded};
 
-/// Header, full decode and a region; nothing may panic. Whether the file decodes.
+/// Header, full decode, a region and transcoding; nothing may panic. Whether the file decodes.
 fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
     let Ok(header) = Header::parse(bytes) else {
         let all = Region {
@@ -25,11 +25,20 @@ fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
         height,
     };
     let part = decoder.decode(bytes, middle, Scale::Full, Layout::Rgbx).is_ok();
-    let whole = decoder
-        .decode(bytes, header.full(), Scale::Full, Layout::Rgb)
-        .is_ok();
-    assert!(part || !whole, "the whole decodes and a part of it does not");
-    whole
+    let mut decode = |bytes: &[u8]| {
+        let decoded = decoder.decode(bytes, header.full(), Scale::Full, Layout::Rgb);
+        decoded.map(|pixels| pixels.data.to_vec()).ok()
+    };
+    let whole = decode(bytes);
+    assert!(
+        part || whole.is_none(),
+        "the whole decodes and a part of it does not"
+    );
+    let metadata = [Metadata::Keep, Metadata::Drop][bytes.len() % 2];
+    if let Ok(Transcoded { bytes, .. }) = Decoder::new().transcode(bytes, &TranscodeOptions { metadata }) {
+        assert_eq!(decode(&bytes), whole, "transcoding changes the pixels");
+    }
+    whole.is_some()
 }
 
 #[test]

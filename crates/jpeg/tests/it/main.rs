@@ -5,4 +5,5 @@ mod exact;
 mod hostile;
 mod oracle;
 mod region;
+mod transcode;
 mod writer;

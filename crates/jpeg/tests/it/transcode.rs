@@ -1,0 +1,254 @@
+//! Transcoding keeps every pixel, and its rows stand where it says.
+
+use crate::oracle::{self, Oracle};
+use crate::writer::Spec;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use stokehold_jpeg::{
+    Coding, Decoder, Error, Header, Layout, Metadata, Scale, TranscodeOptions, Transcoded, transcode,
+};
+
+const DROP: TranscodeOptions = TranscodeOptions {
+    metadata: Metadata::Drop,
+};
+const KEEP: TranscodeOptions = TranscodeOptions {
+    metadata: Metadata::Keep,
+};
+
+fn pixels(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let header = Header::parse(bytes)?;
+    let mut decoder = Decoder::new();
+    let pixels = decoder.decode(bytes, header.full(), Scale::Full, Layout::Rgb)?;
+    Ok(pixels.data.to_vec())
+}
+
+/// What a transcoded file promises of itself.
+fn check_rows(transcoded: &Transcoded) {
+    let Transcoded { bytes, rows } = transcoded;
+    let header = Header::parse(bytes).expect("a header");
+    assert_ne!(header.coding, Coding::Progressive);
+    let largest = |of: fn(&(u8, u8)) -> u8| u32::from(header.sampling.iter().map(of).max().expect("one"));
+    let (wide, high) = match header.sampling.len() {
+        1 => (8, 8),
+        _ => (8 * largest(|s| s.0), 8 * largest(|s| s.1)),
+    };
+    assert_eq!(u32::from(header.restart_interval), header.width.div_ceil(wide));
+    assert_eq!(rows.len() as u32, header.height.div_ceil(high) + 1);
+    let byte = |at: u32| bytes[at as usize];
+    for (i, row) in rows.windows(2).enumerate() {
+        let [from, to] = [row[0], row[1]];
+        assert!(from < to);
+        let end = if i + 2 == rows.len() {
+            to
+        } else {
+            assert_eq!([byte(to - 2), byte(to - 1)], [0xFF, 0xD0 + (i % 8) as u8]);
+            to - 2
+        };
+        let data = &bytes[from as usize..end as usize];
+        let marker = data.windows(2).any(|pair| pair[0] == 0xFF && pair[1] != 0);
+        assert!(!marker && data.last() != Some(&0xFF), "a marker inside row {i}");
+    }
+    assert_eq!(bytes[rows[rows.len() - 1] as usize..], [0xFF, 0xD9]);
+}
+
+/// Transcodes a file and compares all pixels, here and at the oracle. Returns both sizes.
+fn compare_file(path: &Path, oracle: &mut Oracle, folder: &Path) -> Option<[usize; 2]> {
+    let bytes = std::fs::read(path).expect("a file");
+    let before = pixels(&bytes);
+    let transcoded = match (transcode(&bytes, &DROP), &before) {
+        (Ok(transcoded), Ok(_)) => transcoded,
+        (Err(_), Err(_)) => return None,
+        (Err(Error::Unsupported(what)), Ok(_)) if what.contains("blocks") => return None,
+        (Ok(transcoded), Err(error)) => {
+            assert_eq!(
+                pixels(&transcoded.bytes).as_ref(),
+                Err(error),
+                "{}",
+                path.display()
+            );
+            return None;
+        }
+        (Err(error), Ok(_)) => panic!("{}: {error}", path.display()),
+    };
+    check_rows(&transcoded);
+    assert_eq!(pixels(&transcoded.bytes), before, "{}", path.display());
+    let copy = folder.join("transcoded.jpg");
+    std::fs::write(&copy, &transcoded.bytes).expect("a file");
+    assert_eq!(oracle.pixels(&copy), oracle.pixels(path), "{}", path.display());
+    let (old, new) = (
+        Header::parse(&bytes).expect("a header"),
+        Header::parse(&transcoded.bytes).expect("a header"),
+    );
+    assert_eq!((old.color, old.orientation), (new.color, new.orientation));
+    // What was transcoded once does not change any more.
+    assert_eq!(
+        transcode(&transcoded.bytes, &DROP).expect("once more"),
+        transcoded
+    );
+    Some([bytes.len(), transcoded.bytes.len()])
+}
+
+/// Compares all files; most must be transcoded. Prints how large they became.
+fn compare(paths: &[PathBuf]) -> Option<f64> {
+    let mut oracle = Oracle::start()?;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let sizes: Vec<_> = paths
+        .iter()
+        .filter_map(|path| compare_file(path, &mut oracle, folder.path()))
+        .collect();
+    assert!(
+        sizes.len() * 4 > paths.len() * 3,
+        "{} of {}",
+        sizes.len(),
+        paths.len()
+    );
+    let [before, after] = sizes
+        .iter()
+        .fold([0, 0], |sum, size| [sum[0] + size[0], sum[1] + size[1]]);
+    let ratio = after as f64 / before as f64;
+    println!(
+        "{} files, {before} bytes before, {after} after: {ratio:.4}",
+        sizes.len()
+    );
+    Some(ratio)
+}
+
+#[test]
+fn photos_keep_their_pixels_and_shrink() {
+    if let Some(ratio) = oracle::data("photos").and_then(|paths| compare(&paths)) {
+        assert!(ratio < 0.99, "{ratio}");
+    }
+}
+
+#[test]
+fn everything_the_encoder_offers() {
+    if let Some(paths) = oracle::corpus() {
+        compare(&paths);
+    }
+}
+
+#[test]
+fn files_of_unusual_kinds() {
+    if let Some(paths) = oracle::data("jpeg-corpus/valid") {
+        compare(&paths);
+    }
+}
+
+/// All samplings, interleaved or not, with 16-bit steps and every meaning of the components.
+#[test]
+fn every_sampling() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut state = 11u64;
+    let mut below = |limit: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) % limit
+    };
+    let mut paths = Vec::new();
+    for i in 0..300u64 {
+        let count = [1, 3, 3, 3, 4][i as usize % 5];
+        let choice = [[1, 2, 2], [1, 1, 2], [1, 1, 4], [1, 3, 1], [1, 1, 2], [1, 1, 1]][i as usize % 6];
+        let mut factor = || choice[below(3) as usize];
+        let factors: Vec<(u8, u8)> = (0..count).map(|_| (factor(), factor())).collect();
+        let blocks: u32 = factors.iter().map(|(h, v)| u32::from(h * v)).sum();
+        let spec = Spec {
+            width: 1 + below(90) as u16,
+            height: 1 + below(90) as u16,
+            factors,
+            restart_interval: [0, 0, 1 + below(7) as u16][below(3) as usize],
+            interleaved: blocks <= 10 && below(4) > 0,
+            adobe: [None, Some(0), Some(count / 2)][below(3) as usize],
+            wide_steps: below(5) == 0,
+            seed: i,
+        };
+        let path = folder.path().join(format!("{i}.jpg"));
+        std::fs::write(&path, spec.write().bytes).expect("a file");
+        paths.push(path);
+    }
+    compare(&paths);
+}
+
+/// `jpegtran` does the same work; the sizes must agree.
+#[test]
+fn sizes_are_those_of_jpegtran() {
+    if Command::new("jpegtran").arg("-version").output().is_err() {
+        println!("skipped: jpegtran is not there");
+        return;
+    }
+    let Some(paths) = oracle::data("photos") else {
+        return;
+    };
+    let mut sizes = [0, 0];
+    for path in paths.iter().step_by(5) {
+        let bytes = std::fs::read(path).expect("a file");
+        let theirs = Command::new("jpegtran")
+            .args(["-copy", "none", "-optimize", "-restart", "1"])
+            .arg(path)
+            .output()
+            .expect("jpegtran runs")
+            .stdout;
+        let ours = transcode(&bytes, &DROP).expect("a photo");
+        sizes = [sizes[0] + ours.bytes.len(), sizes[1] + theirs.len()];
+    }
+    let ratio = sizes[0] as f64 / sizes[1] as f64;
+    println!("{ratio:.5} of jpegtran's bytes");
+    assert!((0.99..1.0001).contains(&ratio), "{ratio}");
+}
+
+fn segment(marker: u8, body: &[u8]) -> Vec<u8> {
+    [
+        &[0xFF, marker],
+        (body.len() as u16 + 2).to_be_bytes().as_slice(),
+        body,
+    ]
+    .concat()
+}
+
+#[test]
+fn metadata_is_kept_or_dropped_but_for_the_orientation() {
+    let spec = Spec {
+        width: 40,
+        height: 30,
+        factors: vec![(2, 2), (1, 1), (1, 1)],
+        restart_interval: 0,
+        interleaved: true,
+        adobe: None,
+        wide_steps: false,
+        seed: 3,
+    };
+    let plain = spec.write().bytes;
+    let exif = b"Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0";
+    let metadata = [
+        segment(0xE1, exif),
+        segment(0xE2, b"ICC_PROFILE\0"),
+        segment(0xFE, b"a comment"),
+    ]
+    .concat();
+    let bytes = [&plain[..2], &metadata, &plain[2..]].concat();
+    let kept = transcode(&bytes, &KEEP).expect("an image");
+    let dropped = transcode(&bytes, &DROP).expect("an image");
+    assert_eq!(kept.bytes[2..2 + metadata.len()], metadata);
+    let holds = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+    assert!(!holds(&dropped.bytes, b"a comment") && !holds(&dropped.bytes, b"ICC"));
+    for transcoded in [&kept, &dropped] {
+        check_rows(transcoded);
+        assert_eq!(Header::parse(&transcoded.bytes).expect("a header").orientation, 6);
+        assert_eq!(pixels(&transcoded.bytes), pixels(&bytes));
+    }
+}
+
+#[test]
+fn what_one_scan_cannot_hold_is_refused() {
+    let spec = Spec {
+        width: 50,
+        height: 50,
+        factors: vec![(4, 2), (2, 2), (1, 1)],
+        restart_interval: 0,
+        interleaved: false,
+        adobe: None,
+        wide_steps: false,
+        seed: 3,
+    };
+    let bytes = spec.write().bytes;
+    assert!(pixels(&bytes).is_ok());
+    assert!(matches!(transcode(&bytes, &DROP), Err(Error::Unsupported(what)) if what.contains("13 blocks")));
+}
