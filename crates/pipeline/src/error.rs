@@ -9,6 +9,9 @@ pub enum PipelineError {
     /// No executor has this name.
     #[error("no executor is called '{0}'; there are per-op and fused")]
     UnknownExecutor(String),
+    /// No sample type has this name.
+    #[error("no sample type is called '{0}'; there are f32, f16, bf16 and u8")]
+    UnknownSampleType(String),
     /// The text is no pipeline.
     #[error("{origin}: {reason}")]
     Parse {

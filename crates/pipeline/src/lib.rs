@@ -14,7 +14,8 @@
 //! and is the oracle. `fused` composes all geometry into one affine map and one antialiased resampling that reads
 //! only the source pixels it needs, and does colour and normalisation on each row while it is in the cache.
 //!
-//! A [`Runner`] is one thread's way from the bytes of a file to floats:
+//! A [`Runner`] is one thread's way from the bytes of a file to the numbers of a sample, f32 or a smaller
+//! [`SampleType`]:
 //!
 //! ```no_run
 //! use std::sync::Arc;
@@ -37,6 +38,7 @@ mod per_op;
 mod pipeline;
 mod rng;
 mod runner;
+mod sample;
 mod step;
 
 pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
@@ -44,6 +46,7 @@ pub use error::{ImageError, PipelineError};
 pub use image::RgbImage;
 pub use pipeline::Pipeline;
 pub use runner::{Executor, Runner, StageTimes};
+pub use sample::{SampleMut, SampleType};
 pub use step::{EraseContent, Rotate, Step};
 pub use stokehold_jpeg::MAX_PIXELS;
 
@@ -67,8 +70,22 @@ pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32
         .iter()
         .fold((image.width, image.height), |(w, h), step| step.size_after(w, h));
     let mut out = vec![0.0; 3 * width as usize * height as usize];
+    perform_into(executor, steps, image, (&mut out).into());
+    (out, width, height)
+}
+
+/// As [`perform`], into memory of any [`SampleType`].
+///
+/// # Panics
+/// Where `out` has not the size that the steps lead to, or is `u8` and steps follow [`Step::ToFloat`].
+pub fn perform_into(executor: Executor, steps: &[Step], image: &RgbImage, out: SampleMut<'_>) {
+    let float = steps.iter().skip_while(|step| **step != Step::ToFloat);
+    assert!(
+        float.count() < 2 || out.sample_type() != SampleType::U8,
+        "bytes of steps that end in floats"
+    );
     match executor {
-        Executor::PerOp => per_op::execute(steps, image.clone(), &mut out),
+        Executor::PerOp => per_op::execute(steps, image.clone(), out),
         Executor::Fused => {
             let data: Vec<u8> = image
                 .pixels()
@@ -77,8 +94,7 @@ pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32
                 .collect();
             let plan = fused::Plan::new(steps, image.width, image.height);
             let source = fused::Source::of(&data, image.width, image.height);
-            plan.execute(source, &mut fused::Scratch::default(), &mut out);
+            plan.execute(source, &mut fused::Scratch::default(), out);
         }
     }
-    (out, width, height)
 }

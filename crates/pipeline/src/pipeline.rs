@@ -2,6 +2,7 @@
 
 use crate::error::PipelineError;
 use crate::op::*;
+use crate::sample::SampleType;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -213,6 +214,28 @@ impl Pipeline {
                     .into(),
             )
         })
+    }
+
+    /// Whether samples of this pipeline can be of a type: `u8` holds the bytes before `ToFloat`, so nothing may follow.
+    ///
+    /// # Errors
+    /// The first operation that needs floats, and what to do about it.
+    pub fn check_output(&self, sample_type: SampleType) -> Result<(), PipelineError> {
+        if sample_type != SampleType::U8 {
+            return Ok(());
+        }
+        let ops = self.flat();
+        let mut from_float = ops.iter().enumerate().skip_while(|(_, op)| ***op != Op::ToFloat);
+        match from_float.nth(1) {
+            None => Ok(()),
+            Some((at, op)) => Err(PipelineError::Operation {
+                number: at + 1,
+                name: op.name(),
+                problem: "it needs floats, and u8 samples are the bytes before ToFloat; take it out and do it where \
+                          the samples are used, or choose f32, f16 or bf16"
+                    .into(),
+            }),
+        }
     }
 
     fn unrolled_len(&self, ops: &[Op]) -> u64 {

@@ -1,8 +1,9 @@
-//! One thread's way from the bytes of a file to the floats of a batch.
+//! One thread's way from the bytes of a file to the numbers of a batch.
 
 use crate::decode::{self, DecodeOptions, Format};
 use crate::error::{ImageError, PipelineError};
 use crate::fused::{Plan, Scratch, Source};
+use crate::sample::{SampleMut, SampleType};
 use crate::step::Step;
 use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
@@ -47,7 +48,7 @@ impl std::str::FromStr for Executor {
 pub struct StageTimes {
     /// From bytes to pixels.
     pub decode: Duration,
-    /// From pixels to floats.
+    /// From pixels to the numbers of the sample.
     pub augment: Duration,
 }
 
@@ -57,6 +58,8 @@ pub struct Runner {
     executor: Executor,
     options: DecodeOptions,
     output_len: usize,
+    /// Whether the pipeline ends with `ToFloat`, so that samples can be bytes.
+    ends_in_bytes: bool,
     jpeg: Decoder,
     pixels: Vec<u8>,
     scratch: Scratch,
@@ -73,6 +76,7 @@ impl Runner {
         options: DecodeOptions,
     ) -> Result<Runner, PipelineError> {
         let (width, height) = pipeline.check()?;
+        let ends_in_bytes = pipeline.check_output(SampleType::U8).is_ok();
         let output_len = 3 * width as usize * height as usize;
         let (jpeg, pixels, scratch) = (Decoder::new(), Vec::new(), Scratch::default());
         Ok(Runner {
@@ -80,26 +84,38 @@ impl Runner {
             executor,
             options,
             output_len,
+            ends_in_bytes,
             jpeg,
             pixels,
             scratch,
         })
     }
 
-    /// Floats of one sample: 3 * height * width.
+    /// Numbers of one sample: 3 * height * width.
     pub fn output_len(&self) -> usize {
         self.output_len
     }
 
-    /// Decodes and transforms one sample into `out` (3, height, width).
+    /// Decodes and transforms one sample into `out` (3, height, width): a slice or vector of `f32`, `f16`, `bf16`, or
+    /// of `u8` where [`Pipeline::check_output`] allows it.
     ///
     /// # Errors
     /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline; `out` then holds anything.
     ///
     /// # Panics
-    /// Where `out` does not hold [`Runner::output_len`] floats.
-    pub fn run(&mut self, bytes: &[u8], key: DrawKey, out: &mut [f32]) -> Result<StageTimes, ImageError> {
+    /// Where `out` does not hold [`Runner::output_len`] numbers, or is `u8` against [`Pipeline::check_output`].
+    pub fn run<'a>(
+        &mut self,
+        bytes: &[u8],
+        key: DrawKey,
+        out: impl Into<SampleMut<'a>>,
+    ) -> Result<StageTimes, ImageError> {
+        let out = out.into();
         assert_eq!(out.len(), self.output_len, "the output of a sample");
+        assert!(
+            self.ends_in_bytes || out.sample_type() != SampleType::U8,
+            "bytes of a pipeline that ends in floats"
+        );
         let begin = Instant::now();
         let info = decode::probe(bytes)?;
         let mut steps = if self.options.exif {

@@ -13,6 +13,7 @@
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 
 mod kernel;
+mod sink;
 mod taps;
 mod warp;
 
@@ -20,7 +21,9 @@ pub(crate) use warp::Source;
 
 use crate::image::RgbImage;
 use crate::per_op::{self, Pointwise, mean_luminance};
+use crate::sample::SampleMut;
 use crate::step::Step;
+use sink::Sink;
 use stokehold_jpeg::Region;
 use warp::Warp;
 
@@ -47,6 +50,7 @@ pub(crate) struct Scratch {
     next: Vec<u8>,
     row: Vec<u8>,
     buffers: kernel::RowBuffers,
+    floats: Vec<f32>,
 }
 
 impl Plan {
@@ -91,7 +95,24 @@ impl Plan {
     }
 
     /// Performs the plan. `source` holds the pixels of [`Plan::region`]; `out` receives (3, height, width).
-    pub fn execute(&self, source: Source<'_>, scratch: &mut Scratch, out: &mut [f32]) {
+    pub fn execute(&self, source: Source<'_>, scratch: &mut Scratch, mut out: SampleMut<'_>) {
+        if self.floats.is_empty() {
+            self.write(source, scratch, out.reborrow());
+            return;
+        }
+        // Steps on floats follow: what they make is rounded when they are done.
+        let mut floats = std::mem::take(&mut scratch.floats);
+        out.write_as_f32(&mut floats, |out| {
+            let width = self.write(source, scratch, out.into());
+            for step in &self.floats {
+                per_op::apply_float(step, width as usize, out);
+            }
+        });
+        scratch.floats = floats;
+    }
+
+    /// Performs all but the steps on floats, and returns the width of what came out.
+    fn write(&self, source: Source<'_>, scratch: &mut Scratch, mut out: SampleMut<'_>) -> u32 {
         let (mut width, mut height) = (source.width, source.height);
         let mut rest = &self.stages[..];
         let mut held = false; // the image is in scratch.image, not in the source
@@ -102,6 +123,7 @@ impl Plan {
                 next,
                 row,
                 buffers,
+                ..
             } = scratch;
             rest = after;
             if let Stage::Warp(warp) = stage {
@@ -115,7 +137,7 @@ impl Plan {
                 (width, height) = (warp.width, warp.height);
                 row.resize(4 * width as usize, 0);
                 if rest.is_empty() {
-                    let mut sink = Floats::new(self, out, width);
+                    let mut sink = Sink::new(out.reborrow(), self.scale, self.offset, width);
                     warp.rows(from, buffers, row, |y, row| {
                         apply_points(&points, row);
                         sink.row(y, row);
@@ -146,14 +168,12 @@ impl Plan {
             if !held {
                 source.copy_to(&mut scratch.image);
             }
-            let mut sink = Floats::new(self, out, width);
+            let mut sink = Sink::new(out.reborrow(), self.scale, self.offset, width);
             for (y, row) in scratch.image.chunks_exact(4 * width as usize).enumerate() {
                 sink.row(y, row);
             }
         }
-        for step in &self.floats {
-            per_op::apply_float(step, width as usize, out);
-        }
+        width
     }
 }
 
@@ -219,39 +239,4 @@ fn whole(step: &Step, image: &mut Vec<u8>, width: u32, height: u32) -> (u32, u32
         .iter()
         .for_each(|p| image.extend_from_slice(&[p[0], p[1], p[2], 255]));
     (done.width, done.height)
-}
-
-/// Writes rows of bytes as floats into three planes.
-struct Floats<'a> {
-    planes: [&'a mut [f32]; 3],
-    scale: [f32; 3],
-    offset: [f32; 3],
-    width: usize,
-}
-
-impl<'a> Floats<'a> {
-    fn new(plan: &Plan, out: &'a mut [f32], width: u32) -> Floats<'a> {
-        let plane = out.len() / 3;
-        let (r, rest) = out.split_at_mut(plane);
-        let (g, b) = rest.split_at_mut(plane);
-        Floats {
-            planes: [r, g, b],
-            scale: plan.scale,
-            offset: plan.offset,
-            width: width as usize,
-        }
-    }
-
-    fn row(&mut self, y: usize, row: &[u8]) {
-        let words: &[[u8; 4]] = row.as_chunks().0;
-        for (c, plane) in self.planes.iter_mut().enumerate() {
-            let (scale, offset, shift) = (self.scale[c], self.offset[c], 8 * c);
-            let to = &mut plane[y * self.width..(y + 1) * self.width];
-            // Whole words and a shift: the compiler turns this into wide arithmetic, byte gathers it does not.
-            for (to, word) in to.iter_mut().zip(words) {
-                let value = (u32::from_le_bytes(*word) >> shift) & 0xFF;
-                *to = value as i32 as f32 * scale + offset;
-            }
-        }
-    }
 }

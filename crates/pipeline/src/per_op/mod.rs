@@ -12,13 +12,15 @@ pub(crate) use color::{Pointwise, mean_luminance};
 
 use crate::image::RgbImage;
 use crate::rng::Draws;
+use crate::sample::SampleMut;
 use crate::step::{EraseContent, Step};
 
-/// Performs the steps on an image and writes the floats (3, height, width) to `out`.
+/// Performs the steps on an image and writes the sample (3, height, width) to `out`. Bytes are written as they are
+/// before the first step on floats.
 ///
 /// # Panics
 /// Where `out` does not have the size that the steps lead to; [`Runner`](crate::Runner) has checked it.
-pub(crate) fn execute(steps: &[Step], mut image: RgbImage, out: &mut [f32]) {
+pub(crate) fn execute(steps: &[Step], mut image: RgbImage, out: SampleMut<'_>) {
     let first_float = steps
         .iter()
         .position(|step| *step == Step::ToFloat)
@@ -26,10 +28,15 @@ pub(crate) fn execute(steps: &[Step], mut image: RgbImage, out: &mut [f32]) {
     for step in &steps[..first_float] {
         image = apply(step, image);
     }
-    to_float(&image, out);
-    for step in &steps[first_float..] {
-        apply_float(step, image.width as usize, out);
+    if let SampleMut::U8(out) = out {
+        return to_planes(&image, out, |byte| byte);
     }
+    out.write_as_f32(&mut Vec::new(), |out| {
+        to_planes(&image, out, |byte| f32::from(byte) / 255.0);
+        for step in &steps[first_float..] {
+            apply_float(step, image.width as usize, out);
+        }
+    });
 }
 
 /// Performs one step on bytes.
@@ -71,12 +78,12 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
     image
 }
 
-/// Bytes (height, width, 3) to floats (3, height, width) of 0.0..=1.0.
-fn to_float(image: &RgbImage, out: &mut [f32]) {
+/// Bytes (height, width, 3) to numbers (3, height, width).
+fn to_planes<N>(image: &RgbImage, out: &mut [N], number: impl Fn(u8) -> N) {
     let plane = out.len() / 3;
     for (c, plane) in out.chunks_exact_mut(plane).enumerate() {
         for (to, pixel) in plane.iter_mut().zip(image.pixels()) {
-            *to = f32::from(pixel[c]) / 255.0;
+            *to = number(pixel[c]);
         }
     }
 }

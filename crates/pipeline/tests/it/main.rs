@@ -4,5 +4,6 @@ mod draws;
 mod formats;
 mod fused;
 mod oracle;
+mod samples;
 mod text;
 mod torchvision;

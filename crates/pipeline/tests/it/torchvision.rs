@@ -1,7 +1,7 @@
 //! per-op against torchvision on real photos, with torchvision's own draws.
 
 use crate::oracle;
-use stokehold_pipeline::{Executor, RgbImage, Step, perform};
+use stokehold_pipeline::{Executor, RgbImage, Step, perform, perform_into};
 
 #[derive(serde::Deserialize)]
 struct Case {
@@ -69,6 +69,19 @@ fn per_op_does_what_torchvision_does() {
             case.name
         );
         let (limit, share) = tolerance(&case.name);
+        if case.kind != "float" {
+            // torchvision's uint8 image is the sample of type u8 with its channels apart.
+            let mut bytes = vec![0u8; got.len()];
+            perform_into(Executor::PerOp, &case.steps, &image, (&mut bytes).into());
+            assert!(
+                bytes
+                    .iter()
+                    .zip(&got)
+                    .all(|(byte, float)| f32::from(*byte) == (float * 255.0).round()),
+                "{}: u8 is not what becomes f32",
+                case.name
+            );
+        }
         let differences: Vec<f32> = got
             .iter()
             .zip(expected(case))
