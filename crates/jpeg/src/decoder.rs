@@ -4,6 +4,7 @@ use crate::Error;
 use crate::bits::Unstuffed;
 use crate::frame::{Coding, Frame};
 use crate::header::Head;
+use crate::input::Input;
 use crate::kernels::Isa;
 use crate::markers::DQT;
 use crate::pixels::{Layout, Pixels};
@@ -15,6 +16,7 @@ use crate::sequential;
 use crate::strips::Strips;
 use crate::tables::Tables;
 use crate::transcode::{self, TranscodeOptions, Transcoded};
+use std::ops::Range;
 
 /// The most pixels an image may have: twice Pillow's warning level, where Pillow refuses a file as a decompression bomb.
 pub const MAX_PIXELS: u64 = 178_956_970;
@@ -62,22 +64,24 @@ impl Decoder {
 
     /// Decodes the pixels of `region` at `scale`.
     ///
+    /// `input` is the file's bytes, or an [`Input`] that also says where the rows are.
+    ///
     /// What lies behind the region is not read where the file has one scan, so that damage there goes
     /// unnoticed. A scaled image of a region has `ceil(side / factor)` pixels a side; a last pixel that
     /// reaches over the edge averages what is inside. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")`
     /// does it.
     ///
     /// # Errors
-    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, or the region
-    /// does not lie within the image.
-    pub fn decode(
+    /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, the region does
+    /// not lie within the image, or a row index does not fit the bytes.
+    pub fn decode<'a>(
         &mut self,
-        bytes: &[u8],
+        input: impl Into<Input<'a>>,
         region: Region,
         scale: Scale,
         layout: Layout,
     ) -> Result<Pixels<'_>, Error> {
-        self.decode_full_size(bytes, &region, layout)?;
+        self.decode_full_size(input.into(), &region, layout)?;
         let pixels = self.strips.pixels();
         match scale {
             Scale::Full => Ok(pixels),
@@ -102,12 +106,13 @@ impl Decoder {
             _ => tables.read_huffman(segment),
         })?;
         require_few_pixels(&head.frame)?;
-        require_data(bytes, &head.frame, head.frame.height)?;
+        require_data(bytes, &head.frame, 0..head.frame.height)?;
         planes.read(bytes, &head, tables, unstuffed)?;
         transcode::write(bytes, &head, planes, options)
     }
 
-    fn decode_full_size(&mut self, bytes: &[u8], region: &Region, layout: Layout) -> Result<(), Error> {
+    fn decode_full_size(&mut self, input: Input<'_>, region: &Region, layout: Layout) -> Result<(), Error> {
+        let bytes = input.bytes;
         let Decoder {
             tables,
             unstuffed,
@@ -134,14 +139,18 @@ impl Decoder {
         let scan = Scan::parse(head.scan, frame)?;
         let one_pass =
             frame.coding != Coding::Progressive && scan.members().len() == frame.components().len();
-        require_data(
-            bytes,
-            frame,
-            if one_pass { region.rows().end } else { frame.height },
-        )?;
+        let rows = match input.rows {
+            Some(rows) => {
+                rows.check(frame, one_pass, head.restart_interval)?;
+                region.rows()
+            }
+            None if one_pass => 0..region.rows().end,
+            None => 0..frame.height,
+        };
+        require_data(bytes, frame, rows)?;
         strips.begin(&head, region, layout)?;
         match one_pass {
-            true => sequential::decode(bytes, &head, &scan, tables, unstuffed, strips, *isa),
+            true => sequential::decode(input, &head, &scan, tables, unstuffed, strips, *isa),
             false => planes.decode(bytes, &head, tables, unstuffed, strips),
         }
     }
@@ -158,13 +167,13 @@ fn require_few_pixels(frame: &Frame) -> Result<(), Error> {
     }
 }
 
-/// Refuses files that cannot hold one bit for each block down to row `end`, before anything is allocated for
-/// them.
-fn require_data(bytes: &[u8], frame: &Frame, end: usize) -> Result<(), Error> {
+/// Refuses bytes that cannot hold one bit for each block of some rows of pixels, before anything is allocated
+/// for them.
+fn require_data(bytes: &[u8], frame: &Frame, rows: Range<usize>) -> Result<(), Error> {
     let blocks: usize = frame
         .components()
         .iter()
-        .map(|c| c.blocks_wide * (end * c.v / frame.v_max / 8))
+        .map(|c| c.blocks_wide * (rows.len() * c.v / frame.v_max / 8))
         .sum();
     match blocks > 8 * bytes.len() {
         true => Err(Error::Truncated("before there is a bit for each block")),

@@ -37,7 +37,8 @@
 //! coefficients of the whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
 //!
 //! [`transcode`] goes back from there: it writes the coefficients of any file as one scan whose rows can be
-//! found and read alone (`transcode`, `encode`).
+//! found and read alone (`transcode`, `encode`). With the places of those rows ([`Input`], `input`) a decode
+//! begins at the region's first row.
 //!
 //! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and
 //! its "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable
@@ -72,6 +73,7 @@ mod frame;
 mod header;
 mod huffman;
 mod inks;
+mod input;
 mod kernels;
 mod markers;
 mod pixels;
@@ -91,6 +93,7 @@ pub use decoder::{Decoder, MAX_PIXELS};
 pub use exif::exif_orientation;
 pub use frame::{Coding, ColorModel};
 pub use header::Header;
+pub use input::{Input, RowIndex};
 pub use pixels::{Layout, Pixels};
 pub use region::Region;
 pub use scale::Scale;
@@ -117,6 +120,9 @@ pub enum Error {
         /// What was found there.
         what: String,
     },
+    /// The row index given with the bytes does not fit them.
+    #[error("a row index {0}")]
+    RowIndex(String),
     /// The region asked for is empty or reaches outside the image.
     #[error("region {region:?} does not lie within the image of {width}x{height}")]
     Region {

@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::bits::{Bits, Ending, Fault, Unstuffed};
 use crate::frame::Frame;
+use crate::input::RowIndex;
 use crate::markers::{EOI, RST0, Segment};
 
 /// One component of a scan.
@@ -147,9 +148,28 @@ impl Places {
 pub(crate) struct Intervals<'a> {
     bytes: &'a [u8],
     unstuffed: &'a mut Unstuffed,
+    source: Source<'a>,
     /// What ended the last interval; before the first one, where the scan begins.
     ending: Ending,
-    count: u8,
+}
+
+/// How the next interval is found.
+#[derive(Debug)]
+enum Source<'a> {
+    /// Behind the last one's marker.
+    Scanned {
+        /// How many were loaded; only its remainder by 8 counts, and whether it is zero.
+        count: u8,
+    },
+    /// In an index: intervals are MCU rows.
+    Indexed {
+        rows: RowIndex<'a>,
+        /// Where coded data as a whole begins.
+        data: usize,
+        /// The row to come, and the image's last one.
+        row: usize,
+        last: usize,
+    },
 }
 
 impl<'a> Intervals<'a> {
@@ -158,32 +178,55 @@ impl<'a> Intervals<'a> {
         Intervals {
             bytes,
             unstuffed,
+            source: Source::Scanned { count: 0 },
             ending: Ending {
                 marker: None,
                 next: at,
             },
-            count: 0,
         }
+    }
+
+    /// The same, of which only the MCU rows from `row` on are read, found by their index. `last` is the image's
+    /// last row.
+    pub fn indexed(self, rows: RowIndex<'a>, row: usize, last: usize) -> Intervals<'a> {
+        let data = self.ending.next;
+        let source = Source::Indexed {
+            rows,
+            data,
+            row,
+            last,
+        };
+        Intervals { source, ..self }
     }
 
     /// Loads the next interval.
     pub fn next(&mut self) -> Result<(), Error> {
-        if self.count > 0 {
-            let expected = RST0 + (self.count - 1) % 8;
-            match self.ending.marker {
-                Some(marker) if marker == expected => {}
-                None | Some(EOI) => return Err(Error::Truncated("before the last restart interval")),
-                Some(marker) => {
-                    let what = format!(
-                        "the marker FF {marker:02X} where the restart marker FF {expected:02X} is due"
-                    );
-                    return Err(Error::corrupt(self.ending.next - 2, what));
+        match &mut self.source {
+            Source::Scanned { count } => {
+                if *count > 0 {
+                    follows(self.ending, RST0 + (*count - 1) % 8)?;
                 }
+                *count = if *count == 8 { 1 } else { *count + 1 };
+                self.ending = self.unstuffed.load(self.bytes, self.ending.next);
+            }
+            Source::Indexed {
+                rows,
+                data,
+                row,
+                last,
+            } => {
+                let range = rows.find(self.bytes, *data, *row)?;
+                self.ending = self.unstuffed.load(&self.bytes[..range.end], range.start);
+                let due = (row < last).then_some(RST0 + (*row % 8) as u8);
+                if (self.ending.marker, self.ending.next) != (due, range.end) {
+                    return Err(Error::RowIndex(format!(
+                        "that puts row {row} at {}..{}, where it does not end",
+                        range.start, range.end
+                    )));
+                }
+                *row += 1;
             }
         }
-        // Only its remainder by 8 counts, and whether it is the first.
-        self.count = if self.count == 8 { 1 } else { self.count + 1 };
-        self.ending = self.unstuffed.load(self.bytes, self.ending.next);
         Ok(())
     }
 
@@ -211,6 +254,18 @@ impl<'a> Intervals<'a> {
         match self.ending.marker {
             Some(_) => self.ending.next - 2,
             None => self.ending.next,
+        }
+    }
+}
+
+/// Refuses a stretch of coded data that does not end with the restart marker that is due.
+fn follows(ending: Ending, due: u8) -> Result<(), Error> {
+    match ending.marker {
+        Some(marker) if marker == due => Ok(()),
+        None | Some(EOI) => Err(Error::Truncated("before the last restart interval")),
+        Some(marker) => {
+            let what = format!("the marker FF {marker:02X} where the restart marker FF {due:02X} is due");
+            Err(Error::corrupt(ending.next - 2, what))
         }
     }
 }

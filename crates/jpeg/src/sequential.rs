@@ -4,6 +4,7 @@ use crate::Error;
 use crate::bits::{Bits, Fault, Unstuffed};
 use crate::block::{Block, BlockCode, read_block};
 use crate::header::Head;
+use crate::input::Input;
 use crate::kernels::Isa;
 use crate::region::needed_mcus;
 use crate::scan::{Intervals, Places, Scan};
@@ -70,7 +71,7 @@ impl Wanted {
 
 /// Decodes the region that `strips` was begun with.
 pub(crate) fn decode(
-    bytes: &[u8],
+    input: Input<'_>,
     head: &Head<'_>,
     scan: &Scan,
     tables: &mut Tables,
@@ -103,8 +104,11 @@ pub(crate) fn decode(
         wide: frame.mcus_wide,
         isa,
     };
-    let mut intervals = Intervals::new(bytes, head.data, unstuffed);
-    let mut mcu = 0;
+    let (mut intervals, mut mcu) = (Intervals::new(input.bytes, head.data, unstuffed), 0);
+    if let Some(rows) = input.rows {
+        intervals = intervals.indexed(rows, wanted.rows.start, frame.mcus_high - 1);
+        mcu = wanted.rows.start * wanted.wide;
+    }
     while mcu < wanted.end() {
         let end = match usize::from(head.restart_interval) {
             0 => wanted.end(),

@@ -5,5 +5,6 @@ mod exact;
 mod hostile;
 mod oracle;
 mod region;
+mod rows;
 mod transcode;
 mod writer;

@@ -1,0 +1,109 @@
+//! What is decoded: the bytes of a file, and where its rows are if that is known.
+//!
+//! Where every MCU row ends with a restart marker (as [`transcode`](crate::transcode) writes files), a row can
+//! be read without those above it. With a [`RowIndex`] decoding begins at the region's first row, and neither
+//! the rows above nor those below have to be there: the segments before the coded data and the rows of the
+//! region, one behind the other, are enough.
+
+use crate::frame::Frame;
+use crate::markers::RST0;
+use crate::{Error, Header, Region, Scale};
+use std::ops::Range;
+
+/// Where rows of MCUs are in the bytes.
+///
+/// What it says is checked against the bytes: a row must begin where the segments end or behind the restart
+/// marker of the row above, end with its own, and hold no other. Restart markers count to eight, so that only
+/// an index that is wrong by a multiple of eight rows goes unnoticed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowIndex<'a> {
+    /// The row of MCUs that the first entry is about.
+    pub first: u32,
+    /// From `offsets[i]` to `offsets[i + 1]` the bytes hold the coded data of MCU row `first + i`, restart marker
+    /// included. Behind the image's last row there is none.
+    pub offsets: &'a [u32],
+}
+
+/// The bytes of a JPEG, and where its rows are if that is known.
+///
+/// With a row index the bytes may be the file's segments up to the coded data, followed by only those rows
+/// that the region needs ([`Header::mcu_rows`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Input<'a> {
+    /// The file, or what is needed of it.
+    pub bytes: &'a [u8],
+    /// Where its rows are. The file must have one sequential scan whose restart interval is one row of MCUs.
+    pub rows: Option<RowIndex<'a>>,
+}
+
+impl<'a> From<&'a [u8]> for Input<'a> {
+    fn from(bytes: &'a [u8]) -> Input<'a> {
+        Input { bytes, rows: None }
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Input<'a> {
+    fn from(bytes: &'a Vec<u8>) -> Input<'a> {
+        Input { bytes, rows: None }
+    }
+}
+
+impl RowIndex<'_> {
+    /// Refuses an index of a file that cannot have one.
+    pub(crate) fn check(&self, frame: &Frame, one_pass: bool, restart_interval: u16) -> Result<(), Error> {
+        if !one_pass {
+            return Err(Error::RowIndex(
+                "of a file that is not one sequential scan".into(),
+            ));
+        }
+        match usize::from(restart_interval) == frame.mcus_wide {
+            true => Ok(()),
+            false => Err(Error::RowIndex(format!(
+                "of a file with {restart_interval} MCUs between restart markers, and {} a row",
+                frame.mcus_wide
+            ))),
+        }
+    }
+
+    /// Where in `bytes` the coded data of MCU row `row` is; coded data as a whole begins at byte `data`.
+    pub(crate) fn find(&self, bytes: &[u8], data: usize, row: usize) -> Result<Range<usize>, Error> {
+        let entry = row.checked_sub(self.first as usize);
+        let entry = entry.and_then(|entry| self.offsets.get(entry..)?.first_chunk());
+        let Some(&[from, to]) = entry else {
+            return Err(Error::RowIndex(format!("without an entry for row {row}")));
+        };
+        let (from, to) = (from as usize, to as usize);
+        let wrong = |what: &str| Error::RowIndex(format!("that puts row {row} at {from}..{to}, {what}"));
+        if from < data || to < from || to > bytes.len() {
+            return Err(wrong("which is not within the coded data"));
+        }
+        let above = [0xFF, RST0 + (row + 7) as u8 % 8];
+        match from == data || (row > 0 && bytes[data..from].ends_with(&above)) {
+            true => Ok(from..to),
+            false => Err(wrong("where it does not begin")),
+        }
+    }
+}
+
+impl Header {
+    /// The rows of MCUs that decoding `region` at `scale` reads by a [`RowIndex`]. A row is as high as eight
+    /// times the largest vertical sampling factor; of a grey image, eight pixels.
+    pub fn mcu_rows(&self, region: &Region, scale: Scale) -> Range<u32> {
+        let factors = || self.sampling.iter().map(|&(_, v)| u32::from(v));
+        let largest = factors().max().filter(|_| self.sampling.len() > 1).unwrap_or(1);
+        let factor = scale.factor();
+        // Interpolation to twice the height looks one sample further.
+        let looks_around = factors().any(|v| match scale {
+            Scale::Full => 2 * v == largest,
+            _ => v < largest,
+        });
+        let reach = if looks_around { 2 * factor } else { 0 };
+        let (first, end) = (
+            region.y / factor * factor,
+            (region.y + region.height).next_multiple_of(factor),
+        );
+        let (row, rows) = (8 * largest, self.height.div_ceil(8 * largest));
+        let last = (end + reach - 1) / row;
+        first.saturating_sub(reach) / row..(last + 1).min(rows)
+    }
+}
