@@ -13,6 +13,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use stokehold_storage::SampleBytes;
 
 use crate::loader::Shared;
 use crate::order::Order;
@@ -229,7 +230,7 @@ impl Crew {
                 shared: Arc::clone(shared),
                 stop: Arc::clone(&crew.stop),
                 runner: shared.runner()?,
-                bytes: Vec::new(),
+                bytes: SampleBytes::new(),
             };
             let (jobs, done) = (from_consumer.clone(), to_consumer.clone());
             let thread = Builder::new()

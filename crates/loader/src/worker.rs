@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
 use stokehold_pipeline::{DrawKey, Runner};
+use stokehold_storage::SampleBytes;
 
 use crate::loader::Shared;
 use crate::random::mix;
@@ -43,7 +44,7 @@ pub(crate) struct Worker {
     pub stop: Arc<AtomicBool>,
     pub runner: Runner,
     /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
-    pub bytes: Vec<u8>,
+    pub bytes: SampleBytes,
 }
 
 impl Worker {
@@ -129,7 +130,7 @@ impl Worker {
         };
         let times = self
             .runner
-            .run(&self.bytes, key, place)
+            .run(self.bytes.file(), key, place)
             .map_err(|error| bad(error.to_string()))?;
         let decoded = span(Stage::Decode, read, times.decode);
         span(Stage::Augment, decoded, times.augment);

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::{Source, StorageError};
+use crate::{SampleBytes, Source, StorageError};
 
 /// The extensions of image files, compared without regard to case.
 pub const EXTENSIONS: [&str; 4] = [".jpg", ".jpeg", ".png", ".webp"];
@@ -162,14 +162,13 @@ impl Source for ImageFolder {
         self.samples[sample].path.display().to_string()
     }
 
-    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
-        read_file(&self.sample(sample)?.path, into)
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        read_file(&self.sample(sample)?.path, into.refill())
     }
 }
 
-/// Reads a regular file of at most [`MAX_FILE_BYTES`] into `into`.
+/// Reads a regular file of at most [`MAX_FILE_BYTES`] into `into`, which is empty.
 fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {
-    into.clear();
     let failed = |source| StorageError::Read {
         path: path.to_owned(),
         source,

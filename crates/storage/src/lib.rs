@@ -1,7 +1,7 @@
 //! Where image bytes come from.
 //!
 //! A [`Source`] is a numbered list of labelled files: `0..len`, each with a class and bytes that
-//! [`Source::read`] fetches into the caller's buffer. The loader knows nothing else of storage. Order, shuffling
+//! [`Source::read`] fetches into the caller's [`SampleBytes`]. The loader knows nothing else of storage. Order, shuffling
 //! and threads are the loader's; what the bytes mean is the pipeline's.
 //!
 //! [`ImageFolder`] is the source on disk. It numbers classes and samples exactly as
@@ -22,6 +22,7 @@ mod dataset;
 mod error;
 mod folder;
 mod random;
+mod sample_bytes;
 mod slow;
 mod source;
 pub mod synth;
@@ -29,5 +30,6 @@ pub mod synth;
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample};
+pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;
 pub use source::Source;

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::{Source, StorageError};
+use crate::{SampleBytes, Source, StorageError};
 
 /// Any source, with a wait before every read: what a network file system or an object store does to a loader.
 ///
@@ -34,7 +34,7 @@ impl<S: Source> Source for SlowSource<S> {
         self.source.name(sample)
     }
 
-    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         thread::sleep(self.latency);
         self.source.read(sample, into)
     }

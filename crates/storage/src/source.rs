@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::StorageError;
+use crate::{SampleBytes, StorageError};
 
 /// A numbered list of labelled files.
 ///
@@ -22,8 +22,8 @@ pub trait Source: Send + Sync {
     /// The sample's path, for messages. `sample` must be below [`Source::len`].
     fn name(&self, sample: usize) -> String;
 
-    /// Reads the sample's bytes into `into`, which is cleared first and keeps its capacity.
-    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError>;
+    /// Reads the sample into `into`, which forgets what it held and keeps its capacity.
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError>;
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {
@@ -39,7 +39,7 @@ impl<S: Source + ?Sized> Source for Arc<S> {
         (**self).name(sample)
     }
 
-    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         (**self).read(sample, into)
     }
 }

@@ -14,7 +14,7 @@ use std::thread;
 
 use indicatif::ProgressBar;
 use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
-use stokehold_storage::{Dataset, ImageFolder, Source};
+use stokehold_storage::{Dataset, ImageFolder, SampleBytes, Source};
 
 use super::report::Report;
 use crate::progress;
@@ -60,21 +60,21 @@ fn examine(part: &'static str, folder: &ImageFolder, threads: usize, bar: &Progr
     thread::scope(|scope| {
         for _ in 0..threads.min(folder.len()) {
             scope.spawn(|| {
-                let mut bytes = Vec::new();
+                let mut bytes = SampleBytes::new();
                 loop {
                     let sample = next.fetch_add(1, Ordering::Relaxed);
                     if sample >= folder.len() {
                         return;
                     }
                     let content = match folder.read(sample, &mut bytes) {
-                        Ok(()) => content(&bytes),
+                        Ok(()) => content(bytes.file()),
                         Err(error) => Err(error.reason()),
                     };
                     let image = Image {
                         part,
                         class: folder.class(sample),
                         path: folder.name(sample),
-                        bytes: bytes.len() as u64,
+                        bytes: bytes.file().len() as u64,
                         content,
                     };
                     found

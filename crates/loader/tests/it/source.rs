@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use stokehold_loader::{Batch, Loader, LoaderError, LoaderOptions, Workers};
 use stokehold_pipeline::Pipeline;
-use stokehold_storage::{Source, StorageError};
+use stokehold_storage::{SampleBytes, Source, StorageError};
 
 /// `len` small PNGs whose pixels tell them apart; sample s has class s mod `classes`.
 #[derive(Default)]
@@ -47,11 +47,11 @@ impl Source for Images {
         format!("images/{sample}.png")
     }
 
-    fn read(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         thread::sleep(self.latency);
         assert!(self.panics != Some(sample), "sample {sample} panics");
-        into.clear();
+        let into = into.refill();
         if self.bad.contains(&sample) {
             into.extend(b"no image");
             return Ok(());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError};
+use stokehold_storage::{ImageFolder, SampleBytes, SlowSource, Source, StorageError};
 
 use crate::tree::{add, may_read_all, tree};
 
@@ -35,9 +35,10 @@ fn classes_and_samples_are_numbered_and_read() {
         [0, 1, 1, 1]
     );
     assert_eq!(folder.counts(), [1, 3]);
-    let mut bytes = b"left over".to_vec();
+    let mut bytes = SampleBytes::new();
+    bytes.refill().extend(b"left over, and longer than what comes");
     folder.read(3, &mut bytes).unwrap();
-    assert_eq!(bytes, b"b/deep/er/0.png");
+    assert_eq!((bytes.file(), bytes.rows()), (&b"b/deep/er/0.png"[..], None));
     assert_eq!(folder.name(0), dir.path().join("a/x.WebP").display().to_string());
     assert_eq!(
         folder.read(4, &mut bytes).unwrap_err().to_string(),
@@ -128,7 +129,12 @@ fn what_cannot_be_read_is_named_with_its_reason() {
     symlink("/nowhere/at/all.jpg", dir.path().join("a/2.jpg")).unwrap();
     symlink("/dev/null", dir.path().join("a/3.jpg")).unwrap();
     let folder = ImageFolder::open(dir.path()).unwrap();
-    let read = |sample| folder.read(sample, &mut Vec::new()).unwrap_err().to_string();
+    let read = |sample| {
+        folder
+            .read(sample, &mut SampleBytes::new())
+            .unwrap_err()
+            .to_string()
+    };
     assert_eq!(
         read(1),
         format!(
@@ -153,7 +159,7 @@ fn a_huge_file_is_refused_unread() {
         .unwrap();
     file.set_len((1 << 30) + 1).unwrap(); // Sparse: it takes no space.
     let folder = ImageFolder::open(dir.path()).unwrap();
-    let error = folder.read(0, &mut Vec::new()).unwrap_err();
+    let error = folder.read(0, &mut SampleBytes::new()).unwrap_err();
     assert!(
         matches!(
             error,
@@ -185,7 +191,7 @@ fn permissions_are_told() {
     let folder = ImageFolder::open(dir.path()).unwrap();
     if !may_read_all(&file) {
         assert_eq!(
-            folder.read(2, &mut Vec::new()).unwrap_err().to_string(),
+            folder.read(2, &mut SampleBytes::new()).unwrap_err().to_string(),
             format!(
                 "{}: cannot read this file: Permission denied (os error 13)",
                 file.display()
@@ -239,12 +245,9 @@ fn a_slow_source_is_slow_and_the_same() {
     let latency = std::time::Duration::from_millis(30);
     let slow = SlowSource::new(ImageFolder::open(dir.path()).unwrap(), latency);
     let start = std::time::Instant::now();
-    let mut bytes = Vec::new();
+    let mut bytes = SampleBytes::new();
     slow.read(0, &mut bytes).unwrap();
     assert!(start.elapsed() >= latency);
-    assert_eq!(
-        (bytes.as_slice(), slow.len(), slow.class(0)),
-        (&b"a/1.jpg"[..], 1, 0)
-    );
+    assert_eq!((bytes.file(), slow.len(), slow.class(0)), (&b"a/1.jpg"[..], 1, 0));
     assert!(slow.name(0).ends_with("a/1.jpg"));
 }

@@ -3,17 +3,17 @@
 use std::fs;
 
 use stokehold_storage::synth::{SynthOptions, generate};
-use stokehold_storage::{Dataset, Source};
+use stokehold_storage::{Dataset, SampleBytes, Source};
 use tempfile::TempDir;
 
 /// FNV-1a over all bytes of all files in order.
 fn hash(data: &Dataset) -> u64 {
     let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-    let mut bytes = Vec::new();
+    let mut bytes = SampleBytes::new();
     for folder in [Some(&data.train), data.val.as_ref()].into_iter().flatten() {
         for sample in 0..folder.len() {
             folder.read(sample, &mut bytes).unwrap();
-            hash = bytes.iter().fold(hash, |h, &byte| {
+            hash = bytes.file().iter().fold(hash, |h, &byte| {
                 (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
             });
         }
@@ -50,10 +50,11 @@ fn files_weigh_what_photographs_weigh() {
     let root = dir.path().join("data");
     generate(&root, &options(60, 10), &mut |_, _| {}).unwrap();
     let data = Dataset::open(&root, None, 0).unwrap();
-    let mut bytes = Vec::new();
+    let mut bytes = SampleBytes::new();
     let (mut total, mut full_colour) = (0, 0);
     for sample in 0..data.train.len() {
         data.train.read(sample, &mut bytes).unwrap();
+        let bytes = bytes.file();
         total += bytes.len();
         // The first component's sampling factors, in the frame header: 0x11 where colour has every pixel.
         let frame = bytes.windows(2).position(|pair| pair == [0xFF, 0xC0]).unwrap();

@@ -1,0 +1,50 @@
+//! The buffer that a sample is read into.
+
+/// The bytes of one sample as a source read them; each worker keeps one, so that reading allocates only for a larger
+/// sample than before.
+///
+/// Sources that know where the rows of a JPEG begin hand that over too.
+#[derive(Debug, Clone, Default)]
+pub struct SampleBytes {
+    buffer: Vec<u8>,
+    /// Where the image file begins in `buffer`; before it stands what belongs to the source.
+    start: usize,
+    rows: Vec<u32>,
+}
+
+/// Where the MCU rows of a JPEG begin, for a decoder that skips to those it needs.
+///
+/// There is a restart marker at the end of every row but the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleRows<'a> {
+    /// The number of the first MCU row that is there.
+    pub first: u32,
+    /// For each row the offset in the file of its coded data, and at the end where the last one's data ends.
+    pub offsets: &'a [u32],
+}
+
+impl SampleBytes {
+    /// An empty buffer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The bytes of the image file.
+    pub fn file(&self) -> &[u8] {
+        self.buffer.get(self.start..).unwrap_or_default()
+    }
+
+    /// Where its rows begin, where that is known.
+    pub fn rows(&self) -> Option<SampleRows<'_>> {
+        let offsets = self.rows.as_slice();
+        (!offsets.is_empty()).then_some(SampleRows { first: 0, offsets })
+    }
+
+    /// Forgets the sample, and lends the buffer, empty, to be filled with an image file.
+    pub fn refill(&mut self) -> &mut Vec<u8> {
+        self.start = 0;
+        self.rows.clear();
+        self.buffer.clear();
+        &mut self.buffer
+    }
+}
