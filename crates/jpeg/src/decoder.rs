@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::bits::Unstuffed;
+use crate::coefficients::Coefficients;
 use crate::frame::{Coding, Frame};
 use crate::header::Head;
 use crate::input::Input;
@@ -89,11 +90,25 @@ impl Decoder {
         }
     }
 
+    /// The quantised coefficients of the whole image, before any transform.
+    ///
+    /// # Errors
+    /// [`Error`] where the bytes are broken or unsupported, or hold more than 178,956,970 pixels.
+    pub fn coefficients(&mut self, bytes: &[u8]) -> Result<Coefficients<'_>, Error> {
+        let head = self.read_coefficients(bytes)?;
+        Ok(self.planes.coefficients(&head))
+    }
+
     /// [`transcode`](crate::transcode) with the buffers of this decoder.
     ///
     /// # Errors
     /// As there.
     pub fn transcode(&mut self, bytes: &[u8], options: &TranscodeOptions) -> Result<Transcoded, Error> {
+        let head = self.read_coefficients(bytes)?;
+        transcode::write(bytes, &head, &mut self.planes, options)
+    }
+
+    fn read_coefficients<'a>(&mut self, bytes: &'a [u8]) -> Result<Head<'a>, Error> {
         let Decoder {
             tables,
             unstuffed,
@@ -108,7 +123,7 @@ impl Decoder {
         require_few_pixels(&head.frame)?;
         require_data(bytes, &head.frame, 0..head.frame.height)?;
         planes.read(bytes, &head, tables, unstuffed)?;
-        transcode::write(bytes, &head, planes, options)
+        Ok(head)
     }
 
     fn decode_full_size(&mut self, input: Input<'_>, region: &Region, layout: Layout) -> Result<(), Error> {

@@ -36,7 +36,7 @@
 //! Files of several scans (progressive ones, and components that come one after the other) keep the
 //! coefficients of the whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
 //!
-//! [`transcode`] goes back from there: it writes the coefficients of any file as one scan whose rows can be
+//! [`Decoder::coefficients`] hands them out, and [`transcode`] goes back from there: it writes the coefficients of any file as one scan whose rows can be
 //! found and read alone (`transcode`, `encode`). With the places of those rows ([`Input`], `input`) a decode
 //! begins at the region's first row.
 //!
@@ -66,6 +66,7 @@
 
 mod bits;
 mod block;
+mod coefficients;
 mod decoder;
 mod encode;
 mod exif;
@@ -89,6 +90,7 @@ mod tables;
 mod transcode;
 mod transform;
 
+pub use coefficients::{Coefficients, ComponentCoefficients};
 pub use decoder::{Decoder, MAX_PIXELS};
 pub use exif::exif_orientation;
 pub use frame::{Coding, ColorModel};

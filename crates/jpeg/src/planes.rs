@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::bits::{Bits, Fault, Unstuffed};
 use crate::block::{Block, ZIGZAG, read_block};
+use crate::coefficients::{Coefficients, ComponentCoefficients};
 use crate::frame::{Coding, Frame};
 use crate::header::{Head, parse_restart_interval};
 use crate::markers::{DHT, DQT, DRI, EOI, SOS, Segments};
@@ -17,41 +18,21 @@ use crate::tables::Tables;
 /// ten.
 const MOST_SCANS: usize = 500;
 
-/// The coefficients of one block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Coefficients {
+/// One block's coefficients, which a scan adds to.
+#[derive(Debug)]
+pub(crate) struct BlockMut<'a> {
     /// In rows.
-    pub values: [i16; 64],
+    pub values: &'a mut [i16; 64],
     /// Which AC coefficients are not zero: bit `k` stands for the one of place `k` in coding order. After a
     /// sequential scan all bits are set where any is.
-    pub nonzero: u64,
-}
-
-impl Coefficients {
-    const ZERO: Coefficients = Coefficients {
-        values: [0; 64],
-        nonzero: 0,
-    };
-
-    /// A block of one value.
-    pub fn flat(dc: i16) -> Coefficients {
-        let mut flat = Coefficients::ZERO;
-        flat.values[0] = dc;
-        flat
-    }
-
-    fn mark_nonzero(&mut self) {
-        let values = &self.values;
-        self.nonzero = (1..64).fold(0, |mask, k| {
-            mask | u64::from(values[usize::from(ZIGZAG[k])] != 0) << k
-        });
-    }
+    pub nonzero: &'a mut u64,
 }
 
 /// The coefficients of one component, MCUs filled up.
 #[derive(Debug, Default)]
 pub(crate) struct Plane {
-    blocks: Vec<Coefficients>,
+    values: Vec<[i16; 64]>,
+    nonzero: Vec<u64>,
     wide: usize,
     /// The quantisation steps at the component's first scan.
     steps: Option<[u16; 64]>,
@@ -60,9 +41,20 @@ pub(crate) struct Plane {
 
 impl Plane {
     fn begin(&mut self, wide: usize, high: usize) {
-        self.blocks.clear();
-        self.blocks.resize(wide * high, Coefficients::ZERO);
+        self.values.clear();
+        self.values.resize(wide * high, [0; 64]);
+        self.nonzero.clear();
+        self.nonzero.resize(wide * high, 0);
         (self.wide, self.steps, self.progress) = (wide, None, Progress::default());
+    }
+
+    #[inline(always)]
+    fn block_mut(&mut self, column: usize, row: usize) -> BlockMut<'_> {
+        let at = row * self.wide + column;
+        BlockMut {
+            values: &mut self.values[at],
+            nonzero: &mut self.nonzero[at],
+        }
     }
 }
 
@@ -107,14 +99,46 @@ impl Planes {
     /// Notes for every block exactly which of its AC coefficients are not zero.
     pub fn mark_nonzero(&mut self, frame: &Frame) {
         for plane in &mut self.planes[..frame.components().len()] {
-            plane.blocks.iter_mut().for_each(Coefficients::mark_nonzero);
+            for (nonzero, values) in plane.nonzero.iter_mut().zip(&plane.values) {
+                *nonzero = (1..64).fold(0, |mask, k| {
+                    mask | u64::from(values[usize::from(ZIGZAG[k])] != 0) << k
+                });
+            }
         }
     }
 
-    /// The coefficients of one block of a component.
-    pub fn block(&self, component: usize, column: usize, row: usize) -> &Coefficients {
+    /// One block of a component, and the mask of its coefficients that are not zero.
+    #[inline(always)]
+    pub fn block(&self, component: usize, column: usize, row: usize) -> (&[i16; 64], u64) {
         let plane = &self.planes[component];
-        &plane.blocks[row * plane.wide + column]
+        let at = row * plane.wide + column;
+        (&plane.values[at], plane.nonzero[at])
+    }
+
+    /// All that was read.
+    pub fn coefficients(&self, head: &Head<'_>) -> Coefficients<'_> {
+        let frame = &head.frame;
+        let components = std::array::from_fn(|i| {
+            let (plane, component) = (
+                &self.planes[i],
+                frame.components().get(i).copied().unwrap_or_default(),
+            );
+            ComponentCoefficients {
+                blocks: &plane.values,
+                stride: plane.wide,
+                blocks_wide: component.blocks_wide,
+                blocks_high: component.blocks_high,
+                steps: self.steps(i),
+                sampling: (component.h as u8, component.v as u8),
+            }
+        });
+        Coefficients {
+            width: frame.width as u32,
+            height: frame.height as u32,
+            color: head.color,
+            components,
+            count: frame.components().len(),
+        }
     }
 
     /// The quantisation steps of a component, in rows.
@@ -199,11 +223,11 @@ impl Planes {
             self.planes[member.component].progress.finish();
         }
         let read =
-            |bits: &mut Bits<'_>, predictions: &mut [i32; 4], member: usize, out: &mut Coefficients| {
+            |bits: &mut Bits<'_>, predictions: &mut [i32; 4], member: usize, out: &mut BlockMut<'_>| {
                 let mut block = Block::ZERO;
                 let count = read_block::<true>(bits, &codes[member], &mut predictions[member], &mut block)?;
                 out.values.copy_from_slice(&block.0[..64]);
-                out.nonzero = if count == 1 { 0 } else { u64::MAX };
+                *out.nonzero = if count == 1 { 0 } else { u64::MAX };
                 Ok(())
             };
         walk.each_block(intervals, self, read)
@@ -227,9 +251,10 @@ impl Planes {
                 let rows = mcu_row * component.v..(mcu_row + 1) * component.v;
                 for row in rows.clone().filter(|row| needed[i].rows.contains(row)) {
                     for column in needed[i].columns.clone() {
-                        let block = &plane.blocks[row * plane.wide + column];
-                        strip.block().0[..64].copy_from_slice(&block.values);
-                        strip.push(if block.nonzero == 0 { 1 } else { 64 }, column, row - rows.start);
+                        let at = row * plane.wide + column;
+                        strip.block().0[..64].copy_from_slice(&plane.values[at]);
+                        let count = if plane.nonzero[at] == 0 { 1 } else { 64 };
+                        strip.push(count, column, row - rows.start);
                     }
                 }
             }
@@ -253,7 +278,7 @@ impl Walk<'_> {
         &self,
         intervals: &mut Intervals<'_>,
         planes: &mut Planes,
-        mut read: impl FnMut(&mut Bits<'_>, &mut S, usize, &mut Coefficients) -> Result<(), Fault>,
+        mut read: impl FnMut(&mut Bits<'_>, &mut S, usize, &mut BlockMut<'_>) -> Result<(), Fault>,
     ) -> Result<(), Error> {
         let places = self.scan.places(self.frame);
         let (wide, high) = self.scan.mcus(self.frame);
@@ -274,10 +299,9 @@ impl Walk<'_> {
                         let component = &self.frame.components()[index];
                         let (h, v) = if alone { (1, 1) } else { (component.h, component.v) };
                         let plane = &mut planes.planes[index];
-                        let block =
-                            &mut plane.blocks[(row * v + place.y) * plane.wide + column * h + place.x];
+                        let mut block = plane.block_mut(column * h + place.x, row * v + place.y);
                         bits.check()?;
-                        read(&mut bits, &mut state, place.member, block)?;
+                        read(&mut bits, &mut state, place.member, &mut block)?;
                     }
                 }
                 bits.check_exact()

@@ -8,7 +8,7 @@ use crate::Error;
 use crate::bits::{Bits, Fault};
 use crate::block::{ZIGZAG, read_dc};
 use crate::huffman::{AcTable, Code, extend};
-use crate::planes::{Coefficients, Planes, Walk};
+use crate::planes::{BlockMut, Planes, Walk};
 use crate::scan::{Intervals, Scan};
 use crate::tables::Tables;
 
@@ -148,7 +148,7 @@ struct Band<'a> {
 
 impl Band<'_> {
     /// The band's first scan of a block.
-    fn read_first(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut Coefficients) -> Result<(), Fault> {
+    fn read_first(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
         if *run > 0 {
             *run -= 1;
             return Ok(());
@@ -176,7 +176,7 @@ impl Band<'_> {
     }
 
     /// A later scan: a bit for every coefficient that is not zero, and between them new ones.
-    fn refine(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut Coefficients) -> Result<(), Fault> {
+    fn refine(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
         let mut k = self.first;
         if *run == 0 {
             while k <= self.last {
@@ -217,17 +217,17 @@ impl Band<'_> {
     /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros`
     /// others, or where the band ends, and returns that place.
     #[inline(always)]
-    fn correct(&self, bits: &mut Bits<'_>, block: &mut Coefficients, k: usize, zeros: Option<u32>) -> usize {
+    fn correct(&self, bits: &mut Bits<'_>, block: &mut BlockMut<'_>, k: usize, zeros: Option<u32>) -> usize {
         // Bit `k` of these masks stands for coefficient `k`.
         let rest = (u64::MAX >> (63 - self.last)) & u64::MAX.checked_shl(k as u32).unwrap_or(0);
         let end = match zeros {
             None => self.last + 1,
             Some(zeros) => {
-                let open = (0..zeros).fold(rest & !block.nonzero, |open, _| open & open.wrapping_sub(1));
+                let open = (0..zeros).fold(rest & !*block.nonzero, |open, _| open & open.wrapping_sub(1));
                 (open.trailing_zeros() as usize).min(self.last + 1)
             }
         };
-        let mut waiting = rest & block.nonzero & !u64::MAX.checked_shl(end as u32).unwrap_or(0);
+        let mut waiting = rest & *block.nonzero & !u64::MAX.checked_shl(end as u32).unwrap_or(0);
         let bit = 1 << self.low;
         let mut loaded = 0;
         while waiting != 0 {
@@ -261,9 +261,9 @@ impl Band<'_> {
 }
 
 /// Sets AC coefficient `k`.
-fn set(block: &mut Coefficients, k: usize, value: i16) {
+fn set(block: &mut BlockMut<'_>, k: usize, value: i16) {
     block.values[usize::from(ZIGZAG[k])] = value;
-    block.nonzero |= u64::from(value != 0) << k;
+    *block.nonzero |= u64::from(value != 0) << k;
 }
 
 /// The length of a run whose symbol's upper half is `size`: that many bits follow.

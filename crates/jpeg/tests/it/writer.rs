@@ -19,10 +19,12 @@ pub struct Spec {
     pub seed: u64,
 }
 
-/// A file and where its last scan's data ends.
+/// A file, where its last scan's data ends, and of each component the blocks in their order, with the
+/// coefficients in the order of coding.
 pub struct Written {
     pub bytes: Vec<u8>,
     pub data_end: usize,
+    pub blocks: [Vec<[i16; 64]>; 4],
 }
 
 impl Spec {
@@ -32,6 +34,7 @@ impl Spec {
             bits: 0,
             count: 0,
             state: self.seed | 1,
+            blocks: Default::default(),
         };
         if let Some(transform) = self.adobe {
             writer.segment(
@@ -79,6 +82,7 @@ impl Spec {
         Written {
             bytes: writer.out,
             data_end,
+            blocks: writer.blocks,
         }
     }
 
@@ -124,7 +128,8 @@ impl Spec {
                 last = [0; 4];
             }
             for &member in &places {
-                writer.block(&mut last[member]);
+                let block = writer.block(&mut last[member]);
+                writer.blocks[members[member]].push(block);
             }
         }
         writer.pad();
@@ -145,6 +150,7 @@ struct Writer {
     bits: u64,
     count: u32,
     state: u64,
+    blocks: [Vec<[i16; 64]>; 4],
 }
 
 impl Writer {
@@ -187,10 +193,12 @@ impl Writer {
         self.put(bits as u64, size);
     }
 
-    fn block(&mut self, last: &mut i64) {
+    fn block(&mut self, last: &mut i64) -> [i16; 64] {
+        let mut block = [0; 64];
         let dc = self.random(1600) as i64 - 800;
         let difference = dc - *last;
         *last = dc;
+        block[0] = dc as i16;
         let size = 64 - difference.unsigned_abs().leading_zeros();
         self.put(size.into(), 4);
         self.magnitude(difference, size);
@@ -211,10 +219,12 @@ impl Writer {
             let size = 64 - value.unsigned_abs().leading_zeros();
             self.put(code(((run % 16) << 4) as u8 | size as u8), 8);
             self.magnitude(value, size);
+            block[(k + run) as usize] = value as i16;
             k += run + 1;
         }
         if k < 64 {
             self.put(code(0), 8);
         }
+        block
     }
 }
