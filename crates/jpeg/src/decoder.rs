@@ -9,12 +9,13 @@ use crate::input::Input;
 use crate::kernels::Isa;
 use crate::markers::DQT;
 use crate::pixels::{Layout, Pixels};
+use crate::planar;
 use crate::planes::Planes;
 use crate::region::Region;
-use crate::scale::{Scale, average_blocks};
+use crate::scale::Scale;
 use crate::scan::Scan;
 use crate::sequential;
-use crate::strips::Strips;
+use crate::strips::{Output, Strips};
 use crate::tables::Tables;
 use crate::transcode::{self, TranscodeOptions, Transcoded};
 use std::ops::Range;
@@ -29,7 +30,6 @@ pub struct Decoder {
     unstuffed: Unstuffed,
     strips: Strips,
     planes: Planes,
-    scaled: Vec<u8>,
     isa: Isa,
 }
 
@@ -58,7 +58,6 @@ impl Decoder {
             unstuffed: Unstuffed::default(),
             strips,
             planes: Planes::default(),
-            scaled: Vec::new(),
             isa,
         }
     }
@@ -67,10 +66,10 @@ impl Decoder {
     ///
     /// `input` is the file's bytes, or an [`Input`] that also says where the rows are.
     ///
-    /// What lies behind the region is not read where the file has one scan, so that damage there goes
-    /// unnoticed. A scaled image of a region has `ceil(side / factor)` pixels a side; a last pixel that
-    /// reaches over the edge averages what is inside. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")`
-    /// does it.
+    /// A scaled image has `ceil(side / factor)` pixels a side; a region of it is that of all pixels which
+    /// hold any full-size pixel of `region`. What lies behind the region is not read where the file has one
+    /// scan, so that damage there goes unnoticed. CMYK and YCCK become RGB as `PIL.Image.convert("RGB")` does
+    /// it.
     ///
     /// # Errors
     /// [`Error`] where the bytes are broken or unsupported, hold more than 178,956,970 pixels, the region does
@@ -82,12 +81,25 @@ impl Decoder {
         scale: Scale,
         layout: Layout,
     ) -> Result<Pixels<'_>, Error> {
-        self.decode_full_size(input.into(), &region, layout)?;
-        let pixels = self.strips.pixels();
-        match scale {
-            Scale::Full => Ok(pixels),
-            _ => Ok(average_blocks(pixels, scale.factor(), &mut self.scaled)),
-        }
+        self.read(input.into(), &region, scale, Output::Pixels(layout))?;
+        Ok(self.strips.pixels(layout))
+    }
+
+    /// Decodes the components' samples that `region` at `scale` depends on, before upsampling and colour.
+    ///
+    /// For resampling that wants no detour over pixels: a coarser component is as coarse as the file has it,
+    /// or nearer to the image's resolution where the image is scaled.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`].
+    pub fn decode_planes<'a>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        region: Region,
+        scale: Scale,
+    ) -> Result<planar::Planes<'_>, Error> {
+        self.read(input.into(), &region, scale, Output::Planes)?;
+        Ok(self.strips.planes())
     }
 
     /// The quantised coefficients of the whole image, before any transform.
@@ -126,7 +138,7 @@ impl Decoder {
         Ok(head)
     }
 
-    fn decode_full_size(&mut self, input: Input<'_>, region: &Region, layout: Layout) -> Result<(), Error> {
+    fn read(&mut self, input: Input<'_>, region: &Region, scale: Scale, output: Output) -> Result<(), Error> {
         let bytes = input.bytes;
         let Decoder {
             tables,
@@ -134,7 +146,6 @@ impl Decoder {
             strips,
             planes,
             isa,
-            ..
         } = self;
         tables.reset();
         let head = Head::parse(bytes, |segment| match segment.marker {
@@ -163,7 +174,7 @@ impl Decoder {
             None => 0..frame.height,
         };
         require_data(bytes, frame, rows)?;
-        strips.begin(&head, region, layout)?;
+        strips.begin(&head, region, scale, output)?;
         match one_pass {
             true => sequential::decode(input, &head, &scan, tables, unstuffed, strips, *isa),
             false => planes.decode(bytes, &head, tables, unstuffed, strips),

@@ -6,11 +6,13 @@
 //!
 //! ```text
 //!  bytes ──► Header::parse ──► size, colour model, orientation
-//!    └─────► Decoder::decode(region, scale, layout) ──► Pixels: rows of that region, borrowed from the decoder
+//!    ├─────► Decoder::decode(region, scale, layout) ──► Pixels: rows of that region, borrowed from the decoder
+//!    └─────► Decoder::decode_planes(region, scale) ───► Planes: the components' samples, before upsampling and
+//!                                                       colour
 //! ```
 //!
 //! A [`Decoder`] belongs to one thread and keeps its buffers, so decoding allocates nothing once it is warm.
-//! The pixels it returns are a view with a row stride: a caller that resamples a region copies nothing.
+//! What it returns is a view with a row stride: a caller that resamples a region copies nothing.
 //!
 //! # The way of a byte
 //!
@@ -26,9 +28,11 @@
 //!    coded unit). Huffman codes can only be read from the beginning, so blocks outside the region are read,
 //!    but neither stored nor transformed; after the region's last MCU nothing is read at all. Restart
 //!    intervals that hold nothing of the region are only searched for their end.
-//! 5. **Samples** (`transform`, `kernels::idct`). Blocks are dequantised and transformed two at a time into
-//!    strips (`strips`): per component the sample rows of one MCU row and the row above them. They stay in
-//!    the cache.
+//! 5. **Samples** (`transform`, `kernels::idct`, `kernels::reduced`). Blocks are dequantised and transformed
+//!    two at a time into strips: per component the sample rows of one MCU row and the row above them. They
+//!    stay in the cache. For a smaller image a block becomes 4 x 4, 2 x 2 or one sample instead of 8 x 8, and
+//!    a component that is coarser anyway shrinks less (`grid`). For planes the strips are as high as the
+//!    region, and the way ends here.
 //! 6. **Pixels** (`strips`, `kernels::upsample`, `kernels::color`). As soon as an MCU row is there, its rows
 //!    are upsampled, converted to RGB and written to the output; where upsampling looks at the row below, the
 //!    last row waits for the next MCU row.
@@ -40,10 +44,10 @@
 //! found and read alone (`transcode`, `encode`). With the places of those rows ([`Input`], `input`) a decode
 //! begins at the region's first row.
 //!
-//! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform and
-//! its "fancy" upsampling), and a region is bit for bit the crop of the whole. Each kernel has a portable
-//! form, which is its definition, and where it pays one for AVX2, chosen when the decoder is made; tests hold
-//! them equal.
+//! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform, the
+//! reduced ones at its scales of 1/2, 1/4 and 1/8, and its "fancy" upsampling), and a region is bit for bit
+//! the crop of the whole. Each kernel has a portable form, which is its definition, and where it pays one for
+//! AVX2, chosen when the decoder is made; tests hold them equal.
 //!
 //! # What is accepted
 //!
@@ -71,6 +75,7 @@ mod decoder;
 mod encode;
 mod exif;
 mod frame;
+mod grid;
 mod header;
 mod huffman;
 mod inks;
@@ -78,6 +83,7 @@ mod input;
 mod kernels;
 mod markers;
 mod pixels;
+mod planar;
 mod planes;
 mod progressive;
 mod region;
@@ -97,6 +103,7 @@ pub use frame::{Coding, ColorModel};
 pub use header::Header;
 pub use input::{Input, RowIndex};
 pub use pixels::{Layout, Pixels};
+pub use planar::{Plane, Planes};
 pub use region::Region;
 pub use scale::Scale;
 pub use transcode::{Metadata, TranscodeOptions, Transcoded, transcode};

@@ -1,6 +1,8 @@
 //! Regions: what of the image is wanted, and which samples and blocks that takes.
 
-use crate::frame::{Component, Frame};
+use crate::frame::Frame;
+use crate::grid::Grid;
+use crate::scale::Scale;
 use std::ops::Range;
 
 /// A rectangle of the full-size image, in pixels.
@@ -17,6 +19,17 @@ pub struct Region {
 }
 
 impl Region {
+    /// The pixels of the scaled image that hold any pixel of the region.
+    pub(crate) fn scaled(&self, scale: Scale) -> Region {
+        let factor = scale.factor();
+        let side = |first: u32, count: u32| {
+            let start = first / factor;
+            (start, (first + count).div_ceil(factor) - start)
+        };
+        let ((x, width), (y, height)) = (side(self.x, self.width), side(self.y, self.height));
+        Region { x, y, width, height }
+    }
+
     /// Columns of pixels.
     pub(crate) fn columns(&self) -> Range<usize> {
         self.x as usize..self.x as usize + self.width as usize
@@ -41,18 +54,18 @@ pub(crate) struct Needed {
 }
 
 impl Needed {
-    /// Blocks whose samples any pixel of `region` is made from: upsampling that interpolates looks one sample
-    /// further.
-    pub fn of(region: &Region, frame: &Frame, component: &Component) -> Needed {
-        let blocks = |pixels: Range<usize>, factor: usize, largest: usize, size: usize| {
-            let reach = usize::from(2 * factor == largest);
-            let first = (pixels.start * factor / largest).saturating_sub(reach);
-            let last = ((pixels.end - 1) * factor / largest + reach).min(size - 1);
-            first / 8..last / 8 + 1
+    /// Blocks whose samples any pixel of `region` of the scaled image is made from, with those that
+    /// upsampling looks at.
+    pub fn of(region: &Region, grid: &Grid) -> Needed {
+        let blocks = |pixels: Range<usize>, along: usize, reach: usize, size: usize| {
+            let first = (pixels.start / along).saturating_sub(reach);
+            let last = ((pixels.end - 1) / along + reach).min(size - 1);
+            first / grid.side..last / grid.side + 1
         };
+        let (across, down) = grid.upsampling.reach();
         Needed {
-            columns: blocks(region.columns(), component.h, frame.h_max, component.width),
-            rows: blocks(region.rows(), component.v, frame.v_max, component.height),
+            columns: blocks(region.columns(), grid.across, across, grid.width),
+            rows: blocks(region.rows(), grid.down, down, grid.height),
         }
     }
 }

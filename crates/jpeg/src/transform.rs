@@ -1,11 +1,15 @@
 //! From coefficients to samples: per component a strip that holds the sample rows of one MCU row and the row
-//! above.
+//! above, or the rows of the whole region.
 
 use crate::block::Block;
 use crate::frame::Component;
+use crate::grid::Grid;
 use crate::kernels::Isa;
 use crate::kernels::idct::{self, Steps, Target};
+use crate::kernels::reduced;
+use crate::planar::Plane;
 use crate::region::Needed;
+use std::ops::Range;
 
 /// Blocks that wait for their transform.
 const PENDING: usize = 8;
@@ -16,19 +20,23 @@ const MARGIN: usize = 32;
 /// Samples kept free right of a strip: what kernels may touch beyond a row.
 const SLACK: usize = 64;
 
-/// One component's samples of the region, one MCU row at a time.
+/// One component's samples of the region.
 #[derive(Debug)]
 pub(crate) struct Strip {
     component: Component,
+    grid: Grid,
     needed: Needed,
     steps: Steps,
     pending: Box<[Block; PENDING]>,
     /// Where they go in the samples.
     targets: [usize; PENDING],
     waiting: usize,
-    /// Rows of samples: the last one of the MCU row above, then those of this MCU row.
+    /// Rows of samples: the last one of the MCU row above and those of this MCU row, or those of all MCU rows
+    /// that hold any of the region.
     samples: Vec<u8>,
     stride: usize,
+    /// The row where this MCU row begins.
+    top: usize,
     isa: Isa,
 }
 
@@ -36,6 +44,7 @@ impl Strip {
     pub fn new(isa: Isa) -> Strip {
         Strip {
             component: Component::default(),
+            grid: Grid::default(),
             needed: Needed::default(),
             steps: Steps([0; 64]),
             pending: Box::new([Block::ZERO; PENDING]),
@@ -43,18 +52,37 @@ impl Strip {
             waiting: 0,
             samples: Vec::new(),
             stride: 0,
+            top: 0,
             isa,
         }
     }
 
-    /// Begins an image: blocks that are `needed` of `component` come.
-    pub fn begin(&mut self, component: &Component, needed: Needed) {
-        self.stride = (MARGIN + 8 * needed.columns.len() + SLACK).next_multiple_of(32);
-        let size = (1 + 8 * component.v) * self.stride;
+    /// Begins an image whose samples are taken one MCU row at a time: blocks that are `needed` of `component`
+    /// come.
+    pub fn begin(&mut self, component: &Component, grid: &Grid, needed: Needed) {
+        self.begin_rows(component, grid, needed, 1, 1);
+    }
+
+    /// Begins an image whose samples stay until the last of some MCU rows is complete.
+    pub fn begin_whole(&mut self, component: &Component, grid: &Grid, needed: Needed, mcu_rows: usize) {
+        self.begin_rows(component, grid, needed, 0, mcu_rows);
+    }
+
+    fn begin_rows(
+        &mut self,
+        component: &Component,
+        grid: &Grid,
+        needed: Needed,
+        top: usize,
+        mcu_rows: usize,
+    ) {
+        self.stride = (MARGIN + grid.side * needed.columns.len() + SLACK).next_multiple_of(32);
+        let size = (top + grid.side * component.v * mcu_rows) * self.stride;
         if self.samples.len() < size {
             self.samples.resize(size, 0);
         }
-        (self.component, self.needed, self.waiting) = (*component, needed, 0);
+        (self.component, self.grid, self.needed) = (*component, *grid, needed);
+        (self.top, self.waiting) = (top, 0);
     }
 
     /// Sets the steps that the coming blocks are quantised with.
@@ -64,6 +92,10 @@ impl Strip {
 
     pub fn component(&self) -> &Component {
         &self.component
+    }
+
+    pub fn grid(&self) -> &Grid {
+        &self.grid
     }
 
     pub fn needed(&self) -> &Needed {
@@ -82,18 +114,19 @@ impl Strip {
     /// all blocks of the component, its row among those of the MCU row.
     #[inline(always)]
     pub fn push(&mut self, count: u32, column: usize, row: usize) {
-        let at = (1 + 8 * row) * self.stride + MARGIN + 8 * (column - self.needed.columns.start);
-        if count == 1 {
+        let side = self.grid.side;
+        let at = (self.top + side * row) * self.stride + MARGIN + side * (column - self.needed.columns.start);
+        if count == 1 || side == 1 {
             let dc = self.pending[self.waiting % PENDING].0[0];
-            return idct::flat(
-                dc,
-                &self.steps,
-                Target {
-                    samples: &mut self.samples,
-                    stride: self.stride,
-                },
-                at,
-            );
+            let target = Target {
+                samples: &mut self.samples,
+                stride: self.stride,
+            };
+            // The side as a constant, so that the common ones are a few stores.
+            return match side {
+                8 => idct::flat(dc, &self.steps, target, 8, at),
+                _ => idct::flat(dc, &self.steps, target, side, at),
+            };
         }
         self.targets[self.waiting % PENDING] = at;
         self.waiting += 1;
@@ -107,34 +140,43 @@ impl Strip {
     fn flush(&mut self) {
         for i in (0..self.waiting).step_by(2) {
             let j = (i + 1).min(self.waiting - 1); // an odd one goes twice
-            let target = Target {
-                samples: &mut self.samples,
-                stride: self.stride,
-            };
             let (blocks, at) = (
                 [&self.pending[i], &self.pending[j]],
                 [self.targets[i], self.targets[j]],
             );
-            idct::transform(self.isa, blocks, &self.steps, target, at);
+            let mut target = Target {
+                samples: &mut self.samples,
+                stride: self.stride,
+            };
+            match self.grid.side {
+                8 => idct::transform(self.isa, blocks, &self.steps, target, at),
+                4 => reduced::to_four(self.isa, blocks, &self.steps, target, at),
+                _ => {
+                    for (block, at) in blocks.into_iter().zip(at) {
+                        reduced::to_two(block, &self.steps, target.reborrow(), at);
+                    }
+                }
+            }
         }
         self.waiting = 0;
     }
 
-    /// Ends an MCU row: its samples are complete, with the image's edges repeated once beyond them.
+    /// Ends an MCU row whose samples are taken now: they are complete, with the image's edges repeated once
+    /// beyond them.
     pub fn complete(&mut self) {
         self.flush();
-        let first = 8 * self.needed.columns.start;
-        let right = self.component.width - first; // beyond the last column
+        let first = self.grid.side * self.needed.columns.start;
+        let right = self.grid.width - first; // beyond the last column
         for row in self
             .samples
             .chunks_exact_mut(self.stride)
             .skip(1)
-            .take(8 * self.component.v)
+            .take(self.grid.side * self.component.v)
         {
             if first == 0 {
                 row[MARGIN - 1] = row[MARGIN];
             }
-            if right <= 8 * self.needed.columns.len() {
+            if right <= self.grid.side * self.needed.columns.len() {
                 row[MARGIN + right] = row[MARGIN + right - 1];
             }
         }
@@ -142,13 +184,47 @@ impl Strip {
 
     /// Keeps the MCU row's last row of samples as the row above the next MCU row.
     pub fn keep_last_row(&mut self) {
-        let last = 8 * self.component.v * self.stride;
+        let last = self.grid.side * self.component.v * self.stride;
         self.samples.copy_within(last..last + self.stride, 0);
+    }
+
+    /// Ends an MCU row whose samples stay: the next one comes below it.
+    pub fn move_down(&mut self) {
+        self.flush();
+        self.top += self.grid.side * self.component.v;
     }
 
     /// Samples of a row, from the one left of column `first` on. Row 0 is the one above the MCU row.
     pub fn row(&self, row: usize, first: usize) -> &[u8] {
-        let from = MARGIN - 1 + first - 8 * self.needed.columns.start;
+        let from = MARGIN - 1 + first - self.grid.side * self.needed.columns.start;
         &self.samples[row * self.stride..][from..self.stride]
+    }
+
+    /// All needed samples, once all MCU rows from `first_mcu_row` on are complete; `factor` full-size pixels
+    /// lie along a pixel.
+    pub fn plane(&self, first_mcu_row: usize, factor: usize) -> Plane<'_> {
+        let Grid {
+            side,
+            width,
+            height,
+            across,
+            down,
+            ..
+        } = self.grid;
+        let samples = |blocks: &Range<usize>, size: usize| side * blocks.start..(side * blocks.end).min(size);
+        let (columns, rows) = (
+            samples(&self.needed.columns, width),
+            samples(&self.needed.rows, height),
+        );
+        let above = rows.start - side * self.component.v * first_mcu_row;
+        Plane {
+            data: &self.samples[above * self.stride + MARGIN..][..rows.len() * self.stride - MARGIN],
+            stride: self.stride,
+            x: columns.start as u32,
+            y: rows.start as u32,
+            width: columns.len() as u32,
+            height: rows.len() as u32,
+            pixels: ((factor * across) as u32, (factor * down) as u32),
+        }
     }
 }

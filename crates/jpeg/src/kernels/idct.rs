@@ -13,7 +13,7 @@ use crate::block::Block;
 #[repr(align(32))]
 pub(crate) struct Steps(pub [i16; 64]);
 
-/// Where samples go: 8 rows of 8 bytes from `at`, rows `stride` apart.
+/// Where samples go; rows are `stride` apart.
 #[derive(Debug)]
 pub(crate) struct Target<'a> {
     pub samples: &'a mut [u8],
@@ -21,11 +21,20 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
+    /// The same place for a shorter time.
+    pub fn reborrow(&mut self) -> Target<'_> {
+        Target {
+            samples: self.samples,
+            stride: self.stride,
+        }
+    }
+
     /// # Panics
-    /// Where a block at `at` would not fit.
-    pub fn require(&self, at: usize) {
+    /// Where `side` rows of as many bytes from `at` would not fit.
+    #[inline(always)]
+    pub fn require(&self, side: usize, at: usize) {
         assert!(
-            self.stride >= 8 && at + 7 * self.stride + 8 <= self.samples.len(),
+            self.stride >= side && at + (side - 1) * self.stride + side <= self.samples.len(),
             "a block outside its strip"
         );
     }
@@ -37,8 +46,8 @@ impl Target<'_> {
 /// Where a block would not fit into the target.
 #[inline(always)]
 pub(crate) fn transform(isa: Isa, blocks: [&Block; 2], steps: &Steps, target: Target<'_>, at: [usize; 2]) {
-    target.require(at[0]);
-    target.require(at[1]);
+    target.require(8, at[0]);
+    target.require(8, at[1]);
     match isa {
         Isa::Portable => {
             transform_portable(blocks[0], steps, target.samples, target.stride, at[0]);
@@ -53,14 +62,17 @@ pub(crate) fn transform(isa: Isa, blocks: [&Block; 2], steps: &Steps, target: Ta
     }
 }
 
-/// Writes a block whose only coefficient is the first one: all samples are alike.
+/// Writes a block whose only coefficient is the first one: all its samples, `side` a side, are alike.
+///
+/// # Panics
+/// Where it would not fit into the target.
 #[inline(always)]
-pub(crate) fn flat(dc: i16, steps: &Steps, target: Target<'_>, at: usize) {
-    target.require(at);
+pub(crate) fn flat(dc: i16, steps: &Steps, target: Target<'_>, side: usize, at: usize) {
+    target.require(side, at);
     let column = dc.wrapping_mul(steps.0[0]).wrapping_mul(4);
     let sample = ((i32::from(column) + 16) >> 5).clamp(-128, 127) + 128;
-    for row in 0..8 {
-        target.samples[at + row * target.stride..][..8].fill(sample as u8);
+    for row in 0..side {
+        target.samples[at + row * target.stride..][..side].fill(sample as u8);
     }
 }
 
@@ -171,6 +183,7 @@ mod tests {
                     samples: &mut short,
                     stride: 8,
                 },
+                8,
                 0,
             );
             assert_eq!(whole, short, "{dc}");

@@ -5,6 +5,7 @@
 
 pub(crate) mod color;
 pub(crate) mod idct;
+pub(crate) mod reduced;
 pub(crate) mod upsample;
 
 #[cfg(target_arch = "x86_64")]

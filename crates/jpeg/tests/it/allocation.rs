@@ -45,6 +45,9 @@ fn decode_all(decoder: &mut Decoder, files: &[(Vec<u8>, Header)]) {
         decoder
             .decode(bytes, part, Scale::Full, Layout::Rgbx)
             .expect("a region");
+        decoder
+            .decode_planes(bytes, part, Scale::Half)
+            .expect("planes of a region");
     }
 }
 

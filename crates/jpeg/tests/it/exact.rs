@@ -1,4 +1,4 @@
-//! Full decodes are libjpeg-turbo's, bit for bit.
+//! Decodes of whole images, at full size and scaled, are libjpeg-turbo's, bit for bit.
 
 use crate::oracle::{self, Oracle};
 use crate::region;
@@ -19,13 +19,13 @@ enum Outcome {
 }
 
 /// Decodes a file with every form of the decoder and in both layouts, and compares with the oracle.
-fn compare_file(path: &Path, decoders: &mut [Decoder; 2], oracle: &mut Oracle) -> Outcome {
+fn compare_file(path: &Path, scale: Scale, decoders: &mut [Decoder; 2], oracle: &mut Oracle) -> Outcome {
     let bytes = std::fs::read(path).expect("a file");
-    let expected = oracle.pixels(path);
+    let expected = oracle.scaled(path, scale);
     for decoder in decoders {
         for layout in [Layout::Rgb, Layout::Rgbx] {
-            let decoded = Header::parse(&bytes)
-                .and_then(|header| decoder.decode(&bytes, header.full(), Scale::Full, layout));
+            let decoded =
+                Header::parse(&bytes).and_then(|header| decoder.decode(&bytes, header.full(), scale, layout));
             let (pixels, (width, height, expected)) = match (decoded, &expected) {
                 (Ok(pixels), Ok(expected)) => (pixels, expected),
                 (Err(_), Err(_)) => return Outcome::Refused,
@@ -54,34 +54,51 @@ fn compare_file(path: &Path, decoders: &mut [Decoder; 2], oracle: &mut Oracle) -
 
 /// Every file is the same here and there, or refused by both; most are not refused.
 fn compare(paths: &[PathBuf]) {
+    compare_at(&[Scale::Full], paths);
+}
+
+/// The same at several scales.
+fn compare_at(scales: &[Scale], paths: &[PathBuf]) {
     let Some(mut oracle) = Oracle::start() else { return };
     let mut decoders = [Decoder::new(), Decoder::portable()];
     let (mut wrong, mut refused) = (Vec::new(), 0);
-    for path in paths {
-        match compare_file(path, &mut decoders, &mut oracle) {
+    let jobs = paths
+        .iter()
+        .flat_map(|path| scales.iter().map(move |&scale| (path, scale)));
+    let count = paths.len() * scales.len();
+    for (path, scale) in jobs {
+        match compare_file(path, scale, &mut decoders, &mut oracle) {
             Outcome::Same => {}
             Outcome::Refused => refused += 1,
-            outcome => wrong.push(format!("{}: {outcome:?}", path.display())),
+            outcome => wrong.push(format!("{} {scale:?}: {outcome:?}", path.display())),
         }
     }
     assert!(
         wrong.is_empty(),
-        "{} of {}:\n{}",
+        "{} of {count}:\n{}",
         wrong.len(),
-        paths.len(),
         wrong.join("\n")
     );
     println!(
-        "{} files are the same, {refused} are refused by both",
-        paths.len() - refused
+        "{} images are the same, {refused} are refused by both",
+        count - refused
     );
-    assert!(2 * refused < paths.len(), "most files are refused");
+    assert!(2 * refused < count, "most files are refused");
 }
+
+const SMALLER: [Scale; 3] = [Scale::Half, Scale::Quarter, Scale::Eighth];
 
 #[test]
 fn photos() {
     if let Some(paths) = oracle::data("photos") {
         compare(&paths);
+    }
+}
+
+#[test]
+fn scaled_photos() {
+    if let Some(paths) = oracle::data("photos") {
+        compare_at(&SMALLER, &paths.into_iter().step_by(3).collect::<Vec<_>>());
     }
 }
 
@@ -113,6 +130,7 @@ fn files_of_unusual_kinds() {
             assert!(decoded.is_err(), "{} decodes", path.display());
         }
         compare(&complete);
+        compare_at(&SMALLER, &complete);
     }
 }
 
@@ -120,11 +138,12 @@ fn files_of_unusual_kinds() {
 fn everything_the_encoder_offers() {
     if let Some(paths) = oracle::corpus() {
         compare(&paths);
+        compare_at(&SMALLER, &paths);
     }
 }
 
-#[test]
-fn every_sampling() {
+/// Files of all kinds of sampling, in a folder of their own.
+pub fn every_sampling_files(count: u64) -> (tempfile::TempDir, Vec<PathBuf>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut state = 5u64;
     let mut below = |limit: u64| {
@@ -132,7 +151,7 @@ fn every_sampling() {
         (state >> 33) % limit
     };
     let mut paths = Vec::new();
-    for i in 0..600u64 {
+    for i in 0..count {
         let count = [1, 3, 3, 3, 4][i as usize % 5];
         // Mostly factors that divide each other.
         let choice = [[1, 2, 2], [1, 2, 4], [1, 4, 4], [1, 3, 3], [1, 1, 2], [2, 3, 1]][i as usize % 6];
@@ -153,7 +172,14 @@ fn every_sampling() {
         std::fs::write(&path, spec.write().bytes).expect("a file");
         paths.push(path);
     }
+    (folder, paths)
+}
+
+#[test]
+fn every_sampling() {
+    let (_folder, paths) = every_sampling_files(600);
     compare(&paths);
+    compare_at(&SMALLER, &paths);
     region::compare(&paths, 8);
 }
 
@@ -168,7 +194,7 @@ fn broken_files_that_decode() {
     let mut decoders = [Decoder::new(), Decoder::portable()];
     let outcomes: Vec<Outcome> = paths
         .iter()
-        .map(|p| compare_file(p, &mut decoders, &mut oracle))
+        .map(|p| compare_file(p, Scale::Full, &mut decoders, &mut oracle))
         .collect();
     let different = paths
         .iter()

@@ -5,6 +5,7 @@ mod coefficients;
 mod exact;
 mod hostile;
 mod oracle;
+mod planes;
 mod region;
 mod rows;
 mod transcode;

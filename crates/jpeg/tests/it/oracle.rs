@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use stokehold_jpeg::Scale;
 
 /// Width, height and RGB pixels.
 pub type Image = (u32, u32, Vec<u8>);
@@ -36,7 +37,12 @@ impl Oracle {
 
     /// The pixels of a file, or what Pillow says against it.
     pub fn pixels(&mut self, path: &Path) -> Result<Image, String> {
-        writeln!(self.to, "{}", path.display()).expect("the oracle listens");
+        self.scaled(path, Scale::Full)
+    }
+
+    /// The same at a scale.
+    pub fn scaled(&mut self, path: &Path, scale: Scale) -> Result<Image, String> {
+        writeln!(self.to, "{} {}", scale.factor(), path.display()).expect("the oracle listens");
         let mut line = String::new();
         self.from.read_line(&mut line).expect("the oracle answers");
         if let Some(error) = line.strip_prefix("error ") {

@@ -4,36 +4,70 @@ use crate::oracle;
 use std::path::PathBuf;
 use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
 
-/// Compares regions of each file with the crop of its full decode.
+pub const SCALES: [Scale; 4] = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
+
+/// Regions that look random and are the same in every run.
+#[derive(Default)]
+pub struct Regions(u64);
+
+impl Regions {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as u32) % limit
+    }
+
+    /// One within the image.
+    pub fn next(&mut self, header: &Header) -> Region {
+        let (x, y) = (self.below(header.width), self.below(header.height));
+        let (width, height) = (
+            1 + self.below(header.width - x),
+            1 + self.below(header.height - y),
+        );
+        Region { x, y, width, height }
+    }
+}
+
+/// Compares regions of each file, in both layouts and at all scales, with the crop of its whole decode.
 pub fn compare(paths: &[PathBuf], regions: usize) {
     let (mut decoder, mut whole_decoder) = (Decoder::new(), Decoder::portable());
-    let mut state = 1u64;
-    let mut below = |limit: u32| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        ((state >> 33) as u32) % limit
-    };
+    let mut random = Regions::default();
     let mut compared = 0;
+    let forms = [
+        (Layout::Rgb, Scale::Full),
+        (Layout::Rgbx, Scale::Full),
+        (Layout::Rgb, Scale::Half),
+        (Layout::Rgb, Scale::Quarter),
+        (Layout::Rgb, Scale::Eighth),
+    ];
     for path in paths {
         let bytes = std::fs::read(path).expect("a file");
         let Ok(header) = Header::parse(&bytes) else {
             continue;
         };
-        for layout in [Layout::Rgb, Layout::Rgbx] {
-            let Ok(whole) = whole_decoder.decode(&bytes, header.full(), Scale::Full, layout) else {
+        for (layout, scale) in forms {
+            let Ok(whole) = whole_decoder.decode(&bytes, header.full(), scale, layout) else {
                 continue;
             };
             for _ in 0..regions {
-                let (x, y) = (below(header.width), below(header.height));
-                let (width, height) = (1 + below(header.width - x), 1 + below(header.height - y));
-                let region = Region { x, y, width, height };
-                let part = decoder.decode(&bytes, region, Scale::Full, layout);
+                let region = random.next(&header);
+                let part = decoder.decode(&bytes, region, scale, layout);
                 let part = part.unwrap_or_else(|error| panic!("{} {region:?}: {error}", path.display()));
-                for row in 0..height {
+                let factor = scale.factor();
+                let (x, y) = (region.x / factor, region.y / factor);
+                let size = (
+                    (region.x + region.width).div_ceil(factor) - x,
+                    (region.y + region.height).div_ceil(factor) - y,
+                );
+                assert_eq!((part.width, part.height), size);
+                for row in 0..part.height {
                     let from = x as usize * layout.bytes();
-                    let expected = &whole.row(y + row)[from..from + width as usize * layout.bytes()];
+                    let expected = &whole.row(y + row)[from..][..part.width as usize * layout.bytes()];
                     assert!(
                         part.row(row) == expected,
-                        "{} {region:?}: row {row}",
+                        "{} {scale:?} {region:?}: row {row}",
                         path.display()
                     );
                 }
@@ -42,7 +76,10 @@ pub fn compare(paths: &[PathBuf], regions: usize) {
         }
     }
     println!("{compared} regions are the same");
-    assert!(compared > regions * paths.len(), "hardly any file was decoded");
+    assert!(
+        compared > 4 * regions * paths.len(),
+        "hardly any file was decoded"
+    );
 }
 
 #[test]

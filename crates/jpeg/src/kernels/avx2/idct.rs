@@ -39,7 +39,7 @@ pub(crate) unsafe fn transform(
 /// Row `i` of both blocks, dequantised.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(blocks: [&Block; 2], steps: &Steps, i: usize) -> __m256i {
+pub(super) fn load(blocks: [&Block; 2], steps: &Steps, i: usize) -> __m256i {
     let row = |values: &[i16]| {
         let values: &[i16; 8] = values[8 * i..].first_chunk().expect("a block has eight rows");
         // SAFETY: eight values of 16 bits are 128 bits, and the load asks for no alignment.
@@ -52,7 +52,7 @@ fn load(blocks: [&Block; 2], steps: &Steps, i: usize) -> __m256i {
 /// `a * c0 + b * c1` in 32 bits for interleaved `a` and `b`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn madd(ab: __m256i, c0: i32, c1: i32) -> __m256i {
+pub(super) fn madd(ab: __m256i, c0: i32, c1: i32) -> __m256i {
     _mm256_madd_epi16(ab, _mm256_set1_epi32(c1 << 16 | (c0 & 0xFFFF)))
 }
 

@@ -2,4 +2,5 @@
 
 pub(crate) mod color;
 pub(crate) mod idct;
+pub(crate) mod reduced;
 pub(crate) mod upsample;
