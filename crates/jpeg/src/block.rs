@@ -63,25 +63,54 @@ pub(crate) fn read_block<const STORE: bool>(
     }
     let mut k = 1;
     let end = loop {
-        // Three lookups a refill: a DC lookup leaves enough bits for two.
-        let one = step::<STORE>(bits, ac, ac_code, k, out)?;
-        if one.last >= 64 {
-            break one;
+        match steps::<STORE>(bits, ac, k, out) {
+            Stop::Block(end) => break end,
+            Stop::Slow(at) => {
+                let (position, entry) = read_slowly(*bits, ac_code)?;
+                bits.seek(position);
+                let end = apply::<STORE>(0, entry, at, out);
+                if end.last >= 64 {
+                    break end;
+                }
+                k = end.last;
+            }
         }
-        let two = step::<STORE>(bits, ac, ac_code, one.last, out)?;
-        if two.last >= 64 {
-            break two;
-        }
-        bits.refill();
-        let three = step::<STORE>(bits, ac, ac_code, two.last, out)?;
-        if three.last >= 64 {
-            break three;
-        }
-        k = three.last;
     };
     let count = end.finish(bits, ac_code);
     bits.refill();
     count
+}
+
+/// Why [`steps`] ended.
+enum Stop {
+    /// The block is at its end.
+    Block(Step),
+    /// The symbol at this coefficient is not in the table.
+    Slow(usize),
+}
+
+/// Looks up symbols from coefficient `k` on. No call is made here, so that everything stays in registers.
+#[inline(always)]
+fn steps<const STORE: bool>(bits: &mut Bits<'_>, table: &AcTable, mut k: usize, out: &mut Block) -> Stop {
+    loop {
+        // Three lookups a refill: a DC lookup leaves enough bits for two.
+        for refill in [false, true, false] {
+            let entry = table.look_up(bits.window);
+            if entry == 0 {
+                return Stop::Slow(k);
+            }
+            let added = missing_bits(bits.window, entry);
+            bits.skip(entry);
+            let step = apply::<STORE>(added, entry, k, out);
+            if step.last >= 64 {
+                return Stop::Block(step);
+            }
+            k = step.last;
+            if refill {
+                bits.refill();
+            }
+        }
+    }
 }
 
 /// The difference between a DC coefficient and the last one.
@@ -98,26 +127,14 @@ pub(crate) fn read_dc(bits: &mut Bits<'_>, table: &DcTable, code: &Code) -> Resu
     Ok(value)
 }
 
-/// One lookup from coefficient `k` on, which must be below 64.
+/// What an entry holds, from coefficient `k` on, which must be below 64. `added` are the bits that its last
+/// value misses.
 #[inline(always)]
-fn step<const STORE: bool>(
-    bits: &mut Bits<'_>,
-    table: &AcTable,
-    code: &Code,
-    k: usize,
-    out: &mut Block,
-) -> Result<Step, Fault> {
-    let mut entry = table.look_up(bits.window);
-    if entry == 0 {
-        let (position, single) = read_slowly(*bits, code)?;
-        bits.seek(position);
-        entry = single;
-    }
-    let added = missing_bits(bits.window, entry);
-    bits.skip(entry);
+fn apply<const STORE: bool>(added: u64, entry: u64, k: usize, out: &mut Block) -> Step {
     let first = k + (entry >> 16) as u8 as usize;
     let last = k + (entry >> 24) as u8 as usize;
     if STORE {
+        debug_assert!(k < 64);
         // SAFETY: `k` is below 64 and both advances are bytes, so both indices are within PLACES, whose
         // values are at most 64 and so within the block.
         unsafe {
@@ -126,7 +143,7 @@ fn step<const STORE: bool>(
                 ((entry >> 48) as i16).wrapping_add(added as i16);
         }
     }
-    Ok(Step { entry, first, last })
+    Step { entry, first, last }
 }
 
 /// What a lookup came to: the coefficients that follow its first and its last symbol.

@@ -195,16 +195,27 @@ impl Run<'_> {
     #[inline(always)]
     fn skip_here(&mut self, reader: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
         let mut bits = *reader; // in registers
-        let mut unused = Block::ZERO;
-        let done = (0..count).try_for_each(|_| {
-            self.places.iter().try_for_each(|(_, place)| {
-                let member = place.member % 4;
-                let prediction = &mut self.predictions[member];
-                read_block::<false>(&mut bits, &self.codes[member], prediction, &mut unused).map(|_| ())
-            })
-        });
+        let done = self.skip_with(&mut bits, count);
         *reader = bits;
         done
+    }
+
+    // Loops, not iterators that take closures: those would be compiled without the instructions.
+    #[inline(always)]
+    fn skip_with(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
+        let mut unused = Block::ZERO;
+        for _ in 0..count {
+            for (_, place) in self.places.iter() {
+                let member = place.member % 4;
+                read_block::<false>(
+                    bits,
+                    &self.codes[member],
+                    &mut self.predictions[member],
+                    &mut unused,
+                )?;
+            }
+        }
+        Ok(())
     }
 
     #[inline(always)]
