@@ -70,6 +70,11 @@ pub struct ImageInfo {
 }
 
 impl ImageInfo {
+    /// Whether the file stores one or three channels that can be had apart.
+    pub(crate) fn has_planes(&self) -> bool {
+        self.format == Format::Jpeg && matches!(self.color, ColorMode::Grey | ColorMode::Rgb)
+    }
+
     /// The steps that turn the stored image upright.
     pub(crate) fn upright(&self) -> Vec<Step> {
         let turn = |angle| {

@@ -93,8 +93,8 @@ pub fn perform_into(executor: Executor, steps: &[Step], image: &RgbImage, out: S
                 .flat_map(|p| [p[0], p[1], p[2], 255])
                 .collect();
             let plan = fused::Plan::new(steps, image.width, image.height);
-            let source = fused::Source::of(&data, image.width, image.height);
-            plan.execute(source, &mut fused::Scratch::default(), out);
+            let source = fused::Rgbx::whole(&data, image.width, image.height);
+            plan.execute(fused::Source::Pixels(source), &mut fused::Scratch::default(), out);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::decode::{self, DecodeOptions, Format};
 use crate::error::{ImageError, PipelineError};
-use crate::fused::{Plan, Scratch, Source};
+use crate::fused::{Plan, Planes, Rgbx, Scratch, Source};
 use crate::sample::{SampleMut, SampleType};
 use crate::step::Step;
 use crate::{DrawKey, Pipeline, per_op};
@@ -143,15 +143,13 @@ impl Runner {
                 let plan = Plan::new(&steps, info.width, info.height);
                 let region = plan.region(info.width, info.height);
                 let source = if info.format == Format::Jpeg {
-                    let pixels = self.jpeg.decode(bytes, region, Scale::Full, Layout::Rgbx)?;
-                    let (data, stride) = (pixels.data, pixels.stride);
-                    Source {
-                        data,
-                        stride,
-                        width: region.width,
-                        height: region.height,
-                        x: region.x,
-                        y: region.y,
+                    let scale = plan.decode_scale();
+                    if plan.wants_planes() && info.has_planes() {
+                        let planes = self.jpeg.decode_planes(bytes, region, scale)?;
+                        Source::Planes(Planes::of(&planes))
+                    } else {
+                        let pixels = self.jpeg.decode(bytes, region, scale, Layout::Rgbx)?;
+                        Source::Pixels(Rgbx::of(&pixels, region, scale))
                     }
                 } else {
                     let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
@@ -160,7 +158,7 @@ impl Runner {
                         .pixels()
                         .iter()
                         .for_each(|p| self.pixels.extend_from_slice(&[p[0], p[1], p[2], 255]));
-                    Source::of(&self.pixels, info.width, info.height)
+                    Source::Pixels(Rgbx::whole(&self.pixels, info.width, info.height))
                 };
                 let decode = begin.elapsed();
                 plan.execute(source, &mut self.scratch, out);

@@ -12,19 +12,20 @@
 //! Flips commute with every colour operation and every symmetric neighbourhood, so a flip that follows them joins the
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 
-mod kernel;
 mod sink;
-mod taps;
+mod source;
+mod turned;
+mod upright;
 mod warp;
 
-pub(crate) use warp::Source;
+pub(crate) use source::{Planes, Rgbx, Source};
 
 use crate::image::RgbImage;
 use crate::per_op::{self, Pointwise, mean_luminance};
 use crate::sample::SampleMut;
 use crate::step::Step;
 use sink::Sink;
-use stokehold_jpeg::Region;
+use stokehold_jpeg::{Region, Scale};
 use warp::Warp;
 
 /// What is done to one image, compiled from its steps.
@@ -49,7 +50,7 @@ pub(crate) struct Scratch {
     image: Vec<u8>,
     next: Vec<u8>,
     row: Vec<u8>,
-    buffers: kernel::RowBuffers,
+    buffers: warp::Buffers,
     floats: Vec<f32>,
 }
 
@@ -94,6 +95,19 @@ impl Plan {
         }
     }
 
+    /// Whether the source is to be given as [`Source::Planes`], where the image has planes.
+    pub fn wants_planes(&self) -> bool {
+        matches!(self.stages.first(), Some(Stage::Warp(warp)) if warp.wants_planes())
+    }
+
+    /// By how much the decoder may shrink the source beforehand.
+    pub fn decode_scale(&self) -> Scale {
+        match self.stages.first() {
+            Some(Stage::Warp(warp)) => warp.decode_scale(),
+            _ => Scale::Full,
+        }
+    }
+
     /// Performs the plan. `source` holds the pixels of [`Plan::region`]; `out` receives (3, height, width).
     pub fn execute(&self, source: Source<'_>, scratch: &mut Scratch, mut out: SampleMut<'_>) {
         if self.floats.is_empty() {
@@ -113,63 +127,57 @@ impl Plan {
 
     /// Performs all but the steps on floats, and returns the width of what came out.
     fn write(&self, source: Source<'_>, scratch: &mut Scratch, mut out: SampleMut<'_>) -> u32 {
-        let (mut width, mut height) = (source.width, source.height);
+        let Scratch {
+            image,
+            next,
+            row,
+            buffers,
+            ..
+        } = scratch;
+        let (mut width, mut height) = (0, 0);
+        // The source, until a stage has left its result in `image`.
+        let mut source = Some(source);
+        if !matches!(self.stages.first(), Some(Stage::Warp(_)))
+            && let Some(Source::Pixels(pixels)) = source.take()
+        {
+            pixels.copy_to(image);
+            (width, height) = (pixels.width, pixels.height);
+        }
         let mut rest = &self.stages[..];
-        let mut held = false; // the image is in scratch.image, not in the source
         let mut written = false;
         while let Some((stage, after)) = rest.split_first() {
-            let Scratch {
-                image,
-                next,
-                row,
-                buffers,
-                ..
-            } = scratch;
             rest = after;
-            if let Stage::Warp(warp) = stage {
-                let points = leading_points(rest);
-                rest = &rest[points.len()..];
-                let from = if held {
-                    Source::of(image, width, height)
-                } else {
-                    source
-                };
-                (width, height) = (warp.width, warp.height);
-                row.resize(4 * width as usize, 0);
-                if rest.is_empty() {
-                    let mut sink = Sink::new(out.reborrow(), self.scale, self.offset, width);
-                    warp.rows(from, buffers, row, |y, row| {
-                        apply_points(&points, row);
-                        sink.row(y, row);
-                    });
-                    written = true;
-                } else {
-                    next.clear();
-                    warp.rows(from, buffers, row, |_, row| {
-                        apply_points(&points, row);
-                        next.extend_from_slice(row);
-                    });
-                    std::mem::swap(image, next);
-                    held = true;
-                }
-                continue;
-            }
-            if !held {
-                source.copy_to(image);
-                held = true;
-            }
             match stage {
                 Stage::Point(point) => point.apply(rgbx(image)),
                 Stage::Whole(step) => (width, height) = whole(step, image, width, height),
-                Stage::Warp(_) => {}
+                Stage::Warp(warp) => {
+                    let points = leading_points(rest);
+                    rest = &rest[points.len()..];
+                    let held = Source::Pixels(Rgbx::whole(image, width, height));
+                    let from = source.take().unwrap_or(held);
+                    (width, height) = (warp.width, warp.height);
+                    row.resize(4 * width as usize, 0);
+                    if rest.is_empty() {
+                        let mut sink = Sink::new(out.reborrow(), self.scale, self.offset, width);
+                        warp.rows(from, buffers, row, |y, row| {
+                            apply_points(&points, row);
+                            sink.row(y, row);
+                        });
+                        written = true;
+                    } else {
+                        next.clear();
+                        warp.rows(from, buffers, row, |_, row| {
+                            apply_points(&points, row);
+                            next.extend_from_slice(row);
+                        });
+                        std::mem::swap(image, next);
+                    }
+                }
             }
         }
         if !written {
-            if !held {
-                source.copy_to(&mut scratch.image);
-            }
             let mut sink = Sink::new(out.reborrow(), self.scale, self.offset, width);
-            for (y, row) in scratch.image.chunks_exact(4 * width as usize).enumerate() {
+            for (y, row) in image.chunks_exact(4 * width as usize).enumerate() {
                 sink.row(y, row);
             }
         }

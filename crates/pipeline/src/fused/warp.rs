@@ -6,11 +6,12 @@
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
 //! a frame are an interval, so this costs two divisions per row and frame, not a test per pixel.
 
-use super::kernel::{self, RowBuffers};
-use super::taps::{Axis, Taps};
+use super::source::{Planes, Source};
+use super::turned::{self, Turned};
+use super::upright::{self, Line, Upright};
 use crate::op::{Interpolation, PaddingMode};
 use crate::step::{Affine, Step};
-use stokehold_jpeg::Region;
+use stokehold_jpeg::{Region, Scale};
 
 /// A run of geometric steps.
 pub(super) struct Warp {
@@ -35,42 +36,18 @@ struct Frame {
 }
 
 #[derive(Clone, Copy)]
-struct Bounds {
-    x: (i64, i64),
-    y: (i64, i64),
+pub(super) struct Bounds {
+    pub x: (i64, i64),
+    pub y: (i64, i64),
 }
 
-/// RGBX pixels of a region of an image.
-#[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub data: &'a [u8],
-    /// Bytes from row to row.
-    pub stride: usize,
-    pub width: u32,
-    pub height: u32,
-    /// Where the region begins in the image.
-    pub x: u32,
-    pub y: u32,
-}
-
-impl<'a> Source<'a> {
-    pub fn of(data: &'a [u8], width: u32, height: u32) -> Source<'a> {
-        Source {
-            data,
-            stride: 4 * width as usize,
-            width,
-            height,
-            x: 0,
-            y: 0,
-        }
-    }
-
-    pub fn copy_to(&self, out: &mut Vec<u8>) {
-        out.clear();
-        for row in self.data.chunks(self.stride).take(self.height as usize) {
-            out.extend_from_slice(&row[..4 * self.width as usize]);
-        }
-    }
+/// Buffers that are reused from image to image.
+#[derive(Default)]
+pub(super) struct Buffers {
+    /// Channels of a source that came as pixels.
+    planes: Vec<u8>,
+    upright: upright::Buffers,
+    turned: turned::Buffers,
 }
 
 impl Warp {
@@ -167,8 +144,7 @@ impl Warp {
     /// A resize reads nothing outside the image it sees; while the map is upright, that image is a rectangle of the
     /// source.
     fn resize_bounds(&mut self) {
-        let m = self.map.0;
-        if m[1] != 0.0 || m[3] != 0.0 {
+        if !self.is_upright() {
             return;
         }
         let (x0, y0) = self.map.apply(0.0, 0.0);
@@ -216,50 +192,32 @@ impl Warp {
         Region { x, y, width, height }
     }
 
+    /// Whether the result is resampled along the source's own rows and columns, so that channels of any resolution
+    /// can be its source. Exact steps need pixels, for what they promise is that pixels stay as they are.
+    pub fn wants_planes(&self) -> bool {
+        self.is_upright() && self.interpolation.is_some()
+    }
+
+    /// By how much the decoder may shrink the source beforehand: the resampling still has two pixels or more for
+    /// each of its own, so that its filter decides what remains.
+    pub fn decode_scale(&self) -> Scale {
+        let (x, y) = self.scales();
+        let shrinks = |scale: &Scale| x.min(y) >= 2.0 * f64::from(scale.factor());
+        match self.interpolation {
+            None | Some(Interpolation::Nearest) => Scale::Full,
+            Some(_) => [Scale::Eighth, Scale::Quarter, Scale::Half]
+                .into_iter()
+                .find(shrinks)
+                .unwrap_or(Scale::Full),
+        }
+    }
+
+    fn is_upright(&self) -> bool {
+        self.map.0[1] == 0.0 && self.map.0[3] == 0.0
+    }
+
     /// Computes the result row by row. `row` holds `4 * width` bytes.
-    pub fn rows(
-        &self,
-        source: Source<'_>,
-        buffers: &mut RowBuffers,
-        row: &mut [u8],
-        mut sink: impl FnMut(usize, &mut [u8]),
-    ) {
-        // From here on, coordinates count from the region's corner.
-        let map = self.map.then(&Affine([
-            1.0,
-            0.0,
-            -f64::from(source.x),
-            0.0,
-            1.0,
-            -f64::from(source.y),
-        ]));
-        let within = |(low, high): (i64, i64), start: u32, size: u32| {
-            let low = (low - i64::from(start)).clamp(0, i64::from(size) - 1);
-            (low, (high - i64::from(start)).clamp(low + 1, i64::from(size)))
-        };
-        let x = within(self.bounds.x, source.x, source.width);
-        let y = within(self.bounds.y, source.y, source.height);
-        let (scale_x, scale_y) = self.scales();
-        let m = map.0;
-        let upright = m[1] == 0.0 && m[3] == 0.0;
-        let filter = self.filter();
-        let (columns, lines) = if upright {
-            (
-                Taps::along(Axis::Columns, filter, (m[0], m[2]), self.width, x),
-                Taps::along(Axis::Rows, filter, (m[4], m[5]), self.height, y),
-            )
-        } else {
-            (
-                Taps::phases(Axis::Columns, filter, scale_x),
-                Taps::phases(Axis::Rows, filter, scale_y),
-            )
-        };
-        let image = kernel::Image {
-            data: source.data,
-            stride: source.stride,
-            x,
-            y,
-        };
+    pub fn rows(&self, source: Source<'_>, buffers: &mut Buffers, row: &mut [u8], mut sink: impl FnMut(usize, &mut [u8])) {
         // A frame that holds all four corners holds the whole result.
         let frames: Vec<&Frame> = self
             .frames
@@ -267,15 +225,32 @@ impl Warp {
             .rev()
             .filter(|frame| !frame.holds(self.width, self.height))
             .collect();
-        for v in 0..self.height {
-            let (from, to) = fill_outside(&frames, v, self.width as usize, row);
-            let (v, out) = (v as usize, &mut row[4 * from..4 * to]);
-            if upright {
-                kernel::upright(&image, (&columns, &lines), v, from..to, buffers, out);
-            } else {
-                kernel::turned(&image, (&columns, &lines), &map, v, from..to, buffers, out);
+        let Buffers { planes, upright, turned } = buffers;
+        let source = match source {
+            Source::Pixels(pixels) if self.is_upright() => Source::Planes(Planes::of_pixels(pixels, planes)),
+            other => other,
+        };
+        match source {
+            Source::Planes(planes) => {
+                let m = self.map.0;
+                let line = |slope, start, count, bounds| Line { slope, start, count, bounds };
+                let across = line(m[0], m[2], self.width, self.bounds.x);
+                let down = line(m[4], m[5], self.height, self.bounds.y);
+                let mut upright = Upright::new(planes, self.filter(), (across, down), upright);
+                for v in 0..self.height {
+                    upright.row(v as usize, row);
+                    fill_outside(&frames, v, self.width as usize, row);
+                    sink(v as usize, row);
+                }
             }
-            sink(v, row);
+            Source::Pixels(pixels) => {
+                let turned = Turned::new(pixels, self.filter(), &self.map, self.bounds, self.scales(), turned);
+                for v in 0..self.height {
+                    let (from, to) = fill_outside(&frames, v, self.width as usize, row);
+                    turned.row(v as usize, from..to, &mut row[4 * from..4 * to]);
+                    sink(v as usize, row);
+                }
+            }
         }
     }
 }
