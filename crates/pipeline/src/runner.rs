@@ -9,7 +9,7 @@ use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_jpeg::{Decoder, Layout, Scale};
+use stokehold_jpeg::{Decoder, Layout};
 
 /// Who performs the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -169,6 +169,9 @@ impl<'a> Planes<'a> {
     /// The finest resolution among the channels: image pixels a sample, across and down.
     pub fn finest(&self) -> (u32, u32) {
         let least = |pixels: [u32; 3]| pixels.into_iter().min().unwrap_or(1);
-        (least(self.channels.map(|p| p.x.pixels)), least(self.channels.map(|p| p.y.pixels)))
+        (
+            least(self.channels.map(|p| p.x.pixels)),
+            least(self.channels.map(|p| p.y.pixels)),
+        )
     }
 }

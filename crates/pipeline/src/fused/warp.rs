@@ -217,7 +217,13 @@ impl Warp {
     }
 
     /// Computes the result row by row. `row` holds `4 * width` bytes.
-    pub fn rows(&self, source: Source<'_>, buffers: &mut Buffers, row: &mut [u8], mut sink: impl FnMut(usize, &mut [u8])) {
+    pub fn rows(
+        &self,
+        source: Source<'_>,
+        buffers: &mut Buffers,
+        row: &mut [u8],
+        mut sink: impl FnMut(usize, &mut [u8]),
+    ) {
         // A frame that holds all four corners holds the whole result.
         let frames: Vec<&Frame> = self
             .frames
@@ -225,7 +231,11 @@ impl Warp {
             .rev()
             .filter(|frame| !frame.holds(self.width, self.height))
             .collect();
-        let Buffers { planes, upright, turned } = buffers;
+        let Buffers {
+            planes,
+            upright,
+            turned,
+        } = buffers;
         let source = match source {
             Source::Pixels(pixels) if self.is_upright() => Source::Planes(Planes::of_pixels(pixels, planes)),
             other => other,
@@ -233,7 +243,12 @@ impl Warp {
         match source {
             Source::Planes(planes) => {
                 let m = self.map.0;
-                let line = |slope, start, count, bounds| Line { slope, start, count, bounds };
+                let line = |slope, start, count, bounds| Line {
+                    slope,
+                    start,
+                    count,
+                    bounds,
+                };
                 let across = line(m[0], m[2], self.width, self.bounds.x);
                 let down = line(m[4], m[5], self.height, self.bounds.y);
                 let mut upright = Upright::new(planes, self.filter(), (across, down), upright);
@@ -244,7 +259,14 @@ impl Warp {
                 }
             }
             Source::Pixels(pixels) => {
-                let turned = Turned::new(pixels, self.filter(), &self.map, self.bounds, self.scales(), turned);
+                let turned = Turned::new(
+                    pixels,
+                    self.filter(),
+                    &self.map,
+                    self.bounds,
+                    self.scales(),
+                    turned,
+                );
                 for v in 0..self.height {
                     let (from, to) = fill_outside(&frames, v, self.width as usize, row);
                     turned.row(v as usize, from..to, &mut row[4 * from..4 * to]);

@@ -61,7 +61,12 @@ pub(super) fn row(turned: &Turned<'_>, v: usize, range: Range<usize>, out: &mut 
 
 /// At most a block of pixels.
 fn portable(turned: &Turned<'_>, places: &Places, out: &mut [[u8; 4]]) {
-    let Buffers { x: across, y: down, rows, .. } = turned.buffers;
+    let Buffers {
+        x: across,
+        y: down,
+        rows,
+        ..
+    } = turned.buffers;
     let places = places.offset.iter().zip(places.x).zip(places.y);
     for (out, ((&offset, x), y)) in out.iter_mut().zip(places) {
         let (wx, wy) = (&across.of(x)[..across.taps], &down.of(y)[..down.taps]);
@@ -69,7 +74,10 @@ fn portable(turned: &Turned<'_>, places: &Places, out: &mut [[u8; 4]]) {
         for (&row, &wy) in rows.iter().zip(wy) {
             let pixels = turned.data[offset as usize + row..].as_chunks::<4>().0;
             for (c, sum) in sums.iter_mut().enumerate() {
-                let products = pixels.iter().zip(wx).map(|(p, &w)| i32::from(p[c]) * i32::from(w));
+                let products = pixels
+                    .iter()
+                    .zip(wx)
+                    .map(|(p, &w)| i32::from(p[c]) * i32::from(w));
                 *sum += ((products.sum::<i32>() + 64) >> 7) * i32::from(wy);
             }
         }
@@ -93,14 +101,25 @@ mod tests {
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
             .collect();
         let source = Rgbx::whole(&data, width, height);
-        let bounds = Bounds { x: (0, width.into()), y: (0, height.into()) };
-        for interpolation in [Interpolation::Nearest, Interpolation::Bilinear, Interpolation::Bicubic] {
+        let bounds = Bounds {
+            x: (0, width.into()),
+            y: (0, height.into()),
+        };
+        for interpolation in [
+            Interpolation::Nearest,
+            Interpolation::Bilinear,
+            Interpolation::Bicubic,
+        ] {
             for (scale, angle) in [(0.4, 0.3f64), (1.0, 1.0), (1.7, 2.5), (2.0, 4.0), (4.3, 5.5)] {
                 let (sin, cos) = (scale * angle.sin(), scale * angle.cos());
                 let map = Affine([cos, sin, 10.0, -sin, cos, 25.0]);
                 let rows = |isa: Isa| {
-                    let mut buffers = Buffers { isa, ..Buffers::default() };
-                    let turned = Turned::new(source, interpolation, &map, bounds, (scale, scale), &mut buffers);
+                    let mut buffers = Buffers {
+                        isa,
+                        ..Buffers::default()
+                    };
+                    let turned =
+                        Turned::new(source, interpolation, &map, bounds, (scale, scale), &mut buffers);
                     let mut out = vec![[9; 4]; 100 * 37];
                     for (v, out) in out.chunks_mut(37).enumerate() {
                         row(&turned, v, 3..40, out);

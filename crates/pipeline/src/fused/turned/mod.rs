@@ -81,7 +81,11 @@ impl Phases {
         self.weights.clear();
         self.weights.resize(PHASES * self.padded, 0);
         // The phase is rounded to the nearest, except where only the pixel counts.
-        let half = if interpolation == Interpolation::Nearest { 0.0 } else { 0.5 / PHASES as f64 };
+        let half = if interpolation == Interpolation::Nearest {
+            0.0
+        } else {
+            0.5 / PHASES as f64
+        };
         self.shift = half - support - 0.5;
         self.least = (low as i32 - 1) << BITS;
         self.most = ((high as i32 - taps as i32) << BITS) - 1;
@@ -212,7 +216,9 @@ impl<'a> Turned<'a> {
     /// instructions of its caller.
     #[inline(always)]
     fn find(&self, start: [i64; 2], u: usize) -> Places {
-        let Buffers { x: across, y: down, .. } = self.buffers;
+        let Buffers {
+            x: across, y: down, ..
+        } = self.buffers;
         let first = |axis: usize| {
             let place = (start[axis] + u as i64 * self.slopes[axis]) >> (FINE - BITS);
             place.clamp(-FAR, FAR) as i32

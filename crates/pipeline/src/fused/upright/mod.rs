@@ -74,10 +74,10 @@ impl<'a> Upright<'a> {
         for i in (0..3).filter(|&i| rows_of[i] == i) {
             buffers.rows[i].set(&buffers.windows, y[i]);
         }
-        for i in 0..3 {
-            buffers.sums[i].begin(buffers.rows[rows_of[i]].taps, padded);
-            buffers.row[i].resize(padded, 0);
+        for (sums, first) in buffers.sums.iter_mut().zip(rows_of) {
+            sums.begin(buffers.rows[first].taps, padded);
         }
+        buffers.row.iter_mut().for_each(|row| row.resize(padded, 0));
         let count = if planes.is_grey() { 1 } else { 3 };
         Upright {
             planes,

@@ -48,7 +48,11 @@ impl Windows {
         let support = support(interpolation, scale);
         let step = 1.0 / scale.max(1.0);
         self.unit = unit;
-        self.taps = if nearest { 1 } else { (2.0 * support).ceil() as usize + 1 };
+        self.taps = if nearest {
+            1
+        } else {
+            (2.0 * support).ceil() as usize + 1
+        };
         self.runs.clear();
         self.weights.clear();
         self.weights.resize(self.taps * line.count as usize, 0.0);
@@ -86,7 +90,11 @@ impl Windows {
         let (origin, last) = (i64::from(side.first), i64::from(side.count) - 1);
         let mut folded = [0.0; MOST_ON_STACK];
         let mut large = vec![0.0; if taps > MOST_ON_STACK { taps } else { 0 }];
-        let folded = if large.is_empty() { &mut folded[..taps] } else { &mut large[..] };
+        let folded = if large.is_empty() {
+            &mut folded[..taps]
+        } else {
+            &mut large[..]
+        };
         for (&(first, count), weights) in self.runs.iter().zip(self.weights.chunks_exact(self.taps)) {
             folded.fill(0.0);
             // Near the far end the window moves back, so that it can be read whole.
@@ -189,7 +197,11 @@ impl Rows {
         self.taps = windows.taps_on(side);
         self.starts.clear();
         self.weights.clear();
-        let Rows { starts, weights: all, taps } = self;
+        let Rows {
+            starts,
+            weights: all,
+            taps,
+        } = self;
         windows.fold(side, |start, weights| {
             let begin = all.len();
             all.resize(begin + *taps, 0);
@@ -200,7 +212,10 @@ impl Rows {
 
     /// The first row of position `v` and its weights.
     pub fn of(&self, v: usize) -> (usize, &[i16]) {
-        (self.starts[v] as usize, &self.weights[v * self.taps..][..self.taps])
+        (
+            self.starts[v] as usize,
+            &self.weights[v * self.taps..][..self.taps],
+        )
     }
 }
 

@@ -23,17 +23,21 @@ impl Wide {
         self.x.clear();
         let groups = x.weights.as_chunks::<4>().0.iter();
         let bytes = |weights: [i16; 4]| i32::from_le_bytes(weights.map(|w| w as u8));
-        self.x.extend(groups.map(|w| [bytes(w.map(|w| w >> 7)), bytes(w.map(|w| w & 127))]));
+        self.x
+            .extend(groups.map(|w| [bytes(w.map(|w| w >> 7)), bytes(w.map(|w| w & 127))]));
         self.y.clear();
         let groups = y.weights.as_chunks::<4>().0.iter();
-        self.y.extend(groups.map(|w| std::array::from_fn(|i| i32::from(w[i / 4] as u16))));
+        self.y
+            .extend(groups.map(|w| std::array::from_fn(|i| i32::from(w[i / 4] as u16))));
     }
 }
 
 /// As [`super::row`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 pub(super) fn row(turned: &Turned<'_>, v: usize, range: Range<usize>, out: &mut [[u8; 4]]) {
-    let Wide { groups_x, groups_y, .. } = turned.buffers.wide;
+    let Wide {
+        groups_x, groups_y, ..
+    } = turned.buffers.wide;
     let start = turned.start(v);
     for (u, out) in range.step_by(BLOCK).zip(out.chunks_mut(BLOCK)) {
         let places = turned.find(start, u);
@@ -61,8 +65,14 @@ fn sum_windows<const ONE: bool>(turned: &Turned<'_>, places: &Places, out: &mut 
         let c = sum_window::<ONE>(turned, places, 4 * quad + 2);
         let d = sum_window::<ONE>(turned, places, 4 * quad + 3);
         // The four rows of each pixel together.
-        let ab = add(_mm512_shuffle_i32x4::<0x44>(a, b), _mm512_shuffle_i32x4::<0xEE>(a, b));
-        let cd = add(_mm512_shuffle_i32x4::<0x44>(c, d), _mm512_shuffle_i32x4::<0xEE>(c, d));
+        let ab = add(
+            _mm512_shuffle_i32x4::<0x44>(a, b),
+            _mm512_shuffle_i32x4::<0xEE>(a, b),
+        );
+        let cd = add(
+            _mm512_shuffle_i32x4::<0x44>(c, d),
+            _mm512_shuffle_i32x4::<0xEE>(c, d),
+        );
         let sums = add(
             _mm512_shuffle_i32x4::<0x88>(ab, cd),
             _mm512_shuffle_i32x4::<0xDD>(ab, cd),
@@ -83,7 +93,11 @@ fn sum_windows<const ONE: bool>(turned: &Turned<'_>, places: &Places, out: &mut 
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn sum_window<const ONE: bool>(turned: &Turned<'_>, places: &Places, i: usize) -> __m512i {
     let Buffers { rows, wide, .. } = turned.buffers;
-    let (groups_x, groups_y) = if ONE { (1, 1) } else { (wide.groups_x, wide.groups_y) };
+    let (groups_x, groups_y) = if ONE {
+        (1, 1)
+    } else {
+        (wide.groups_x, wide.groups_y)
+    };
     let (x, y) = (places.x[i] as usize * groups_x, places.y[i] as usize * groups_y);
     let mut total = _mm512_setzero_si512();
     for group_y in 0..groups_y {

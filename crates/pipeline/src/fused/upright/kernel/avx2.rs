@@ -11,7 +11,11 @@ pub(super) fn sum_columns(source: &[u8], columns: &Columns, out: &mut [i16]) {
     assert!(source.len() >= columns.reach);
     let groups = columns.groups;
     let tables = columns.weights.chunks_exact(groups);
-    let blocks = out.as_chunks_mut::<BLOCK>().0.iter_mut().zip(columns.starts.as_chunks::<BLOCK>().0);
+    let blocks = out
+        .as_chunks_mut::<BLOCK>()
+        .0
+        .iter_mut()
+        .zip(columns.starts.as_chunks::<BLOCK>().0);
     for ((out, starts), tables) in blocks.zip(tables) {
         let mut sums = [_mm256_set1_epi32(64); 2];
         for (group, table) in tables.iter().enumerate() {
@@ -20,16 +24,18 @@ pub(super) fn sum_columns(source: &[u8], columns: &Columns, out: &mut [i16]) {
                 let starts = unsafe { _mm256_loadu_si256(starts.as_ptr().add(8 * half).cast()) };
                 // SAFETY: a start and the window behind it, whole groups of four, end within `columns.reach`,
                 // which `source` has.
-                let samples = unsafe {
-                    _mm256_i32gather_epi32::<1>(source.as_ptr().add(4 * group).cast(), starts)
-                };
+                let samples =
+                    unsafe { _mm256_i32gather_epi32::<1>(source.as_ptr().add(4 * group).cast(), starts) };
                 let zero = _mm256_setzero_si256();
                 let low = _mm256_unpacklo_epi8(samples, zero); // windows 0, 1 and 4, 5
                 let high = _mm256_unpackhi_epi8(samples, zero); // 2, 3 and 6, 7
                 let weights = table[32 * half..].as_ptr();
                 // SAFETY: half a table is 32 weights, twice 256 bits.
                 let (a, b) = unsafe {
-                    (_mm256_loadu_si256(weights.cast()), _mm256_loadu_si256(weights.add(16).cast()))
+                    (
+                        _mm256_loadu_si256(weights.cast()),
+                        _mm256_loadu_si256(weights.add(16).cast()),
+                    )
                 };
                 let low = _mm256_madd_epi16(low, _mm256_permute2x128_si256::<0x20>(a, b));
                 let high = _mm256_madd_epi16(high, _mm256_permute2x128_si256::<0x31>(a, b));
@@ -52,7 +58,9 @@ pub(super) fn mix_rows(sums: &[i16], rows: Range<usize>, weights: &[i16], out: &
         let mut totals = [_mm256_setzero_si256(); 2];
         let mut place = first;
         for &weight in weights {
-            let row: &[i16; PADDING] = sums[place * width + group * PADDING..].first_chunk().expect("whole rows");
+            let row: &[i16; PADDING] = sums[place * width + group * PADDING..]
+                .first_chunk()
+                .expect("whole rows");
             let weight = _mm256_set1_epi16(weight);
             for (half, total) in totals.iter_mut().enumerate() {
                 // SAFETY: a group is 32 values of 16 bits, twice 256 bits.

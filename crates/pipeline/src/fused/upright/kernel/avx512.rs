@@ -40,7 +40,12 @@ impl Wide {
         self.tables.clear();
         self.groups = groups;
         self.reach = 0;
-        for (starts, tables) in starts.as_chunks::<BLOCK>().0.iter().zip(weights.chunks_exact(groups)) {
+        for (starts, tables) in starts
+            .as_chunks::<BLOCK>()
+            .0
+            .iter()
+            .zip(weights.chunks_exact(groups))
+        {
             // Starts rise or fall along a row.
             let (base, end) = (starts[0].min(starts[BLOCK - 1]), starts[0].max(starts[BLOCK - 1]));
             if (end - base) as usize + 4 * groups > SPAN {
@@ -86,7 +91,10 @@ pub(super) fn sum_columns(source: &[u8], wide: &Wide, out: &mut [i16]) {
         // SAFETY: 128 bytes from every base on are within `wide.reach`, and `source` has as many.
         let (near, far) = unsafe {
             let from = source.as_ptr().add(base as usize);
-            (_mm512_loadu_si512(from.cast()), _mm512_loadu_si512(from.add(64).cast()))
+            (
+                _mm512_loadu_si512(from.cast()),
+                _mm512_loadu_si512(from.add(64).cast()),
+            )
         };
         let (mut high, mut low) = (_mm512_setzero_si512(), _mm512_set1_epi32(64));
         for table in tables {
@@ -118,7 +126,9 @@ pub(super) fn mix_rows(sums: &[i16], rows: Range<usize>, weights: &[i16], out: &
         let mut total = _mm512_setzero_si512();
         let mut place = first;
         for &weight in weights {
-            let row: &[i16; PADDING] = sums[place * width + group * PADDING..].first_chunk().expect("whole rows");
+            let row: &[i16; PADDING] = sums[place * width + group * PADDING..]
+                .first_chunk()
+                .expect("whole rows");
             // SAFETY: a group is 32 values of 16 bits.
             let values = unsafe { _mm512_loadu_si512(row.as_ptr().cast()) };
             total = _mm512_adds_epi16(total, _mm512_mulhrs_epi16(values, _mm512_set1_epi16(weight)));

@@ -59,7 +59,10 @@ impl Isa {
 
 /// The sums along one row, for all positions of `columns`. `source` has at least `columns.reach` bytes.
 pub(super) fn sum_columns(isa: Isa, source: &[u8], columns: &Columns, out: &mut [i16]) {
-    assert!(source.len() >= columns.reach, "a row as long as the windows reach");
+    assert!(
+        source.len() >= columns.reach,
+        "a row as long as the windows reach"
+    );
     assert_eq!(out.len(), columns.starts.len(), "a sum for each position");
     match isa {
         Isa::Portable => portable::sum_columns(source, columns, out),
@@ -97,7 +100,6 @@ pub(super) fn rgbx(isa: Isa, color: Color, channels: [&[i16]; 3], out: &mut [u8]
         // SAFETY: the processor has the instructions, or there were no such `Isa`.
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 | Isa::Avx512 => unsafe { avx2::rgbx(color, channels, out) },
-
     }
 }
 
@@ -121,20 +123,42 @@ mod tests {
     }
 
     fn noise(count: usize) -> Vec<u8> {
-        (0..count as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+        (0..count as u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
+            .collect()
     }
 
     /// The kernels give the bits of the portable ones: every filter, shrinking and growing, mirrored, coarser planes.
     #[test]
     fn kernels_equal_the_portable_ones() {
         let data = noise(4000);
-        for interpolation in [Interpolation::Nearest, Interpolation::Bilinear, Interpolation::Bicubic] {
-            for (slope, start) in [(0.3, 20.2), (1.0, 0.0), (1.7, 3.3), (-2.4, 900.0), (9.7, 0.0), (-40.0, 4000.0)] {
+        for interpolation in [
+            Interpolation::Nearest,
+            Interpolation::Bilinear,
+            Interpolation::Bicubic,
+        ] {
+            for (slope, start) in [
+                (0.3, 20.2),
+                (1.0, 0.0),
+                (1.7, 3.3),
+                (-2.4, 900.0),
+                (9.7, 0.0),
+                (-40.0, 4000.0),
+            ] {
                 for pixels in [1, 2, 3] {
-                    let line = Line { slope, start, count: 77, bounds: (0, 3000) };
+                    let line = Line {
+                        slope,
+                        start,
+                        count: 77,
+                        bounds: (0, 3000),
+                    };
                     let mut windows = Windows::default();
                     windows.along(interpolation, line, 1);
-                    let side = Side { first: 0, count: 3000 / pixels, pixels };
+                    let side = Side {
+                        first: 0,
+                        count: 3000 / pixels,
+                        pixels,
+                    };
                     let sums = |isa| {
                         let (mut columns, mut out) = (Columns::default(), vec![7; 96]);
                         columns.set(&windows, side, 96, isa);
@@ -143,7 +167,11 @@ mod tests {
                     };
                     let expected = sums(Isa::Portable);
                     for isa in others() {
-                        assert_eq!(sums(isa)[..77], expected[..77], "{isa:?} {interpolation:?} {slope} {pixels}");
+                        assert_eq!(
+                            sums(isa)[..77],
+                            expected[..77],
+                            "{isa:?} {interpolation:?} {slope} {pixels}"
+                        );
                     }
                     let mut rows = Rows::default();
                     rows.set(&windows, side);
@@ -154,7 +182,9 @@ mod tests {
                         mix_rows(isa, &values, start..start + rows.taps, weights, &mut out);
                         out
                     };
-                    others().into_iter().for_each(|isa| assert_eq!(mixed(isa), mixed(Isa::Portable), "{isa:?}"));
+                    others()
+                        .into_iter()
+                        .for_each(|isa| assert_eq!(mixed(isa), mixed(Isa::Portable), "{isa:?}"));
                 }
             }
         }
@@ -162,7 +192,10 @@ mod tests {
 
     #[test]
     fn colours_are_the_portable_ones() {
-        let values: Vec<i16> = noise(1000).chunks(2).map(|c| i16::from_le_bytes([c[0], c[1]])).collect();
+        let values: Vec<i16> = noise(1000)
+            .chunks(2)
+            .map(|c| i16::from_le_bytes([c[0], c[1]]))
+            .collect();
         let channels = [&values[..100], &values[100..200], &values[200..300]];
         for color in [Color::Rgb, Color::YCbCr] {
             for width in [1, 16, 37, 96] {
@@ -171,7 +204,9 @@ mod tests {
                     rgbx(isa, color, channels, &mut out);
                     out
                 };
-                others().into_iter().for_each(|isa| assert_eq!(pixels(isa), pixels(Isa::Portable), "{isa:?}"));
+                others()
+                    .into_iter()
+                    .for_each(|isa| assert_eq!(pixels(isa), pixels(Isa::Portable), "{isa:?}"));
             }
         }
     }

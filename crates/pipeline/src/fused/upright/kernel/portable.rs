@@ -6,7 +6,9 @@ use std::ops::Range;
 
 pub(super) fn sum_columns(source: &[u8], columns: &Columns, out: &mut [i16]) {
     let tables = columns.weights.chunks_exact(columns.groups);
-    let blocks = out.chunks_exact_mut(BLOCK).zip(columns.starts.chunks_exact(BLOCK));
+    let blocks = out
+        .chunks_exact_mut(BLOCK)
+        .zip(columns.starts.chunks_exact(BLOCK));
     for ((out, starts), tables) in blocks.zip(tables) {
         for (lane, (out, &start)) in out.iter_mut().zip(starts).enumerate() {
             let samples = source[start as usize..].as_chunks::<4>().0;
