@@ -8,7 +8,7 @@ use crate::header::Head;
 use crate::input::Input;
 use crate::kernels::Isa;
 use crate::markers::DQT;
-use crate::pixels::{Layout, Pixels};
+use crate::pixels::{Layout, Partial, Pixels};
 use crate::planar;
 use crate::planes::Planes;
 use crate::region::Region;
@@ -81,8 +81,31 @@ impl Decoder {
         scale: Scale,
         layout: Layout,
     ) -> Result<Pixels<'_>, Error> {
-        self.read(input.into(), &region, scale, Output::Pixels(layout))?;
+        let job = self.begin(input.into(), &region, scale, Output::Pixels(layout))?;
+        self.run(&job)?;
         Ok(self.strips.pixels(layout))
+    }
+
+    /// Decodes as many rows of `region` as come before the bytes end or are found to be broken.
+    ///
+    /// A row of a file of several scans is made of all of them: of such a file there are all rows or none.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`] that are found before the first block is read: in the segments before it,
+    /// in the region, and where there is not even a bit for each block.
+    pub fn decode_partial<'a>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        region: Region,
+        scale: Scale,
+        layout: Layout,
+    ) -> Result<Partial<'_>, Error> {
+        let job = self.begin(input.into(), &region, scale, Output::Pixels(layout))?;
+        let error = self.run(&job).err();
+        Ok(Partial {
+            pixels: self.strips.pixels(layout),
+            error,
+        })
     }
 
     /// Decodes the components' samples that `region` at `scale` depends on, before upsampling and colour.
@@ -98,7 +121,8 @@ impl Decoder {
         region: Region,
         scale: Scale,
     ) -> Result<planar::Planes<'_>, Error> {
-        self.read(input.into(), &region, scale, Output::Planes)?;
+        let job = self.begin(input.into(), &region, scale, Output::Planes)?;
+        self.run(&job)?;
         Ok(self.strips.planes())
     }
 
@@ -138,15 +162,16 @@ impl Decoder {
         Ok(head)
     }
 
-    fn read(&mut self, input: Input<'_>, region: &Region, scale: Scale, output: Output) -> Result<(), Error> {
-        let bytes = input.bytes;
-        let Decoder {
-            tables,
-            unstuffed,
-            strips,
-            planes,
-            isa,
-        } = self;
+    /// Everything before the first block: reads the segments, checks what was asked for, and prepares the
+    /// strips.
+    fn begin<'a>(
+        &mut self,
+        input: Input<'a>,
+        region: &Region,
+        scale: Scale,
+        output: Output,
+    ) -> Result<Job<'a>, Error> {
+        let (bytes, tables) = (input.bytes, &mut self.tables);
         tables.reset();
         let head = Head::parse(bytes, |segment| match segment.marker {
             DQT => tables.read_quantisation(segment),
@@ -174,12 +199,43 @@ impl Decoder {
             None => 0..frame.height,
         };
         require_data(bytes, frame, rows)?;
-        strips.begin(&head, region, scale, output)?;
-        match one_pass {
-            true => sequential::decode(input, &head, &scan, tables, unstuffed, strips, *isa),
-            false => planes.decode(bytes, &head, tables, unstuffed, strips),
+        self.strips.begin(&head, region, scale, output)?;
+        Ok(Job {
+            input,
+            head,
+            scan,
+            one_pass,
+        })
+    }
+
+    /// Reads the blocks and makes of them what was asked for.
+    fn run(&mut self, job: &Job<'_>) -> Result<(), Error> {
+        let Decoder {
+            tables,
+            unstuffed,
+            strips,
+            planes,
+            isa,
+        } = self;
+        let Job {
+            input, head, scan, ..
+        } = job;
+        match job.one_pass {
+            true => sequential::decode(*input, head, scan, tables, unstuffed, strips, *isa),
+            false => planes.decode(input.bytes, head, tables, unstuffed, strips),
         }
     }
+}
+
+/// An image whose blocks are to be read.
+#[derive(Debug)]
+struct Job<'a> {
+    input: Input<'a>,
+    head: Head<'a>,
+    /// The first scan.
+    scan: Scan,
+    /// Whether it is sequential and holds all components.
+    one_pass: bool,
 }
 
 /// Refuses images of more than [`MAX_PIXELS`].

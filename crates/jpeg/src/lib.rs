@@ -54,8 +54,8 @@
 //! Baseline, extended and progressive Huffman coding of 8-bit samples; grey, YCbCr, RGB, CMYK and YCCK; every
 //! sampling that needs no fractions. Everything else is an [`Error`] that says what the file holds. Bytes are
 //! never trusted: no input makes the crate panic, and no header makes it allocate what the file's length
-//! cannot justify. Missing data is an error, since training must not learn from a grey lower half; stray
-//! bytes between segments and after the image are not. A progressive file whose last scans are missing is
+//! cannot justify. Missing data is an error, since training must not learn from a grey lower half
+//! ([`Decoder::decode_partial`] gives the rows above the gap, and the error); stray bytes between segments and after the image are not. A progressive file whose last scans are missing is
 //! refused too, where libjpeg guesses.
 //!
 //! ```no_run
@@ -78,6 +78,7 @@ mod frame;
 mod grid;
 mod header;
 mod huffman;
+mod icc;
 mod inks;
 mod input;
 mod kernels;
@@ -102,7 +103,7 @@ pub use exif::exif_orientation;
 pub use frame::{Coding, ColorModel};
 pub use header::Header;
 pub use input::{Input, RowIndex};
-pub use pixels::{Layout, Pixels};
+pub use pixels::{Layout, Partial, Pixels};
 pub use planar::{Plane, Planes};
 pub use region::Region;
 pub use scale::Scale;

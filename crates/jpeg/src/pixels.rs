@@ -1,5 +1,7 @@
 //! What decoding gives: pixels in rows.
 
+use crate::Error;
+
 /// How a pixel lies in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -32,6 +34,17 @@ pub struct Pixels<'a> {
     pub height: u32,
     /// How a pixel lies in memory.
     pub layout: Layout,
+}
+
+/// What there is of a region of a file that may be broken.
+#[derive(Debug)]
+pub struct Partial<'a> {
+    /// The region's rows that were decoded before the error, from its top: all where there is none, and
+    /// possibly not one. They are those of the unbroken file, except that damage which happens to be legal
+    /// code goes unnoticed for a while.
+    pub pixels: Pixels<'a>,
+    /// Why there are no more.
+    pub error: Option<Error>,
 }
 
 impl<'a> Pixels<'a> {

@@ -151,6 +151,7 @@ impl Run<'_> {
                 let (row, column) = (mcu / self.wide, mcu % self.wide);
                 self.store(bits, row, column..column + (end - mcu))?;
                 if end == wanted.row_end(mcu) {
+                    bits.check_exact()?; // a row that is given away holds nothing that was not there
                     self.strips.complete(row);
                 }
                 mcu = end;

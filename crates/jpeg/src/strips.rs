@@ -181,9 +181,9 @@ impl Strips {
         }
     }
 
-    /// The pixels of the region, once all its MCU rows are complete.
+    /// The pixels of the region down to the last row that was made: all, once all its MCU rows are complete.
     pub fn pixels(&self, layout: Layout) -> Pixels<'_> {
-        let Region { width, height, .. } = self.region;
+        let (width, height) = (self.region.width, self.y as u32 - self.region.y);
         let stride = width as usize * layout.bytes();
         Pixels {
             data: &self.out[..height as usize * stride],

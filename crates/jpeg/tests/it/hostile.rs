@@ -1,11 +1,12 @@
 //! Broken and adversarial files: errors, never a panic, never a hang.
 
 use crate::oracle;
+use crate::region::SCALES;
 use crate::writer::Spec;
 use proptest::prelude::*;
 use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Region, Scale, TranscodeOptions, Transcoded};
 
-/// Header, full decode, a region and transcoding; nothing may panic. Whether the file decodes.
+/// Header, full decode, what there is, a region, planes of it at a scale, and transcoding; nothing may panic. Whether the file decodes.
 fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
     let Ok(header) = Header::parse(bytes) else {
         let all = Region {
@@ -25,15 +26,28 @@ fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
         height,
     };
     let part = decoder.decode(bytes, middle, Scale::Full, Layout::Rgbx).is_ok();
+    let scale = SCALES[bytes.len() % 4];
+    let planes = decoder.decode_planes(bytes, middle, scale).is_ok();
+    let rows = decoder
+        .decode_partial(bytes, header.full(), Scale::Full, Layout::Rgb)
+        .map(|partial| (partial.pixels.height, partial.error.is_none()));
     let mut decode = |bytes: &[u8]| {
         let decoded = decoder.decode(bytes, header.full(), Scale::Full, Layout::Rgb);
         decoded.map(|pixels| pixels.data.to_vec()).ok()
     };
     let whole = decode(bytes);
     assert!(
-        part || whole.is_none(),
+        (part && planes) || whole.is_none(),
         "the whole decodes and a part of it does not"
     );
+    match rows {
+        Ok((rows, complete)) => assert!(
+            rows <= header.height && complete == whole.is_some(),
+            "{rows} rows of {}",
+            header.height
+        ),
+        Err(_) => assert!(whole.is_none(), "the whole decodes, but no part of it"),
+    }
     let metadata = [Metadata::Keep, Metadata::Drop][bytes.len() % 2];
     if let Ok(Transcoded { bytes, .. }) = Decoder::new().transcode(bytes, &TranscodeOptions { metadata }) {
         assert_eq!(decode(&bytes), whole, "transcoding changes the pixels");
@@ -127,6 +141,23 @@ proptest! {
         prop_assert!(whole.is_ok(), "the end marker is missed: {:?}", whole.err());
         let cut = &written.bytes[..place * written.data_end / 1000];
         prop_assert!(!attack(&mut Decoder::new(), cut), "cut at {} of {}", cut.len(), written.data_end);
+        // The rows that are there are those of the whole, and no byte more makes them fewer.
+        let header = Header::parse(&written.bytes)?;
+        let (row, whole) = (3 * header.width as usize, whole.expect("was asserted"));
+        let mut last = 0;
+        for end in [cut.len(), cut.len() + (written.data_end - cut.len()) / 2, written.data_end] {
+            let mut decoder = Decoder::new();
+            let cut = &written.bytes[..end];
+            let Ok(partial) = decoder.decode_partial(cut, header.full(), Scale::Full, Layout::Rgb) else {
+                continue;
+            };
+            let rows = partial.pixels.height;
+            prop_assert!(rows >= last, "{rows} rows of {end} bytes, {last} of fewer");
+            prop_assert_eq!(partial.pixels.data, &whole[..rows as usize * row]);
+            prop_assert_eq!(partial.error.is_none(), end == written.data_end);
+            last = rows;
+        }
+        prop_assert_eq!(last, header.height);
     }
 }
 
@@ -156,6 +187,42 @@ fn damaged_files_of_the_encoder() {
             );
         }
     }
+}
+
+#[test]
+fn half_a_file_has_half_its_rows() {
+    let spec = Spec {
+        width: 64,
+        height: 64,
+        factors: vec![(2, 2), (1, 1), (1, 1)],
+        restart_interval: 0,
+        interleaved: true,
+        adobe: None,
+        wide_steps: false,
+        seed: 1,
+    };
+    let bytes = spec.write().bytes;
+    let header = Header::parse(&bytes).expect("a header");
+    let half = &bytes[..bytes.len() * 6 / 10];
+    let mut decoder = Decoder::new();
+    let mut rows = |region, scale| {
+        let partial = decoder.decode_partial(half, region, scale, Layout::Rgb);
+        let partial = partial.expect("rows");
+        (partial.pixels.height, partial.error)
+    };
+    let truncated = Some(Error::Truncated("inside a scan"));
+    // Two rows of MCUs, of whose last row of pixels chroma needs the next.
+    assert_eq!(rows(header.full(), Scale::Full), (31, truncated.clone()));
+    assert_eq!(rows(header.full(), Scale::Half), (16, truncated.clone()));
+    let part = |y, height| Region {
+        x: 5,
+        y,
+        width: 40,
+        height,
+    };
+    assert_eq!(rows(part(20, 40), Scale::Full), (11, truncated.clone()));
+    assert_eq!(rows(part(20, 11), Scale::Full), (11, None));
+    assert_eq!(rows(part(48, 16), Scale::Full), (0, truncated));
 }
 
 #[test]
