@@ -1,7 +1,7 @@
 //! The frame: the image's size and its components, and what follows from them.
 
-use crate::Error;
 use crate::markers::Segment;
+use crate::{Error, Header};
 
 /// How the coefficients are coded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,16 +110,8 @@ impl Frame {
                     bytes[2]
                 )));
             }
-            let (h, v) = if count == 1 { (1, 1) } else { (h.into(), v.into()) };
-            let (id, quantisation) = (bytes[0], bytes[2].into());
-            *component = Component {
-                id,
-                h,
-                v,
-                sampling,
-                quantisation,
-                ..Component::default()
-            };
+            (component.id, component.quantisation) = (bytes[0], bytes[2].into());
+            component.sampling = sampling;
         }
         let coding = match segment.marker {
             0xC0 => Coding::Baseline,
@@ -127,6 +119,16 @@ impl Frame {
             _ => Coding::Progressive,
         };
         Ok(Frame::measure(width, height, coding, components, count))
+    }
+
+    /// The frame of an image with that header, without the names and the quantisation of its components.
+    pub fn of(header: &Header) -> Frame {
+        let mut components = [Component::default(); 4];
+        for (component, &sampling) in components.iter_mut().zip(&header.sampling) {
+            component.sampling = sampling;
+        }
+        let (width, height) = (header.width as usize, header.height as usize);
+        Frame::measure(width, height, header.coding, components, header.sampling.len())
     }
 
     fn measure(
@@ -137,6 +139,10 @@ impl Frame {
         count: usize,
     ) -> Frame {
         let used = &mut components[..count];
+        for c in used.iter_mut() {
+            let (h, v) = if count == 1 { (1, 1) } else { c.sampling };
+            (c.h, c.v) = (h.into(), v.into());
+        }
         let h_max = used.iter().map(|c| c.h).max().unwrap_or(1);
         let v_max = used.iter().map(|c| c.v).max().unwrap_or(1);
         for c in used {

@@ -6,7 +6,9 @@
 //! region, one behind the other, are enough.
 
 use crate::frame::Frame;
+use crate::grid::Grid;
 use crate::markers::RST0;
+use crate::region::{Needed, needed_mcus};
 use crate::{Error, Header, Region, Scale};
 use std::ops::Range;
 
@@ -86,24 +88,18 @@ impl RowIndex<'_> {
 }
 
 impl Header {
-    /// The rows of MCUs that decoding `region` at `scale` reads by a [`RowIndex`]. A row is as high as eight
-    /// times the largest vertical sampling factor; of a grey image, eight pixels.
+    /// The rows of MCUs that decoding `region`, which lies within the image, at `scale` reads by a
+    /// [`RowIndex`]. A row is as high as eight times the largest vertical sampling factor; of a grey image,
+    /// eight pixels.
     pub fn mcu_rows(&self, region: &Region, scale: Scale) -> Range<u32> {
-        let factors = || self.sampling.iter().map(|&(_, v)| u32::from(v));
-        let largest = factors().max().filter(|_| self.sampling.len() > 1).unwrap_or(1);
-        let factor = scale.factor();
-        // Interpolation to twice the height looks one sample further.
-        let looks_around = factors().any(|v| match scale {
-            Scale::Full => 2 * v == largest,
-            _ => v < largest,
-        });
-        let reach = if looks_around { 2 * factor } else { 0 };
-        let (first, end) = (
-            region.y / factor * factor,
-            (region.y + region.height).next_multiple_of(factor),
-        );
-        let (row, rows) = (8 * largest, self.height.div_ceil(8 * largest));
-        let last = (end + reach - 1) / row;
-        first.saturating_sub(reach) / row..(last + 1).min(rows)
+        let frame = Frame::of(self);
+        let region = region.scaled(scale);
+        let grids = frame.components().iter().map(|c| Grid::of(c, &frame, scale));
+        let needed: Result<Vec<Needed>, Error> = grids.map(|grid| Ok(Needed::of(&region, &grid?))).collect();
+        let rows = match needed {
+            Ok(needed) => needed_mcus(&frame, &needed).1,
+            Err(_) => 0..frame.mcus_high, // no decode comes to read them
+        };
+        rows.start as u32..rows.end as u32
     }
 }
