@@ -191,6 +191,7 @@ impl Strips {
             width,
             height,
             layout,
+            with_slack: &self.out[..height as usize * stride + SLACK],
         }
     }
 

@@ -16,6 +16,7 @@ pub(crate) enum Source<'a> {
 /// Pixels of four bytes, of which the last means nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Rgbx<'a> {
+    /// The pixels; what is behind them means nothing.
     pub data: &'a [u8],
     /// Bytes from row to row.
     pub stride: usize,
@@ -46,7 +47,7 @@ impl<'a> Rgbx<'a> {
     pub fn of(pixels: &Pixels<'a>, region: Region, scale: Scale) -> Rgbx<'a> {
         let factor = scale.factor();
         Rgbx {
-            data: pixels.data,
+            data: pixels.with_slack(),
             stride: pixels.stride,
             width: pixels.width,
             height: pixels.height,
@@ -58,8 +59,8 @@ impl<'a> Rgbx<'a> {
 
     pub fn copy_to(&self, out: &mut Vec<u8>) {
         out.clear();
-        for row in self.data.chunks(self.stride).take(self.height as usize) {
-            out.extend_from_slice(&row[..4 * self.width as usize]);
+        for y in 0..self.height as usize {
+            out.extend_from_slice(&self.data[y * self.stride..][..4 * self.width as usize]);
         }
     }
 }

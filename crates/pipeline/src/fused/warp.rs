@@ -33,6 +33,8 @@ struct Frame {
     map: Affine,
     size: (f64, f64),
     fill: [u8; 3],
+    /// One over how far a column moves x and y.
+    inverse: [f64; 2],
 }
 
 #[derive(Clone, Copy)]
@@ -119,14 +121,17 @@ impl Warp {
             _ => Affine::IDENTITY,
         };
         for frame in &mut self.frames {
-            frame.map = map.then(&frame.map);
+            frame.set_map(map.then(&frame.map));
         }
         if let Some(fill) = fill {
-            self.frames.push(Frame {
+            let mut frame = Frame {
                 map,
                 size: (w, h),
                 fill,
-            });
+                inverse: [0.0; 2],
+            };
+            frame.set_map(map);
+            self.frames.push(frame);
         }
         self.map = map.then(&self.map);
         (self.width, self.height) = step.size_after(self.width, self.height);
@@ -291,6 +296,10 @@ fn fill_outside(frames: &[&Frame], v: u32, width: usize, row: &mut [u8]) -> (usi
 }
 
 impl Frame {
+    fn set_map(&mut self, map: Affine) {
+        (self.map, self.inverse) = (map, [1.0 / map.0[0], 1.0 / map.0[3]]);
+    }
+
     /// Whether the point of every result pixel lies inside the frame.
     fn holds(&self, width: u32, height: u32) -> bool {
         let (w, h) = (f64::from(width) - 0.5, f64::from(height) - 0.5);
@@ -309,9 +318,9 @@ impl Frame {
         let m = &self.map.0;
         let inside = |u: usize| self.inside(u as f64 + 0.5, y);
         let (mut low, mut high) = (from as f64, to as f64);
-        for (slope, start, size) in [
-            (m[0], m[1] * y + m[2], self.size.0),
-            (m[3], m[4] * y + m[5], self.size.1),
+        for (slope, inverse, start, size) in [
+            (m[0], self.inverse[0], m[1] * y + m[2], self.size.0),
+            (m[3], self.inverse[1], m[4] * y + m[5], self.size.1),
         ] {
             if slope == 0.0 {
                 if !(0.0..size).contains(&start) {
@@ -319,14 +328,14 @@ impl Frame {
                 }
                 continue;
             }
-            let (a, b) = (-start / slope, (size - start) / slope);
+            let (a, b) = (-start * inverse, (size - start) * inverse);
             low = low.max(a.min(b) - 0.5);
             high = high.min(a.max(b) - 0.5);
         }
         if low > high {
             return (from, from);
         }
-        // The division may be off by a rounding; the test itself decides at both ends.
+        // The product may be off by a rounding; the test itself decides at both ends.
         let mut first = (low as usize).clamp(from, to);
         let mut last = (high as usize + 2).clamp(first, to);
         while first < last && !inside(first) {
