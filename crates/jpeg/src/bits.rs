@@ -34,6 +34,11 @@ impl Unstuffed {
         let ending = loop {
             let plain = copy_plain(bytes.get(from..).unwrap_or_default(), &mut self.data[to..]);
             (from, to) = (from + plain, to + plain);
+            if bytes.get(from..from + 2) == Some(&[0xFF, 0]) {
+                self.data[to] = 0xFF;
+                (from, to) = (from + 2, to + 1);
+                continue;
+            }
             match escape(bytes, from) {
                 Escape::Stuffed { next } => {
                     self.data[to] = 0xFF;
@@ -82,7 +87,7 @@ fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
     while let Some(chunk) = from.get(done..).and_then(|rest| rest.first_chunk::<32>()) {
         to[done..done + 32].copy_from_slice(chunk);
         if chunk.iter().fold(false, |any, &byte| any | (byte == 0xFF)) {
-            return done + chunk.iter().position(|&byte| byte == 0xFF).unwrap_or(0);
+            return done + first_ff(chunk);
         }
         done += 32;
     }
@@ -91,6 +96,20 @@ fn copy_plain(from: &[u8], to: &mut [u8]) -> usize {
         done += 1;
     }
     done
+}
+
+/// Where the first FF is; 32 if there is none.
+fn first_ff(chunk: &[u8; 32]) -> usize {
+    let (words, _) = chunk.as_chunks::<8>();
+    for (i, word) in words.iter().enumerate() {
+        // The lowest byte of zero is the lowest whose highest bit is set here.
+        let inverted = !u64::from_le_bytes(*word);
+        let marks = inverted.wrapping_sub(0x0101_0101_0101_0101) & !inverted & 0x8080_8080_8080_8080;
+        if marks != 0 {
+            return 8 * i + marks.trailing_zeros() as usize / 8;
+        }
+    }
+    32
 }
 
 /// What an FF, or the end of the file, means.

@@ -66,8 +66,7 @@ pub(crate) fn read_block<const STORE: bool>(
         match steps::<STORE>(bits, ac, k, out) {
             Stop::Block(end) => break end,
             Stop::Slow(at) => {
-                let (position, entry) = read_slowly(*bits, ac_code)?;
-                bits.seek(position);
+                let entry = read_slowly(bits, ac_code)?;
                 let end = apply::<STORE>(0, entry, at, out);
                 if end.last >= 64 {
                     break end;
@@ -118,9 +117,7 @@ fn steps<const STORE: bool>(bits: &mut Bits<'_>, table: &AcTable, mut k: usize, 
 pub(crate) fn read_dc(bits: &mut Bits<'_>, table: &DcTable, code: &Code) -> Result<i32, Fault> {
     let entry = table.look_up(bits.window);
     if entry == 0 {
-        let (position, value) = read_dc_slowly(*bits, code)?;
-        bits.seek(position);
-        return Ok(value);
+        return Ok(value_of(read_slowly(bits, code)?).into());
     }
     let value = (entry as i32 >> 16) + missing_bits(bits.window, u64::from(entry)) as i32;
     bits.skip(u64::from(entry));
@@ -140,7 +137,7 @@ fn apply<const STORE: bool>(added: u64, entry: u64, k: usize, out: &mut Block) -
         unsafe {
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(first))) = (entry >> 32) as i16;
             *out.0.get_unchecked_mut(usize::from(*PLACES.get_unchecked(last))) =
-                ((entry >> 48) as i16).wrapping_add(added as i16);
+                value_of(entry).wrapping_add(added as i16);
         }
     }
     Step { entry, first, last }
@@ -174,6 +171,12 @@ impl Step {
     }
 }
 
+/// An entry's last value, without the bits that are to be added.
+#[inline(always)]
+fn value_of(entry: u64) -> i16 {
+    (entry >> 48) as i16
+}
+
 /// Those bits of the window that are to be added to an entry's last value.
 #[inline(always)]
 fn missing_bits(window: u64, entry: u64) -> u64 {
@@ -196,33 +199,24 @@ fn without_second(mut bits: Bits<'_>, code: &Code, entry: u64) -> usize {
     bits.position()
 }
 
-/// Reads one symbol and its value by the code itself. The entry holds the whole value and moves on by no
-/// bits.
-#[cold]
-#[inline(never)]
-fn read_slowly(mut bits: Bits<'_>, code: &Code) -> Result<(usize, u64), Fault> {
+/// Reads a symbol by the code itself. The entry holds the whole value. `bits` are filled afterwards.
+#[inline(always)]
+fn read_slowly(bits: &mut Bits<'_>, code: &Code) -> Result<u64, Fault> {
     bits.refill();
-    let ((run, size), value) = read_symbol(&mut bits, code)?;
-    let advance = advance(run, size);
-    Ok((bits.position(), entry(0, 0, advance, advance, value, value)))
+    let entry = find_slowly(bits.window, code).ok_or(Fault::NoCode)?;
+    bits.skip(entry);
+    bits.refill();
+    Ok(entry)
 }
 
-#[cold]
 #[inline(never)]
-fn read_dc_slowly(mut bits: Bits<'_>, code: &Code) -> Result<(usize, i32), Fault> {
-    let (_, value) = read_symbol(&mut bits, code)?;
-    Ok((bits.position(), value))
-}
-
-/// A symbol's run and size, and its value. 31 bits must be loaded.
-fn read_symbol(bits: &mut Bits<'_>, code: &Code) -> Result<((u32, u32), i32), Fault> {
-    let (length, symbol) = code.find((bits.window >> 48) as u32).ok_or(Fault::NoCode)?;
-    bits.skip(length.into());
+fn find_slowly(window: u64, code: &Code) -> Option<u64> {
+    let (length, symbol) = code.find((window >> 48) as u32)?;
     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
-    let value = if size == 0 {
-        0
-    } else {
-        extend(bits.take(size), size)
+    let value = match size {
+        0 => 0,
+        _ => extend((window << length >> (64 - size)) as u32, size),
     };
-    Ok(((run, size), value))
+    let advance = advance(run, size);
+    Some(entry(length + size, 0, advance, advance, value, value))
 }
