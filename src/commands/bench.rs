@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stokehold_loader::{Loader, LoaderOptions, Stage, Workers};
-use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_pipeline::op::Op;
+use stokehold_pipeline::{Executor, Pipeline, SampleType};
 use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError};
 
 /// Measure a part of Stokehold by itself.
@@ -45,9 +46,15 @@ pub struct LoaderArgs {
     /// Worker threads: auto, a number, or several with commas for a sweep
     #[arg(long, default_value = "1", value_delimiter = ',')]
     workers: Vec<Workers>,
+    /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
+    #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
+    sample_type: SampleType,
     /// Images in a batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
+    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy
+    #[arg(long, value_name = "BATCHES", default_value_t = 0)]
+    prefetch: usize,
     /// Timed passes over the images; one more warms up
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     passes: u32,
@@ -75,10 +82,13 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Some(data) => data.clone(),
         None => progress::generated_data()?,
     };
-    let pipeline = match &args.pipeline {
+    let mut pipeline = match &args.pipeline {
         Some(file) => Pipeline::load(file)?,
         None => Pipeline::published(args.load, args.image_size),
     };
+    if args.pipeline.is_none() && args.sample_type == SampleType::U8 {
+        pipeline.ops.retain(|op| !matches!(op, Op::Normalize(_)));
+    }
     let source = source(&data, &args)?;
     if args.serve {
         let [workers] = args.workers[..] else {
@@ -95,7 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
-        reports.push(Report::new(&data, &args, bench.loader.workers(), passes));
+        reports.push(Report::new(&data, &args, &bench.loader, passes));
     }
     let sweep = Sweep::new(reports);
     let text = if args.json {
@@ -134,7 +144,7 @@ pub struct Pass {
     pub seconds: f64,
     /// CPU time of all threads.
     pub cpu_seconds: f64,
-    /// Mean time of each stage per image, over all workers.
+    /// Mean time of each stage per image.
     pub stages: StageMeans,
 }
 
@@ -151,6 +161,8 @@ impl LoaderBench {
             shuffle: true,
             seed: args.seed,
             executor: args.executor,
+            sample_type: args.sample_type,
+            prefetch: args.prefetch,
             bad_image_limit: usize::MAX,
             ..LoaderOptions::default()
         };

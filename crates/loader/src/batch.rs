@@ -4,11 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::ImageBuffer;
+
 /// Images ready to train on, their labels, and how they came to be.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The images, N·3·H·W numbers: NCHW, in the value range the pipeline ends with.
-    pub images: Vec<f32>,
+    /// The images, N·3·H·W numbers: NCHW, in the value range the pipeline ends with. Their memory goes back to the
+    /// loader with the batch.
+    pub images: ImageBuffer,
     /// [N, 3, H, W]. N is at least 1.
     pub shape: [usize; 4],
     /// The class of each image, N numbers.
@@ -17,7 +20,7 @@ pub struct Batch {
     pub samples: Vec<u64>,
     /// Bad images found on the way to this batch that this loader had not reported before.
     pub bad: Vec<BadImage>,
-    /// What the worker did when: read, decode and augment for each image, batch for the whole.
+    /// What the workers did when: read, decode and augment for each image, batch for the whole.
     pub spans: Vec<Span>,
     /// How long the consumer waited for this batch.
     pub wait: Duration,
@@ -37,7 +40,7 @@ pub struct BadImage {
 /// One piece of a worker's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The worker, 0..workers.
+    /// The worker, 0..workers; of a batch the one who finished it.
     pub worker: usize,
     /// What it did.
     pub stage: Stage,
@@ -57,6 +60,7 @@ pub enum Stage {
     Decode,
     /// The operations on the pixels of one image.
     Augment,
-    /// A whole batch, all of the above included.
+    /// A whole batch: from the beginning of its first image to the end of its last. Several workers fill it, and
+    /// begin the next one before it is whole.
     Batch,
 }

@@ -1,9 +1,12 @@
 //! The batches of one epoch, in order.
 //!
-//! The consumer deals batches out to the workers as jobs and takes them back in whatever order they are done;
-//! those that are early wait here for their turn. A job is dealt only while fewer than `prefetch` are with the
-//! workers or waiting, and that alone bounds the memory: the channels can never be full, so no worker waits for
-//! anything but a job.
+//! The consumer opens batches for the workers and takes them back in whatever order they are done; those that are
+//! early wait here for their turn. A batch is opened only while fewer than `prefetch` are with the workers or
+//! waiting, and that alone bounds the memory.
+//!
+//! Every worker gets every batch, in order, over a channel of its own, claims places of it until there are none,
+//! and goes to the next. A channel has room for `prefetch` batches. That is enough for never waiting on a worker that is
+//! busy: its batch is unfinished, so at most `prefetch - 1` are open behind it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -17,7 +20,7 @@ use stokehold_storage::SampleBytes;
 
 use crate::loader::Shared;
 use crate::order::Order;
-use crate::worker::{Done, Job, Prepared, Worker};
+use crate::worker::{Done, Flight, Prepared, Worker};
 use crate::{BadImage, Batch, LoaderError, State};
 
 /// An iterator over the batches of one epoch.
@@ -28,8 +31,8 @@ pub struct Batches {
     shared: Arc<Shared>,
     epoch: u64,
     order: Order,
-    /// The next batch to be dealt to a worker.
-    dealt: u64,
+    /// The next batch to be opened.
+    opened: u64,
     /// The next batch to be taken by the consumer.
     taken: u64,
     end: u64,
@@ -49,7 +52,8 @@ pub struct Batches {
 
 /// The worker threads and the ways to and from them.
 struct Crew {
-    jobs: Sender<Job>,
+    /// One for each worker; none when the last batch of the epoch is open, so that workers end by themselves.
+    flights: Vec<Sender<Arc<Flight>>>,
     done: Receiver<Done>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -65,16 +69,12 @@ impl Batches {
         first: u64,
     ) -> Self {
         let end = shared.layout().batches();
-        let prefetch = match shared.options.prefetch {
-            0 => 2 * workers,
-            batches => batches,
-        } as u64;
-        let prefetch = prefetch.min(end - first);
+        let prefetch = (shared.prefetch as u64).min(end - first);
         let mut batches = Self {
             order: shared.order(epoch),
             shared,
             epoch,
-            dealt: first,
+            opened: first,
             taken: first,
             end,
             prefetch,
@@ -86,17 +86,17 @@ impl Batches {
             shape,
             crew: None,
         };
-        // A worker beyond the prefetch would never get a job.
-        match Crew::start(
-            &batches.shared,
-            workers.min(prefetch as usize),
-            prefetch as usize,
-            epoch,
-        ) {
+        // A worker beyond the places that can be open would never get one.
+        let places = batches
+            .shared
+            .options
+            .batch_size
+            .saturating_mul(prefetch as usize);
+        match Crew::start(&batches.shared, workers.min(places), prefetch as usize, epoch) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
-        batches.deal();
+        batches.open();
         batches
     }
 
@@ -105,22 +105,25 @@ impl Batches {
         self.shared.state(self.epoch, self.taken)
     }
 
-    /// Deals jobs up to the prefetch.
-    fn deal(&mut self) {
-        let Some(crew) = &self.crew else { return };
-        while self.dealt < self.end && self.dealt - self.taken < self.prefetch {
-            let job = Job {
-                batch: self.dealt,
-                samples: self.order.batch(self.dealt),
-            };
-            if crew.jobs.send(job).is_err() {
-                return; // No worker is left; taking the next batch says why.
+    /// Opens batches up to the prefetch.
+    fn open(&mut self) {
+        let Some(crew) = &mut self.crew else { return };
+        let size = self.shape.iter().product();
+        while self.opened < self.end && self.opened - self.taken < self.prefetch {
+            let samples = self.order.batch(self.opened);
+            let flight = Arc::new(Flight::new(self.opened, samples, size));
+            for worker in &crew.flights {
+                // A worker that is gone has nothing to do with it; taking the batch says so if all are.
+                let _ = worker.send(Arc::clone(&flight));
             }
-            self.dealt += 1;
+            self.opened += 1;
+        }
+        if self.opened == self.end {
+            crew.flights.clear();
         }
     }
 
-    /// Waits for the next batch in order, and deals the job that there is room for then.
+    /// Waits for the next batch in order, and opens the one that there is room for then.
     fn take(&mut self) -> Result<Prepared, LoaderError> {
         let outcome = loop {
             if let Some(outcome) = self.early.remove(&self.taken) {
@@ -137,7 +140,7 @@ impl Batches {
         };
         let prepared = outcome?;
         self.taken += 1;
-        self.deal();
+        self.open();
         Ok(prepared)
     }
 
@@ -215,10 +218,9 @@ impl Iterator for Batches {
 
 impl Crew {
     fn start(shared: &Arc<Shared>, workers: usize, prefetch: usize, epoch: u64) -> Result<Self, LoaderError> {
-        let (jobs, from_consumer) = bounded::<Job>(prefetch);
         let (to_consumer, done) = bounded(prefetch);
         let mut crew = Self {
-            jobs,
+            flights: Vec::with_capacity(workers),
             done,
             stop: Arc::default(),
             threads: Vec::with_capacity(workers),
@@ -232,11 +234,13 @@ impl Crew {
                 runner: shared.runner()?,
                 bytes: SampleBytes::new(),
             };
-            let (jobs, done) = (from_consumer.clone(), to_consumer.clone());
+            let (to_worker, flights) = bounded(prefetch);
+            let done = to_consumer.clone();
             let thread = Builder::new()
                 .name(format!("loader-{number}"))
-                .spawn(move || worker.work(&jobs, &done))
+                .spawn(move || worker.work(&flights, &done))
                 .map_err(LoaderError::Spawn)?;
+            crew.flights.push(to_worker);
             crew.threads.push(thread);
         }
         Ok(crew)
@@ -246,8 +250,8 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Without a sender, workers that wait for a job go home.
-        self.jobs = bounded(0).0;
+        // Without a sender, workers that wait for a batch go home.
+        self.flights.clear();
         for thread in self.threads.drain(..) {
             // A worker catches its panics, and one that ended otherwise has nothing more to tell.
             let _ = thread.join();

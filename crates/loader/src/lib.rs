@@ -1,23 +1,27 @@
 //! Keeps a trainer supplied with batches: which samples, in which order, how far ahead.
 //!
 //! ```text
-//! seed, epoch ─► order ─► jobs (one a batch) ─► workers ─► early batches wait ─► the consumer, in order
-//!                          ▲  at most `prefetch` jobs dealt and not yet taken  │
-//!                          └───────────────────────────────────────────────────┘
+//! seed, epoch ─► order ─► open batches ─► workers claim places ─► early batches wait ─► the consumer, in order
+//!                          ▲  at most `prefetch` open or waiting                      │
+//!                          └──────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! An epoch's order is a permutation of the samples, drawn from (seed, epoch), dealt to the ranks and cut into
-//! batches. A whole batch is one worker's unit of work: it reads, decodes and processes the batch's images one
-//! after another into a buffer of the batch's own, so nothing is shared and nothing is copied. The consumer deals
-//! a new job whenever it takes a batch. That makes four things hold:
+//! batches. All workers fill the same batch: each claims the next place by counting up an atomic number, reads, decodes and
+//! processes one image straight into it, and when no place is left goes to the next open batch; who finishes the last
+//! place hands the batch over. So a batch waits for its last image only and not for one worker, a few batches
+//! in memory keep any number of workers busy, and an image costs no lock. The consumer opens another batch
+//! whenever it takes one; a batch that is dropped gives its memory back to be filled again. That makes
+//! four things hold:
 //!
-//! * **The batches do not depend on the workers.** What is in a batch follows from its number; random operations
+//! * **The batches do not depend on the workers.** What is in a place follows from its number; random operations
 //!   are drawn from (seed, epoch, sample); batches are handed over in order.
 //! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
 //! * **Resume is exact.** [`Batches::state`] is the number of the next batch; what was prefetched beyond it is
 //!   simply loaded again. Nothing is skipped through.
-//! * **Nothing hangs.** A worker waits only for jobs, and the consumer only for workers; a worker that fails or
-//!   panics hands over an error in its batch's place, and dropping [`Batches`] ends the threads.
+//! * **Nothing hangs.** A worker waits only for batches, and the consumer only for workers; a place that fails or
+//!   panics makes its batch an error, the first such place if there are several, and dropping [`Batches`] ends the
+//!   threads.
 //!
 //! A bad image is an event and not a crash: by [`BadImagePolicy`] it ends the epoch, is left out, or gives way to
 //! another image of its class. Each one is reported once in the life of a [`Loader`], in [`Batch::bad`], and
@@ -44,16 +48,19 @@
 mod batch;
 mod batches;
 mod error;
+mod images;
 mod loader;
 mod options;
 mod order;
 mod random;
+mod slots;
 mod state;
 mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
 pub use error::LoaderError;
+pub use images::{ImageBuffer, Images};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use state::{OrderFacts, State};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stokehold_pipeline::{Pipeline, Runner};
 use stokehold_storage::Source;
 
+use crate::images::Pool;
 use crate::order::{Layout, Order};
 use crate::random::mix;
 use crate::state::OrderFacts;
@@ -13,7 +14,8 @@ use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State
 
 /// Walks a source in batches, epoch by epoch.
 ///
-/// It holds no threads; those belong to the [`Batches`] of an epoch.
+/// It holds no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the memory of batches
+/// that were dropped, at most [`Loader::prefetch`] and one.
 pub struct Loader {
     shared: Arc<Shared>,
     workers: usize,
@@ -25,6 +27,10 @@ pub(crate) struct Shared {
     pub source: Arc<dyn Source>,
     pub pipeline: Arc<Pipeline>,
     pub options: LoaderOptions,
+    /// Batches in work or ready at most.
+    pub prefetch: usize,
+    /// The memory of batches that were dropped.
+    pub pool: Arc<Pool>,
     /// The samples of each class; empty unless bad images are substituted.
     pub by_class: Vec<Vec<usize>>,
     /// Every bad image found so far, at most one more than the limit.
@@ -79,8 +85,8 @@ impl Loader {
     /// Prepares to load `source` through `pipeline`. Nothing is read yet.
     ///
     /// # Errors
-    /// An option out of range; an empty source; no full batch with `drop_last`; a pipeline that is not valid or
-    /// whose images differ in size.
+    /// An option out of range; an empty source; no full batch with `drop_last`; a pipeline that is not valid, whose
+    /// images differ in size, or whose samples cannot be of the type asked for.
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
@@ -92,6 +98,7 @@ impl Loader {
             return Err(LoaderError::Empty);
         }
         let (width, height) = pipeline.check()?;
+        pipeline.check_output(options.sample_type)?;
         let facts = OrderFacts {
             samples: samples as u64,
             // 53 bits, so that every format for numbers carries it whole.
@@ -106,8 +113,16 @@ impl Loader {
             BadImagePolicy::Error | BadImagePolicy::Skip => Vec::new(),
         };
         let workers = options.workers.resolve();
+        let prefetch = match options.prefetch {
+            // One batch to be finished, and places for every worker behind it.
+            0 => 1 + workers.div_ceil(options.batch_size),
+            batches => batches,
+        };
         let shared = Shared {
             source,
+            prefetch,
+            // The consumer may hold one more.
+            pool: Arc::new(Pool::new(options.sample_type, prefetch.saturating_add(1))),
             pipeline: Arc::new(pipeline),
             options,
             by_class,
@@ -142,6 +157,11 @@ impl Loader {
     /// The number of worker threads of an epoch.
     pub fn workers(&self) -> usize {
         self.workers
+    }
+
+    /// Batches in work or ready at most.
+    pub fn prefetch(&self) -> usize {
+        self.shared.prefetch
     }
 
     /// [3, H, W]: channels, height and width of every image.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use stokehold_pipeline::{DecodeOptions, Executor};
+use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 
 use crate::LoaderError;
 
@@ -20,7 +20,8 @@ pub struct LoaderOptions {
     pub batch_size: usize,
     /// Worker threads. Default [`Workers::Auto`].
     pub workers: Workers,
-    /// Batches in work or ready at most: the bound of the loader's memory. 0, the default, stands for two a worker.
+    /// Batches in work or ready at most: the bound of the loader's memory. 0, the default, stands for 2, or for as
+    /// many as have a place for every worker beside the batch that is being finished.
     pub prefetch: usize,
     /// Whether every epoch has an order of its own, drawn from (seed, epoch). Default true.
     pub shuffle: bool,
@@ -37,6 +38,8 @@ pub struct LoaderOptions {
     pub executor: Executor,
     /// How files become pixels.
     pub decode: DecodeOptions,
+    /// The type of the images' numbers. Default [`SampleType::F32`]; `U8` for pipelines that end with `ToFloat`.
+    pub sample_type: SampleType,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
     pub bad_images: BadImagePolicy,
     /// How many different bad images skip and substitute put up with; one more is an error. Default 100.
@@ -56,6 +59,7 @@ impl Default for LoaderOptions {
             world_size: 1,
             executor: Executor::Fused,
             decode: DecodeOptions::default(),
+            sample_type: SampleType::default(),
             bad_images: BadImagePolicy::Skip,
             bad_image_limit: 100,
         }

@@ -1,23 +1,52 @@
-//! One worker thread: a list of samples in, a batch out.
+//! A batch in work, and the threads that fill it place by place.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use stokehold_pipeline::{DrawKey, Runner};
+use stokehold_pipeline::{DrawKey, Runner, SampleMut};
 use stokehold_storage::SampleBytes;
 
+use crate::images::Pool;
 use crate::loader::Shared;
 use crate::random::mix;
-use crate::{BadImage, BadImagePolicy, LoaderError, Span, Stage};
+use crate::slots::{Slot, Slots};
+use crate::{BadImage, BadImagePolicy, ImageBuffer, Images, LoaderError, Span, Stage};
 
-/// The samples of one batch, to be prepared.
-pub(crate) struct Job {
-    pub batch: u64,
-    pub samples: Vec<usize>,
+/// A batch that workers are filling.
+pub(crate) struct Flight {
+    /// Its number in the epoch.
+    batch: u64,
+    /// The sample of each place.
+    samples: Vec<usize>,
+    slots: Slots<Outcome>,
+    /// The first place that has failed; whatever lies behind it need not be done.
+    failed: AtomicUsize,
+}
+
+/// What became of a place.
+#[derive(Default)]
+struct Outcome {
+    /// Where the time went; `None` where nothing was done.
+    times: Option<Times>,
+    /// The sample whose image is there; `None` where it was left out.
+    taken: Option<usize>,
+    /// Bad images met on the way.
+    bad: Vec<BadImage>,
+    /// Why the batch cannot be.
+    failed: Option<LoaderError>,
+}
+
+/// A worker's time for one place, summed over the images that it tried there.
+struct Times {
+    worker: usize,
+    start: Instant,
+    read: Duration,
+    decode: Duration,
+    augment: Duration,
 }
 
 /// A batch as a worker hands it over.
@@ -27,13 +56,95 @@ pub(crate) struct Done {
 }
 
 /// The content of a batch; it may be empty where every image was skipped.
-#[derive(Default)]
 pub(crate) struct Prepared {
-    pub images: Vec<f32>,
+    pub images: ImageBuffer,
     pub labels: Vec<u32>,
     pub samples: Vec<u64>,
     pub bad: Vec<BadImage>,
     pub spans: Vec<Span>,
+}
+
+impl Flight {
+    /// A batch of `samples`, of `size` numbers each, that nobody has begun.
+    pub(crate) fn new(batch: u64, samples: Vec<usize>, size: usize) -> Self {
+        Self {
+            batch,
+            slots: Slots::new(samples.len(), size),
+            samples,
+            failed: AtomicUsize::new(usize::MAX),
+        }
+    }
+
+    /// Puts the finished places together: closes the gaps of skipped images and gathers what there is to tell.
+    /// The first place that failed, if any, fails the batch.
+    fn assemble(
+        &self,
+        images: Images,
+        outcomes: Vec<Outcome>,
+        worker: usize,
+        shared: &Shared,
+    ) -> Result<Prepared, LoaderError> {
+        let count = outcomes.len();
+        let size = images.len() / count;
+        let mut prepared = Prepared {
+            images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
+            labels: Vec::with_capacity(count),
+            samples: Vec::with_capacity(count),
+            bad: Vec::new(),
+            spans: Vec::with_capacity(3 * count + 1),
+        };
+        let images = prepared.images.images_mut();
+        let mut begun: Option<Instant> = None;
+        for (place, outcome) in outcomes.into_iter().enumerate() {
+            if let Some(error) = outcome.failed {
+                return Err(error);
+            }
+            if let Some(times) = &outcome.times {
+                begun = Some(begun.map_or(times.start, |begun| begun.min(times.start)));
+                times.spans(outcome.taken.is_some(), &mut prepared.spans);
+            }
+            prepared.bad.extend(outcome.bad);
+            let Some(sample) = outcome.taken else { continue };
+            let filled = prepared.samples.len();
+            if filled != place {
+                images.shift(place * size, filled * size, size);
+            }
+            prepared.labels.push(shared.source.class(sample));
+            prepared.samples.push(sample as u64);
+        }
+        images.truncate(prepared.samples.len() * size);
+        if let Some(start) = begun {
+            prepared.spans.push(Span {
+                worker,
+                stage: Stage::Batch,
+                start,
+                duration: start.elapsed(),
+            });
+        }
+        Ok(prepared)
+    }
+}
+
+impl Times {
+    /// One span a stage, one after the other; an image that was left out has been read at most.
+    fn spans(&self, taken: bool, into: &mut Vec<Span>) {
+        let mut start = self.start;
+        for (stage, duration) in [
+            (Stage::Read, self.read),
+            (Stage::Decode, self.decode),
+            (Stage::Augment, self.augment),
+        ] {
+            if stage == Stage::Read || taken {
+                into.push(Span {
+                    worker: self.worker,
+                    stage,
+                    start,
+                    duration,
+                });
+            }
+            start += duration;
+        }
+    }
 }
 
 /// What a worker thread has to itself.
@@ -48,124 +159,126 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Prepares batches until there are no more jobs, the consumer stops, or something fails.
-    pub(crate) fn work(mut self, jobs: &Receiver<Job>, done: &Sender<Done>) {
-        for Job { batch, samples } in jobs {
-            // The state that a panic may leave half-changed is this worker's own and ends with it.
-            let outcome = match catch_unwind(AssertUnwindSafe(|| self.prepare(&samples))) {
-                Ok(Ok(Some(prepared))) => Ok(prepared),
-                Ok(Ok(None)) => return,
-                Ok(Err(error)) => Err(error),
-                Err(panic) => Err(LoaderError::WorkerPanicked {
-                    message: panic_message(&*panic),
-                }),
-            };
-            let failed = outcome.is_err();
-            if done.send(Done { batch, outcome }).is_err() || failed {
-                return;
+    /// Fills places of one batch after the other until there are no more batches or the consumer stops.
+    ///
+    /// A worker that meets an error goes on: the batch fails as a whole, the consumer takes no batch behind it, and
+    /// every batch before it is claimed already.
+    pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
+        let pool: Arc<Pool> = Arc::clone(&self.shared.pool);
+        for flight in flights {
+            while let Some(mut slot) = flight.slots.claim(|len| pool.take(len)) {
+                if self.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                self.fill(&flight, &mut slot);
+                let Some((images, outcomes)) = slot.finish() else {
+                    continue;
+                };
+                let outcome = flight.assemble(images, outcomes, self.number, &self.shared);
+                let batch = flight.batch;
+                if done.send(Done { batch, outcome }).is_err() {
+                    return;
+                }
             }
         }
     }
 
-    /// Prepares one batch; `None` where the consumer has stopped meanwhile.
-    fn prepare(&mut self, samples: &[usize]) -> Result<Option<Prepared>, LoaderError> {
-        let start = Instant::now();
-        let size = self.runner.output_len();
-        let mut batch = Prepared {
-            images: vec![0.0; samples.len() * size],
-            ..Prepared::default()
+    /// Does the work of one place, whatever comes of it.
+    fn fill(&mut self, flight: &Flight, slot: &mut Slot<'_, Outcome>) {
+        let place = slot.place();
+        // The first failure is the batch's, so which one is told does not depend on the workers.
+        if place > flight.failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let (image, outcome) = slot.parts();
+        // The state that a panic may leave half-changed is this worker's own, and nothing that it makes after this
+        // is handed over.
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            self.place(flight.samples[place], image, outcome)
+        }));
+        let error = match done {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(panic) => LoaderError::WorkerPanicked {
+                message: panic_message(&*panic),
+            },
         };
-        for &sample in samples {
-            if self.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+        outcome.failed = Some(error);
+        flight.failed.fetch_min(place, Ordering::Relaxed);
+    }
+
+    /// Puts a sample, or what the policy has instead of it, into a place.
+    fn place(
+        &mut self,
+        sample: usize,
+        mut place: SampleMut<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), LoaderError> {
+        let bad = match self.image(sample, place.reborrow(), &mut outcome.times) {
+            Ok(()) => {
+                outcome.taken = Some(sample);
+                return Ok(());
             }
-            // The next free place: skipped images leave no gap.
-            let filled = batch.samples.len() * size;
-            let place = &mut batch.images[filled..filled + size];
-            let taken = match self.image(sample, place, &mut batch.spans) {
-                Ok(()) => Some(sample),
-                Err(bad) => self.instead_of(bad, place, &mut batch.bad, &mut batch.spans)?,
-            };
-            if let Some(sample) = taken {
-                batch.labels.push(self.shared.source.class(sample));
-                batch.samples.push(sample as u64);
+            Err(bad) => bad,
+        };
+        match self.shared.options.bad_images {
+            BadImagePolicy::Error => Err(LoaderError::BadImage(bad)),
+            BadImagePolicy::Skip => {
+                outcome.bad.push(bad);
+                Ok(())
+            }
+            BadImagePolicy::Substitute => {
+                outcome.bad.push(bad.clone());
+                self.substitute(bad, place, outcome)
             }
         }
-        batch.images.truncate(batch.samples.len() * size);
-        batch.spans.push(Span {
-            worker: self.number,
-            stage: Stage::Batch,
-            start,
-            duration: start.elapsed(),
-        });
-        Ok(Some(batch))
     }
 
     /// Reads and processes one image into `place`.
-    fn image(&mut self, sample: usize, place: &mut [f32], spans: &mut Vec<Span>) -> Result<(), BadImage> {
+    fn image(
+        &mut self,
+        sample: usize,
+        place: SampleMut<'_>,
+        times: &mut Option<Times>,
+    ) -> Result<(), BadImage> {
         let source = &self.shared.source;
         let bad = |reason: String| BadImage {
             sample: sample as u64,
             name: source.name(sample),
             reason,
         };
-        let mut span = |stage, start, duration| {
-            spans.push(Span {
-                worker: self.number,
-                stage,
-                start,
-                duration,
-            });
-            start + duration
-        };
         let start = Instant::now();
-        source
-            .read(sample, &mut self.bytes)
-            .map_err(|error| bad(error.to_string()))?;
-        let read = span(Stage::Read, start, start.elapsed());
+        let times = times.get_or_insert(Times {
+            worker: self.number,
+            start,
+            read: Duration::ZERO,
+            decode: Duration::ZERO,
+            augment: Duration::ZERO,
+        });
+        let read = source.read(sample, &mut self.bytes);
+        times.read += start.elapsed();
+        read.map_err(|error| bad(error.to_string()))?;
         let key = DrawKey {
             seed: self.shared.options.seed,
             epoch: self.epoch,
             sample: sample as u64,
         };
-        let times = self
+        let took = self
             .runner
             .run(self.bytes.file(), key, place)
             .map_err(|error| bad(error.to_string()))?;
-        let decoded = span(Stage::Decode, read, times.decode);
-        span(Stage::Augment, decoded, times.augment);
+        times.decode += took.decode;
+        times.augment += took.augment;
         Ok(())
-    }
-
-    /// Deals with a bad image by the policy; the sample that is in `place` instead, if one is.
-    fn instead_of(
-        &mut self,
-        bad: BadImage,
-        place: &mut [f32],
-        found: &mut Vec<BadImage>,
-        spans: &mut Vec<Span>,
-    ) -> Result<Option<usize>, LoaderError> {
-        match self.shared.options.bad_images {
-            BadImagePolicy::Error => Err(LoaderError::BadImage(bad)),
-            BadImagePolicy::Skip => {
-                found.push(bad);
-                Ok(None)
-            }
-            BadImagePolicy::Substitute => {
-                found.push(bad.clone());
-                self.substitute(bad, place, found, spans)
-            }
-        }
     }
 
     /// Another image of the same class: from a drawn one on, the first that is good.
     fn substitute(
         &mut self,
         bad: BadImage,
-        place: &mut [f32],
-        found: &mut Vec<BadImage>,
-        spans: &mut Vec<Span>,
-    ) -> Result<Option<usize>, LoaderError> {
+        mut place: SampleMut<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), LoaderError> {
         let shared = Arc::clone(&self.shared);
         let limit = shared.options.bad_image_limit;
         let class = &shared.by_class[shared.source.class(bad.sample as usize) as usize];
@@ -178,11 +291,14 @@ impl Worker {
         for (tries, &other) in others.enumerate() {
             // The consumer would stop at the limit too, but only after this search through the class.
             if tries >= limit || self.stop.load(Ordering::Relaxed) {
-                return Ok(None);
+                return Ok(());
             }
-            match self.image(other, place, spans) {
-                Ok(()) => return Ok(Some(other)),
-                Err(also_bad) => found.push(also_bad),
+            match self.image(other, place.reborrow(), &mut outcome.times) {
+                Ok(()) => {
+                    outcome.taken = Some(other);
+                    return Ok(());
+                }
+                Err(also_bad) => outcome.bad.push(also_bad),
             }
         }
         Err(LoaderError::NoSubstitute(bad))

@@ -59,6 +59,12 @@ impl ProcFs {
         Ok(Counters { cores, rss, read })
     }
 
+    /// The most memory this process ever had resident, in bytes, where the platform tells.
+    pub fn peak_rss(&self) -> Option<u64> {
+        let status = fs::read_to_string(self.root.join("self/status")).ok()?;
+        kibibytes(&status, "VmHWM:")
+    }
+
     /// The name of the processor and the bytes of memory, where the platform tells.
     pub fn machine(&self) -> (Option<String>, Option<u64>) {
         let text = |name| fs::read_to_string(self.root.join(name)).ok();
@@ -264,5 +270,6 @@ mod tests {
         assert!(matches!(error, ProfileError::NotSupported { .. }), "{error}");
         assert!(error.to_string().contains("not supported here"), "{error}");
         assert_eq!(ProcFs::at(empty.path()).machine(), (None, None));
+        assert_eq!(ProcFs::at(empty.path()).peak_rss(), None);
     }
 }

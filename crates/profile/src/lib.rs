@@ -27,7 +27,7 @@ mod sampler;
 mod timeline;
 
 pub use error::ProfileError;
-pub use machine::Machine;
+pub use machine::{Machine, peak_rss};
 pub use percentile::{Percentiles, percentile};
 pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};
 pub use timeline::{Stage, StageTotal, Timeline};

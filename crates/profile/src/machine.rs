@@ -19,6 +19,12 @@ pub struct Machine {
     pub arch: String,
 }
 
+/// The most memory that this process ever had resident, in bytes: what the kernel says and no sample can miss. `None`
+/// where the platform does not tell.
+pub fn peak_rss() -> Option<u64> {
+    ProcFs::system().peak_rss()
+}
+
 impl Machine {
     /// Looks at this machine.
     pub fn here() -> Self {
@@ -30,5 +36,21 @@ impl Machine {
             os: std::env::consts::OS.to_owned(),
             arch: std::env::consts::ARCH.to_owned(),
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_stays_when_the_memory_is_gone() {
+        let memory = std::hint::black_box(vec![1u8; 64 << 20]);
+        drop(memory);
+        assert!(
+            peak_rss().is_some_and(|bytes| bytes > 64 << 20),
+            "{:?}",
+            peak_rss()
+        );
     }
 }

@@ -21,7 +21,7 @@ pub enum Stage {
     Decode,
     /// A worker augments and normalises.
     Augment,
-    /// A worker makes a whole batch; the three above are parts of it.
+    /// A whole batch, from its first image to its last; the three above are parts of it, and several workers share it.
     Batch,
     /// The trainer waits for a batch.
     Wait,

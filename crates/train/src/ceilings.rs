@@ -18,15 +18,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Images per second that the loader delivers when nothing is trained, over at least `batches` batches from the
 /// beginning of `epoch` on, and the first of the batches. `None` for an epoch without a batch.
 ///
-/// The time runs from before the first worker starts to the arrival of the last batch, over whole rounds of one
-/// batch a worker, and over as many epochs as that takes. Batches may arrive bunched, so no time in between can be
-/// trusted; what the workers prefetch beyond the last batch does not count.
+/// The time runs from before the first worker starts to the arrival of the last batch, over as many epochs as that
+/// takes; what the workers prefetch beyond the last batch does not count.
 pub(crate) fn of_loader(
     loader: &Loader,
     epoch: u64,
     batches: usize,
 ) -> Result<Option<(f64, Batch)>, LoaderError> {
-    let wanted = batches.next_multiple_of(loader.workers());
     let begin = Instant::now();
     let (mut first, mut arrived, mut images) = (None, 0, 0);
     for epoch in epoch.. {
@@ -36,7 +34,7 @@ pub(crate) fn of_loader(
             arrived += 1;
             images += batch.labels.len();
             first.get_or_insert(batch);
-            if arrived >= wanted || begin.elapsed() > LIMIT {
+            if arrived >= batches || begin.elapsed() > LIMIT {
                 let rate = images as f64 / begin.elapsed().as_secs_f64();
                 return Ok(first.map(|first| (rate, first)));
             }
@@ -59,7 +57,7 @@ pub(crate) fn of_trainer(
     let begin = Instant::now();
     let mut seconds = Vec::new();
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
-        let images = batch.images.clone();
+        let images = batch.images.clone().into_images().into_f32();
         let start = Instant::now();
         // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
         (learner, _) = learner.step(config, images, batch.shape, &batch.labels, 0.0)?;

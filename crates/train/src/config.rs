@@ -65,7 +65,7 @@ pub struct TrainConfig {
     pub bad_image_limit: usize,
     /// Loader threads.
     pub workers: Workers,
-    /// Batches in work or ready at most; 0 stands for two a worker.
+    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy.
     pub prefetch: usize,
     /// What computes.
     pub device: DeviceChoice,

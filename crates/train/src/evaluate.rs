@@ -34,7 +34,8 @@ pub(crate) fn evaluate(
         }
         let batch = batch?;
         note_bad(batch.bad, bad, observer);
-        let images = Tensor::<4>::from_data(TensorData::new(batch.images, batch.shape), device);
+        let images = TensorData::new(batch.images.into_images().into_f32(), batch.shape);
+        let images = Tensor::<4>::from_data(images, device);
         let logits = model.forward(images);
         let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
         // The mean of a smaller last batch counts less.

@@ -299,7 +299,8 @@ impl Training<'_> {
         }
         let lr = self.lr(self.progress.step);
         let begin = Instant::now();
-        let (learner, loss) = learner.step(self.config, images, shape, &labels, lr)?;
+        let (learner, loss) =
+            learner.step(self.config, images.into_images().into_f32(), shape, &labels, lr)?;
         self.timeline.record(Stage::Step, None, begin, begin.elapsed())?;
         self.progress.step += 1;
         if !loss.is_finite() {

@@ -4,9 +4,11 @@ use super::{LoaderArgs, Pass};
 use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use stokehold_profile::percentile;
+use stokehold_loader::Loader;
+use stokehold_pipeline::SampleType;
+use stokehold_profile::{peak_rss, percentile};
 
-/// Mean time per image in each stage, in microseconds, over all workers.
+/// Mean time per image in each stage, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct StageMeans {
     /// Reading the file.
@@ -15,7 +17,8 @@ pub struct StageMeans {
     pub decode: f64,
     /// From pixels to floats.
     pub augment: f64,
-    /// The whole of the batch, all of the above included.
+    /// From the first to the last image of a batch by the clock, shared among its images: several workers make it less
+    /// than the sum of the above.
     pub batch: f64,
 }
 
@@ -28,6 +31,8 @@ pub struct Report {
     image_size: Option<u32>,
     workers: usize,
     batch_size: usize,
+    prefetch: usize,
+    sample_type: SampleType,
     read_latency_ms: f64,
     images: usize,
     /// Median over the passes.
@@ -37,13 +42,15 @@ pub struct Report {
     /// Images per second of CPU time, median: what other programs on the machine disturb least.
     images_per_cpu_second: f64,
     passes: Vec<f64>,
+    /// The most memory that the process had resident until then, bytes; the program itself included.
+    peak_rss: Option<u64>,
     /// Median over the passes, microseconds per image.
     stages_us: StageMeans,
 }
 
 impl Report {
-    /// Sums up the timed passes of a loader with `workers` threads.
-    pub fn new(data: &Path, args: &LoaderArgs, workers: usize, passes: Vec<Pass>) -> Report {
+    /// Sums up the timed passes of a loader.
+    pub fn new(data: &Path, args: &LoaderArgs, loader: &Loader, passes: Vec<Pass>) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
         let rates = of(|p| p.images as f64 / p.seconds);
         let experiment = args.pipeline.is_none();
@@ -52,8 +59,10 @@ impl Report {
             executor: args.executor.to_string(),
             load: experiment.then_some(args.load),
             image_size: experiment.then_some(args.image_size),
-            workers,
+            workers: loader.workers(),
             batch_size: args.batch_size,
+            prefetch: loader.prefetch(),
+            sample_type: args.sample_type,
             read_latency_ms: args.read_latency.as_secs_f64() * 1e3,
             images: passes.first().map_or(0, |p| p.images),
             images_per_second: median(&rates),
@@ -62,6 +71,7 @@ impl Report {
                 rates.iter().copied().fold(0.0, f64::max),
             ],
             images_per_cpu_second: median(&of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
+            peak_rss: peak_rss(),
             stages_us: StageMeans {
                 read: median(&of(|p| p.stages.read)),
                 decode: median(&of(|p| p.stages.decode)),
@@ -131,22 +141,23 @@ impl fmt::Display for Sweep {
         };
         writeln!(
             f,
-            "{}: {} images, {}{load}{latency}, batch size {}",
+            "{}: {} images, {}{load}{latency}, batch size {}, {}",
             first.data.display(),
             first.images,
             first.executor,
-            first.batch_size
+            first.batch_size,
+            first.sample_type
         )?;
         writeln!(
             f,
-            "workers  images/s     (spread)          per CPU second   us per image: read  decode  augment  all of the batch"
+            "workers  images/s     (spread)          per CPU second   us per image: read  decode  augment  batch by the clock"
         )?;
         for r in &self.reports {
             let [low, high] = r.spread;
             let s = &r.stages_us;
             writeln!(
                 f,
-                "{:>7}  {:>8.1}  ({:>7.1} to {:>7.1})  {:>14.1}  {:>18.0}  {:>6.0}  {:>7.0}  {:>16.0}",
+                "{:>7}  {:>8.1}  ({:>7.1} to {:>7.1})  {:>14.1}  {:>18.0}  {:>6.0}  {:>7.0}  {:>18.0}",
                 r.workers,
                 r.images_per_second,
                 low,

@@ -167,7 +167,7 @@ struct MachineOptions {
     /// Loader threads, or auto for as many as there are cores.
     #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
     workers: Workers,
-    /// Batches in work or ready at most; 0 stands for two a worker.
+    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
 }

@@ -1,16 +1,17 @@
 //! Which batches come, whatever the threads do.
 
 use proptest::prelude::*;
-use stokehold_loader::State;
+use stokehold_loader::{BadImagePolicy, Batch, State};
+use stokehold_pipeline::SampleType;
 
-use crate::source::{Images, contents, loader, workers};
+use crate::source::{Images, content, contents, loader, workers};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
     fn workers_and_prefetch_change_nothing(
-        len in 1usize..40, batch_size in 1usize..9, count in 2usize..6, prefetch in 0usize..7,
+        len in 1usize..40, batch_size in 1usize..9, count in 2usize..17, prefetch in 0usize..7,
         seed: u64, epoch in 0u64..4, shuffle: bool,
     ) {
         let epoch_of = |count, prefetch| {
@@ -32,9 +33,44 @@ proptest! {
         prop_assert_eq!(one, epoch_of(count, prefetch));
     }
 
+    /// Bad images anywhere, by every policy, in every type: the same batches, the same reports and the same error.
+    #[test]
+    fn workers_change_nothing_about_bad_images(
+        len in 1usize..40, batch_size in 1usize..9, count in 2usize..9, prefetch in 0usize..4, seed: u64,
+        bad in prop::collection::btree_set(0usize..40, 0..12), limit in 0usize..12,
+        policy in prop::sample::select(vec![BadImagePolicy::Error, BadImagePolicy::Skip, BadImagePolicy::Substitute]),
+        sample_type in prop::sample::select(vec![SampleType::F32, SampleType::F16, SampleType::Bf16]),
+    ) {
+        let epochs_of = |count, prefetch| {
+            let images = Images { bad: bad.iter().copied().collect(), ..Images::new(len) };
+            let loader = loader(images, |o| {
+                o.batch_size = batch_size;
+                o.workers = workers(count);
+                o.prefetch = prefetch;
+                o.seed = seed;
+                o.bad_images = policy;
+                o.bad_image_limit = limit;
+                o.sample_type = sample_type;
+            });
+            let told = |batch: Batch| {
+                assert_eq!(batch.images.sample_type(), sample_type);
+                (content(&batch), batch.bad)
+            };
+            let epochs: Vec<_> = (0..2)
+                .map(|epoch| {
+                    let batches = loader.epoch(epoch).map(|batch| batch.map(told).map_err(|error| error.to_string()));
+                    batches.collect::<Vec<_>>()
+                })
+                .collect();
+            (epochs, loader.bad_images())
+        };
+        prop_assert_eq!(epochs_of(1, 1), epochs_of(count, prefetch));
+    }
+
     #[test]
     fn resume_at_any_batch_gives_the_remainder(
         len in 1usize..40, batch_size in 1usize..9, seed: u64, epoch in 0u64..4, drop_last: bool, taken in 0usize..12,
+        counts in prop::array::uniform3(1usize..9),
     ) {
         prop_assume!(!drop_last || len >= batch_size);
         let make = |count| loader(Images::new(len), |o| {
@@ -43,15 +79,15 @@ proptest! {
             o.seed = seed;
             o.drop_last = drop_last;
         });
-        let whole = contents(make(1).epoch(epoch));
+        let whole = contents(make(counts[0]).epoch(epoch));
         let taken = taken.min(whole.len());
-        let mut before = make(3).epoch(epoch);
+        let mut before = make(counts[1]).epoch(epoch);
         let mut joined = contents(before.by_ref().take(taken));
         let saved = serde_json::to_string(&before.state()).unwrap();
         drop(before);
         let state: State = serde_json::from_str(&saved).unwrap();
         prop_assert_eq!(state.batch, taken as u64);
-        joined.extend(contents(make(2).resume(state).unwrap()));
+        joined.extend(contents(make(counts[2]).resume(state).unwrap()));
         prop_assert_eq!(joined, whole);
     }
 }

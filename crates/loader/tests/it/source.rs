@@ -20,6 +20,8 @@ pub struct Images {
     pub panics: Option<usize>,
     /// How long every read takes.
     pub latency: Duration,
+    /// A sample whose reading takes longer.
+    pub slow: Option<(usize, Duration)>,
     /// How many reads there were.
     pub reads: AtomicUsize,
 }
@@ -49,7 +51,8 @@ impl Source for Images {
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(self.latency);
+        let more = self.slow.filter(|(slow, _)| *slow == sample);
+        thread::sleep(self.latency + more.map_or(Duration::ZERO, |(_, more)| more));
         assert!(self.panics != Some(sample), "sample {sample} panics");
         let into = into.refill();
         if self.bad.contains(&sample) {
@@ -90,7 +93,8 @@ pub fn workers(count: usize) -> Workers {
 pub type Content = (Vec<u64>, Vec<u32>, [usize; 4], Vec<u32>);
 
 pub fn content(batch: &Batch) -> Content {
-    let bits = batch.images.iter().map(|value| value.to_bits()).collect();
+    let images = batch.images.clone().into_images().into_f32();
+    let bits = images.iter().map(|value| value.to_bits()).collect();
     (batch.samples.clone(), batch.labels.clone(), batch.shape, bits)
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_loader::{LoaderError, Stage};
+use stokehold_loader::{BadImagePolicy, LoaderError, Stage};
 
 use crate::source::{Images, loader, try_loader, workers};
 
@@ -19,14 +19,15 @@ fn loader_threads() -> usize {
 
 #[test]
 fn no_more_than_prefetch_batches_are_ahead() {
-    for (count, prefetch) in [(4, 3), (1, 2), (2, 0)] {
+    // 0 stands for 2, or for enough places: 9 workers at 4 images a batch need 3 batches, and one to be finished.
+    for (count, prefetch, ahead) in [(4, 3, 3), (1, 2, 2), (5, 1, 1), (2, 0, 2), (9, 0, 4)] {
         let images = Arc::new(Images::new(80));
         let loader = try_loader(images.clone(), |o| {
             o.workers = workers(count);
             o.prefetch = prefetch;
         })
         .unwrap();
-        let ahead = if prefetch == 0 { 2 * count } else { prefetch };
+        assert_eq!(loader.prefetch(), ahead);
         let mut batches = loader.epoch(0);
         for taken in 0..4 {
             // All that may be read is read soon; what may not is not read later either.
@@ -62,6 +63,57 @@ fn a_panic_in_a_worker_is_an_error_in_its_place() {
         "{error}"
     );
     assert!(batches.next().is_none());
+}
+
+/// One worker takes long over the first image of a batch; the others finish the batch's rest and go on to the next.
+#[test]
+fn a_slow_image_holds_up_nothing_but_itself() {
+    let images = Arc::new(Images {
+        slow: Some((0, Duration::from_millis(300))),
+        ..Images::new(12)
+    });
+    let loader = try_loader(images.clone(), |o| {
+        o.shuffle = false;
+        o.workers = workers(3);
+        o.prefetch = 3;
+    })
+    .unwrap();
+    let mut batches = loader.epoch(0);
+    let start = Instant::now();
+    while images.reads.load(Ordering::SeqCst) < 12 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let all = start.elapsed();
+    batches.next().unwrap().unwrap();
+    let first = start.elapsed();
+    assert!(
+        all < Duration::from_millis(200) && first > Duration::from_millis(250),
+        "every image was begun after {all:?}, the slow one's batch came after {first:?}"
+    );
+}
+
+/// Which of several failures is told does not depend on who met it first.
+#[test]
+fn the_first_failure_of_a_batch_is_its_error() {
+    for count in [1, 2, 8] {
+        let images = Images {
+            bad: vec![2, 3, 5, 6],
+            panics: Some(7),
+            slow: Some((2, Duration::from_millis(20))),
+            ..Images::new(8)
+        };
+        let loader = loader(images, |o| {
+            o.batch_size = 8;
+            o.shuffle = false;
+            o.bad_images = BadImagePolicy::Error;
+            o.workers = workers(count);
+        });
+        let error = loader.epoch(0).next().unwrap().unwrap_err();
+        assert!(
+            matches!(&error, LoaderError::BadImage(bad) if bad.sample == 2),
+            "{count} workers: {error}"
+        );
+    }
 }
 
 #[test]
@@ -134,7 +186,9 @@ fn every_stage_is_timed() {
                 .iter()
                 .all(|span| span.duration >= Duration::from_millis(3))
         );
-        let whole = of(Stage::Batch)[0];
+        let [whole] = of(Stage::Batch)[..] else {
+            panic!("one span for the batch")
+        };
         assert!(batch.spans.iter().all(|span| {
             span.start >= whole.start && span.start + span.duration <= whole.start + whole.duration
         }));

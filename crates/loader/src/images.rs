@@ -1,0 +1,235 @@
+//! The memory that batches are made of, used again and again.
+//!
+//! Fresh memory is dear: the system hands it out page by page, cleared, on first touch, which for a batch of 64
+//! images of 224x224 in f32 is 9,400 interruptions. So the memory of a dropped [`Batch`](crate::Batch) waits in the
+//! loader for the next one.
+
+use std::mem;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use half::slice::HalfFloatSliceExt;
+use half::{bf16, f16};
+use stokehold_pipeline::SampleType;
+
+/// Images of one batch, N·3·H·W numbers: NCHW, in the value range the pipeline ends with (0..=255 for `U8`).
+#[derive(Debug, Clone, PartialEq)]
+pub enum Images {
+    /// [`SampleType::F32`].
+    F32(Vec<f32>),
+    /// [`SampleType::F16`].
+    F16(Vec<f16>),
+    /// [`SampleType::Bf16`].
+    Bf16(Vec<bf16>),
+    /// [`SampleType::U8`].
+    U8(Vec<u8>),
+}
+
+/// No images.
+impl Default for Images {
+    fn default() -> Self {
+        Self::U8(Vec::new())
+    }
+}
+
+/// Does the same with the numbers of every type.
+macro_rules! numbers {
+    ($images:expr, $numbers:ident => $do:expr) => {
+        match $images {
+            Images::F32($numbers) => $do,
+            Images::F16($numbers) => $do,
+            Images::Bf16($numbers) => $do,
+            Images::U8($numbers) => $do,
+        }
+    };
+}
+
+impl Images {
+    /// `len` zeros.
+    pub(crate) fn new(sample_type: SampleType, len: usize) -> Self {
+        match sample_type {
+            SampleType::F32 => Self::F32(vec![0.0; len]),
+            SampleType::F16 => Self::F16(vec![f16::ZERO; len]),
+            SampleType::Bf16 => Self::Bf16(vec![bf16::ZERO; len]),
+            SampleType::U8 => Self::U8(vec![0; len]),
+        }
+    }
+
+    /// How many numbers there are.
+    pub fn len(&self) -> usize {
+        numbers!(self, numbers => numbers.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The type of the numbers.
+    pub fn sample_type(&self) -> SampleType {
+        match self {
+            Self::F32(_) => SampleType::F32,
+            Self::F16(_) => SampleType::F16,
+            Self::Bf16(_) => SampleType::Bf16,
+            Self::U8(_) => SampleType::U8,
+        }
+    }
+
+    /// The numbers as f32: where they are f32 they stay where they lie, else they are copied.
+    pub fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F32(numbers) => numbers,
+            Self::F16(numbers) => numbers.to_f32_vec(),
+            Self::Bf16(numbers) => numbers.to_f32_vec(),
+            Self::U8(numbers) => numbers.into_iter().map(f32::from).collect(),
+        }
+    }
+
+    /// Moves the numbers `from..from + count` to `to`.
+    pub(crate) fn shift(&mut self, from: usize, to: usize, count: usize) {
+        numbers!(self, numbers => numbers.copy_within(from..from + count, to));
+    }
+
+    pub(crate) fn truncate(&mut self, len: usize) {
+        numbers!(self, numbers => numbers.truncate(len));
+    }
+
+    /// The same memory at another length; what it holds means nothing.
+    fn with_len(mut self, len: usize) -> Self {
+        match &mut self {
+            Self::F32(numbers) => numbers.resize(len, 0.0),
+            Self::F16(numbers) => numbers.resize(len, f16::ZERO),
+            Self::Bf16(numbers) => numbers.resize(len, bf16::ZERO),
+            Self::U8(numbers) => numbers.resize(len, 0),
+        }
+        self
+    }
+}
+
+/// [`Images`] whose memory goes back to the loader when they are dropped.
+#[derive(Debug)]
+pub struct ImageBuffer {
+    images: Images,
+    /// Where they go; nowhere with a copy.
+    pool: Option<Arc<Pool>>,
+}
+
+impl ImageBuffer {
+    pub(crate) fn new(images: Images, pool: Arc<Pool>) -> Self {
+        Self {
+            images,
+            pool: Some(pool),
+        }
+    }
+
+    pub(crate) fn images_mut(&mut self) -> &mut Images {
+        &mut self.images
+    }
+
+    /// The images to keep: the loader takes new memory for another batch.
+    pub fn into_images(mut self) -> Images {
+        self.pool = None;
+        mem::take(&mut self.images)
+    }
+}
+
+impl Deref for ImageBuffer {
+    type Target = Images;
+
+    fn deref(&self) -> &Images {
+        &self.images
+    }
+}
+
+/// A copy has memory of its own, which the loader does not get.
+impl Clone for ImageBuffer {
+    fn clone(&self) -> Self {
+        Self {
+            images: self.images.clone(),
+            pool: None,
+        }
+    }
+}
+
+impl Drop for ImageBuffer {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(mem::take(&mut self.images));
+        }
+    }
+}
+
+/// The memory of batches that are no more: of one type, at most so many.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    sample_type: SampleType,
+    limit: usize,
+    kept: Mutex<Vec<Images>>,
+}
+
+impl Pool {
+    /// A pool that keeps the memory of at most `limit` batches.
+    pub(crate) fn new(sample_type: SampleType, limit: usize) -> Self {
+        Self {
+            sample_type,
+            limit,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// Memory for `len` numbers, which may hold anything.
+    pub(crate) fn take(&self, len: usize) -> Images {
+        // A panic elsewhere leaves the list whole: nothing is done under the lock but pushing and popping.
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        match kept {
+            Some(images) => images.with_len(len),
+            None => Images::new(self.sample_type, len),
+        }
+    }
+
+    fn give(&self, images: Images) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < self.limit {
+            kept.push(images);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_buffers_are_used_again_and_kept_ones_are_not() {
+        let pool = Arc::new(Pool::new(SampleType::F16, 2));
+        let buffer = ImageBuffer::new(pool.take(100), Arc::clone(&pool));
+        let Images::F16(numbers) = &*buffer else {
+            panic!("{buffer:?}")
+        };
+        let place = numbers.as_ptr();
+        drop(buffer.clone());
+        drop(buffer);
+        let Images::F16(again) = pool.take(60) else {
+            panic!("another type")
+        };
+        assert_eq!((again.as_ptr(), again.len()), (place, 60));
+        let kept = ImageBuffer::new(Images::F16(again), Arc::clone(&pool)).into_images();
+        assert_eq!(kept.len(), 60);
+        assert!(pool.kept.lock().unwrap().is_empty());
+        let many: Vec<_> = (0..5)
+            .map(|_| ImageBuffer::new(pool.take(1), Arc::clone(&pool)))
+            .collect();
+        drop(many);
+        assert_eq!(pool.kept.lock().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn numbers_become_f32_by_value() {
+        let images = |sample_type| Images::new(sample_type, 3).into_f32();
+        for sample_type in [SampleType::F32, SampleType::F16, SampleType::Bf16, SampleType::U8] {
+            assert_eq!(images(sample_type), [0.0; 3]);
+        }
+        assert_eq!(Images::U8(vec![7, 255]).into_f32(), [7.0, 255.0]);
+        assert_eq!(Images::F16(vec![f16::from_f32(-1.5)]).into_f32(), [-1.5]);
+    }
+}
