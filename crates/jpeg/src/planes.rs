@@ -253,7 +253,7 @@ impl Planes {
                     for column in needed[i].columns.clone() {
                         let at = row * plane.wide + column;
                         strip.block().0[..64].copy_from_slice(&plane.values[at]);
-                        let count = if plane.nonzero[at] == 0 { 1 } else { 64 };
+                        let count = 64 - (plane.nonzero[at] | 1).leading_zeros();
                         strip.push(count, column, row - rows.start);
                     }
                 }

@@ -28,8 +28,9 @@ pub(crate) struct Strip {
     needed: Needed,
     steps: Steps,
     pending: Box<[Block; PENDING]>,
-    /// Where they go in the samples.
+    /// Where they go in the samples, and how many coefficients they have up to the last that is not zero.
     targets: [usize; PENDING],
+    counts: [u32; PENDING],
     waiting: usize,
     /// Rows of samples: the last one of the MCU row above and those of this MCU row, or those of all MCU rows
     /// that hold any of the region.
@@ -49,6 +50,7 @@ impl Strip {
             steps: Steps([0; 64]),
             pending: Box::new([Block::ZERO; PENDING]),
             targets: [0; PENDING],
+            counts: [0; PENDING],
             waiting: 0,
             samples: Vec::new(),
             stride: 0,
@@ -129,6 +131,7 @@ impl Strip {
             };
         }
         self.targets[self.waiting % PENDING] = at;
+        self.counts[self.waiting % PENDING] = count;
         self.waiting += 1;
         if self.waiting == PENDING {
             self.flush();
@@ -138,25 +141,16 @@ impl Strip {
     /// Transforms what waits.
     #[inline(never)]
     fn flush(&mut self) {
-        for i in (0..self.waiting).step_by(2) {
-            let j = (i + 1).min(self.waiting - 1); // an odd one goes twice
-            let (blocks, at) = (
-                [&self.pending[i], &self.pending[j]],
-                [self.targets[i], self.targets[j]],
-            );
-            let mut target = Target {
-                samples: &mut self.samples,
-                stride: self.stride,
-            };
-            match self.grid.side {
-                8 => idct::transform(self.isa, blocks, &self.steps, target, at),
-                4 => reduced::to_four(self.isa, blocks, &self.steps, target, at),
-                _ => {
-                    for (block, at) in blocks.into_iter().zip(at) {
-                        reduced::to_two(block, &self.steps, target.reborrow(), at);
-                    }
-                }
-            }
+        let target = Target {
+            samples: &mut self.samples,
+            stride: self.stride,
+        };
+        let (blocks, at) = (&self.pending[..self.waiting], &self.targets[..self.waiting]);
+        let (counts, steps) = (&self.counts[..self.waiting], &self.steps);
+        match self.grid.side {
+            8 => idct::transform(self.isa, blocks, counts, steps, target, at),
+            4 => reduced::to_four(self.isa, blocks, steps, target, at),
+            _ => reduced::to_two(self.isa, blocks, steps, target, at),
         }
         self.waiting = 0;
     }

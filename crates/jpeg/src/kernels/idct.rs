@@ -6,6 +6,8 @@
 //! same as exact arithmetic; for absurd ones it says what comes out.
 
 use super::Isa;
+#[cfg(target_arch = "x86_64")]
+use super::avx2::idct as avx2;
 use crate::block::Block;
 
 /// Quantisation steps in rows, wrapped to 16 bits.
@@ -21,14 +23,6 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The same place for a shorter time.
-    pub fn reborrow(&mut self) -> Target<'_> {
-        Target {
-            samples: self.samples,
-            stride: self.stride,
-        }
-    }
-
     /// # Panics
     /// Where `side` rows of as many bytes from `at` would not fit.
     #[inline(always)]
@@ -40,25 +34,48 @@ impl Target<'_> {
     }
 }
 
-/// Transforms two blocks; block `i` goes to `at[i]`.
+/// Coefficients, in coding order, that lie in the first four rows and columns. Of a block that has no others
+/// half the arithmetic is with zeros.
+const FEW: u32 = 10;
+
+/// Transforms blocks; block `i` goes to `at[i]`, and in coding order has no coefficient from `counts[i]` on.
 ///
 /// # Panics
-/// Where a block would not fit into the target.
-#[inline(always)]
-pub(crate) fn transform(isa: Isa, blocks: [&Block; 2], steps: &Steps, target: Target<'_>, at: [usize; 2]) {
-    target.require(8, at[0]);
-    target.require(8, at[1]);
+/// Where a block would not fit into the target, or there are not as many places and counts as blocks.
+pub(crate) fn transform(
+    isa: Isa,
+    blocks: &[Block],
+    counts: &[u32],
+    steps: &Steps,
+    target: Target<'_>,
+    at: &[usize],
+) {
+    assert!(
+        blocks.len() == at.len() && blocks.len() == counts.len(),
+        "a block without a place"
+    );
+    at.iter().for_each(|&at| target.require(8, at));
+    let (samples, stride) = (target.samples, target.stride);
     match isa {
         Isa::Portable => {
-            transform_portable(blocks[0], steps, target.samples, target.stride, at[0]);
-            transform_portable(blocks[1], steps, target.samples, target.stride, at[1]);
+            for (block, &at) in blocks.iter().zip(at) {
+                transform_portable(block, steps, samples, stride, at);
+            }
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves the instructions, and both blocks were just found to lie within the
-        // target.
-        Isa::Avx2(_) => unsafe {
-            super::avx2::idct::transform(blocks, steps, target.samples, target.stride, at)
-        },
+        Isa::Avx2(_) => {
+            for first in (0..blocks.len()).step_by(2) {
+                let pair = [first, (first + 1).min(blocks.len() - 1)]; // one that is alone goes twice
+                let (two, at) = (pair.map(|i| &blocks[i]), pair.map(|i| at[i]));
+                match pair.iter().all(|&i| counts[i] <= FEW) {
+                    // SAFETY: the token proves the instructions, and the blocks were just found to lie within
+                    // the target.
+                    true => unsafe { avx2::transform_few(two, steps, samples, stride, at) },
+                    // SAFETY: the same.
+                    false => unsafe { avx2::transform(two, steps, samples, stride, at) },
+                }
+            }
+        }
     }
 }
 
@@ -118,44 +135,46 @@ fn pass<const SHIFT: u32>(x: [i16; 8]) -> [i16; 8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::ZIGZAG;
     use crate::kernels::tests::{best, numbers};
 
-    fn samples(isa: Isa, blocks: [&Block; 2], steps: &Steps) -> Vec<u8> {
-        let mut samples = vec![7; 8 * 40];
-        transform(
-            isa,
-            blocks,
-            steps,
-            Target {
-                samples: &mut samples,
-                stride: 40,
-            },
-            [3, 19],
-        );
+    /// What some blocks become, side by side.
+    fn samples(isa: Isa, blocks: &[Block], steps: &Steps) -> Vec<u8> {
+        let mut samples = vec![7; 8 * 80];
+        let target = Target {
+            samples: &mut samples,
+            stride: 80,
+        };
+        let count = |block: &Block| (0..64).rev().find(|&k| block.0[usize::from(ZIGZAG[k])] != 0);
+        let counts: Vec<u32> = blocks
+            .iter()
+            .map(|block| count(block).map_or(1, |k| k as u32 + 1))
+            .collect();
+        let at: Vec<usize> = (0..blocks.len()).map(|i| 3 + 9 * i).collect();
+        transform(isa, blocks, &counts, steps, target, &at);
         samples
     }
 
     #[test]
     fn both_forms_agree_on_tame_and_on_wild_coefficients() {
         let mut number = numbers(1);
-        for round in 0..20_000 {
+        for round in 0..40_000 {
+            let end = [64, 64, 10, 11][round % 4];
             let mut block = || {
                 let mut block = Block::ZERO;
-                let (many, high) = (number() % 64 + 1, [8, 64, 1024, 32768][round % 4]);
+                let (many, high) = (number() % 64 + 1, [8, 64, 1024, 32768][round / 4 % 4]);
                 for _ in 0..many {
-                    block.0[number() as usize % 64] = (number() as i64 % high) as i16;
+                    let place = usize::from(ZIGZAG[number() as usize % end]);
+                    block.0[place] = (number() as i64 % high) as i16;
                 }
                 block
             };
-            let (a, b) = (block(), block());
+            let blocks: Vec<Block> = (0..1 + round % 8).map(|_| block()).collect();
             let steps = Steps(std::array::from_fn(|_| {
                 (number() % [16, 256, 65536][round % 3]) as i16
             }));
-            assert_eq!(
-                samples(best(), [&a, &b], &steps),
-                samples(Isa::Portable, [&a, &b], &steps),
-                "round {round}"
-            );
+            let expected = samples(Isa::Portable, &blocks, &steps);
+            assert_eq!(samples(best(), &blocks, &steps), expected, "round {round}");
         }
     }
 
@@ -165,28 +184,13 @@ mod tests {
         for dc in -2000..2000 {
             let mut block = Block::ZERO;
             block.0[0] = dc;
-            let (mut whole, mut short) = ([0; 64], [0; 64]);
-            transform(
-                Isa::Portable,
-                [&block; 2],
-                &steps,
-                Target {
-                    samples: &mut whole,
-                    stride: 8,
-                },
-                [0; 2],
-            );
-            flat(
-                dc,
-                &steps,
-                Target {
-                    samples: &mut short,
-                    stride: 8,
-                },
-                8,
-                0,
-            );
-            assert_eq!(whole, short, "{dc}");
+            let mut short = vec![7; 8 * 80];
+            let target = Target {
+                samples: &mut short,
+                stride: 80,
+            };
+            flat(dc, &steps, target, 8, 3);
+            assert_eq!(samples(Isa::Portable, &[block], &steps), short, "{dc}");
         }
     }
 
@@ -197,6 +201,7 @@ mod tests {
             samples: &mut [0; 64],
             stride: 8,
         };
-        transform(best(), [&Block::ZERO; 2], &Steps([1; 64]), target, [0, 1]);
+        let (blocks, steps) = ([Block::ZERO; 2], Steps([1; 64]));
+        transform(best(), &blocks, &[1; 2], &steps, target, &[0, 1]);
     }
 }

@@ -1,7 +1,8 @@
 //! The inner loops: transform, upsampling, colour.
 //!
 //! Each has a portable form, which is its definition, and a form for AVX2 that gives the same bits. Which one
-//! runs is decided once, by an [`Isa`].
+//! runs is decided once, by an [`Isa`]. There is none for AVX-512: registers of 512 bits made the transform and
+//! the colours cheaper, and everything else of a decode dearer by more than that.
 
 pub(crate) mod color;
 pub(crate) mod idct;

@@ -13,27 +13,32 @@ use crate::block::Block;
 pub(crate) const EVEN: [i32; 2] = [15137, -6270]; // of x2 and x6
 pub(crate) const ODD0: [i32; 4] = [-1730, 11893, -17799, 8697]; // of x7, x5, x3 and x1
 pub(crate) const ODD2: [i32; 4] = [-4176, -4926, 7373, 20995];
-const ODD_OF_TWO: [i32; 4] = [-5906, 6967, -10426, 29692];
+pub(crate) const ODD_OF_TWO: [i32; 4] = [-5906, 6967, -10426, 29692];
 
-/// Transforms two blocks to 4 x 4 samples each; block `i` goes to `at[i]`.
+/// Transforms blocks to 4 x 4 samples each; block `i` goes to `at[i]`.
 ///
 /// # Panics
-/// Where a block would not fit into the target.
-#[inline(always)]
-pub(crate) fn to_four(isa: Isa, blocks: [&Block; 2], steps: &Steps, target: Target<'_>, at: [usize; 2]) {
+/// Where a block would not fit into the target, or there are not as many places as blocks.
+pub(crate) fn to_four(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<'_>, at: &[usize]) {
+    assert_eq!(blocks.len(), at.len(), "a block without a place");
     at.iter().for_each(|&at| target.require(4, at));
+    let (samples, stride) = (target.samples, target.stride);
     match isa {
         Isa::Portable => {
-            for (block, at) in blocks.into_iter().zip(at) {
-                to_four_portable(block, steps, target.samples, target.stride, at);
+            for (block, &at) in blocks.iter().zip(at) {
+                to_four_portable(block, steps, samples, stride, at);
             }
         }
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves the instructions, and both blocks were just found to lie within the
-        // target.
-        Isa::Avx2(_) => unsafe {
-            super::avx2::reduced::to_four(blocks, steps, target.samples, target.stride, at)
-        },
+        Isa::Avx2(_) => {
+            for (blocks, at) in blocks.chunks(2).zip(at.chunks(2)) {
+                let last = at.len() - 1; // where it is alone, twice
+                let (blocks, at) = ([&blocks[0], &blocks[last]], [at[0], at[last]]);
+                // SAFETY: the token proves the instructions, and the blocks were just found to lie within the
+                // target.
+                unsafe { super::avx2::reduced::to_four(blocks, steps, samples, stride, at) };
+            }
+        }
     }
 }
 
@@ -49,12 +54,34 @@ fn to_four_portable(block: &Block, steps: &Steps, samples: &mut [u8], stride: us
     }
 }
 
-/// Transforms a block to 2 x 2 samples.
+/// Transforms blocks to 2 x 2 samples each; block `i` goes to `at[i]`.
 ///
 /// # Panics
-/// Where they would not fit into the target.
-pub(crate) fn to_two(block: &Block, steps: &Steps, target: Target<'_>, at: usize) {
-    target.require(2, at);
+/// Where a block would not fit into the target, or there are not as many places as blocks.
+pub(crate) fn to_two(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<'_>, at: &[usize]) {
+    assert_eq!(blocks.len(), at.len(), "a block without a place");
+    at.iter().for_each(|&at| target.require(2, at));
+    let (samples, stride) = (target.samples, target.stride);
+    match isa {
+        Isa::Portable => {
+            for (block, &at) in blocks.iter().zip(at) {
+                to_two_portable(block, steps, samples, stride, at);
+            }
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2(_) => {
+            for (blocks, at) in blocks.chunks(2).zip(at.chunks(2)) {
+                let last = at.len() - 1; // where it is alone, twice
+                let (blocks, at) = ([&blocks[0], &blocks[last]], [at[0], at[last]]);
+                // SAFETY: the token proves the instructions, and the blocks were just found to lie within the
+                // target.
+                unsafe { super::avx2::reduced::to_two(blocks, steps, samples, stride, at) };
+            }
+        }
+    }
+}
+
+fn to_two_portable(block: &Block, steps: &Steps, samples: &mut [u8], stride: usize, at: usize) {
     let value = |y: usize, x: usize| block.0[8 * y + x].wrapping_mul(steps.0[8 * y + x]);
     let column = |x: usize| two::<13>(std::array::from_fn(|y| value(y, x)));
     let mut columns = [[0; 2]; 8];
@@ -63,7 +90,7 @@ pub(crate) fn to_two(block: &Block, steps: &Steps, target: Target<'_>, at: usize
     }
     for y in 0..2 {
         let row = two::<20>(columns.map(|column| column[y]));
-        target.samples[at + y * target.stride..][..2].copy_from_slice(&row.map(byte));
+        samples[at + y * stride..][..2].copy_from_slice(&row.map(byte));
     }
 }
 
@@ -110,16 +137,18 @@ mod tests {
     use crate::kernels::idct;
     use crate::kernels::tests::{best, numbers};
 
-    fn samples(isa: Isa, blocks: [&Block; 2], steps: &Steps) -> Vec<u8> {
-        let mut samples = vec![7; 4 * 40];
-        let (target, at) = (
-            Target {
-                samples: &mut samples,
-                stride: 40,
-            },
-            [3, 19],
-        );
-        to_four(isa, blocks, steps, target, at);
+    type Kernel = fn(Isa, &[Block], &Steps, Target<'_>, &[usize]);
+    const KERNELS: [(Kernel, usize); 2] = [(to_four, 4), (to_two, 2)];
+
+    /// What some blocks become, side by side.
+    fn samples(kernel: Kernel, isa: Isa, blocks: &[Block], steps: &Steps) -> Vec<u8> {
+        let mut samples = vec![7; 4 * 60];
+        let target = Target {
+            samples: &mut samples,
+            stride: 60,
+        };
+        let at: Vec<usize> = (0..blocks.len()).map(|i| 3 + 5 * i).collect();
+        kernel(isa, blocks, steps, target, &at);
         samples
     }
 
@@ -135,15 +164,15 @@ mod tests {
                 }
                 block
             };
-            let (a, b) = (block(), block());
+            let blocks: Vec<Block> = (0..1 + round % 8).map(|_| block()).collect();
             let steps = Steps(std::array::from_fn(|_| {
                 (number() % [16, 256, 65536][round % 3]) as i16
             }));
-            assert_eq!(
-                samples(best(), [&a, &b], &steps),
-                samples(Isa::Portable, [&a, &b], &steps),
-                "round {round}"
-            );
+            for (kernel, side) in KERNELS {
+                let expected = samples(kernel, Isa::Portable, &blocks, &steps);
+                let found = samples(kernel, best(), &blocks, &steps);
+                assert_eq!(found, expected, "round {round}, to {side}");
+            }
         }
     }
 
@@ -153,20 +182,14 @@ mod tests {
         for dc in -2000..2000 {
             let mut block = Block::ZERO;
             block.0[0] = dc;
-            let flat = |side: usize| {
-                let mut samples = [0; 16];
-                let target = Target {
-                    samples: &mut samples,
-                    stride: 4,
-                };
-                idct::flat(dc, &steps, target, side, 0);
-                samples
-            };
-            let target = |samples| Target { samples, stride: 4 };
-            let (mut four, mut two) = ([0; 16], [0; 16]);
-            to_four(Isa::Portable, [&block; 2], &steps, target(&mut four[..]), [0; 2]);
-            to_two(&block, &steps, target(&mut two[..]), 0);
-            assert_eq!((four, two), (flat(4), flat(2)), "{dc}");
+            for (kernel, side) in KERNELS {
+                let (mut whole, mut short) = ([0; 16], [0; 16]);
+                let (samples, stride) = (&mut whole[..], 4);
+                kernel(Isa::Portable, &[block], &steps, Target { samples, stride }, &[0]);
+                let samples = &mut short[..];
+                idct::flat(dc, &steps, Target { samples, stride }, side, 0);
+                assert_eq!(whole, short, "{dc}");
+            }
         }
     }
 
@@ -177,6 +200,6 @@ mod tests {
             samples: &mut [0; 16],
             stride: 4,
         };
-        to_four(best(), [&Block::ZERO; 2], &Steps([1; 64]), target, [0, 1]);
+        to_four(Isa::detect(), &[Block::ZERO; 2], &Steps([1; 64]), target, &[0, 1]);
     }
 }
