@@ -3,4 +3,5 @@
 pub mod bench;
 pub mod compare;
 pub mod dataset;
+pub mod explain;
 pub mod train;

@@ -8,6 +8,7 @@
 
 mod commands;
 mod failure;
+mod files;
 mod interrupt;
 mod progress;
 
@@ -34,6 +35,8 @@ enum Command {
     /// Make a data set, or look through one.
     #[command(subcommand)]
     Dataset(commands::dataset::Args),
+    /// Say and draw what the fused executor does with one image.
+    Explain(commands::explain::Args),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
+        Command::Explain(args) => commands::explain::run(&args),
     };
     done.unwrap_or_else(|error| failure::report(error.as_ref()))
 }

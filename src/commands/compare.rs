@@ -15,7 +15,6 @@
 
 mod cell;
 mod conclusion;
-mod files;
 mod html;
 mod report;
 mod settings;

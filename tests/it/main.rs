@@ -3,4 +3,5 @@
 mod bench;
 mod compare;
 mod dataset;
+mod explain;
 mod train;

@@ -92,14 +92,26 @@ impl Header {
     /// [`RowIndex`]. A row is as high as eight times the largest vertical sampling factor; of a grey image,
     /// eight pixels.
     pub fn mcu_rows(&self, region: &Region, scale: Scale) -> Range<u32> {
+        self.mcus(region, scale).1
+    }
+
+    /// The columns and rows of MCUs that hold any block which `region`, within the image, is made from at `scale`.
+    pub fn mcus(&self, region: &Region, scale: Scale) -> (Range<u32>, Range<u32>) {
         let frame = Frame::of(self);
         let region = region.scaled(scale);
         let grids = frame.components().iter().map(|c| Grid::of(c, &frame, scale));
         let needed: Result<Vec<Needed>, Error> = grids.map(|grid| Ok(Needed::of(&region, &grid?))).collect();
-        let rows = match needed {
-            Ok(needed) => needed_mcus(&frame, &needed).1,
-            Err(_) => 0..frame.mcus_high, // no decode comes to read them
+        let (columns, rows) = match needed {
+            Ok(needed) => needed_mcus(&frame, &needed),
+            Err(_) => (0..frame.mcus_wide, 0..frame.mcus_high), // no decode comes to read them
         };
-        rows.start as u32..rows.end as u32
+        let narrow = |range: Range<usize>| range.start as u32..range.end as u32;
+        (narrow(columns), narrow(rows))
+    }
+
+    /// Width and height of an MCU in pixels: eight times the largest sampling factors; of a grey image, eight.
+    pub fn mcu_size(&self) -> (u32, u32) {
+        let frame = Frame::of(self);
+        (8 * frame.h_max as u32, 8 * frame.v_max as u32)
     }
 }

@@ -43,6 +43,7 @@ mod step;
 
 pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
 pub use error::{ImageError, PipelineError};
+pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use image::RgbImage;
 pub use pipeline::Pipeline;
 pub use runner::{Executor, Runner, StageTimes};

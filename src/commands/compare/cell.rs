@@ -11,10 +11,10 @@ use stokehold_train::model::Arch;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::{RunSummary, TrainConfig, TrainError};
 
-use super::files;
 use super::report::{Cell, CpuTime, Trial};
 use super::settings::Settings;
 use super::watch::Watch;
+use crate::files;
 
 /// Steps of the run that is thrown away before a model's first run.
 const WARM_UP_STEPS: usize = 2;
@@ -188,7 +188,7 @@ fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Erro
         seconds: before.seconds + sitting.seconds,
         images: before.images + sitting.images,
     };
-    files::write(&cpu_time_file(folder), &serde_json::to_string(&sum)?)?;
+    files::write(&cpu_time_file(folder), serde_json::to_string(&sum)?)?;
     Ok(())
 }
 

@@ -14,8 +14,9 @@ use stokehold_train::run::{DatasetFacts, RunFolder};
 
 use super::html::{self, Samples};
 use super::settings::Settings;
-use super::{conclusion, files, table, trial_name};
+use super::{conclusion, table, trial_name};
 use crate::failure::Usage;
+use crate::files;
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -132,7 +133,7 @@ impl Report {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(out).map_err(|error| files::named(out, &error))?;
-                files::write(&path, &now.json()?)?;
+                files::write(&path, now.json()?)?;
             }
             Err(error) => return Err(files::named(&path, &error).into()),
         }
@@ -168,11 +169,11 @@ impl Report {
 
     /// Writes the report in all its forms.
     pub fn write(&self, out: &Path) -> Result<(), Box<dyn Error>> {
-        files::write(&out.join("compare.json"), &self.json()?)?;
-        files::write(&out.join("compare.csv"), &table::csv(self))?;
-        files::write(&out.join("compare.md"), &self.markdown())?;
+        files::write(&out.join("compare.json"), self.json()?)?;
+        files::write(&out.join("compare.csv"), table::csv(self))?;
+        files::write(&out.join("compare.md"), self.markdown())?;
         let samples: Vec<Samples> = self.cells.iter().map(Cell::samples).collect::<Result<_, _>>()?;
-        files::write(&out.join("compare.html"), &html::page(self, &samples))?;
+        files::write(&out.join("compare.html"), html::page(self, &samples))?;
         Ok(())
     }
 

@@ -12,12 +12,14 @@
 //! Flips commute with every colour operation and every symmetric neighbourhood, so a flip that follows them joins the
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 
+mod explain;
 mod sink;
 mod source;
 mod turned;
 mod upright;
 mod warp;
 
+pub use explain::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub(crate) use source::{Planes, Rgbx, Source};
 
 use crate::image::RgbImage;
@@ -57,6 +59,11 @@ pub(crate) struct Scratch {
 impl Plan {
     /// Compiles the steps for an image of `width` x `height`.
     pub fn new(steps: &[Step], width: u32, height: u32) -> Plan {
+        Plan::compile(steps, width, height, |_| {})
+    }
+
+    /// The same, and tells of each step before to-float in which stage it is performed.
+    fn compile(steps: &[Step], width: u32, height: u32, mut placed: impl FnMut(usize)) -> Plan {
         let float = steps
             .iter()
             .position(|step| *step == Step::ToFloat)
@@ -64,7 +71,7 @@ impl Plan {
         let mut stages: Vec<Stage> = Vec::new();
         let (mut w, mut h) = (width, height);
         for step in &steps[..float] {
-            add(&mut stages, step, w, h);
+            placed(add(&mut stages, step, w, h));
             (w, h) = step.size_after(w, h);
         }
         let (mut scale, mut offset) = ([1.0 / 255.0; 3], [0.0; 3]);
@@ -185,8 +192,8 @@ impl Plan {
     }
 }
 
-/// Adds a step on an image of `width` x `height` to the stages.
-fn add(stages: &mut Vec<Stage>, step: &Step, width: u32, height: u32) {
+/// Adds a step on an image of `width` x `height` to the stages, and returns the index of the one that performs it.
+fn add(stages: &mut Vec<Stage>, step: &Step, width: u32, height: u32) -> usize {
     if Warp::takes(step) {
         let flip = matches!(step, Step::HorizontalFlip | Step::VerticalFlip);
         // Everything that is no warp is symmetric: a flip may go before it.
@@ -195,17 +202,22 @@ fn add(stages: &mut Vec<Stage>, step: &Step, width: u32, height: u32) {
             Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(keeps_size)) => Some(at),
             _ => None,
         };
-        if let Some(Stage::Warp(warp)) = before.map(|at| &mut stages[at]) {
-            return warp.push(step);
+        if let Some(at) = before
+            && let Stage::Warp(warp) = &mut stages[at]
+        {
+            warp.push(step);
+            return at;
         }
         let mut warp = Warp::new(width, height);
         warp.push(step);
-        return stages.push(Stage::Warp(warp));
+        stages.push(Stage::Warp(warp));
+    } else {
+        stages.push(match Pointwise::of(step) {
+            Some(point) => Stage::Point(point),
+            None => Stage::Whole(step.clone()),
+        });
     }
-    stages.push(match Pointwise::of(step) {
-        Some(point) => Stage::Point(point),
-        None => Stage::Whole(step.clone()),
-    });
+    stages.len() - 1
 }
 
 fn leading_points(stages: &[Stage]) -> Vec<Pointwise> {

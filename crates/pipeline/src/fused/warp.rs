@@ -6,6 +6,7 @@
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
 //! a frame are an interval, so this costs two divisions per row and frame, not a test per pixel.
 
+use super::explain::Resampling;
 use super::source::{Planes, Source};
 use super::turned::{self, Turned};
 use super::upright::{self, Line, Upright};
@@ -219,6 +220,25 @@ impl Warp {
 
     fn is_upright(&self) -> bool {
         self.map.0[1] == 0.0 && self.map.0[3] == 0.0
+    }
+
+    /// What an explanation says of the warp.
+    pub fn facts(&self) -> Resampling {
+        let (mut row, mut mask) = (vec![0; 4 * self.width as usize], Vec::new());
+        let frames: Vec<&Frame> = self.frames.iter().rev().collect();
+        for v in 0..self.height {
+            let (from, to) = fill_outside(&frames, v, self.width as usize, &mut row);
+            mask.extend((0..self.width as usize).map(|u| (from..to).contains(&u)));
+        }
+        Resampling {
+            width: self.width,
+            height: self.height,
+            map: self.map.0,
+            interpolation: self.filter(),
+            scales: self.scales(),
+            upright: self.is_upright(),
+            mask,
+        }
     }
 
     /// Computes the result row by row. `row` holds `4 * width` bytes.

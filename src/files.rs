@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 /// Replaces a file: written beside it, flushed to the disk, renamed. Whoever reads it sees the old or the new one.
-pub fn write(path: &Path, text: &str) -> io::Result<()> {
+pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".part");
     let aside = path.with_file_name(name);
     let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
+        file.write_all(contents.as_ref())?;
         file.sync_all()?;
         fs::rename(&aside, path)
     });

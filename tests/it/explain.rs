@@ -1,0 +1,86 @@
+//! `stokehold explain`: what it says, draws and exits with.
+
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use jpeg_encoder::{ColorType, Encoder};
+
+fn explain(arguments: &[&str], dir: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .arg("explain")
+        .args(arguments)
+        .current_dir(dir)
+        .output()
+        .unwrap()
+}
+
+/// An image of 96 x 64 pixels, blocks of 8 x 8.
+fn photo(path: &Path) {
+    let pixels: Vec<u8> = (0..96 * 64)
+        .flat_map(|i: u32| [(i % 96) as u8 * 2, (i / 96) as u8 * 3, 90])
+        .collect();
+    let encoder = Encoder::new_file(path, 95).unwrap();
+    encoder.encode(&pixels, 96, 64, ColorType::Rgb).unwrap();
+}
+
+const CROP: &str =
+    r#"{"op": [{"type": "CenterCrop", "size": 32}, {"type": "Resize", "size": 16}, {"type": "ToFloat"}]}"#;
+
+#[test]
+fn the_plan_is_told_and_drawn() {
+    let dir = tempfile::tempdir().unwrap();
+    photo(&dir.path().join("photo.jpg"));
+    fs::write(dir.path().join("crop.json"), CROP).unwrap();
+    let output = explain(&["crop.json", "photo.jpg", "--out", "plan.png"], dir.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("crop 32 x 32 at (32, 16)"), "{text}");
+    assert!(
+        text.contains("steps 1, 2: one resampling to 16 x 16, along rows and columns"),
+        "{text}"
+    );
+    let file = BufReader::new(File::open(dir.path().join("plan.png")).unwrap());
+    let picture = png::Decoder::new(file).read_info().unwrap();
+    assert_eq!((picture.info().width, picture.info().height), (96 + 16 + 16, 64));
+
+    let output = explain(&["crop.json", "photo.jpg", "--json"], dir.path());
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mcus = &plan["decoding"]["mcus"];
+    let rows = mcus["rows"]["start"].as_u64().unwrap()..mcus["rows"]["end"].as_u64().unwrap();
+    // The crop is rows 2 to 5 of blocks; what the filter may look at beside it is at most a block more.
+    assert!(
+        (1..=2).contains(&rows.start) && (6..=7).contains(&rows.end),
+        "{rows:?}"
+    );
+    assert_eq!((&mcus["wide"], &mcus["high"]), (&12.into(), &8.into()));
+    assert_eq!(plan["performed"][0]["resampling"]["map"][0], 2.0);
+    assert!(
+        dir.path().join("explain.png").is_file(),
+        "the picture's default place"
+    );
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    photo(&dir.path().join("photo.jpg"));
+    fs::write(dir.path().join("text.jpg"), "no image").unwrap();
+    for (arguments, named) in [
+        (["imagenet-eval", "missing.jpg"], "missing.jpg"),
+        (["imagenet-eval", "text.jpg"], "text.jpg"),
+        (["imagenet-evil", "photo.jpg"], "imagenet-evil"),
+        (["missing.toml", "photo.jpg"], "missing.toml"),
+    ] {
+        let output = explain(&arguments, dir.path());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(named), "{message}");
+        assert!(!dir.path().join("explain.png").exists());
+    }
+}
