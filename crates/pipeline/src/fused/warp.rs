@@ -337,6 +337,10 @@ impl Frame {
     fn columns(&self, y: f64, from: usize, to: usize) -> (usize, usize) {
         let m = &self.map.0;
         let inside = |u: usize| self.inside(u as f64 + 0.5, y);
+        // In most rows nothing is cut off: what holds at both ends holds between them.
+        if from == to || (inside(from) && inside(to - 1)) {
+            return (from, to);
+        }
         let (mut low, mut high) = (from as f64, to as f64);
         for (slope, inverse, start, size) in [
             (m[0], self.inverse[0], m[1] * y + m[2], self.size.0),

@@ -53,39 +53,49 @@ pub(super) fn row(turned: &Turned<'_>, v: usize, range: Range<usize>, out: &mut 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn sum_windows<const ONE: bool>(turned: &Turned<'_>, places: &Places, out: &mut [[u8; 4]]) {
-    let add = |a, b| _mm512_add_epi32(a, b);
-    let mut bytes = [[0; 4]; BLOCK];
-    for (quad, bytes) in bytes.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-        if 4 * quad >= out.len() {
-            break;
-        }
-        // A block has all its places, also where not all are wanted.
-        let a = sum_window::<ONE>(turned, places, 4 * quad);
-        let b = sum_window::<ONE>(turned, places, 4 * quad + 1);
-        let c = sum_window::<ONE>(turned, places, 4 * quad + 2);
-        let d = sum_window::<ONE>(turned, places, 4 * quad + 3);
-        // The four rows of each pixel together.
-        let ab = add(
-            _mm512_shuffle_i32x4::<0x44>(a, b),
-            _mm512_shuffle_i32x4::<0xEE>(a, b),
-        );
-        let cd = add(
-            _mm512_shuffle_i32x4::<0x44>(c, d),
-            _mm512_shuffle_i32x4::<0xEE>(c, d),
-        );
-        let sums = add(
-            _mm512_shuffle_i32x4::<0x88>(ab, cd),
-            _mm512_shuffle_i32x4::<0xDD>(ab, cd),
-        );
-        let values = _mm512_srai_epi32::<20>(add(sums, _mm512_set1_epi32(1 << 19)));
-        let values = _mm512_cvtusepi32_epi8(_mm512_max_epi32(values, _mm512_setzero_si512()));
+    let (quads, rest) = out.as_chunks_mut::<4>();
+    for (quad, out) in quads.iter_mut().enumerate() {
         // SAFETY: four pixels are 16 bytes.
-        unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), values) };
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), four::<ONE>(turned, places, 4 * quad)) };
     }
-    match out.as_chunks_mut::<BLOCK>().0 {
-        [whole] => *whole = bytes,
-        _ => out.copy_from_slice(&bytes[..out.len()]),
+    // A block has all its places, also where not all are wanted.
+    if !rest.is_empty() {
+        let mut all = [[0; 4]; 4];
+        // SAFETY: four pixels are 16 bytes.
+        unsafe {
+            _mm_storeu_si128(
+                all.as_mut_ptr().cast(),
+                four::<ONE>(turned, places, 4 * quads.len()),
+            )
+        };
+        rest.iter_mut().zip(all).for_each(|(out, pixel)| *out = pixel);
     }
+}
+
+/// Four pixels from pixel `i` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+fn four<const ONE: bool>(turned: &Turned<'_>, places: &Places, i: usize) -> __m128i {
+    let add = |a, b| _mm512_add_epi32(a, b);
+    let a = sum_window::<ONE>(turned, places, i);
+    let b = sum_window::<ONE>(turned, places, i + 1);
+    let c = sum_window::<ONE>(turned, places, i + 2);
+    let d = sum_window::<ONE>(turned, places, i + 3);
+    // The four rows of each pixel together.
+    let ab = add(
+        _mm512_shuffle_i32x4::<0x44>(a, b),
+        _mm512_shuffle_i32x4::<0xEE>(a, b),
+    );
+    let cd = add(
+        _mm512_shuffle_i32x4::<0x44>(c, d),
+        _mm512_shuffle_i32x4::<0xEE>(c, d),
+    );
+    let sums = add(
+        _mm512_shuffle_i32x4::<0x88>(ab, cd),
+        _mm512_shuffle_i32x4::<0xDD>(ab, cd),
+    );
+    let values = _mm512_srai_epi32::<20>(add(sums, _mm512_set1_epi32(1 << 19)));
+    _mm512_cvtusepi32_epi8(_mm512_max_epi32(values, _mm512_setzero_si512()))
 }
 
 /// The products of pixel `i`: four channels for each of four rows, to which those of further rows are added.
