@@ -15,7 +15,11 @@ fuzz_target!(|bytes: &[u8]| {
         let options = DecodeOptions { exif: true };
         let mut runner = Runner::new(pipeline.clone(), executor, options).expect("the pipeline is valid");
         let mut out = vec![0.0; runner.output_len()];
-        let key = DrawKey { seed: bytes.len() as u64, epoch: 0, sample: 0 };
+        let key = DrawKey {
+            seed: bytes.len() as u64,
+            epoch: 0,
+            sample: 0,
+        };
         if runner.run(bytes, key, &mut out).is_ok() {
             assert!(out.iter().all(|value| value.is_finite()));
         }

@@ -5,14 +5,28 @@ use libfuzzer_sys::fuzz_target;
 use stokehold_pipeline::{DrawKey, Executor, Pipeline, RgbImage, perform};
 
 fuzz_target!(|text: &str| {
-    let Ok(pipeline) = Pipeline::from_json(text).or_else(|_| Pipeline::from_toml(text)) else { return };
-    let Ok((width, height)) = pipeline.check() else { return };
+    let Ok(pipeline) = Pipeline::from_json(text).or_else(|_| Pipeline::from_toml(text)) else {
+        return;
+    };
+    let Ok((width, height)) = pipeline.check() else {
+        return;
+    };
     if width > 512 || height > 512 {
         return;
     }
-    let image = RgbImage { width: 37, height: 23, data: vec![90; 3 * 37 * 23] };
-    let key = DrawKey { seed: 1, epoch: 2, sample: 3 };
-    let Ok(steps) = pipeline.draw(key, image.width, image.height) else { return };
+    let image = RgbImage {
+        width: 37,
+        height: 23,
+        data: vec![90; 3 * 37 * 23],
+    };
+    let key = DrawKey {
+        seed: 1,
+        epoch: 2,
+        sample: 3,
+    };
+    let Ok(steps) = pipeline.draw(key, image.width, image.height) else {
+        return;
+    };
     // Steps in between may be large; what they cost is the user's choice.
     let mut size = (image.width, image.height);
     for step in &steps {

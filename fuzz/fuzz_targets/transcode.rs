@@ -2,7 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Scale, TranscodeOptions, Transcoded, transcode};
+use stokehold_jpeg::{
+    Decoder, Error, Header, Layout, Metadata, Scale, TranscodeOptions, Transcoded, transcode,
+};
 
 fn pixels(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let header = Header::parse(bytes)?;
