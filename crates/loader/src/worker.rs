@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use stokehold_pipeline::{DrawKey, Runner, SampleMut};
+use stokehold_pipeline::{DrawKey, Input, RowIndex, Runner, SampleMut};
 use stokehold_storage::SampleBytes;
 
 use crate::images::Pool;
@@ -265,7 +265,7 @@ impl Worker {
         };
         let took = self
             .runner
-            .run(self.bytes.file(), key, place)
+            .run(input(&self.bytes), key, place)
             .map_err(|error| bad(error.to_string()))?;
         times.decode += took.decode;
         times.augment += took.augment;
@@ -302,6 +302,18 @@ impl Worker {
             }
         }
         Err(LoaderError::NoSubstitute(bad))
+    }
+}
+
+/// The sample as the pipeline takes it.
+fn input(bytes: &SampleBytes) -> Input<'_> {
+    let rows = bytes.rows().map(|rows| RowIndex {
+        first: rows.first,
+        offsets: rows.offsets,
+    });
+    Input {
+        bytes: bytes.file(),
+        rows,
     }
 }
 

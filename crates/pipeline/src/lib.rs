@@ -49,7 +49,7 @@ pub use pipeline::Pipeline;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
 pub use step::{EraseContent, Rotate, Step};
-pub use stokehold_jpeg::MAX_PIXELS;
+pub use stokehold_jpeg::{Input, MAX_PIXELS, RowIndex};
 
 /// What the draws of a sample are a function of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_jpeg::{Decoder, Layout};
+use stokehold_jpeg::{Decoder, Input, Layout};
 
 /// Who performs the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -96,7 +96,8 @@ impl Runner {
         self.output_len
     }
 
-    /// Decodes and transforms one sample into `out` (3, height, width): a slice or vector of `f32`, `f16`, `bf16`, or
+    /// Decodes and transforms one sample into `out` (3, height, width). Where the input says where a JPEG's rows begin,
+    /// those above the part that is needed are passed over unread. `out` is a slice or vector of `f32`, `f16`, `bf16`, or
     /// of `u8` where [`Pipeline::check_output`] allows it.
     ///
     /// # Errors
@@ -104,13 +105,22 @@ impl Runner {
     ///
     /// # Panics
     /// Where `out` does not hold [`Runner::output_len`] numbers, or is `u8` against [`Pipeline::check_output`].
-    pub fn run<'a>(
+    pub fn run<'a, 'b>(
         &mut self,
-        bytes: &[u8],
+        input: impl Into<Input<'a>>,
         key: DrawKey,
-        out: impl Into<SampleMut<'a>>,
+        out: impl Into<SampleMut<'b>>,
     ) -> Result<StageTimes, ImageError> {
-        let out = out.into();
+        self.run_on(input.into(), key, out.into())
+    }
+
+    fn run_on(
+        &mut self,
+        input: Input<'_>,
+        key: DrawKey,
+        out: SampleMut<'_>,
+    ) -> Result<StageTimes, ImageError> {
+        let bytes = input.bytes;
         assert_eq!(out.len(), self.output_len, "the output of a sample");
         assert!(
             self.ends_in_bytes || out.sample_type() != SampleType::U8,
@@ -145,10 +155,10 @@ impl Runner {
                 let source = if info.format == Format::Jpeg {
                     let scale = plan.decode_scale();
                     if plan.wants_planes() && info.has_planes() {
-                        let planes = self.jpeg.decode_planes(bytes, region, scale)?;
+                        let planes = self.jpeg.decode_planes(input, region, scale)?;
                         Source::Planes(Planes::of(&planes))
                     } else {
-                        let pixels = self.jpeg.decode(bytes, region, scale, Layout::Rgbx)?;
+                        let pixels = self.jpeg.decode(input, region, scale, Layout::Rgbx)?;
                         Source::Pixels(Rgbx::of(&pixels, region, scale))
                     }
                 } else {

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
+use stokehold_jpeg::{Metadata, TranscodeOptions, transcode};
 use stokehold_pipeline::op::{Normalize, Op, RandomErasing};
-use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleMut, SampleType};
+use stokehold_pipeline::{
+    DecodeOptions, DrawKey, Executor, Input, Pipeline, RowIndex, Runner, SampleMut, SampleType,
+};
 
 use crate::oracle;
 
@@ -141,4 +144,38 @@ fn types_read_what_they_write() {
         "f64".parse::<SampleType>().unwrap_err().to_string(),
         "no sample type is called 'f64'; there are f32, f16, bf16 and u8"
     );
+}
+
+/// Where the rows of a JPEG begin changes nothing but the work.
+#[test]
+fn a_row_index_changes_no_sample() {
+    let options = TranscodeOptions {
+        metadata: Metadata::Drop,
+    };
+    for pipeline in [Pipeline::imagenet_train(64), Pipeline::published(3, 96)] {
+        let mut runner = Runner::new(Arc::new(pipeline), Executor::Fused, DecodeOptions::default()).unwrap();
+        let (mut plain, mut indexed) = (
+            vec![0.0f32; runner.output_len()],
+            vec![0.0f32; runner.output_len()],
+        );
+        for (sample, bytes) in (0..).zip(files()) {
+            let prepared = transcode(&bytes, &options).unwrap();
+            let rows = RowIndex {
+                first: 0,
+                offsets: &prepared.rows,
+            };
+            let key = DrawKey {
+                seed: 5,
+                epoch: 0,
+                sample,
+            };
+            runner.run(&bytes, key, &mut plain).unwrap();
+            let input = Input {
+                bytes: &prepared.bytes,
+                rows: Some(rows),
+            };
+            runner.run(input, key, &mut indexed).unwrap();
+            assert!(plain == indexed, "file {sample}");
+        }
+    }
 }
