@@ -13,6 +13,7 @@
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 
 mod explain;
+mod isa;
 mod sink;
 mod source;
 mod turned;

@@ -10,36 +10,10 @@ mod avx2;
 mod avx512;
 
 use super::{BLOCK, Buffers, Places, Turned};
+use crate::fused::isa::Isa;
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::Wide;
 use std::ops::Range;
-
-/// Which instructions are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Isa {
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// With BW and VNNI.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Isa {
-    /// The widest that this processor has. The other variants than `Portable` are made nowhere else, so one is proof.
-    pub fn detect() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("avx512vnni") {
-                return Isa::Avx512;
-            }
-            if is_x86_feature_detected!("avx2") {
-                return Isa::Avx2;
-            }
-        }
-        Isa::Portable
-    }
-}
 
 /// Row `v` of the result from column `range.start` on.
 pub(super) fn row(turned: &Turned<'_>, v: usize, range: Range<usize>, out: &mut [[u8; 4]]) {
@@ -94,7 +68,6 @@ mod tests {
 
     /// The kernels give the bits of the portable one, at every scale and angle, edges included.
     #[test]
-    #[cfg(target_arch = "x86_64")]
     fn kernels_equal_the_portable_one() {
         let (width, height) = (70u32, 60u32);
         let data: Vec<u8> = (0..4 * width * height)
@@ -127,11 +100,7 @@ mod tests {
                     out
                 };
                 let expected = rows(Isa::Portable);
-                for isa in [Isa::Avx2, Isa::Avx512] {
-                    if Isa::detect() == Isa::Portable || (isa == Isa::Avx512 && Isa::detect() != isa) {
-                        eprintln!("SKIPPED: this processor has no {isa:?}");
-                        continue;
-                    }
+                for isa in Isa::all() {
                     assert!(rows(isa) == expected, "{isa:?} {interpolation:?} {scale} {angle}");
                 }
             }

@@ -7,12 +7,12 @@
 
 mod kernel;
 
+use super::isa::Isa;
 use super::source::Rgbx;
 use super::warp::Bounds;
 use crate::filter::{filter, support};
 use crate::op::Interpolation;
 use crate::step::Affine;
-use kernel::Isa;
 use std::ops::Range;
 
 /// Positions between two pixels for which weights are kept.

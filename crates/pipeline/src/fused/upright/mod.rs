@@ -13,9 +13,9 @@
 mod kernel;
 mod weights;
 
+use super::isa::Isa;
 use super::source::{Color, Plane, Planes};
 use crate::op::Interpolation;
-use kernel::Isa;
 pub(super) use weights::Line;
 use weights::{Columns, Rows, Windows};
 

@@ -5,8 +5,9 @@
 //! if the image had been decoded to pixels; instead, the weight of each fine place goes to the samples it would have
 //! been interpolated from.
 
-use super::kernel::{BLOCK, Isa};
+use super::kernel::BLOCK;
 use crate::filter::{filter, support};
+use crate::fused::isa::Isa;
 use crate::fused::source::Side;
 use crate::op::Interpolation;
 

@@ -15,6 +15,7 @@ mod avx512;
 mod portable;
 
 use super::weights::Columns;
+use crate::fused::isa::Isa;
 use crate::fused::source::Color;
 #[cfg(target_arch = "x86_64")]
 pub(super) use avx512::Wide;
@@ -25,37 +26,6 @@ pub(super) const BLOCK: usize = 16;
 
 /// Rows of sums are padded to multiples of this, so that kernels see whole vectors only.
 pub(super) const PADDING: usize = 32;
-
-/// Which instructions are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Isa {
-    Portable,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    /// With BW, VBMI and VNNI.
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-}
-
-impl Isa {
-    /// The widest that this processor has. The other variants than `Portable` are made nowhere else, so one is proof.
-    pub fn detect() -> Isa {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512bw")
-                && is_x86_feature_detected!("avx512vl")
-                && is_x86_feature_detected!("avx512vbmi")
-                && is_x86_feature_detected!("avx512vnni")
-            {
-                return Isa::Avx512;
-            }
-            if is_x86_feature_detected!("avx2") {
-                return Isa::Avx2;
-            }
-        }
-        Isa::Portable
-    }
-}
 
 /// The sums along one row, for all positions of `columns`. `source` has at least `columns.reach` bytes.
 pub(super) fn sum_columns(isa: Isa, source: &[u8], columns: &Columns, out: &mut [i16]) {
@@ -110,18 +80,6 @@ mod tests {
     use crate::fused::source::Side;
     use crate::op::Interpolation;
 
-    /// The instructions that this processor has, besides the portable ones.
-    fn others() -> Vec<Isa> {
-        #[cfg(target_arch = "x86_64")]
-        match Isa::detect() {
-            Isa::Avx512 => return vec![Isa::Avx2, Isa::Avx512],
-            Isa::Avx2 => return vec![Isa::Avx2],
-            Isa::Portable => {}
-        }
-        eprintln!("SKIPPED: this processor has no kernels of its own");
-        Vec::new()
-    }
-
     fn noise(count: usize) -> Vec<u8> {
         (0..count as u32)
             .map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8)
@@ -166,7 +124,7 @@ mod tests {
                         out
                     };
                     let expected = sums(Isa::Portable);
-                    for isa in others() {
+                    for isa in Isa::all() {
                         assert_eq!(
                             sums(isa)[..77],
                             expected[..77],
@@ -182,7 +140,7 @@ mod tests {
                         mix_rows(isa, &values, start..start + rows.taps, weights, &mut out);
                         out
                     };
-                    others()
+                    Isa::all()
                         .into_iter()
                         .for_each(|isa| assert_eq!(mixed(isa), mixed(Isa::Portable), "{isa:?}"));
                 }
@@ -204,7 +162,7 @@ mod tests {
                     rgbx(isa, color, channels, &mut out);
                     out
                 };
-                others()
+                Isa::all()
                     .into_iter()
                     .for_each(|isa| assert_eq!(pixels(isa), pixels(Isa::Portable), "{isa:?}"));
             }
