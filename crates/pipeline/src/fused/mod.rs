@@ -9,6 +9,11 @@
 //!  to float and the first normalisation                           = one multiplication and addition per value
 //! ```
 //!
+//! A [`Warp`] whose map keeps rows rows (`upright`) is resampled along rows, then down columns, from whatever channels
+//! the image is stored in: of a JPEG luminance and chroma apart, each at its own resolution, and colours are made of
+//! the result. Any other map (`turned`) gives every pixel a window of its own in the decoded pixels. An image that
+//! shrinks four times or more is decoded smaller already.
+//!
 //! Flips commute with every colour operation and every symmetric neighbourhood, so a flip that follows them joins the
 //! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
 

@@ -4,7 +4,7 @@
 //! straight to the source. Around that point the source is weighted once, with a filter as wide as the whole run
 //! shrinks the image. What a rotation or a border leaves outside the image is decided per step, as `per-op` decides
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
-//! a frame are an interval, so this costs two divisions per row and frame, not a test per pixel.
+//! a frame are an interval, so this costs a test of both ends per row and frame, not one per pixel.
 
 use super::explain::Resampling;
 use super::source::{Planes, Source};
