@@ -47,7 +47,7 @@
 //! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform, the
 //! reduced ones at its scales of 1/2, 1/4 and 1/8, and its "fancy" upsampling), and a region is bit for bit
 //! the crop of the whole. Each kernel has a portable form, which is its definition, and where it pays one for
-//! AVX2, chosen when the decoder is made; tests hold them equal.
+//! AVX2 and one for NEON, chosen when the decoder is made; tests hold them equal.
 //!
 //! # What is accepted
 //!

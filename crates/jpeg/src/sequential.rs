@@ -163,20 +163,20 @@ impl Run<'_> {
     /// Reads over `count` MCUs.
     fn skip(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
         match self.isa {
-            Isa::Portable => self.skip_here(bits, count),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the instructions.
             Isa::Avx2(_) => unsafe { self.skip_bmi(bits, count) },
+            _ => self.skip_here(bits, count),
         }
     }
 
     /// Reads the needed blocks of some MCUs of a row into the strips.
     fn store(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
         match self.isa {
-            Isa::Portable => self.store_here(bits, row, columns),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the instructions.
             Isa::Avx2(_) => unsafe { self.store_bmi(bits, row, columns) },
+            _ => self.store_here(bits, row, columns),
         }
     }
 

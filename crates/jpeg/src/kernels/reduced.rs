@@ -24,11 +24,6 @@ pub(crate) fn to_four(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<
     at.iter().for_each(|&at| target.require(4, at));
     let (samples, stride) = (target.samples, target.stride);
     match isa {
-        Isa::Portable => {
-            for (block, &at) in blocks.iter().zip(at) {
-                to_four_portable(block, steps, samples, stride, at);
-            }
-        }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) => {
             for (blocks, at) in blocks.chunks(2).zip(at.chunks(2)) {
@@ -37,6 +32,11 @@ pub(crate) fn to_four(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<
                 // SAFETY: the token proves the instructions, and the blocks were just found to lie within the
                 // target.
                 unsafe { super::avx2::reduced::to_four(blocks, steps, samples, stride, at) };
+            }
+        }
+        _ => {
+            for (block, &at) in blocks.iter().zip(at) {
+                to_four_portable(block, steps, samples, stride, at);
             }
         }
     }
@@ -63,11 +63,6 @@ pub(crate) fn to_two(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<'
     at.iter().for_each(|&at| target.require(2, at));
     let (samples, stride) = (target.samples, target.stride);
     match isa {
-        Isa::Portable => {
-            for (block, &at) in blocks.iter().zip(at) {
-                to_two_portable(block, steps, samples, stride, at);
-            }
-        }
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) => {
             for (blocks, at) in blocks.chunks(2).zip(at.chunks(2)) {
@@ -76,6 +71,11 @@ pub(crate) fn to_two(isa: Isa, blocks: &[Block], steps: &Steps, target: Target<'
                 // SAFETY: the token proves the instructions, and the blocks were just found to lie within the
                 // target.
                 unsafe { super::avx2::reduced::to_two(blocks, steps, samples, stride, at) };
+            }
+        }
+        _ => {
+            for (block, &at) in blocks.iter().zip(at) {
+                to_two_portable(block, steps, samples, stride, at);
             }
         }
     }
