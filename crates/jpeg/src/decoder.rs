@@ -57,7 +57,7 @@ impl Decoder {
             tables,
             unstuffed: Unstuffed::default(),
             strips,
-            planes: Planes::default(),
+            planes: Planes::new(isa),
             isa,
         }
     }

@@ -2,10 +2,11 @@
 
 use crate::Error;
 use crate::bits::{Bits, Fault, Unstuffed};
-use crate::block::{Block, ZIGZAG, read_block};
+use crate::block::{Block, BlockCode, ZIGZAG, read_block};
 use crate::coefficients::{Coefficients, ComponentCoefficients};
 use crate::frame::{Coding, Frame};
 use crate::header::{Head, parse_restart_interval};
+use crate::kernels::Isa;
 use crate::markers::{DHT, DQT, DRI, EOI, SOS, Segments};
 use crate::progressive::{self, Progress};
 use crate::region::needed_mcus;
@@ -24,7 +25,7 @@ pub(crate) struct BlockMut<'a> {
     /// In rows.
     pub values: &'a mut [i16; 64],
     /// Which AC coefficients are not zero: bit `k` stands for the one of place `k` in coding order. After a
-    /// sequential scan all bits are set where any is.
+    /// sequential scan all bits up to the last one are set.
     pub nonzero: &'a mut u64,
 }
 
@@ -59,12 +60,20 @@ impl Plane {
 }
 
 /// The coefficients of all components.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Planes {
     planes: [Plane; 4],
+    pub isa: Isa,
 }
 
 impl Planes {
+    pub fn new(isa: Isa) -> Planes {
+        Planes {
+            planes: Default::default(),
+            isa,
+        }
+    }
+
     /// Reads all scans and makes the pixels of the region that `strips` was begun with.
     pub fn decode(
         &mut self,
@@ -100,8 +109,10 @@ impl Planes {
     pub fn mark_nonzero(&mut self, frame: &Frame) {
         for plane in &mut self.planes[..frame.components().len()] {
             for (nonzero, values) in plane.nonzero.iter_mut().zip(&plane.values) {
-                *nonzero = (1..64).fold(0, |mask, k| {
-                    mask | u64::from(values[usize::from(ZIGZAG[k])] != 0) << k
+                // No place behind the highest bit can be set.
+                let count = 64 - (*nonzero | 1).leading_zeros() as usize;
+                *nonzero = (1..).zip(&ZIGZAG[1..count]).fold(0, |mask, (k, &place)| {
+                    mask | u64::from(values[usize::from(place) & 63] != 0) << k
                 });
             }
         }
@@ -222,12 +233,13 @@ impl Planes {
         for member in walk.scan.members() {
             self.planes[member.component].progress.finish();
         }
+        let isa = self.isa;
         let read =
             |bits: &mut Bits<'_>, predictions: &mut [i32; 4], member: usize, out: &mut BlockMut<'_>| {
                 let mut block = Block::ZERO;
-                let count = read_block::<true>(bits, &codes[member], &mut predictions[member], &mut block)?;
+                let count = read_one(isa, bits, &codes[member], &mut predictions[member], &mut block)?;
                 out.values.copy_from_slice(&block.0[..64]);
-                *out.nonzero = if count == 1 { 0 } else { u64::MAX };
+                *out.nonzero = if count == 1 { 0 } else { u64::MAX >> (64 - count) };
                 Ok(())
             };
         walk.each_block(intervals, self, read)
@@ -261,6 +273,35 @@ impl Planes {
             strips.complete(mcu_row);
         }
     }
+}
+
+/// Reads a block of a sequential scan.
+#[inline(always)]
+fn read_one(
+    isa: Isa,
+    bits: &mut Bits<'_>,
+    code: &BlockCode<'_>,
+    prediction: &mut i32,
+    out: &mut Block,
+) -> Result<u32, Fault> {
+    match isa {
+        Isa::Portable => read_block::<true>(bits, code, prediction, out),
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the token proves the instructions.
+        Isa::Avx2(_) => unsafe { read_one_bmi(bits, code, prediction, out) },
+    }
+}
+
+/// The same, compiled for shifts that need no particular register.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
+fn read_one_bmi(
+    bits: &mut Bits<'_>,
+    code: &BlockCode<'_>,
+    prediction: &mut i32,
+    out: &mut Block,
+) -> Result<u32, Fault> {
+    read_block::<true>(bits, code, prediction, out)
 }
 
 /// The way of a scan through the blocks of the image.

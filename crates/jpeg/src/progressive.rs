@@ -8,6 +8,7 @@ use crate::Error;
 use crate::bits::{Bits, Fault};
 use crate::block::{ZIGZAG, read_dc};
 use crate::huffman::{AcTable, Code, extend};
+use crate::kernels::Isa;
 use crate::planes::{BlockMut, Planes, Walk};
 use crate::scan::{Intervals, Scan};
 use crate::tables::Tables;
@@ -70,7 +71,7 @@ pub(crate) fn read(
     tables: &mut Tables,
     planes: &mut Planes,
 ) -> Result<(), Error> {
-    let scan = walk.scan;
+    let (scan, isa) = (walk.scan, planes.isa);
     check(scan)?;
     for member in scan.members() {
         planes.progress(member.component).advance(scan)?;
@@ -112,10 +113,10 @@ pub(crate) fn read(
             };
             match high {
                 0 => walk.each_block(intervals, planes, |bits, state: &mut State, _, block| {
-                    band.read_first(bits, &mut state.run, block)
+                    band.read_first(isa, bits, &mut state.run, block)
                 }),
                 _ => walk.each_block(intervals, planes, |bits, state: &mut State, _, block| {
-                    band.refine(bits, &mut state.run, block)
+                    band.refine(isa, bits, &mut state.run, block)
                 }),
             }
         }
@@ -148,11 +149,52 @@ struct Band<'a> {
 
 impl Band<'_> {
     /// The band's first scan of a block.
-    fn read_first(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
+    #[inline(always)]
+    fn read_first(
+        &self,
+        isa: Isa,
+        bits: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
         if *run > 0 {
             *run -= 1;
             return Ok(());
         }
+        match isa {
+            Isa::Portable => self.read_first_here(bits, run, block),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe { self.read_first_bmi(bits, run, block) },
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn read_first_bmi(
+        &self,
+        bits: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
+        self.read_first_here(bits, run, block)
+    }
+
+    #[inline(always)]
+    fn read_first_here(
+        &self,
+        reader: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
+        let mut bits = *reader; // in registers
+        let done = self.read_band(&mut bits, run, block);
+        *reader = bits;
+        done
+    }
+
+    #[inline(always)]
+    fn read_band(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
         let mut k = self.first;
         while k <= self.last {
             let (zeros, size) = self.symbol(bits)?;
@@ -176,77 +218,98 @@ impl Band<'_> {
     }
 
     /// A later scan: a bit for every coefficient that is not zero, and between them new ones.
-    fn refine(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
-        let mut k = self.first;
-        if *run == 0 {
-            while k <= self.last {
-                let (zeros, size) = self.symbol(bits)?;
-                let value = match size {
-                    0 if zeros == 15 => 0,
-                    0 => {
-                        *run = end_of_band_run(bits, zeros);
-                        break;
-                    }
-                    1 => {
-                        if bits.take(1) == 1 {
-                            1 << self.low
-                        } else {
-                            -1 << self.low
-                        }
-                    }
-                    _ => return Err(Fault::NoCode),
-                };
-                k = self.correct(bits, block, k, Some(zeros));
-                if value != 0 {
-                    if k > self.last {
-                        return Err(Fault::Overrun);
-                    }
-                    set(block, k, value);
+    #[inline(always)]
+    fn refine(
+        &self,
+        isa: Isa,
+        bits: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
+        match isa {
+            Isa::Portable => self.refine_here::<false>(bits, run, block),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe { self.refine_bmi(bits, run, block) },
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn refine_bmi(&self, bits: &mut Bits<'_>, run: &mut u32, block: &mut BlockMut<'_>) -> Result<(), Fault> {
+        self.refine_here::<true>(bits, run, block)
+    }
+
+    #[inline(always)]
+    fn refine_here<const BMI: bool>(
+        &self,
+        reader: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
+        let mut bits = *reader; // in registers
+        let done = self.refine_band::<BMI>(&mut bits, run, block);
+        *reader = bits;
+        done
+    }
+
+    /// In all masks bit `k` stands for coefficient `k`.
+    #[inline(always)]
+    fn refine_band<const BMI: bool>(
+        &self,
+        bits: &mut Bits<'_>,
+        run: &mut u32,
+        block: &mut BlockMut<'_>,
+    ) -> Result<(), Fault> {
+        // What is still to come of the band, and which coefficients have a bit in this scan.
+        let mut rest = u64::MAX >> (63 - self.last) & u64::MAX << self.first;
+        let known = *block.nonzero;
+        let mut corrections = 0;
+        while *run == 0 && rest != 0 {
+            let (zeros, size) = self.symbol(bits)?;
+            let value = match size {
+                0 if zeros == 15 => 0,
+                0 => {
+                    *run = end_of_band_run(bits, zeros);
+                    break;
                 }
-                k += 1;
+                1 => {
+                    if bits.take(1) == 1 {
+                        1 << self.low
+                    } else {
+                        -1 << self.low
+                    }
+                }
+                _ => return Err(Fault::NoCode),
+            };
+            // The symbol leads to the zero after `zeros` others; the coefficients before it have their bits.
+            let place = deposit::<BMI>(1 << zeros, rest & !known);
+            let before = rest & place.wrapping_sub(1);
+            corrections |= bits_of::<BMI>(bits, before & known);
+            if value != 0 {
+                if place == 0 {
+                    return Err(Fault::Overrun);
+                }
+                set(block, place.trailing_zeros() as usize, value);
             }
+            rest &= !(before | place);
+            bits.refill();
         }
         if *run > 0 {
-            self.correct(bits, block, k, None);
+            corrections |= bits_of::<BMI>(bits, rest & known);
             *run -= 1;
         }
         bits.refill();
-        Ok(())
-    }
-
-    /// Reads a bit for every coefficient from `k` on that is not zero; stops at the zero after `zeros`
-    /// others, or where the band ends, and returns that place.
-    #[inline(always)]
-    fn correct(&self, bits: &mut Bits<'_>, block: &mut BlockMut<'_>, k: usize, zeros: Option<u32>) -> usize {
-        // Bit `k` of these masks stands for coefficient `k`.
-        let rest = (u64::MAX >> (63 - self.last)) & u64::MAX.checked_shl(k as u32).unwrap_or(0);
-        let end = match zeros {
-            None => self.last + 1,
-            Some(zeros) => {
-                let open = (0..zeros).fold(rest & !*block.nonzero, |open, _| open & open.wrapping_sub(1));
-                (open.trailing_zeros() as usize).min(self.last + 1)
-            }
-        };
-        let mut waiting = rest & *block.nonzero & !u64::MAX.checked_shl(end as u32).unwrap_or(0);
         let bit = 1 << self.low;
-        let mut loaded = 0;
-        while waiting != 0 {
-            if loaded == 0 {
-                bits.refill();
-                loaded = 56;
+        while corrections != 0 {
+            let value =
+                &mut block.values[usize::from(ZIGZAG[corrections.trailing_zeros() as usize & 63]) & 63];
+            if *value & bit == 0 {
+                *value = value.wrapping_add(value.signum() * bit);
             }
-            loaded -= 1;
-            let value = &mut block.values[usize::from(ZIGZAG[waiting.trailing_zeros() as usize & 63]) & 63];
-            let change = if *value & bit == 0 {
-                value.signum() * bit
-            } else {
-                0
-            };
-            *value = value.wrapping_add(change * bits.take(1) as i16);
-            waiting &= waiting - 1;
+            corrections &= corrections - 1;
         }
-        bits.refill();
-        end
+        Ok(())
     }
 
     /// The next symbol's upper and lower half. 16 bits must be loaded.
@@ -258,6 +321,42 @@ impl Band<'_> {
         bits.skip(length.into());
         Ok((u32::from(symbol >> 4), u32::from(symbol & 15)))
     }
+}
+
+/// Reads a bit for each coefficient of `which`; those whose bit is set.
+#[inline(always)]
+fn bits_of<const BMI: bool>(bits: &mut Bits<'_>, which: u64) -> u64 {
+    if which.count_ones() <= 56 {
+        return loaded_bits_of::<BMI>(bits, which);
+    }
+    let low = which & u64::from(u32::MAX);
+    loaded_bits_of::<BMI>(bits, low) | loaded_bits_of::<BMI>(bits, which ^ low)
+}
+
+/// The same of at most 56, as many bits as can be loaded.
+#[inline(always)]
+fn loaded_bits_of<const BMI: bool>(bits: &mut Bits<'_>, which: u64) -> u64 {
+    bits.refill();
+    let set = deposit::<BMI>(bits.window.reverse_bits(), which);
+    bits.skip(which.count_ones().into());
+    set
+}
+
+/// Bit `n` of `bits` in the place of the `n`th bit that `mask` has.
+#[inline(always)]
+fn deposit<const BMI: bool>(mut bits: u64, mut mask: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if BMI {
+        // SAFETY: only code that is compiled for BMI2 asks for it.
+        return unsafe { std::arch::x86_64::_pdep_u64(bits, mask) };
+    }
+    let mut deposited = 0;
+    while mask != 0 && bits != 0 {
+        deposited |= mask & mask.wrapping_neg() & (bits & 1).wrapping_neg();
+        mask &= mask - 1;
+        bits >>= 1;
+    }
+    deposited
 }
 
 /// Sets AC coefficient `k`.

@@ -41,7 +41,7 @@ impl Isa {
     }
 }
 
-/// Proof that the processor has AVX2, BMI1, BMI2 and LZCNT: only [`Avx2::detect`] makes one.
+/// Proof that the processor has AVX2, BMI1, BMI2, LZCNT and POPCNT: only [`Avx2::detect`] makes one.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Avx2(());
@@ -52,7 +52,8 @@ impl Avx2 {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
-            && is_x86_feature_detected!("lzcnt");
+            && is_x86_feature_detected!("lzcnt")
+            && is_x86_feature_detected!("popcnt");
         has.then_some(Avx2(()))
     }
 }
