@@ -285,10 +285,10 @@ fn read_one(
     out: &mut Block,
 ) -> Result<u32, Fault> {
     match isa {
-        Isa::Portable => read_block::<true>(bits, code, prediction, out),
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves the instructions.
         Isa::Avx2(_) => unsafe { read_one_bmi(bits, code, prediction, out) },
+        _ => read_block::<true>(bits, code, prediction, out),
     }
 }
 

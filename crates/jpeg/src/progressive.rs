@@ -162,10 +162,10 @@ impl Band<'_> {
             return Ok(());
         }
         match isa {
-            Isa::Portable => self.read_first_here(bits, run, block),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the instructions.
             Isa::Avx2(_) => unsafe { self.read_first_bmi(bits, run, block) },
+            _ => self.read_first_here(bits, run, block),
         }
     }
 
@@ -227,10 +227,10 @@ impl Band<'_> {
         block: &mut BlockMut<'_>,
     ) -> Result<(), Fault> {
         match isa {
-            Isa::Portable => self.refine_here::<false>(bits, run, block),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: the token proves the instructions.
             Isa::Avx2(_) => unsafe { self.refine_bmi(bits, run, block) },
+            _ => self.refine_here::<false>(bits, run, block),
         }
     }
 
