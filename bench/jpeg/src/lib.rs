@@ -47,7 +47,7 @@ unsafe extern "C" {
 /// Is given a component's number, a row's number, and the blocks of that row.
 pub type TakeBlocks<'a> = dyn FnMut(usize, usize, &[[i16; 64]]) + 'a;
 
-/// One decompressor of libjpeg-turbo.
+/// One decompressor of libjpeg-turbo. It keeps the tables of earlier files, for those that have none.
 pub struct Turbo(NonNull<Opaque>);
 
 /// What it said of a file it did decode.
