@@ -230,14 +230,20 @@ impl Run<'_> {
     #[inline(always)]
     fn store_with(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
         let members = self.scan.members();
-        // Of each block of the MCU: the columns of MCUs that need it.
+        // Of each block of the MCU: the columns of MCUs that need it, and of those that need only its first
+        // coefficient.
         let mut needs: [Range<usize>; crate::scan::MOST_PLACES] = std::array::from_fn(|_| 0..0);
+        let mut flat = needs.clone();
         for (i, place) in self.places.iter() {
             let strip = self.strips.strip(members[place.member].component);
             let (component, needed) = (strip.component(), strip.needed());
             if needed.rows.contains(&(row * component.v + place.y)) {
                 let column = |block: usize| (block + component.h - 1).saturating_sub(place.x) / component.h;
-                needs[i] = column(needed.columns.start)..column(needed.columns.end);
+                let columns = column(needed.columns.start)..column(needed.columns.end);
+                match strip.is_flat() {
+                    true => flat[i] = columns,
+                    false => needs[i] = columns,
+                }
             }
         }
         let mut unused = Block::ZERO;
@@ -252,6 +258,11 @@ impl Run<'_> {
                     strip.push(count, mcu * h + place.x, place.y);
                 } else {
                     read_block::<false>(bits, code, prediction, &mut unused)?;
+                    if flat[i].contains(&mcu) {
+                        let strip = self.strips.strip(members[member].component);
+                        let h = strip.component().h;
+                        strip.push_flat(*prediction as i16, mcu * h + place.x, place.y);
+                    }
                 }
             }
         }

@@ -116,26 +116,44 @@ impl Strip {
     /// all blocks of the component, its row among those of the MCU row.
     #[inline(always)]
     pub fn push(&mut self, count: u32, column: usize, row: usize) {
-        let side = self.grid.side;
-        let at = (self.top + side * row) * self.stride + MARGIN + side * (column - self.needed.columns.start);
-        if count == 1 || side == 1 {
+        if count == 1 || self.is_flat() {
             let dc = self.pending[self.waiting % PENDING].0[0];
-            let target = Target {
-                samples: &mut self.samples,
-                stride: self.stride,
-            };
-            // The side as a constant, so that the common ones are a few stores.
-            return match side {
-                8 => idct::flat(dc, &self.steps, target, 8, at),
-                _ => idct::flat(dc, &self.steps, target, side, at),
-            };
+            return self.push_flat(dc, column, row);
         }
-        self.targets[self.waiting % PENDING] = at;
+        self.targets[self.waiting % PENDING] = self.at(column, row);
         self.counts[self.waiting % PENDING] = count;
         self.waiting += 1;
         if self.waiting == PENDING {
             self.flush();
         }
+    }
+
+    /// Whether a block is one sample, which only its first coefficient makes.
+    #[inline(always)]
+    pub fn is_flat(&self) -> bool {
+        self.grid.side == 1
+    }
+
+    /// Takes a block of which only the first coefficient is not zero, or counts.
+    #[inline(always)]
+    pub fn push_flat(&mut self, dc: i16, column: usize, row: usize) {
+        let at = self.at(column, row);
+        let target = Target {
+            samples: &mut self.samples,
+            stride: self.stride,
+        };
+        // The side as a constant, so that the common one is a few stores.
+        match self.grid.side {
+            8 => idct::flat(dc, &self.steps, target, 8, at),
+            side => idct::flat(dc, &self.steps, target, side, at),
+        }
+    }
+
+    /// Where the samples of a block go.
+    #[inline(always)]
+    fn at(&self, column: usize, row: usize) -> usize {
+        let side = self.grid.side;
+        (self.top + side * row) * self.stride + MARGIN + side * (column - self.needed.columns.start)
     }
 
     /// Transforms what waits.
