@@ -1,5 +1,6 @@
-//! `stokehold bench loader`: how many images a second the loader delivers by itself.
+//! `stokehold bench`: how many images a second the loader delivers by itself, and what it costs a trainer.
 
+mod disturbance;
 mod report;
 mod serve;
 
@@ -24,6 +25,8 @@ use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError};
 pub enum Args {
     /// Measure the loader alone: read, decode, augment, batch.
     Loader(LoaderArgs),
+    /// Measure what loading costs a training step: a step beside a loader that loads, against a step alone.
+    Disturbance(disturbance::DisturbanceArgs),
 }
 
 /// What `bench loader` takes.
@@ -77,7 +80,10 @@ pub struct LoaderArgs {
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    let Args::Loader(args) = args;
+    let args = match args {
+        Args::Loader(args) => args,
+        Args::Disturbance(args) => return disturbance::run(args),
+    };
     let data = match &args.data {
         Some(data) => data.clone(),
         None => progress::generated_data()?,

@@ -1,4 +1,4 @@
-//! `stokehold bench loader`: its JSON, its sweep, and the turn-by-turn protocol.
+//! `stokehold bench loader`: its JSON, its sweep, and the turn-by-turn protocol; and `stokehold bench disturbance`.
 
 use std::fs;
 use std::io::Write;
@@ -115,4 +115,53 @@ fn mistakes_exit_with_2() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
         assert!(said.contains(expected), "{options:?}: {said}");
     }
+}
+
+#[test]
+fn the_type_of_the_numbers_is_recorded_and_memory_with_it() {
+    let dir = images();
+    for sample_type in ["f32", "f16", "bf16", "u8"] {
+        let output = bench(
+            dir.path(),
+            &["--json", "--passes", "1", "--sample-type", sample_type],
+        )
+        .output()
+        .unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["sample_type"], sample_type);
+        assert_eq!(report["images"], 6);
+        if cfg!(target_os = "linux") {
+            assert!(report["peak_rss"].as_u64().unwrap() > 1 << 20, "{report}");
+        }
+    }
+}
+
+#[test]
+fn disturbance_compares_steps_pair_by_pair() {
+    let dir = images();
+    let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["bench", "disturbance"])
+        .arg(dir.path())
+        .args([
+            "--image-size",
+            "32",
+            "--batch-size",
+            "1",
+            "--workers",
+            "1",
+            "--pairs",
+            "2",
+        ])
+        .args(["--device", "cpu", "--json"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["found"]["beside"].as_array().unwrap().len(), 2);
+    assert_eq!(report["found"]["alone"].as_array().unwrap().len(), 2);
+    assert!(report["found"]["slowdown"].as_f64().unwrap() > 0.0, "{report}");
 }

@@ -105,13 +105,28 @@ impl Batches {
         self.shared.state(self.epoch, self.taken)
     }
 
+    /// Batches in work or ready.
+    pub fn in_flight(&self) -> usize {
+        (self.opened - self.taken) as usize
+    }
+
+    /// Batches in work: 0 when the workers have done all that they may do before the next batch is taken.
+    pub fn loading(&self) -> usize {
+        let crew = self.crew.as_ref();
+        crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
+    }
+
     /// Opens batches up to the prefetch.
     fn open(&mut self) {
         let Some(crew) = &mut self.crew else { return };
         let size = self.shape.iter().product();
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
             let samples = self.order.batch(self.opened);
-            let flight = Arc::new(Flight::new(self.opened, samples, size));
+            let next = match self.opened + 1 {
+                next if next < self.end => self.order.batch(next),
+                _ => Vec::new(),
+            };
+            let flight = Arc::new(Flight::new(self.opened, samples, next, size));
             for worker in &crew.flights {
                 // A worker that is gone has nothing to do with it; taking the batch says so if all are.
                 let _ = worker.send(Arc::clone(&flight));
@@ -233,6 +248,7 @@ impl Crew {
                 stop: Arc::clone(&crew.stop),
                 runner: shared.runner()?,
                 bytes: SampleBytes::new(),
+                expecting: 0,
             };
             let (to_worker, flights) = bounded(prefetch);
             let done = to_consumer.clone();

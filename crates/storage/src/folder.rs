@@ -165,7 +165,31 @@ impl Source for ImageFolder {
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         read_file(&self.sample(sample)?.path, into.refill())
     }
+
+    fn expect(&self, sample: usize) {
+        if let Some(sample) = self.samples.get(sample) {
+            read_ahead(&sample.path);
+        }
+    }
 }
+
+/// Has the system fetch a file into its cache, without waiting for it.
+#[cfg(target_os = "linux")]
+fn read_ahead(path: &Path) {
+    use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
+    // Not blocking: the file may be a pipe that nobody writes to.
+    if let Ok(file) = open(
+        path,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
+        // Only a hint, so whether it is taken makes no difference.
+        let _ = fadvise(&file, 0, None, Advice::WillNeed);
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read_ahead(_: &Path) {}
 
 /// Reads a regular file of at most [`MAX_FILE_BYTES`] into `into`, which is empty.
 fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {

@@ -24,6 +24,12 @@ pub trait Source: Send + Sync {
 
     /// Reads the sample into `into`, which forgets what it held and keeps its capacity.
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError>;
+
+    /// Hears that the sample will be read soon: what can begin to fetch it, without waiting, does. A fault shows when
+    /// it is read. Does nothing by default.
+    fn expect(&self, sample: usize) {
+        let _ = sample;
+    }
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {
@@ -41,5 +47,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         (**self).read(sample, into)
+    }
+
+    fn expect(&self, sample: usize) {
+        (**self).expect(sample);
     }
 }

@@ -100,6 +100,14 @@ pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     }
 }
 
+/// What a device calls itself.
+pub fn name(device: &Device) -> String {
+    let name = format!("{device:?}");
+    name.trim_start_matches("Device<")
+        .trim_end_matches('>')
+        .to_owned()
+}
+
 /// The values of a tensor, row-major, on the host.
 ///
 /// # Errors

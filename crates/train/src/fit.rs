@@ -102,11 +102,7 @@ fn start(
     let resuming = record.is_some();
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
-    let device_name = format!("{plain:?}");
-    let device_name = device_name
-        .trim_start_matches("Device<")
-        .trim_end_matches('>')
-        .to_owned();
+    let device_name = device::name(&plain);
     let loader = loader(config, dataset.train, true)?;
     let val_loader = dataset
         .val
@@ -298,9 +294,10 @@ impl Training<'_> {
                 .record(stage(span.stage), Some(span.worker), span.start, span.duration)?;
         }
         let lr = self.lr(self.progress.step);
+        let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);
+        let images = images.into_images().into_f32();
         let begin = Instant::now();
-        let (learner, loss) =
-            learner.step(self.config, images.into_images().into_f32(), shape, &labels, lr)?;
+        let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, &labels, lr)?;
         self.timeline.record(Stage::Step, None, begin, begin.elapsed())?;
         self.progress.step += 1;
         if !loss.is_finite() {

@@ -5,7 +5,6 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::TrainError;
-use crate::config::TrainConfig;
 use crate::device;
 use crate::loss::cross_entropy;
 use crate::model::ResNet;
@@ -20,12 +19,13 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
-    /// One step over a batch at learning rate `lr`; returns the batch's loss.
+    /// One step over a batch at learning rate `lr`, the gradients clipped to `clip_norm`; returns the batch's loss.
     ///
     /// Fetching the loss waits until the device is done, so that the time around this is the time of the step.
     pub fn step(
         mut self,
-        config: &TrainConfig,
+        label_smoothing: f32,
+        clip_norm: Option<f64>,
         images: Vec<f32>,
         shape: [usize; 4],
         labels: &[u32],
@@ -34,9 +34,9 @@ impl Learner {
         let device = self.device.clone().autodiff();
         let images = Tensor::<4>::from_data(TensorData::new(images, shape), &device);
         let targets = targets(labels, &device);
-        let loss = cross_entropy(self.model.forward(images), targets, config.label_smoothing);
+        let loss = cross_entropy(self.model.forward(images), targets, label_smoothing);
         let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
-        if let Some(norm) = config.clip_norm {
+        if let Some(norm) = clip_norm {
             (grads, _) = clip_global_norm(grads, &self.model, norm);
         }
         self.model = self.optimizer.step(lr, self.model, grads);

@@ -42,6 +42,7 @@ mod ceilings;
 pub mod checkpoint;
 mod config;
 pub mod device;
+mod disturbance;
 mod error;
 mod evaluate;
 mod fit;
@@ -59,6 +60,7 @@ pub mod weights;
 
 pub use arrays::ArraysError;
 pub use config::TrainConfig;
+pub use disturbance::{Disturbance, disturbance};
 pub use error::TrainError;
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};

@@ -1,7 +1,7 @@
 //! Images in memory, with faults on demand.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ pub struct Images {
     pub latency: Duration,
     /// A sample whose reading takes longer.
     pub slow: Option<(usize, Duration)>,
+    /// A sample whose class panics when it is asked for after the loader was made.
+    pub panics_late: Option<(usize, AtomicBool)>,
+    /// The samples that were announced.
+    pub expected: Mutex<Vec<usize>>,
     /// How many reads there were.
     pub reads: AtomicUsize,
 }
@@ -42,11 +46,23 @@ impl Source for Images {
     }
 
     fn class(&self, sample: usize) -> u32 {
+        if let Some((late, asked)) = &self.panics_late
+            && *late == sample
+        {
+            assert!(
+                !asked.swap(true, Ordering::SeqCst),
+                "the class of {sample} panics"
+            );
+        }
         sample as u32 % self.classes
     }
 
     fn name(&self, sample: usize) -> String {
         format!("images/{sample}.png")
+    }
+
+    fn expect(&self, sample: usize) {
+        self.expected.lock().unwrap().push(sample);
     }
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {

@@ -1,7 +1,7 @@
 //! How far ahead the workers are, and how they end.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -63,6 +63,39 @@ fn a_panic_in_a_worker_is_an_error_in_its_place() {
         "{error}"
     );
     assert!(batches.next().is_none());
+}
+
+#[test]
+fn a_panic_while_a_batch_is_put_together_is_an_error_too() {
+    let images = Images {
+        panics_late: Some((5, AtomicBool::new(false))),
+        ..Images::new(20)
+    };
+    let loader = loader(images, |o| o.shuffle = false);
+    let mut batches = loader.epoch(0);
+    assert_eq!(batches.next().unwrap().unwrap().samples, [0, 1, 2, 3]);
+    let error = batches.next().unwrap().unwrap_err();
+    assert!(
+        matches!(&error, LoaderError::WorkerPanicked { message } if message == "the class of 5 panics"),
+        "{error}"
+    );
+}
+
+/// After a slow read the source hears a batch ahead what will be read.
+#[test]
+fn slow_sources_hear_what_is_read_next() {
+    let images = Arc::new(Images {
+        latency: Duration::from_millis(2),
+        ..Images::new(30)
+    });
+    let loader = try_loader(images.clone(), |o| o.workers = workers(1)).unwrap();
+    let samples: Vec<usize> = loader
+        .epoch(0)
+        .flat_map(|batch| batch.unwrap().samples)
+        .map(|sample| sample as usize)
+        .collect();
+    // All but the first batch, and the place of the second batch that the first read of all would have spoken for.
+    assert_eq!(*images.expected.lock().unwrap(), samples[5..]);
 }
 
 /// One worker takes long over the first image of a batch; the others finish the batch's rest and go on to the next.

@@ -1,0 +1,105 @@
+//! `stokehold bench disturbance`: a training step beside a loader that loads, against a step alone.
+
+use crate::progress;
+use clap::Args as ClapArgs;
+use std::error::Error;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use stokehold_loader::{Loader, LoaderOptions, Workers};
+use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_profile::percentile;
+use stokehold_storage::ImageFolder;
+use stokehold_train::device::DeviceChoice;
+use stokehold_train::disturbance;
+use stokehold_train::model::Arch;
+
+/// What `bench disturbance` takes.
+#[derive(Debug, ClapArgs)]
+pub struct DisturbanceArgs {
+    /// A folder of images, at any depth; labels do not matter [default: generated photographs]
+    data: Option<PathBuf>,
+    /// The network
+    #[arg(long, default_value_t = Arch::Resnet18)]
+    arch: Arch,
+    /// What computes: auto, cpu, cuda or vulkan
+    #[arg(long, default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+    /// Who performs the operations: per-op or fused
+    #[arg(long, default_value_t = Executor::Fused)]
+    executor: Executor,
+    /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    load: u32,
+    /// Side of the images in pixels
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(32..=4096))]
+    image_size: u32,
+    /// Images in a batch
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Worker threads: auto or a number
+    #[arg(long, default_value = "auto")]
+    workers: Workers,
+    /// Pairs of steps that are timed; one more warms up
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pairs: u32,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let data = match &args.data {
+        Some(data) => data.clone(),
+        None => progress::generated_data()?,
+    };
+    let options = LoaderOptions {
+        batch_size: args.batch_size,
+        workers: args.workers,
+        executor: args.executor,
+        ..LoaderOptions::default()
+    };
+    let source = Arc::new(ImageFolder::unlabelled(&data)?);
+    let loader = Loader::new(source, Pipeline::published(args.load, args.image_size), options)?;
+    // As many classes as ImageNet has; all images are of the first.
+    let found = disturbance(&loader, args.arch, 1000, args.device, args.pairs as usize)?;
+    let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);
+    let (beside, alone) = (median(&found.beside), median(&found.alone));
+    let mut out = std::io::stdout();
+    if args.json {
+        let report = serde_json::json!({
+            "data": data,
+            "arch": args.arch,
+            "executor": args.executor.to_string(),
+            "load": args.load,
+            "image_size": args.image_size,
+            "batch_size": args.batch_size,
+            "workers": loader.workers(),
+            "step_seconds_beside": beside,
+            "step_seconds_alone": alone,
+            "found": found,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+    } else {
+        let [low, high] = found.spread;
+        writeln!(
+            out,
+            "{} on {}, {} images of {}x{} a step, {} workers\n  step alone           {:.1} ms\n  beside the \
+             loader    {:.1} ms, {:.3} times as long ({low:.3} to {high:.3})\n  loading one batch    {:.1} ms of the \
+             workers\' time",
+            args.arch,
+            found.device,
+            args.batch_size,
+            args.image_size,
+            args.image_size,
+            loader.workers(),
+            alone * 1e3,
+            beside * 1e3,
+            found.slowdown,
+            found.load_seconds * 1e3,
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
