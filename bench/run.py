@@ -140,6 +140,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="stokehold-bench-") as folder:
         try:
             data, images = gather(options.data, options.max_images, Path(folder))
+            options.shards = prepare(options, data, Path(folder)) if options.prepared else None
             sides = [side for load in options.loads for side in sides_of(options, load, data)]
             alternate(sides, options.rounds, cores_to_use(options.cores), Path(folder))
         except Failed as error:
@@ -163,6 +164,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--executors", type=names(EXECUTORS), default=list(EXECUTORS), metavar="A,B",
                         help="Stokehold's executors to run, or none (default fused,per-op); the first side of "
                         "executors and peers is the one the others are compared with")
+    parser.add_argument("--prepared", action="store_true",
+                        help="also run the first executor on the same files made into shards by `stokehold prepare`")
     parser.add_argument("--loads", type=numbers(0), default=[0, 12], metavar="N,M", help="default 0,12")
     parser.add_argument("--rounds", type=number(1), default=5, help="turns of every side (default 5)")
     parser.add_argument("--cores", type=number(1), default=1, help="cores that every side is pinned to (default 1)")
@@ -176,6 +179,8 @@ def parse() -> argparse.Namespace:
     options.workers = options.workers or options.cores
     if not options.peers and not options.executors:
         parser.error("nothing to run: --peers and --executors are both none")
+    if options.prepared and not options.executors:
+        parser.error("--prepared is a way to feed an executor, and --executors is none")
     return options
 
 
@@ -210,7 +215,7 @@ def numbers(least: int):
 def gather(data: Path, most: int | None, folder: Path) -> tuple[Path, int]:
     """Copies the chosen files below `folder`, so that all sides, whatever their options, load exactly the same.
 
-    Returns the folder of the copies and their number."""
+    Returns the folder of the copies, which is one of a single class, and their number."""
     if not data.is_dir():
         raise Failed(f"{data} is not a folder")
     files = sorted(path for path in data.rglob("*") if path.suffix.lower() in JPEG_SUFFIXES)
@@ -218,10 +223,24 @@ def gather(data: Path, most: int | None, folder: Path) -> tuple[Path, int]:
         raise Failed(f"{data} holds no JPEG files (.jpg, .jpeg)")
     most = min(most or len(files), len(files))
     for file in (files[i * len(files) // most] for i in range(most)):
-        copy = folder / "data" / file.relative_to(data)
+        copy = folder / "data" / "photos" / file.relative_to(data)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
     return folder / "data", most
+
+
+def prepare(options: argparse.Namespace, data: Path, folder: Path) -> Path:
+    """Makes shards of `data` and returns their folder."""
+    require_binary(options.stokehold)
+    done = subprocess.run([options.stokehold, "prepare", data, folder / "shards"], stdout=sys.stderr)
+    if done.returncode != 0:
+        raise Failed(f"stokehold prepare ended with exit code {done.returncode}")
+    return folder / "shards"
+
+
+def require_binary(path: Path) -> None:
+    if not path.is_file():
+        raise Failed(f"no binary at {path}: build it (cargo build --release) or give --stokehold FILE")
 
 
 def cores_to_use(count: int) -> set[int]:
@@ -236,11 +255,14 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
     """The sides that run at `load`: Stokehold's executors, then the peers that can do it."""
     work = ["--load", str(load), "--image-size", str(options.image_size), "--serve"]
     sides = []
-    for executor in options.executors:
-        if not options.stokehold.is_file():
-            raise Failed(f"no binary at {options.stokehold}: build it (cargo build --release) or give --stokehold FILE")
-        command = [str(options.stokehold), "bench", "loader", str(data), "--executor", executor]
-        sides.append(Side(executor, load, command + ["--workers", str(options.workers)] + work))
+    ours = [(executor, executor, data) for executor in options.executors]
+    if options.shards:
+        first = options.executors[0]
+        ours.append((f"{first}, prepared", first, options.shards))
+    for name, executor, folder in ours:
+        require_binary(options.stokehold)
+        command = [str(options.stokehold), "bench", "loader", str(folder), "--executor", executor]
+        sides.append(Side(name, load, command + ["--workers", str(options.workers)] + work))
     for name in options.peers:
         peer = PEERS[name]
         if peer.most_load is not None and load > peer.most_load:

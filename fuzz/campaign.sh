@@ -44,7 +44,7 @@ for target in "$@"; do
     if [ "$target" = differential ]; then project=$root/fuzz/differential; fi
     corpus=$home/corpus/$target findings=$home/findings/$target
     mkdir -p "$corpus" "$findings" "$home/bin" "$home/logs"
-    (cd "$root" && nice -n 19 cargo +nightly fuzz build --fuzz-dir "$project" "$target")
+    (cd "$root" && cargo +nightly fuzz build --fuzz-dir "$project" "$target")
     # A copy, which stays what it is while others build.
     program=$home/bin/$target-$commit
     built=${CARGO_TARGET_DIR:-$project/target}/x86_64-unknown-linux-gnu/release/$target
