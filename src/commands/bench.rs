@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use stokehold_loader::{Loader, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Executor, Pipeline, SampleType};
-use stokehold_storage::{ImageFolder, SlowSource, Source, StorageError};
+use stokehold_storage::{Images, SlowSource, Source, StorageError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -124,14 +124,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageError> {
-    let mut folder = ImageFolder::unlabelled(data)?;
+    let mut images = Images::unlabelled(data)?;
     if let Some(max) = args.max_images {
-        folder.limit(max);
+        images.limit(max);
     }
     Ok(if args.read_latency.is_zero() {
-        Arc::new(folder)
+        Arc::new(images)
     } else {
-        Arc::new(SlowSource::new(folder, args.read_latency))
+        Arc::new(SlowSource::new(images, args.read_latency))
     })
 }
 

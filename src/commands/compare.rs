@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_loader::Workers;
 use stokehold_pipeline::Executor;
-use stokehold_storage::{Dataset, StorageError};
+use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::TrainError;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
@@ -196,13 +196,13 @@ fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
 
 /// Has the system read every file once. One that cannot be read is the trials' to report.
 fn read_once(dataset: &Dataset, stop: &AtomicBool) {
-    let folders = std::iter::once(&dataset.train).chain(&dataset.val);
-    for sample in folders.flat_map(|folder| &folder.samples) {
-        if stop.load(Ordering::Relaxed) {
-            return;
-        }
-        if let Ok(mut file) = std::fs::File::open(&sample.path) {
-            let _ = std::io::copy(&mut file, &mut std::io::sink());
+    let mut bytes = SampleBytes::new();
+    for images in std::iter::once(&dataset.train).chain(&dataset.val) {
+        for sample in 0..images.len() {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let _ = images.read(sample, &mut bytes);
         }
     }
 }

@@ -4,17 +4,18 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::random::hash_bytes;
-use crate::{ImageFolder, Sample, StorageError};
+use crate::shard::{Manifest, ShardFolder};
+use crate::{ImageFolder, Images, Source, StorageError};
 
 /// The images to train on and the images to validate with.
 ///
 /// Both have the same classes with the same numbers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Dataset {
     /// Training images.
-    pub train: ImageFolder,
+    pub train: Images,
     /// Validation images, where there are any.
-    pub val: Option<ImageFolder>,
+    pub val: Option<Images>,
     /// How `val` was split off `train`, where it was.
     pub split: Option<ValSplit>,
 }
@@ -35,6 +36,7 @@ pub struct ValSplit {
 impl Dataset {
     /// Opens a data set's folder.
     ///
+    /// * A folder that `stokehold prepare` made is what it was made of: the same classes, samples, order and splits.
     /// * With `dir/train/`, that holds the training classes, and `dir/val/`, if there is one, the validation
     ///   classes. Labels in `val/` are the training classes' numbers, found by name; `val/` may lack a class.
     /// * Without `dir/train/`, `dir` itself holds the training classes.
@@ -48,6 +50,9 @@ impl Dataset {
     /// `val_split` out of range, beside an existing `val/`, or of classes that have one image each.
     pub fn open(dir: impl AsRef<Path>, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         let dir = dir.as_ref();
+        if let Some(manifest) = Manifest::of(dir)? {
+            return Self::of_shards(dir, &manifest, val_split, seed);
+        }
         let (train_dir, val_dir) = (dir.join("train"), dir.join("val"));
         if !train_dir.is_dir() {
             if val_dir.is_dir() {
@@ -64,8 +69,8 @@ impl Dataset {
         let train = ImageFolder::open(train_dir)?;
         let val = with_classes_of(&train, ImageFolder::open(val_dir)?)?;
         Ok(Self {
-            train,
-            val: Some(val),
+            train: Images::Folder(train),
+            val: Some(Images::Folder(val)),
             split: None,
         })
     }
@@ -73,27 +78,47 @@ impl Dataset {
     /// Keeps at most `max_images` training images, balanced over the classes as [`ImageFolder::limit`] does, and
     /// the same share of the validation images (rounded up).
     pub fn limit(&mut self, max_images: usize) {
-        let before = self.train.samples.len();
+        let before = self.train.len();
         if before <= max_images {
             return;
         }
         self.train.limit(max_images);
         if let Some(val) = &mut self.val {
-            val.limit((val.samples.len() as u128 * max_images as u128).div_ceil(before as u128) as usize);
+            val.limit((val.len() as u128 * max_images as u128).div_ceil(before as u128) as usize);
         }
     }
 
     fn of_one_tree(root: PathBuf, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
-        if let Some(fraction) = val_split
-            && !(fraction > 0.0 && fraction < 1.0)
-        {
-            return Err(StorageError::SplitRange { fraction });
+        check_split(val_split)?;
+        Self::of_train(Images::Folder(ImageFolder::open(root)?), val_split, seed)
+    }
+
+    fn of_shards(
+        dir: &Path,
+        manifest: &Manifest,
+        val_split: Option<f64>,
+        seed: u64,
+    ) -> Result<Self, StorageError> {
+        let part = |name| ShardFolder::open(dir, name, manifest).map(Images::Shards);
+        if !manifest.parts.contains_key("val") {
+            check_split(val_split)?;
+            return Self::of_train(part("train")?, val_split, seed);
         }
-        let all = ImageFolder::open(root)?;
+        if val_split.is_some() {
+            return Err(StorageError::SplitAndVal { path: dir.to_owned() });
+        }
+        Ok(Self {
+            train: part("train")?,
+            val: Some(part("val")?),
+            split: None,
+        })
+    }
+
+    fn of_train(train: Images, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         match val_split {
-            Some(fraction) => split(all, fraction, seed),
+            Some(fraction) => split(train, fraction, seed),
             None => Ok(Self {
-                train: all,
+                train,
                 val: None,
                 split: None,
             }),
@@ -120,43 +145,43 @@ impl fmt::Display for ValSplit {
     }
 }
 
-fn split(all: ImageFolder, fraction: f64, seed: u64) -> Result<Dataset, StorageError> {
-    let ImageFolder {
-        root,
-        classes,
-        samples,
-    } = all;
-    let mut by_class = vec![Vec::new(); classes.len()];
-    for (index, sample) in samples.iter().enumerate() {
-        let below = sample.path.strip_prefix(&root).unwrap_or(&sample.path);
-        let draw = hash_bytes(seed, below.as_os_str().as_encoded_bytes());
-        by_class[sample.class as usize].push((draw, index));
+fn check_split(val_split: Option<f64>) -> Result<(), StorageError> {
+    match val_split {
+        Some(fraction) if !(fraction > 0.0 && fraction < 1.0) => Err(StorageError::SplitRange { fraction }),
+        _ => Ok(()),
     }
-    let mut in_val = vec![false; samples.len()];
+}
+
+fn split(all: Images, fraction: f64, seed: u64) -> Result<Dataset, StorageError> {
+    let mut by_class = vec![Vec::new(); all.classes().len()];
+    for sample in 0..all.len() {
+        let draw = hash_bytes(seed, all.below(sample));
+        by_class[all.class(sample) as usize].push((draw, sample));
+    }
+    let mut in_val = vec![false; all.len()];
     let mut single_image_classes = Vec::new();
     for (class, mut draws) in by_class.into_iter().enumerate() {
         if draws.len() < 2 {
-            single_image_classes.push(classes[class].clone());
+            single_image_classes.push(all.classes()[class].clone());
             continue;
         }
         draws.sort_unstable();
         let share = ((draws.len() as f64 * fraction).round() as usize).clamp(1, draws.len() - 1);
-        for &(_, index) in &draws[..share] {
-            in_val[index] = true;
+        for &(_, sample) in &draws[..share] {
+            in_val[sample] = true;
         }
     }
-    if single_image_classes.len() == classes.len() {
-        return Err(StorageError::NothingToSplit { path: root });
+    if single_image_classes.len() == all.classes().len() {
+        return Err(StorageError::NothingToSplit {
+            path: all.root().to_owned(),
+        });
     }
-    let (val, train): (Vec<_>, Vec<_>) = samples.into_iter().zip(in_val).partition(|&(_, in_val)| in_val);
-    let folder = |part: Vec<(Sample, bool)>| ImageFolder {
-        root: root.clone(),
-        classes: classes.clone(),
-        samples: part.into_iter().map(|(sample, _)| sample).collect(),
-    };
+    let (mut train, mut val) = (all.clone(), all);
+    train.retain(|sample| !in_val[sample]);
+    val.retain(|sample| in_val[sample]);
     Ok(Dataset {
-        train: folder(train),
-        val: Some(folder(val)),
+        train,
+        val: Some(val),
         split: Some(ValSplit {
             fraction,
             seed,

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::shard::Damage;
+
 /// Why a data set or one of its files cannot be used.
 ///
 /// Every variant names the path, and its message says what to do about it.
@@ -168,6 +170,24 @@ pub enum StorageError {
         /// What the operating system said.
         source: io::Error,
     },
+    /// A prepared data set, or one of its shards, is not what it should be.
+    #[error("{}: {reason}", path.display())]
+    Prepared {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// A sample of a shard is not what was written.
+    #[error("{}: {damage}; sample {sample} of this shard is lost", path.display())]
+    ShardDamaged {
+        /// The shard.
+        path: PathBuf,
+        /// The sample's name.
+        sample: String,
+        /// Where and how.
+        damage: Damage,
+    },
     /// There is no folder to keep the default data set in.
     #[error(
         "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
@@ -180,7 +200,10 @@ impl StorageError {
     pub fn reason(&self) -> String {
         let message = self.to_string();
         match self {
-            Self::Read { path, .. } | Self::NotAFile { path } | Self::TooLarge { path, .. } => message
+            Self::Read { path, .. }
+            | Self::NotAFile { path }
+            | Self::TooLarge { path, .. }
+            | Self::ShardDamaged { path, .. } => message
                 .strip_prefix(&format!("{}: ", path.display()))
                 .map(str::to_owned)
                 .unwrap_or(message),

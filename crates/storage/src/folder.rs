@@ -111,36 +111,6 @@ impl ImageFolder {
         })
     }
 
-    /// The number of samples of each class.
-    pub fn counts(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.classes.len()];
-        for sample in &self.samples {
-            counts[sample.class as usize] += 1;
-        }
-        counts
-    }
-
-    /// Keeps at most `max_images` samples, as equally many of each class as there are, and keeps their order.
-    ///
-    /// A class with fewer than its share leaves the rest to the others. Within a class the samples that stay are
-    /// evenly spaced over the list, so nothing is drawn and the same samples stay every time. All classes keep
-    /// their numbers, also those that are left without a sample because `max_images` is below their number.
-    pub fn limit(&mut self, max_images: usize) {
-        if self.samples.len() <= max_images {
-            return;
-        }
-        let counts = self.counts();
-        let shares = balanced_shares(&counts, max_images);
-        let mut seen = vec![0; counts.len()];
-        self.samples.retain(|sample| {
-            let class = sample.class as usize;
-            let (position, count, share) = (seen[class], counts[class], shares[class]);
-            seen[class] += 1;
-            // Of `count` positions, the `share` at which position * share / count reaches a new whole number.
-            share > 0 && (position * share) % count < share
-        });
-    }
-
     fn sample(&self, sample: usize) -> Result<&Sample, StorageError> {
         self.samples.get(sample).ok_or(StorageError::NoSuchSample {
             sample,
@@ -216,24 +186,6 @@ fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {
         .and_then(|file| file.take(MAX_FILE_BYTES).read_to_end(into))
         .map_err(failed)?;
     Ok(())
-}
-
-/// How many of `total` each class gets: the same for all, except that none gets more than it has.
-fn balanced_shares(counts: &[usize], total: usize) -> Vec<usize> {
-    let mut shares = vec![0; counts.len()];
-    let mut left = total.min(counts.iter().sum());
-    while left > 0 {
-        let open: Vec<usize> = (0..counts.len())
-            .filter(|&class| shares[class] < counts[class])
-            .collect();
-        let each = (left / open.len()).max(1);
-        for class in open {
-            let more = each.min(counts[class] - shares[class]).min(left);
-            shares[class] += more;
-            left -= more;
-        }
-    }
-    shares
 }
 
 /// The names in one folder, each list sorted by code points.

@@ -14,15 +14,20 @@
 //! DATA/val/...                 the same classes
 //! ```
 //!
-//! [`Dataset`] is the pair of training and validation folders, read from `DATA/train` and `DATA/val` or split off
-//! one tree. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
+//! [`ShardFolder`](shard::ShardFolder) is the same list from prepared [shards](shard): large files with checksums, whose
+//! JPEGs can be read from any row on.
+//!
+//! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
+//! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
 //! there are none.
 
 mod dataset;
 mod error;
 mod folder;
+mod images;
 mod random;
 mod sample_bytes;
+pub mod shard;
 mod slow;
 mod source;
 pub mod synth;
@@ -30,6 +35,7 @@ pub mod synth;
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample};
+pub use images::Images;
 pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;
 pub use source::Source;

@@ -6,10 +6,10 @@
 /// Sources that know where the rows of a JPEG begin hand that over too.
 #[derive(Debug, Clone, Default)]
 pub struct SampleBytes {
-    buffer: Vec<u8>,
+    pub(crate) buffer: Vec<u8>,
     /// Where the image file begins in `buffer`; before it stands what belongs to the source.
-    start: usize,
-    rows: Vec<u32>,
+    pub(crate) start: usize,
+    pub(crate) rows: Vec<u32>,
 }
 
 /// Where the MCU rows of a JPEG begin, for a decoder that skips to those it needs.

@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use stokehold_loader::{Batch, Batches, Loader, LoaderOptions};
 use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Machine, Stage, SystemSampler, SystemSummary, Timeline};
-use stokehold_storage::{Dataset, ImageFolder};
+use stokehold_storage::{Dataset, Images};
 
 use crate::checkpoint::{self, Checkpoints};
 use crate::config::TrainConfig;
@@ -467,7 +467,7 @@ fn measure(
 }
 
 /// The loader of one part of the data set.
-fn loader(config: &TrainConfig, folder: ImageFolder, training: bool) -> Result<Loader, TrainError> {
+fn loader(config: &TrainConfig, images: Images, training: bool) -> Result<Loader, TrainError> {
     let pipeline = if training {
         &config.pipeline
     } else {
@@ -486,7 +486,7 @@ fn loader(config: &TrainConfig, folder: ImageFolder, training: bool) -> Result<L
         bad_image_limit: config.bad_image_limit,
         ..LoaderOptions::default()
     };
-    Ok(Loader::new(Arc::new(folder), pipeline.clone(), options)?)
+    Ok(Loader::new(Arc::new(images), pipeline.clone(), options)?)
 }
 
 fn start_sampler(

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::Machine;
-use stokehold_storage::{Dataset, ImageFolder};
+use stokehold_storage::{Dataset, Images, Source};
 
 use crate::arrays::write_aside;
 use crate::config::TrainConfig;
@@ -143,13 +143,13 @@ impl DatasetFacts {
     /// The facts of `dataset`.
     pub fn of(dataset: &Dataset) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325;
-        for folder in std::iter::once(&dataset.train).chain(&dataset.val) {
-            hash_names(folder, &mut hash);
+        for images in std::iter::once(&dataset.train).chain(&dataset.val) {
+            hash_names(images, &mut hash);
         }
         Self {
-            classes: dataset.train.classes.clone(),
-            train: dataset.train.samples.len(),
-            val: dataset.val.as_ref().map(|val| val.samples.len()),
+            classes: dataset.train.classes().to_vec(),
+            train: dataset.train.len(),
+            val: dataset.val.as_ref().map(|val| val.len()),
             split: dataset.split.as_ref().map(ToString::to_string),
             names: format!("{hash:016x}"),
         }
@@ -186,12 +186,11 @@ impl DatasetFacts {
     }
 }
 
-fn hash_names(folder: &ImageFolder, hash: &mut u64) {
-    for sample in &folder.samples {
-        let below = sample.path.strip_prefix(&folder.root).unwrap_or(&sample.path);
-        let name = below.as_os_str().as_encoded_bytes();
+fn hash_names(images: &Images, hash: &mut u64) {
+    for sample in 0..images.len() {
+        let (name, class) = (images.below(sample), images.class(sample));
         // The zero byte, which is in no name, keeps names apart.
-        for byte in name.iter().copied().chain([0]).chain(sample.class.to_le_bytes()) {
+        for byte in name.iter().copied().chain([0]).chain(class.to_le_bytes()) {
             *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
     }
@@ -398,13 +397,15 @@ mod tests {
 
     #[test]
     fn another_data_set_is_told_by_its_names() {
-        let folder = |name: &str| ImageFolder {
-            root: "data/train".into(),
-            classes: vec!["cat".into(), "dog".into()],
-            samples: vec![stokehold_storage::Sample {
-                path: Path::new("data/train").join(name),
-                class: 0,
-            }],
+        let folder = |name: &str| {
+            Images::Folder(stokehold_storage::ImageFolder {
+                root: "data/train".into(),
+                classes: vec!["cat".into(), "dog".into()],
+                samples: vec![stokehold_storage::Sample {
+                    path: Path::new("data/train").join(name),
+                    class: 0,
+                }],
+            })
         };
         let facts = |name| {
             DatasetFacts::of(&Dataset {

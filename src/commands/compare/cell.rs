@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stokehold_storage::Dataset;
+use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::{RunSummary, TrainConfig, TrainError};
@@ -61,7 +61,7 @@ impl<'a> Cells<'a> {
 
     /// The steps of one run.
     pub fn steps_of_a_run(&self) -> u64 {
-        let images = self.dataset.train.samples.len();
+        let images = self.dataset.train.len();
         images.div_ceil(self.settings.batch_size) as u64 * self.settings.epochs
     }
 

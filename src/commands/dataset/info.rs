@@ -14,7 +14,7 @@ use std::thread;
 
 use indicatif::ProgressBar;
 use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
-use stokehold_storage::{Dataset, ImageFolder, SampleBytes, Source};
+use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 use super::report::Report;
 use crate::progress;
@@ -22,7 +22,7 @@ use crate::progress;
 /// Looks through the data set in `dir` and prints the report; the exit code is 1 where files are broken.
 pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn Error>> {
     let data = Dataset::open(dir, None, 0)?;
-    let parts: Vec<(&str, &ImageFolder)> = [("train", Some(&data.train)), ("val", data.val.as_ref())]
+    let parts: Vec<(&str, &Images)> = [("train", Some(&data.train)), ("val", data.val.as_ref())]
         .into_iter()
         .filter_map(|(part, folder)| Some((part, folder?)))
         .collect();
@@ -33,7 +33,7 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         .flat_map(|(part, folder)| examine(part, folder, threads, &bar))
         .collect();
     bar.finish_and_clear();
-    let report = Report::new(dir, &data.train.classes, images);
+    let report = Report::new(dir, data.train.classes(), images);
     let text = if json {
         serde_json::to_string_pretty(&report)? + "\n"
     } else {
@@ -55,7 +55,7 @@ pub struct Image {
 }
 
 /// Reads and decodes all images of a folder, in the folder's order.
-fn examine(part: &'static str, folder: &ImageFolder, threads: usize, bar: &ProgressBar) -> Vec<Image> {
+fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBar) -> Vec<Image> {
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(folder.len())));
     thread::scope(|scope| {
         for _ in 0..threads.min(folder.len()) {

@@ -11,7 +11,7 @@ use std::thread;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::{class, scene};
-use crate::{Dataset, StorageError};
+use crate::{Dataset, Source, StorageError};
 
 /// Goes up whenever the same options give other files, so that a kept data set is made anew.
 const VERSION: u32 = 1;
@@ -149,9 +149,8 @@ fn kept_dataset(
 
 /// Whether all files are there; somebody may have tidied the cache folder.
 fn is_whole(dir: &Path, options: &SynthOptions) -> bool {
-    Dataset::open(dir, None, 0).is_ok_and(|found| {
-        found.train.samples.len() + found.val.map_or(0, |val| val.samples.len()) == options.images
-    })
+    Dataset::open(dir, None, 0)
+        .is_ok_and(|found| found.train.len() + found.val.map_or(0, |val| val.len()) == options.images)
 }
 
 fn cache_folder() -> Result<PathBuf, StorageError> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-use stokehold_storage::{ImageFolder, SampleBytes, SlowSource, Source, StorageError};
+use stokehold_storage::{ImageFolder, Images, SampleBytes, SlowSource, Source, StorageError};
 
 use crate::tree::{add, may_read_all, tree};
 
@@ -34,7 +34,7 @@ fn classes_and_samples_are_numbered_and_read() {
         (0..folder.len()).map(|s| folder.class(s)).collect::<Vec<_>>(),
         [0, 1, 1, 1]
     );
-    assert_eq!(folder.counts(), [1, 3]);
+    assert_eq!(Images::Folder(folder.clone()).counts(), [1, 3]);
     let mut bytes = SampleBytes::new();
     bytes.refill().extend(b"left over, and longer than what comes");
     folder.read(3, &mut bytes).unwrap();
@@ -210,14 +210,18 @@ fn limit_is_balanced_and_repeatable() {
     }
     let all = ImageFolder::open(dir.path()).unwrap();
     let limited = |max| {
-        let mut folder = all.clone();
-        folder.limit(max);
-        folder
+        let mut images = Images::Folder(all.clone());
+        images.limit(max);
+        match images {
+            Images::Folder(folder) => folder,
+            Images::Shards(_) => panic!("a folder stays a folder"),
+        }
     };
-    assert_eq!(limited(12).counts(), [4, 3, 4, 1]);
-    assert_eq!(limited(14).counts(), [5, 3, 5, 1]);
-    assert_eq!(limited(4).counts(), [1, 1, 1, 1]);
-    assert_eq!(limited(2).counts(), [1, 1, 0, 0]);
+    let counts = |max| Images::Folder(limited(max)).counts();
+    assert_eq!(counts(12), [4, 3, 4, 1]);
+    assert_eq!(counts(14), [5, 3, 5, 1]);
+    assert_eq!(counts(4), [1, 1, 1, 1]);
+    assert_eq!(counts(2), [1, 1, 0, 0]);
     assert_eq!(limited(2).classes, all.classes);
     assert_eq!(limited(0).samples, []);
     for max in 0..=40 {

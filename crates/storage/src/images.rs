@@ -1,0 +1,155 @@
+//! The images of one part of a data set, wherever they lie.
+
+use std::path::Path;
+
+use crate::shard::{Manifest, ShardFolder};
+use crate::{ImageFolder, SampleBytes, Source, StorageError};
+
+/// The images of one part of a data set: files in class folders, or the samples of prepared shards.
+///
+/// Both number classes and samples alike, so that one can stand for the other.
+#[derive(Debug, Clone)]
+pub enum Images {
+    /// Files in class folders.
+    Folder(ImageFolder),
+    /// Samples of shards.
+    Shards(ShardFolder),
+}
+
+impl Images {
+    /// Every image below a folder, or of all parts of a prepared data set, in one class named after nothing: for
+    /// measurements that need no labels.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::unlabelled`] and [`ShardFolder::unlabelled`].
+    pub fn unlabelled(dir: impl AsRef<Path>) -> Result<Self, StorageError> {
+        let dir = dir.as_ref();
+        match Manifest::of(dir)? {
+            Some(manifest) => Ok(Self::Shards(ShardFolder::unlabelled(dir, &manifest)?)),
+            None => Ok(Self::Folder(ImageFolder::unlabelled(dir)?)),
+        }
+    }
+
+    /// The folder that they lie in.
+    pub fn root(&self) -> &Path {
+        match self {
+            Self::Folder(folder) => &folder.root,
+            Self::Shards(shards) => shards.root(),
+        }
+    }
+
+    /// The names of the classes; a class's number is its position.
+    pub fn classes(&self) -> &[String] {
+        match self {
+            Self::Folder(folder) => &folder.classes,
+            Self::Shards(shards) => shards.classes(),
+        }
+    }
+
+    /// The sample's path below the folder of the images (for shards: of the images that they were made of), as the file
+    /// system has it. `sample` must be below the number of samples.
+    pub fn below(&self, sample: usize) -> &[u8] {
+        match self {
+            Self::Folder(folder) => {
+                let path = &folder.samples[sample].path;
+                let below = path.strip_prefix(&folder.root).unwrap_or(path);
+                below.as_os_str().as_encoded_bytes()
+            }
+            Self::Shards(shards) => shards.below(sample),
+        }
+    }
+
+    /// The number of samples of each class.
+    pub fn counts(&self) -> Vec<usize> {
+        let mut counts = vec![0; self.classes().len()];
+        for sample in 0..self.len() {
+            counts[self.class(sample) as usize] += 1;
+        }
+        counts
+    }
+
+    /// Keeps at most `max_images` samples, as equally many of each class as there are, and keeps their order.
+    ///
+    /// A class with fewer than its share leaves the rest to the others. Within a class the samples that stay are
+    /// evenly spaced over the list, so nothing is drawn and the same samples stay every time. All classes keep
+    /// their numbers, also those that are left without a sample because `max_images` is below their number.
+    pub fn limit(&mut self, max_images: usize) {
+        if self.len() <= max_images {
+            return;
+        }
+        let counts = self.counts();
+        let shares = balanced_shares(&counts, max_images);
+        let mut seen = vec![0; counts.len()];
+        let stays: Vec<bool> = (0..self.len())
+            .map(|sample| {
+                let class = self.class(sample) as usize;
+                let (position, count, share) = (seen[class], counts[class], shares[class]);
+                seen[class] += 1;
+                // Of `count` positions, the `share` at which position * share / count reaches a new whole number.
+                share > 0 && (position * share) % count < share
+            })
+            .collect();
+        self.retain(|sample| stays[sample]);
+    }
+
+    /// Keeps the samples for which `keep` says so, in their order.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(usize) -> bool) {
+        let mut sample = 0;
+        let mut keep = || {
+            sample += 1;
+            keep(sample - 1)
+        };
+        match self {
+            Self::Folder(folder) => folder.samples.retain(|_| keep()),
+            Self::Shards(shards) => shards.retain(keep),
+        }
+    }
+}
+
+impl Source for Images {
+    fn len(&self) -> usize {
+        match self {
+            Self::Folder(folder) => folder.len(),
+            Self::Shards(shards) => shards.len(),
+        }
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        match self {
+            Self::Folder(folder) => folder.class(sample),
+            Self::Shards(shards) => shards.class(sample),
+        }
+    }
+
+    fn name(&self, sample: usize) -> String {
+        match self {
+            Self::Folder(folder) => folder.name(sample),
+            Self::Shards(shards) => shards.name(sample),
+        }
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        match self {
+            Self::Folder(folder) => folder.read(sample, into),
+            Self::Shards(shards) => shards.read(sample, into),
+        }
+    }
+}
+
+/// How many of `total` each class gets: the same for all, except that none gets more than it has.
+fn balanced_shares(counts: &[usize], total: usize) -> Vec<usize> {
+    let mut shares = vec![0; counts.len()];
+    let mut left = total.min(counts.iter().sum());
+    while left > 0 {
+        let open: Vec<usize> = (0..counts.len())
+            .filter(|&class| shares[class] < counts[class])
+            .collect();
+        let each = (left / open.len()).max(1);
+        for class in open {
+            let more = each.min(counts[class] - shares[class]).min(left);
+            shares[class] += more;
+            left -= more;
+        }
+    }
+    shares
+}

@@ -1,0 +1,43 @@
+//! Prepared shards: many samples in one file, each with its checksums and the places of its rows.
+//!
+//! A folder of a million files costs an open, a stat and a seek for each of them, and a JPEG has to be decoded from
+//! its first byte. A *shard* holds some hundred megabytes of samples one behind the other:
+//!
+//! ```text
+//! ┌────────┬──────────────┬──────────────┬─ ─ ─┬────────────────────────────────┬────────┐
+//! │ header │ record 0     │ record 1     │     │ index: where every record is,  │ footer │
+//! │        │ head │ body  │ head │ body  │     │ label, size, name; class names │        │
+//! └────────┴──────────────┴──────────────┴─ ─ ─┴────────────────────────────────┴────────┘
+//! ```
+//!
+//! A record's *head* has all that is known of the sample, where its MCU rows begin, and the file up to the first of
+//! them; the *body* is the rest of the file. So one read of a known length fetches a sample, or one fetches the head and
+//! a second one only some rows. `docs/shard-format.md` has every byte.
+//!
+//! Head, body, index, header and footer each have a CRC-32. A wrong body costs its sample. Where the index is wrong or
+//! cut off, the records are looked for one behind the other ([`Shard::open`]), because every head repeats what the index
+//! says of it; only those that are damaged themselves are lost.
+//!
+//! Bytes come from anything that reads by [`Ranges`]: a file, memory, later an object store. Readers share a shard
+//! without a lock, since a ranged read has no position.
+//!
+//! Shards lie in a folder with a [`Manifest`], which is written last: `OUT/shards.json`, `OUT/train/000000.skshard`, and
+//! so on. [`ShardFolder`] is the [`Source`](crate::Source) of one part of it.
+
+mod folder;
+mod layout;
+mod manifest;
+mod ranges;
+mod reader;
+mod recover;
+mod writer;
+
+pub use folder::ShardFolder;
+pub use layout::{Damage, Entry};
+pub use manifest::{Manifest, PartFacts, ShardFacts};
+pub use ranges::Ranges;
+pub use reader::Shard;
+pub use writer::{Record, ShardWriter};
+
+/// The extension of a shard's file.
+pub const EXTENSION: &str = "skshard";

@@ -1,0 +1,159 @@
+//! One part of a prepared data set as a source.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::manifest::{Manifest, PartFacts};
+use super::reader::Shard;
+use crate::{SampleBytes, Source, StorageError};
+
+/// The samples of one part, `train` or `val`, of a folder of shards.
+///
+/// Classes, samples and their order are those of the folder that was prepared. Every shard is one open file.
+#[derive(Clone)]
+pub struct ShardFolder {
+    root: PathBuf,
+    classes: Vec<String>,
+    shards: Arc<[Shard]>,
+    /// The samples that are used: the shard and the number in it.
+    samples: Vec<(u32, u32)>,
+    labelled: bool,
+}
+
+impl ShardFolder {
+    /// Opens the shards of a part of the data set in `dir`.
+    ///
+    /// # Errors
+    /// A shard cannot be opened or read, or is another one than the manifest lists. Damaged samples are errors when they
+    /// are read.
+    pub fn open(dir: &Path, part: &str, manifest: &Manifest) -> Result<Self, StorageError> {
+        let facts = manifest.parts.get(part).ok_or_else(|| StorageError::Prepared {
+            path: dir.join(Manifest::FILE),
+            reason: format!("it has no part {part}"),
+        })?;
+        let shards = open_all(dir, &manifest.classes, facts)?;
+        Ok(Self::of(dir.join(part), manifest.classes.clone(), shards))
+    }
+
+    /// Opens the shards of all parts of the data set in `dir`, with one class named after nothing: for measurements that
+    /// need no labels.
+    ///
+    /// # Errors
+    /// As [`ShardFolder::open`].
+    pub fn unlabelled(dir: &Path, manifest: &Manifest) -> Result<Self, StorageError> {
+        let mut shards = Vec::new();
+        for facts in manifest.parts.values() {
+            shards.extend(open_all(dir, &manifest.classes, facts)?);
+        }
+        let mut folder = Self::of(dir.to_owned(), vec![String::new()], shards);
+        folder.labelled = false;
+        Ok(folder)
+    }
+
+    fn of(root: PathBuf, classes: Vec<String>, shards: Vec<Shard>) -> Self {
+        let samples = shards
+            .iter()
+            .zip(0..)
+            .flat_map(|(shard, number)| (0..shard.len() as u32).map(move |sample| (number, sample)));
+        Self {
+            root,
+            classes,
+            samples: samples.collect(),
+            shards: shards.into(),
+            labelled: true,
+        }
+    }
+
+    /// The folder that its shards lie in.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The names of the classes; a class's number is its position.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The open shards.
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    /// The sample's path below the folder that was prepared; empty where it is lost. `sample` must be below the number
+    /// of samples.
+    pub fn below(&self, sample: usize) -> &[u8] {
+        let (shard, number) = self.place(sample);
+        shard.name(number)
+    }
+
+    /// Keeps the samples for which `keep` says so when it is called for one after the other.
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
+        self.samples.retain(|_| keep());
+    }
+
+    fn place(&self, sample: usize) -> (&Shard, usize) {
+        let (shard, number) = self.samples[sample];
+        (&self.shards[shard as usize], number as usize)
+    }
+}
+
+impl Source for ShardFolder {
+    fn len(&self) -> usize {
+        self.samples.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        let (shard, number) = self.place(sample);
+        if self.labelled {
+            shard.entry(number).label
+        } else {
+            0
+        }
+    }
+
+    fn name(&self, sample: usize) -> String {
+        let (shard, number) = self.place(sample);
+        let name = String::from_utf8_lossy(shard.name(number));
+        match name.is_empty() {
+            true => format!("{}:number {number}", shard.path().display()),
+            false => format!("{}:{name}", shard.path().display()),
+        }
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        let &(shard, number) = self.samples.get(sample).ok_or(StorageError::NoSuchSample {
+            sample,
+            len: self.samples.len(),
+        })?;
+        self.shards[shard as usize].read(number as usize, into)
+    }
+}
+
+impl std::fmt::Debug for ShardFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "ShardFolder({}: {} samples)",
+            self.root.display(),
+            self.samples.len()
+        )
+    }
+}
+
+fn open_all(dir: &Path, classes: &[String], facts: &PartFacts) -> Result<Vec<Shard>, StorageError> {
+    let id = facts.id().map_err(|reason| StorageError::Prepared {
+        path: dir.join(Manifest::FILE),
+        reason,
+    })?;
+    let open = |(shard, number): (&_, u32)| {
+        let super::ShardFacts { file, .. } = shard;
+        let path = dir.join(file);
+        let file = File::open(&path).map_err(|source| StorageError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        Shard::open(Box::new(file), path, id, number, classes, shard)
+    };
+    facts.shards.iter().zip(0..).map(open).collect()
+}

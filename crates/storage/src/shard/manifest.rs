@@ -1,0 +1,190 @@
+//! `shards.json`: what a folder of shards holds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::layout::{ENTRY, MOST_INDEX_BYTES};
+use crate::StorageError;
+
+/// The manifest of a prepared data set. It is written when everything else is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// `stokehold shards`.
+    pub format: String,
+    /// The version of the format, 1.
+    pub version: u32,
+    /// How the samples were made, in words.
+    pub prepared: String,
+    /// Whether every sample has the pixels of its original, bit for bit.
+    pub lossless: bool,
+    /// The names of the classes; a class's number is its position.
+    pub classes: Vec<String>,
+    /// The parts of the data set: `train`, and `val` where there is one.
+    pub parts: BTreeMap<String, PartFacts>,
+}
+
+/// What one part holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartFacts {
+    /// What all shards of the part, and no others, have in their headers: 16 hexadecimal digits.
+    pub id: String,
+    /// The number of samples.
+    pub samples: u64,
+    /// The bytes of the original files.
+    pub source_bytes: u64,
+    /// Names of broken originals that were left out.
+    pub left_out: Vec<String>,
+    /// The shards, in the order of the samples.
+    pub shards: Vec<ShardFacts>,
+}
+
+/// What one shard holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShardFacts {
+    /// The file below the data set's folder, such as `train/000000.skshard`.
+    pub file: String,
+    /// Its size.
+    pub bytes: u64,
+    /// The CRC-32 of the whole file: 8 hexadecimal digits.
+    pub crc32: String,
+    /// The labels of its samples: `[label, how many follow one another]`.
+    labels: Vec<[u32; 2]>,
+}
+
+impl Manifest {
+    /// The name of its file.
+    pub const FILE: &str = "shards.json";
+    /// What [`Manifest::format`] says.
+    pub const FORMAT: &str = "stokehold shards";
+    /// What [`Manifest::version`] says.
+    pub const VERSION: u32 = 1;
+
+    /// The name of the file that is there until the manifest is.
+    pub const UNFINISHED: &str = "shards.unfinished";
+
+    /// Reads the manifest of the data set in `dir`; `None` where it is not a prepared one.
+    ///
+    /// # Errors
+    /// The manifest cannot be read, or is none that this program understands; the preparation is not finished.
+    pub fn of(dir: &Path) -> Result<Option<Self>, StorageError> {
+        let path = dir.join(Self::FILE);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                if !dir.join(Self::UNFINISHED).exists() {
+                    return Ok(None);
+                }
+                let reason = "its preparation was not finished; the same `stokehold prepare` once more goes on with it";
+                return Err(StorageError::Prepared {
+                    path: dir.to_owned(),
+                    reason: reason.into(),
+                });
+            }
+            Err(source) => return Err(StorageError::Read { path, source }),
+        };
+        match Self::parse(&bytes) {
+            Ok(manifest) => Ok(Some(manifest)),
+            Err(reason) => Err(StorageError::Prepared { path, reason }),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let broken = |what: String| {
+            format!(
+                "{what}; the same `stokehold prepare` once more writes the file anew and keeps the shards"
+            )
+        };
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
+        if manifest.format != Self::FORMAT || manifest.version != Self::VERSION {
+            return Err(format!(
+                "this is version {} of {:?}; this program reads version {} of {:?}",
+                manifest.version,
+                manifest.format,
+                Self::VERSION,
+                Self::FORMAT
+            ));
+        }
+        for part in manifest.parts.values() {
+            part.check(manifest.classes.len()).map_err(broken)?;
+        }
+        Ok(manifest)
+    }
+}
+
+impl PartFacts {
+    /// The number that `id` writes.
+    ///
+    /// # Errors
+    /// It is no such number.
+    pub(super) fn id(&self) -> Result<u64, String> {
+        match u64::from_str_radix(&self.id, 16) {
+            Ok(id) if self.id.len() == 16 => Ok(id),
+            _ => Err(format!("the id {:?} is not 16 hexadecimal digits", self.id)),
+        }
+    }
+
+    fn check(&self, classes: usize) -> Result<(), String> {
+        self.id()?;
+        let mut samples = 0u64;
+        for shard in &self.shards {
+            let count: u64 = shard.labels.iter().map(|&[_, count]| u64::from(count)).sum();
+            // Before anything is allocated for them.
+            if count > MOST_INDEX_BYTES / ENTRY as u64 {
+                return Err(format!("{}: no shard has {count} samples", shard.file));
+            }
+            if shard.labels.iter().any(|&[label, _]| label as usize >= classes) {
+                return Err(format!("{}: a label is not that of a class", shard.file));
+            }
+            samples += count;
+        }
+        match samples == self.samples {
+            true => Ok(()),
+            false => Err(format!(
+                "its shards have {samples} samples and not {}",
+                self.samples
+            )),
+        }
+    }
+}
+
+impl ShardFacts {
+    pub(super) fn new(file: String, bytes: u64, crc32: u32, labels: impl Iterator<Item = u32>) -> Self {
+        let mut runs: Vec<[u32; 2]> = Vec::new();
+        for label in labels {
+            match runs.last_mut() {
+                Some([last, count]) if *last == label => *count += 1,
+                _ => runs.push([label, 1]),
+            }
+        }
+        Self {
+            file,
+            bytes,
+            crc32: format!("{crc32:08x}"),
+            labels: runs,
+        }
+    }
+
+    /// The number of samples.
+    pub fn samples(&self) -> u32 {
+        self.labels.iter().map(|[_, count]| count).sum()
+    }
+
+    /// The label of each sample.
+    pub fn labels(&self) -> impl Iterator<Item = u32> {
+        self.labels
+            .iter()
+            .flat_map(|&[label, count]| std::iter::repeat_n(label, count as usize))
+    }
+}

@@ -1,0 +1,45 @@
+//! Where the bytes of a shard come from.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Something that can be read from any place on, by many threads at once.
+pub trait Ranges: Send + Sync {
+    /// The number of bytes there are.
+    ///
+    /// # Errors
+    /// What the storage reports.
+    fn size(&self) -> io::Result<u64>;
+
+    /// Fills `into` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// What the storage reports; [`io::ErrorKind::UnexpectedEof`] where there are not so many bytes.
+    fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+}
+
+impl Ranges for File {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, offset)
+    }
+}
+
+impl Ranges for Vec<u8> {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.len() as u64)
+    }
+
+    fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let from = usize::try_from(offset).ok().and_then(|offset| self.get(offset..));
+        let bytes = from
+            .and_then(|from| from.get(..into.len()))
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
+        into.copy_from_slice(bytes);
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! Reading the samples of a shard.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::layout::{
+    Damage, Entry, FOOTER, Footer, HEAD, HEADER, Head, Identity, Index, parse_header, parse_row_lengths,
+};
+use super::manifest::ShardFacts;
+use super::ranges::Ranges;
+use super::recover::recover;
+use crate::{SampleBytes, StorageError};
+
+/// An open shard. Many threads may read it at once.
+pub struct Shard {
+    path: PathBuf,
+    ranges: Box<dyn Ranges>,
+    index: Index,
+    damage: Option<Damage>,
+}
+
+impl Shard {
+    /// Opens the shard that a manifest describes by `id`, its `number` and `facts`. `path` is for messages.
+    ///
+    /// Where the index is damaged or cut off, the records are looked for ([`Shard::damage`] says so); samples whose
+    /// records are not found are errors when they are read.
+    ///
+    /// # Errors
+    /// The bytes cannot be read; they are those of another shard, or the manifest is that of another one.
+    pub fn open(
+        ranges: Box<dyn Ranges>,
+        path: PathBuf,
+        id: u64,
+        number: u32,
+        classes: &[String],
+        facts: &ShardFacts,
+    ) -> Result<Self, StorageError> {
+        let failed = |source| StorageError::Read {
+            path: path.clone(),
+            source,
+        };
+        let other = |reason: String| StorageError::Prepared {
+            path: path.clone(),
+            reason,
+        };
+        let size = ranges.size().map_err(failed)?;
+        let expected = Identity { id, number };
+        let is_other = |found: Identity| (found != expected).then(|| other(who(found, expected)));
+        let (index, damage) = match read_index(&*ranges, size).map_err(failed)? {
+            Ok((identity, index)) => {
+                if let Some(error) = is_other(identity) {
+                    return Err(error);
+                }
+                let labels = index.entries.iter().map(|entry| entry.label);
+                if !labels.eq(facts.labels()) || index.classes != classes {
+                    return Err(other(
+                        "its samples or classes are not those that shards.json lists; one of the two was changed, so \
+                         restore it, or prepare the data set again"
+                            .into(),
+                    ));
+                }
+                (index, None)
+            }
+            Err(damage) => {
+                let mut header = [0; HEADER];
+                if size >= HEADER as u64 {
+                    ranges.read_range(0, &mut header).map_err(failed)?;
+                    if let Some(error) = parse_header(&header).ok().and_then(is_other) {
+                        return Err(error);
+                    }
+                }
+                let mut index = recover(&*ranges, size, facts.samples()).map_err(failed)?;
+                for (entry, label) in index.entries.iter_mut().zip(facts.labels()) {
+                    // A record with another label is no record of this shard.
+                    if entry.label != label {
+                        (entry.length, entry.label) = (0, label);
+                    }
+                }
+                (index, Some(damage))
+            }
+        };
+        Ok(Self {
+            path,
+            ranges,
+            index,
+            damage,
+        })
+    }
+
+    /// The number of samples, lost ones included.
+    pub fn len(&self) -> usize {
+        self.index.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.index.entries.is_empty()
+    }
+
+    /// What is wrong with the index, where it was rebuilt from the records.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.damage.as_ref()
+    }
+
+    /// The shard's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the index says of sample `number`, which must be below [`Shard::len`].
+    pub fn entry(&self, number: usize) -> Entry {
+        self.index.entries[number]
+    }
+
+    /// The name of sample `number`, which must be below [`Shard::len`]; empty where it is lost.
+    pub fn name(&self, number: usize) -> &[u8] {
+        self.index.name(number)
+    }
+
+    /// Reads sample `number`, which must be below [`Shard::len`], with the places of its rows.
+    ///
+    /// # Errors
+    /// The bytes cannot be read, or are not those that were written: every byte of the record is checked.
+    pub fn read(&self, number: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        let entry = self.index.entries[number];
+        let lost = |damage: Damage| StorageError::ShardDamaged {
+            path: self.path.clone(),
+            sample: self.sample_name(number),
+            damage,
+        };
+        if entry.length == 0 {
+            let damage = self.damage.as_ref();
+            let byte = damage.map_or(0, |damage| damage.byte);
+            return Err(lost(Damage {
+                byte,
+                reason: "the index is damaged, and the sample's record was not found".into(),
+            }));
+        }
+        into.rows.clear();
+        // Not emptied first: growing fills with zeros what is read over anyway.
+        into.buffer.resize(entry.length as usize, 0);
+        match self.ranges.read_range(entry.offset, &mut into.buffer) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(lost(Damage::at(entry.offset, "the record is cut off")));
+            }
+            Err(source) => {
+                return Err(StorageError::Read {
+                    path: self.path.clone(),
+                    source,
+                });
+            }
+        }
+        let file = self
+            .check_head(number, entry, &into.buffer, &mut into.rows)
+            .map_err(lost)?;
+        let (head, body) = into.buffer.split_at(entry.head as usize);
+        let body_crc = u32::from_le_bytes([head[8], head[9], head[10], head[11]]);
+        if crc32fast::hash(body) != body_crc {
+            let byte = entry.offset + u64::from(entry.head);
+            return Err(lost(Damage::at(
+                byte,
+                "the checksum of the record's body is wrong",
+            )));
+        }
+        into.start = file;
+        Ok(())
+    }
+
+    /// Checks the head at the beginning of `record` and reads the places of the rows; where the file begins.
+    fn check_head(
+        &self,
+        number: usize,
+        entry: Entry,
+        record: &[u8],
+        rows: &mut Vec<u32>,
+    ) -> Result<usize, Damage> {
+        let damage = |reason: &str| Damage::at(entry.offset, reason);
+        let fixed = record
+            .first_chunk()
+            .ok_or_else(|| damage("no record is so short"))?;
+        let head = Head::parse(fixed, entry.offset)?;
+        let same = head.entry(entry.offset, entry.name_end) == entry && head.number as usize == number;
+        if !same {
+            return Err(damage("the record is another one than the index says"));
+        }
+        let bytes = &record[..entry.head as usize];
+        head.verify(bytes, entry.offset)?;
+        let lengths = HEAD + usize::from(head.name);
+        let file = record.len() - lengths;
+        let taken = parse_row_lengths(&bytes[lengths..], head.rows, file, rows)
+            .ok_or_else(|| damage("the rows of the record are not within it"))?;
+        Ok(lengths + taken)
+    }
+
+    /// The sample as it is called in messages.
+    fn sample_name(&self, number: usize) -> String {
+        match self.name(number) {
+            [] => format!("number {number}"),
+            name => String::from_utf8_lossy(name).into_owned(),
+        }
+    }
+}
+
+fn who(found: Identity, expected: Identity) -> String {
+    match found.id == expected.id {
+        true => format!(
+            "this is shard {} in the place of shard {}; the files were mixed up",
+            found.number, expected.number
+        ),
+        false => {
+            "this shard belongs to another data set or another part of it; the files were mixed up".into()
+        }
+    }
+}
+
+type ReadIndex = Result<(Identity, Index), Damage>;
+
+/// Footer and index; the outer error is that of reading.
+fn read_index(ranges: &dyn Ranges, size: u64) -> io::Result<ReadIndex> {
+    let Some(at) = size.checked_sub((HEADER + FOOTER) as u64) else {
+        return Ok(Err(Damage::at(size, "no shard is so short; it is cut off")));
+    };
+    let mut bytes = [0; FOOTER];
+    ranges.read_range(at + HEADER as u64, &mut bytes)?;
+    let footer = match Footer::parse(&bytes, size) {
+        Ok(footer) => footer,
+        Err(damage) => return Ok(Err(damage)),
+    };
+    let mut bytes = vec![0; footer.index_length as usize];
+    ranges.read_range(footer.index, &mut bytes)?;
+    if crc32fast::hash(&bytes) != footer.index_crc {
+        return Ok(Err(Damage::at(footer.index, "the index's checksum is wrong")));
+    }
+    Ok(Index::parse(&bytes, footer.samples, footer.index).map(|index| (footer.identity, index)))
+}

@@ -1,0 +1,357 @@
+//! Shards: what was written comes back, and what is damaged costs only the samples it lies in.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use stokehold_storage::shard::{Ranges, Record, Shard, ShardFacts, ShardWriter};
+use stokehold_storage::{SampleBytes, StorageError};
+
+const ID: u64 = 0x1234_5678_9ABC_DEF0;
+
+/// A sample as it goes in and has to come out.
+#[derive(Clone)]
+struct Sample {
+    name: &'static str,
+    label: u32,
+    file: Vec<u8>,
+    rows: Vec<u32>,
+}
+
+/// Six samples in two classes; some have rows, two records are equally long.
+fn samples() -> Vec<Sample> {
+    let file = |length: u32, seed: u32| (0..length).map(|i| (i * 7 + seed * 31) as u8).collect();
+    let sample = |name, label, file, rows: &[u32]| Sample {
+        name,
+        label,
+        file,
+        rows: rows.to_vec(),
+    };
+    vec![
+        sample("cat/1.jpg", 0, file(300, 1), &[100, 150, 290, 298]),
+        sample("cat/2.png", 0, file(200, 2), &[]),
+        sample("cat/deep/ü.jpg", 0, file(180, 3), &[0, 180]),
+        sample("dog/a.jpg", 1, file(260, 4), &[50, 60, 258]),
+        sample("dog/b.jpg", 1, file(260, 5), &[50, 60, 258]),
+        sample("dog/empty.png", 1, Vec::new(), &[]),
+    ]
+}
+
+fn classes() -> Vec<String> {
+    vec!["cat".into(), "dog".into()]
+}
+
+fn write(samples: &[Sample], number: u32) -> (Vec<u8>, ShardFacts) {
+    let mut writer = ShardWriter::new(Vec::new(), ID, number).unwrap();
+    for Sample {
+        name,
+        label,
+        file,
+        rows,
+    } in samples
+    {
+        let record = Record::new(
+            name.as_bytes().to_vec(),
+            *label,
+            (40, 30),
+            file.clone(),
+            rows.clone(),
+        );
+        writer.push(&record.unwrap()).unwrap();
+    }
+    let size = writer.size();
+    let (bytes, facts) = writer.finish(&classes(), "train/000000.skshard".into()).unwrap();
+    assert_eq!(facts.bytes, bytes.len() as u64);
+    assert!(
+        size < facts.bytes && facts.bytes < size + 40,
+        "but for class names"
+    );
+    (bytes, facts)
+}
+
+fn open(bytes: impl Ranges + 'static, facts: &ShardFacts) -> Result<Shard, StorageError> {
+    let path = "set/train/000000.skshard".into();
+    Shard::open(Box::new(bytes), path, ID, 0, &classes(), facts)
+}
+
+/// Which samples come back as they went in; the others are errors that name the shard, and no sample comes back wrong.
+fn whole(shard: &Shard, samples: &[Sample]) -> Vec<bool> {
+    assert_eq!(shard.len(), samples.len());
+    let mut bytes = SampleBytes::new();
+    let right = |(number, sample): (usize, &Sample)| {
+        assert_eq!(
+            shard.entry(number).label,
+            sample.label,
+            "labels are known without the shard"
+        );
+        match shard.read(number, &mut bytes) {
+            Ok(()) => {
+                assert_eq!(bytes.file(), sample.file);
+                let rows = bytes.rows().map_or(&[][..], |rows| rows.offsets);
+                assert_eq!(rows, sample.rows);
+                assert_eq!(shard.name(number), sample.name.as_bytes());
+                true
+            }
+            Err(StorageError::ShardDamaged { path, .. }) => {
+                assert_eq!(path.as_os_str(), "set/train/000000.skshard");
+                false
+            }
+            Err(other) => panic!("{other}"),
+        }
+    };
+    samples.iter().enumerate().map(right).collect()
+}
+
+#[test]
+fn what_is_written_comes_back() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let shard = open(bytes, &facts).unwrap();
+    assert_eq!(whole(&shard, &samples), [true; 6]);
+    assert_eq!(shard.damage(), None);
+    let entry = shard.entry(3);
+    assert_eq!((entry.width, entry.height, entry.label), (40, 30, 1));
+}
+
+#[test]
+fn a_flipped_bit_costs_at_most_the_sample_it_lies_in() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let shard = open(bytes.clone(), &facts).unwrap();
+    let ends: Vec<u64> = (0..6)
+        .map(|number| shard.entry(number).offset + u64::from(shard.entry(number).length))
+        .collect();
+    for at in 0..bytes.len() {
+        for bit in [0, 3, 7] {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 1 << bit;
+            let shard = open(flipped, &facts).unwrap();
+            let hit = (at >= 32)
+                .then(|| ends.iter().position(|&end| (at as u64) < end))
+                .flatten();
+            let expected: Vec<bool> = (0..6).map(|number| hit != Some(number)).collect();
+            assert_eq!(whole(&shard, &samples), expected, "byte {at} bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn a_damaged_index_and_a_damaged_record_cost_that_record() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let shard = open(bytes.clone(), &facts).unwrap();
+    let places: Vec<_> = (0..6).map(|number| shard.entry(number)).collect();
+    let index = bytes.len() - 60;
+    for (number, place) in places.iter().enumerate() {
+        for at in place.offset..place.offset + u64::from(place.length) {
+            let mut damaged = bytes.clone();
+            damaged[at as usize] ^= 0x20;
+            damaged[index] ^= 1;
+            let shard = open(damaged, &facts).unwrap();
+            let expected: Vec<bool> = (0..6).map(|other| other != number).collect();
+            assert_eq!(whole(&shard, &samples), expected, "byte {at}");
+            assert!(shard.damage().unwrap().to_string().contains("checksum"));
+        }
+    }
+}
+
+#[test]
+fn a_cut_costs_what_lies_behind_it() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let shard = open(bytes.clone(), &facts).unwrap();
+    for length in 0..bytes.len() {
+        let there = |number| {
+            let entry = shard.entry(number);
+            entry.offset + u64::from(entry.length) <= length as u64
+        };
+        let expected: Vec<bool> = (0..6).map(there).collect();
+        let cut = open(bytes[..length].to_vec(), &facts).unwrap();
+        assert_eq!(whole(&cut, &samples), expected, "cut at {length}");
+        assert!(cut.damage().is_some());
+    }
+    let cut = open(bytes[..700].to_vec(), &facts).unwrap();
+    let error = cut.read(5, &mut SampleBytes::new()).unwrap_err().to_string();
+    assert!(
+        error.contains("set/train/000000.skshard: damaged at byte"),
+        "{error}"
+    );
+    assert!(error.contains("sample number 5"), "{error}");
+}
+
+#[test]
+fn records_and_shards_in_the_place_of_others_are_noticed() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let shard = open(bytes.clone(), &facts).unwrap();
+    let place = |number| {
+        let entry = shard.entry(number);
+        entry.offset as usize..entry.offset as usize + entry.length as usize
+    };
+    let mut swapped = bytes.clone();
+    let (a, b) = (place(3), place(4));
+    swapped[a.clone()].copy_from_slice(&bytes[b.clone()]);
+    swapped[b].copy_from_slice(&bytes[a]);
+    let shard = open(swapped, &facts).unwrap();
+    assert_eq!(whole(&shard, &samples), [true, true, true, false, false, true]);
+    let error = shard.read(3, &mut SampleBytes::new()).unwrap_err().to_string();
+    assert!(error.contains("sample dog/a.jpg"), "{error}");
+
+    let refused = |bytes: Vec<u8>, facts| match open(bytes, facts) {
+        Err(StorageError::Prepared { reason, .. }) => reason,
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    };
+    let (other, _) = write(&samples, 1);
+    assert!(refused(other.clone(), &facts).contains("shard 1 in the place of shard 0"));
+    let headless = other.len() - 1;
+    assert!(
+        refused(other[..headless].to_vec(), &facts).contains("shard 1"),
+        "the header says it as well"
+    );
+    let (_, fewer) = write(&samples[..5], 0);
+    assert!(refused(bytes, &fewer).contains("not those that shards.json lists"));
+}
+
+/// A shard whose index or footer was changed by `change` and given the right checksums.
+fn lying(change: impl FnOnce(&mut [u8], &mut [u8])) -> Vec<u8> {
+    let (mut bytes, _) = write(&samples(), 0);
+    let footer_at = bytes.len() - 48;
+    let index_at = u64::from_le_bytes(bytes[footer_at + 16..][..8].try_into().unwrap()) as usize;
+    let (index, footer) = bytes[index_at..].split_at_mut(footer_at - index_at);
+    change(index, footer);
+    let crc = crc32fast::hash(index);
+    footer[32..36].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32fast::hash(&footer[..36]);
+    footer[36..40].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+#[test]
+fn an_index_that_lies_is_not_believed() {
+    let samples = samples();
+    let (_, facts) = write(&samples, 0);
+    for at in 0..300 {
+        for value in [0x00, 0x01, 0x7F, 0x80, 0xFF] {
+            let shard = open(lying(|index, _| index[at % index.len()] = value), &facts);
+            // A label or a class name that is not the manifest's makes it another shard.
+            if let Ok(shard) = shard {
+                let names_and_sizes_apart = shard.damage().is_none();
+                let mut bytes = SampleBytes::new();
+                for (number, sample) in samples.iter().enumerate() {
+                    if shard.read(number, &mut bytes).is_ok() {
+                        assert_eq!(bytes.file(), sample.file);
+                    } else {
+                        assert!(
+                            names_and_sizes_apart,
+                            "byte {at}: records are found without the index"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    for at in 0..32 {
+        for value in [0x00, 0x01, 0x80, 0xFF] {
+            if let Ok(shard) = open(lying(|_, footer| footer[at] = value), &facts) {
+                whole(&shard, &samples);
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_made_to_look_like_records_do_not_take_long() {
+    let (_, facts) = write(&samples(), 0);
+    let start = Instant::now();
+    // Heads everywhere, each of them as long as all that follows.
+    let mut flood = Vec::new();
+    while flood.len() < 4 << 20 {
+        flood.extend(b"SKrc");
+        flood.extend([0; 4 * 8]);
+        let at = flood.len() - 36;
+        flood[at + 12..at + 16].copy_from_slice(&0x00FF_FFFF_u32.to_le_bytes());
+        flood[at + 16..at + 20].copy_from_slice(&0x0010_0000_u32.to_le_bytes());
+    }
+    for bytes in [flood, b"SKrc".repeat(1 << 20), vec![0; 8 << 20]] {
+        let shard = open(bytes, &facts).unwrap();
+        assert_eq!(whole(&shard, &samples()), [false; 6]);
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
+#[test]
+fn what_fits_no_record_is_refused() {
+    let refused = |name: Vec<u8>, rows: &[u32]| {
+        let record = Record::new(name, 0, (1, 1), vec![0; 10], rows.to_vec());
+        assert_eq!(record.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    };
+    refused(vec![b'a'; 1 << 16], &[]);
+    refused(Vec::new(), &[3]);
+    refused(Vec::new(), &[3, 2]);
+    refused(Vec::new(), &[3, 11]);
+}
+
+/// Bytes that take their time and count how often they are asked for.
+struct Slow {
+    bytes: Vec<u8>,
+    reads: Arc<AtomicUsize>,
+    latency: Duration,
+}
+
+impl Ranges for Slow {
+    fn size(&self) -> io::Result<u64> {
+        self.bytes.size()
+    }
+
+    fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.reads.fetch_add(1, Ordering::SeqCst);
+        thread::sleep(self.latency);
+        self.bytes.read_range(offset, into)
+    }
+}
+
+#[test]
+fn any_ranges_will_do_and_a_sample_is_one_read() {
+    let samples = samples();
+    let (bytes, facts) = write(&samples, 0);
+    let reads = Arc::new(AtomicUsize::new(0));
+    let latency = Duration::from_millis(20);
+    let slow = Slow {
+        bytes,
+        reads: reads.clone(),
+        latency,
+    };
+    let shard = open(slow, &facts).unwrap();
+    assert_eq!(reads.swap(0, Ordering::SeqCst), 2, "footer and index");
+    let start = Instant::now();
+    // Readers share the shard and do not wait for each other.
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert_eq!(whole(&shard, &samples), [true; 6]));
+        }
+    });
+    assert_eq!(reads.load(Ordering::SeqCst), 48);
+    assert!(start.elapsed() < 24 * latency, "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_error_of_the_storage_is_no_damage() {
+    struct Broken;
+    impl Ranges for Broken {
+        fn size(&self) -> io::Result<u64> {
+            Ok(1000)
+        }
+        fn read_range(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
+            Err(io::Error::other("the cable is out"))
+        }
+    }
+    let (_, facts) = write(&samples(), 0);
+    match open(Broken, &facts) {
+        Err(StorageError::Read { source, .. }) => assert_eq!(source.to_string(), "the cable is out"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    }
+}
