@@ -4,4 +4,5 @@ pub mod bench;
 pub mod compare;
 pub mod dataset;
 pub mod explain;
+pub mod prepare;
 pub mod train;

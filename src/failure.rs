@@ -5,6 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
+use stokehold_prepare::PrepareError;
 use stokehold_storage::StorageError;
 use stokehold_train::TrainError;
 
@@ -35,6 +36,9 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
 
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<TrainError>() {
+        return error.is_input();
+    }
+    if let Some(error) = error.downcast_ref::<PrepareError>() {
         return error.is_input();
     }
     if let Some(error) = error.downcast_ref::<LoaderError>() {

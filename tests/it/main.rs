@@ -4,4 +4,5 @@ mod bench;
 mod compare;
 mod dataset;
 mod explain;
+mod prepare;
 mod train;

@@ -41,3 +41,6 @@ pub use writer::{Record, ShardWriter};
 
 /// The extension of a shard's file.
 pub const EXTENSION: &str = "skshard";
+
+/// The checksum of shards: CRC-32 as zlib, PNG and Python's `zlib.crc32` compute it.
+pub use crc32fast::Hasher as Crc32;

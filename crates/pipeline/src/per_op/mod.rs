@@ -9,6 +9,7 @@ mod neighbourhood;
 mod resize;
 
 pub(crate) use color::{Pointwise, mean_luminance};
+pub(crate) use resize::resize;
 
 use crate::image::RgbImage;
 use crate::rng::Draws;
@@ -57,7 +58,7 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
             height,
             interpolation,
         } => {
-            return resize::resize(&image, *width, *height, *interpolation);
+            return resize(&image, *width, *height, *interpolation);
         }
         Step::Contrast { factor } => {
             let mean = mean_luminance(image.pixels());

@@ -7,7 +7,7 @@ use crate::op::Interpolation;
 /// Fractional bits of a weight, as Pillow's for bytes.
 const PRECISION: u32 = 32 - 8 - 2;
 
-pub(super) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
+pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
     if interpolation == Interpolation::Nearest {
         return nearest(image, width, height);
     }

@@ -153,7 +153,7 @@ fn open_all(dir: &Path, classes: &[String], facts: &PartFacts) -> Result<Vec<Sha
             path: path.clone(),
             source,
         })?;
-        Shard::open(Box::new(file), path, id, number, classes, shard)
+        Shard::open(Box::new(file), path, id, number, classes, Some(shard))
     };
     facts.shards.iter().zip(0..).map(open).collect()
 }

@@ -211,6 +211,11 @@ pub(super) fn write_row_lengths(offsets: &[u32], into: &mut Vec<u8>) {
     }
 }
 
+/// The bytes that [`write_row_lengths`] takes for a row's length.
+pub(super) fn row_length_size(length: u32) -> u64 {
+    u64::from(32 - length.max(1).leading_zeros()).div_ceil(7)
+}
+
 /// Reads `count` lengths of rows from `bytes` as offsets, and returns how many bytes they take. The first row begins
 /// where `bytes` ends once they are taken away; no row may end behind `file`.
 ///
@@ -432,6 +437,8 @@ mod tests {
             let mut bytes = Vec::new();
             write_row_lengths(&offsets, &mut bytes);
             let lengths = bytes.len();
+            let sizes = offsets.windows(2).map(|pair| row_length_size(pair[1] - pair[0]));
+            assert_eq!(sizes.sum::<u64>(), lengths as u64);
             bytes.extend(vec![7; 600]);
             let (mut found, count, file) = (vec![9; 3], offsets.len() as u16 - 1, lengths + 3_000_002);
             assert_eq!(parse_row_lengths(&bytes, count, file, &mut found), Some(lengths));

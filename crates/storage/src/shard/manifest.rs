@@ -14,7 +14,7 @@ use crate::StorageError;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// `stokehold shards`.
+    /// `stokehold shards`, or what else is in the files.
     pub format: String,
     /// The version of the format, 1.
     pub version: u32,
@@ -63,6 +63,8 @@ impl Manifest {
     pub const FILE: &str = "shards.json";
     /// What [`Manifest::format`] says.
     pub const FORMAT: &str = "stokehold shards";
+    /// What [`Manifest::format`] says of tar files in WebDataset's convention.
+    pub const TAR: &str = "webdataset tar";
     /// What [`Manifest::version`] says.
     pub const VERSION: u32 = 1;
 
@@ -101,12 +103,13 @@ impl Manifest {
     }
 
     fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let broken = |what: String| {
-            format!(
-                "{what}; the same `stokehold prepare` once more writes the file anew and keeps the shards"
-            )
-        };
-        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
+        let manifest = Self::parse_any(bytes)?;
+        if manifest.format == Self::TAR {
+            return Err(
+                "these are tar files for other loaders; prepare without --tar to train from shards here"
+                    .into(),
+            );
+        }
         if manifest.format != Self::FORMAT || manifest.version != Self::VERSION {
             return Err(format!(
                 "this is version {} of {:?}; this program reads version {} of {:?}",
@@ -116,6 +119,20 @@ impl Manifest {
                 Self::FORMAT
             ));
         }
+        Ok(manifest)
+    }
+
+    /// Reads a manifest of any format, such as that of tar files.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, and what to do.
+    pub fn parse_any(bytes: &[u8]) -> Result<Self, String> {
+        let broken = |what: String| {
+            format!(
+                "{what}; the same `stokehold prepare` once more writes the file anew and keeps the shards"
+            )
+        };
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
         for part in manifest.parts.values() {
             part.check(manifest.classes.len()).map_err(broken)?;
         }
@@ -160,7 +177,8 @@ impl PartFacts {
 }
 
 impl ShardFacts {
-    pub(super) fn new(file: String, bytes: u64, crc32: u32, labels: impl Iterator<Item = u32>) -> Self {
+    /// A shard of `bytes` bytes with the CRC-32 `crc32`, whose samples have these labels.
+    pub fn new(file: String, bytes: u64, crc32: u32, labels: impl Iterator<Item = u32>) -> Self {
         let mut runs: Vec<[u32; 2]> = Vec::new();
         for label in labels {
             match runs.last_mut() {

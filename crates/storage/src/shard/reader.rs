@@ -23,17 +23,19 @@ impl Shard {
     /// Opens the shard that a manifest describes by `id`, its `number` and `facts`. `path` is for messages.
     ///
     /// Where the index is damaged or cut off, the records are looked for ([`Shard::damage`] says so); samples whose
-    /// records are not found are errors when they are read.
+    /// records are not found are errors when they are read. Without `facts` that cannot be done, because nobody knows
+    /// how many samples there were.
     ///
     /// # Errors
-    /// The bytes cannot be read; they are those of another shard, or the manifest is that of another one.
+    /// The bytes cannot be read; they are those of another shard, or the manifest is that of another one; without
+    /// `facts`, the index is damaged.
     pub fn open(
         ranges: Box<dyn Ranges>,
         path: PathBuf,
         id: u64,
         number: u32,
         classes: &[String],
-        facts: &ShardFacts,
+        facts: Option<&ShardFacts>,
     ) -> Result<Self, StorageError> {
         let failed = |source| StorageError::Read {
             path: path.clone(),
@@ -51,8 +53,9 @@ impl Shard {
                 if let Some(error) = is_other(identity) {
                     return Err(error);
                 }
-                let labels = index.entries.iter().map(|entry| entry.label);
-                if !labels.eq(facts.labels()) || index.classes != classes {
+                let labels = || index.entries.iter().map(|entry| entry.label);
+                let same = facts.is_none_or(|facts| labels().eq(facts.labels()));
+                if !same || index.classes != classes {
                     return Err(other(
                         "its samples or classes are not those that shards.json lists; one of the two was changed, so \
                          restore it, or prepare the data set again"
@@ -69,6 +72,9 @@ impl Shard {
                         return Err(error);
                     }
                 }
+                let Some(facts) = facts else {
+                    return Err(other(damage.to_string()));
+                };
                 let mut index = recover(&*ranges, size, facts.samples()).map_err(failed)?;
                 for (entry, label) in index.entries.iter_mut().zip(facts.labels()) {
                     // A record with another label is no record of this shard.

@@ -61,9 +61,16 @@ impl Record {
         })
     }
 
-    /// The image file.
-    pub fn file(&self) -> &[u8] {
-        &self.file
+    /// The bytes that it adds to a shard.
+    fn size(&self) -> u64 {
+        let lengths: u64 = self
+            .rows
+            .windows(2)
+            .map(|pair| layout::row_length_size(pair[1] - pair[0]))
+            .sum();
+        // The name is in the index too.
+        let known = HEAD + layout::ENTRY + 2 * self.name.len() + self.file.len();
+        known as u64 + lengths
     }
 }
 
@@ -83,14 +90,17 @@ impl<W: Write> ShardWriter<W> {
     ///
     /// # Errors
     /// What writing reports.
-    pub fn new(out: W, id: u64, number: u32) -> io::Result<Self> {
+    pub fn new(out: W, id: u64, number: u32, classes: &[String]) -> io::Result<Self> {
         let identity = Identity { id, number };
         let mut writer = Self {
             out,
             identity,
             written: 0,
             crc: crc32fast::Hasher::new(),
-            index: Index::default(),
+            index: Index {
+                classes: classes.to_vec(),
+                ..Index::default()
+            },
             head: Vec::new(),
             rest: Vec::new(),
         };
@@ -98,10 +108,11 @@ impl<W: Write> ShardWriter<W> {
         Ok(writer)
     }
 
-    /// The bytes that the shard has so far, were it finished now, class names apart.
-    pub fn size(&self) -> u64 {
-        let index = self.index.entries.len() * layout::ENTRY + self.index.names.len();
-        self.written + index as u64 + FOOTER as u64
+    /// The bytes that the shard has if it is finished after `record`.
+    pub fn size_with(&self, record: &Record) -> u64 {
+        let classes: usize = self.index.classes.iter().map(|class| 2 + class.len()).sum();
+        let index = self.index.entries.len() * layout::ENTRY + self.index.names.len() + 4 + classes;
+        self.written + record.size() + (index + FOOTER) as u64
     }
 
     /// Whether there is no record in it.
@@ -150,8 +161,7 @@ impl<W: Write> ShardWriter<W> {
     ///
     /// # Errors
     /// What writing reports.
-    pub fn finish(mut self, classes: &[String], file: String) -> io::Result<(W, ShardFacts)> {
-        self.index.classes = classes.to_vec();
+    pub fn finish(mut self, file: String) -> io::Result<(W, ShardFacts)> {
         let index = self.index.write();
         let footer = Footer {
             identity: self.identity,

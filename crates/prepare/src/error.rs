@@ -1,0 +1,98 @@
+//! What can end a preparation.
+
+use std::io;
+use std::path::PathBuf;
+
+use stokehold_storage::StorageError;
+
+/// Why a data set cannot be prepared, checked or unpacked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// The data set, or the prepared one, cannot be read.
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The data set is a prepared one.
+    #[error("{}: these are shards already; give the folder of images that they were made of", path.display())]
+    PreparedAlready {
+        /// The data set's folder.
+        path: PathBuf,
+    },
+    /// An image cannot be decoded.
+    #[error("{name}: {reason}; remove it, or leave such images out with --bad-images skip")]
+    BadImage {
+        /// The file.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// All images of a part are broken.
+    #[error("{}: not one image of it can be decoded; the first: {reason}", path.display())]
+    NoGoodImage {
+        /// The folder of the part.
+        path: PathBuf,
+        /// What is wrong with the first one, with its name.
+        reason: String,
+    },
+    /// There is something else where the shards should go.
+    #[error(
+        "{}: holds something that is no unfinished preparation of this data set with these options; give a new folder, \
+         or remove this one first",
+        path.display()
+    )]
+    Occupied {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Another process writes there.
+    #[error("{}: another preparation is at work here", path.display())]
+    Busy {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds no shards.
+    #[error("{}: not a prepared data set: there is no shards.json in it", path.display())]
+    NotPrepared {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A name in a shard would lead out of the folder that is unpacked into.
+    #[error("{name:?}: no name of a file below a folder; this shard is not to be trusted")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A file cannot be written.
+    #[error("{}: cannot write: {source}", path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A tar file is not what was written.
+    #[error("{}: {reason}", path.display())]
+    Tar {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Spawn(io::Error),
+    /// The work was asked to stop.
+    #[error("interrupted; the same command goes on behind the shards that are finished")]
+    Interrupted,
+}
+
+impl PrepareError {
+    /// Whether the input is at fault, and not the work that failed.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Storage(error) => !matches!(error, StorageError::Write { .. }),
+            Self::Write { .. } | Self::Spawn(_) | Self::Interrupted => false,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a preparation can be told.
+
+use std::fmt;
+
+use stokehold_jpeg::Metadata;
+
+/// How a data set is prepared.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// What becomes of an image.
+    pub content: Content,
+    /// What samples are put into.
+    pub container: Container,
+    /// A shard is finished when its next sample would make it longer, in bytes.
+    pub shard_size: u64,
+    /// Threads that make samples, at least 1.
+    pub workers: usize,
+    /// Whether broken images are left out, instead of ending the work.
+    pub skip_bad_images: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            content: Content::Lossless(Metadata::Drop),
+            container: Container::Shards,
+            shard_size: 150_000_000,
+            workers: 1,
+            skip_bad_images: false,
+        }
+    }
+}
+
+/// What becomes of an image.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Content {
+    /// JPEGs are transcoded without a change of a pixel; other files stay as they are.
+    Lossless(Metadata),
+    /// Every file stays as it is.
+    Raw,
+    /// Images that are larger are shrunk and encoded as JPEG; the others are treated as in [`Content::Lossless`].
+    Resized {
+        /// What is larger.
+        size: Size,
+        /// The quality of the JPEGs, 1 to 100.
+        quality: u8,
+        /// What happens to segments that carry no pixels, where an image is not shrunk.
+        metadata: Metadata,
+    },
+}
+
+/// A bound on the size of images, in pixels, at least 1. Nothing is enlarged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// The longer side is at most so long.
+    LongerSide(u32),
+    /// The shorter side is at most so long.
+    ShorterSide(u32),
+}
+
+/// What samples are put into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Container {
+    /// Shards, which Stokehold trains from.
+    Shards,
+    /// Tar files in WebDataset's convention.
+    Tar,
+}
+
+impl Options {
+    /// Whether every sample has the pixels of its original.
+    pub fn is_lossless(&self) -> bool {
+        !matches!(self.content, Content::Resized { .. })
+    }
+
+    /// The extension of the files.
+    pub(crate) fn extension(&self) -> &'static str {
+        match self.container {
+            Container::Shards => stokehold_storage::shard::EXTENSION,
+            Container::Tar => "tar",
+        }
+    }
+}
+
+impl fmt::Display for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metadata = |metadata: &Metadata| match metadata {
+            Metadata::Keep => "metadata kept",
+            Metadata::Drop => "metadata dropped",
+        };
+        match self {
+            Self::Lossless(kept) => write!(f, "JPEGs transcoded without loss, {}", metadata(kept)),
+            Self::Raw => f.write_str("files as they are"),
+            Self::Resized {
+                size,
+                quality,
+                metadata: kept,
+            } => {
+                let (side, length) = match size {
+                    Size::LongerSide(length) => ("longer", length),
+                    Size::ShorterSide(length) => ("shorter", length),
+                };
+                write!(
+                    f,
+                    "lossy: {side} side at most {length} pixels, JPEG quality {quality}; smaller images without loss, {}",
+                    metadata(kept)
+                )
+            }
+        }
+    }
+}
+
+impl Size {
+    /// The size of an image that is larger than this, shrunk; `None` where it is not larger.
+    pub(crate) fn shrink(self, width: u32, height: u32) -> Option<(u32, u32)> {
+        let (side, length) = match self {
+            Self::LongerSide(length) => (width.max(height), length),
+            Self::ShorterSide(length) => (width.min(height), length),
+        };
+        // To the nearest; a half goes up. At least one pixel stays.
+        let scaled = |pixels: u32| {
+            let (pixels, length, side) = (u64::from(pixels), u64::from(length), u64::from(side));
+            ((2 * pixels * length + side) / (2 * side)).max(1) as u32
+        };
+        (side > length).then(|| (scaled(width), scaled(height)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sides_shrink_in_proportion_and_never_grow() {
+        assert_eq!(Size::LongerSide(256).shrink(500, 375), Some((256, 192)));
+        assert_eq!(Size::LongerSide(256).shrink(375, 500), Some((192, 256)));
+        assert_eq!(Size::ShorterSide(256).shrink(500, 375), Some((341, 256)));
+        assert_eq!(Size::ShorterSide(375).shrink(500, 375), None);
+        assert_eq!(Size::LongerSide(501).shrink(500, 375), None);
+        assert_eq!(Size::LongerSide(1).shrink(60_000, 2), Some((1, 1)));
+    }
+}

@@ -1,0 +1,155 @@
+//! The files that samples go into: written aside, then renamed.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use stokehold_pipeline::Format;
+use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
+
+use crate::make::Made;
+use crate::options::{Container, Options};
+use crate::tar::{Member, TarWriter};
+
+/// What a file has behind its name until it is whole.
+pub(crate) const PARTIAL: &str = "partial";
+
+/// A sample that needs only to be written.
+pub(crate) enum Ready {
+    Record(Record),
+    Member(Member),
+}
+
+impl Ready {
+    /// The sample of `made`, with the name and key that it has in files of the given kind.
+    pub fn new(container: Container, name: &[u8], key: &str, label: u32, made: Made) -> io::Result<Self> {
+        let size = (made.width, made.height);
+        Ok(match container {
+            Container::Shards => Self::Record(Record::new(name.to_vec(), label, size, made.file, made.rows)?),
+            Container::Tar => Self::Member(Member {
+                key: key.to_owned(),
+                extension: extension(made.format),
+                label,
+                file: made.file,
+            }),
+        })
+    }
+}
+
+/// The extension that loaders know a format by.
+pub(crate) fn extension(format: Format) -> &'static str {
+    match format {
+        Format::Jpeg => "jpg",
+        Format::Png => "png",
+        Format::WebP => "webp",
+    }
+}
+
+/// The file of one shard or tar while it is written. It is removed unless it is finished.
+pub(crate) struct Output {
+    writer: Option<Writer>,
+    path: PathBuf,
+    aside: PathBuf,
+    name: String,
+}
+
+enum Writer {
+    Shard(ShardWriter<BufWriter<File>>),
+    Tar(TarWriter<BufWriter<File>>),
+}
+
+/// The name of a part's file, below the prepared folder.
+pub(crate) fn file_name(part: &str, number: u32, options: &Options) -> String {
+    format!("{part}/{number:06}.{}", options.extension())
+}
+
+impl Output {
+    /// Begins file `number` of a part of the prepared folder `out`.
+    pub fn new(
+        out: &Path,
+        part: &str,
+        id: u64,
+        number: u32,
+        classes: &[String],
+        options: &Options,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let name = file_name(part, number, options);
+        let path = out.join(&name);
+        let aside = aside(&path);
+        let new = || {
+            let file = BufWriter::with_capacity(1 << 20, File::create(&aside)?);
+            Ok(match options.container {
+                Container::Shards => Writer::Shard(ShardWriter::new(file, id, number, classes)?),
+                Container::Tar => Writer::Tar(TarWriter::new(file)),
+            })
+        };
+        match new() {
+            Ok(writer) => Ok(Self {
+                writer: Some(writer),
+                path,
+                aside,
+                name,
+            }),
+            Err(error) => Err((aside, error)),
+        }
+    }
+
+    /// The bytes of the file if it is finished after `sample`.
+    pub fn size_with(&self, sample: &Ready) -> u64 {
+        match (&self.writer, sample) {
+            (Some(Writer::Shard(writer)), Ready::Record(record)) => writer.size_with(record),
+            (Some(Writer::Tar(writer)), Ready::Member(member)) => writer.size_with(member),
+            _ => 0,
+        }
+    }
+
+    /// Writes the next sample, which must be of the file's kind.
+    pub fn push(&mut self, sample: &Ready) -> Result<(), (PathBuf, io::Error)> {
+        let pushed = match (&mut self.writer, sample) {
+            (Some(Writer::Shard(writer)), Ready::Record(record)) => writer.push(record),
+            (Some(Writer::Tar(writer)), Ready::Member(member)) => writer.push(member),
+            _ => Err(io::ErrorKind::InvalidInput.into()),
+        };
+        pushed.map_err(|error| (self.aside.clone(), error))
+    }
+
+    /// Gives the file its name when it is on the disk; its line in the manifest.
+    pub fn finish(mut self) -> Result<ShardFacts, (PathBuf, io::Error)> {
+        let name = std::mem::take(&mut self.name);
+        let finish = |writer| {
+            let (file, facts) = match writer {
+                Some(Writer::Shard(writer)) => writer.finish(name)?,
+                Some(Writer::Tar(writer)) => writer.finish(name)?,
+                None => return Err(io::ErrorKind::InvalidInput.into()),
+            };
+            file.into_inner()?.sync_all()?;
+            fs::rename(&self.aside, &self.path)?;
+            Ok(facts)
+        };
+        finish(self.writer.take()).map_err(|error| (self.path.clone(), error))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        // Gone already where the file was finished; after a failure the failure is what counts.
+        let _ = fs::remove_file(&self.aside);
+    }
+}
+
+/// Where a file is until it is whole.
+pub(crate) fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(PARTIAL);
+    name.into()
+}
+
+/// Writes a small file aside, then renames it.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let aside = aside(path);
+    let mut file = File::create(&aside)?;
+    io::Write::write_all(&mut file, bytes)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)
+}

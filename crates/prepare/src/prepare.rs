@@ -1,0 +1,522 @@
+//! The work itself: parts of a data set through many threads into one row of files.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
+use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source, StorageError};
+
+use crate::make::Maker;
+use crate::options::{Container, Options};
+use crate::output::{Output, PARTIAL, Ready, write_whole};
+use crate::resume::kept;
+use crate::{PrepareError, tar};
+
+/// How many samples a thread may be ahead of the writer.
+const AHEAD: usize = 8;
+
+/// How far the work is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Images that are done, kept ones included.
+    pub done: usize,
+    /// Of them, those that were found done.
+    pub kept: usize,
+    /// All images.
+    pub of: usize,
+}
+
+/// What was done.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// What was written.
+    pub manifest: Manifest,
+    /// The images of this preparation that were left out.
+    pub left_out: Vec<Left>,
+    /// JPEGs that could not be transcoded and were kept as they are.
+    pub kept_as_they_are: Vec<Left>,
+    /// Samples that an earlier, unfinished preparation had finished.
+    pub kept: usize,
+}
+
+/// A file that something else happened to, and why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The file.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// One part of a data set to be prepared.
+pub(crate) struct Part {
+    pub name: &'static str,
+    pub images: Images,
+    /// The bytes of each file, 0 where they are not known.
+    pub sizes: Vec<u64>,
+    /// The names of the samples in a tar; empty for shards.
+    pub keys: Vec<String>,
+    pub id: u64,
+}
+
+impl Part {
+    fn new(name: &'static str, folder: ImageFolder, options: &Options) -> Self {
+        // A file that is not there is the reader's to name.
+        let size =
+            |sample: &stokehold_storage::Sample| fs::metadata(&sample.path).map_or(0, |facts| facts.len());
+        let sizes: Vec<u64> = folder.samples.iter().map(size).collect();
+        let images = Images::Folder(folder);
+        let mut id = Fnv::default();
+        for word in [name, &options.content.to_string(), options.extension()] {
+            id.add(word.as_bytes());
+        }
+        id.add(&options.shard_size.to_le_bytes());
+        for class in images.classes() {
+            id.add(class.as_bytes());
+        }
+        for (sample, size) in sizes.iter().enumerate() {
+            id.add(images.below(sample));
+            id.add(&images.class(sample).to_le_bytes());
+            id.add(&size.to_le_bytes());
+        }
+        let keys = match options.container {
+            Container::Shards => Vec::new(),
+            Container::Tar => tar::keys((0..images.len()).map(|sample| images.below(sample))),
+        };
+        Self {
+            name,
+            images,
+            sizes,
+            keys,
+            id: id.0,
+        }
+    }
+
+    /// What the sample is called in the files.
+    pub fn written_name(&self, sample: usize) -> &[u8] {
+        match self.keys.get(sample) {
+            Some(key) => key.as_bytes(),
+            None => self.images.below(sample),
+        }
+    }
+}
+
+/// The parts of the data set in `data`.
+pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, PrepareError> {
+    let Dataset { train, val, .. } = Dataset::open(data, None, 0)?;
+    [("train", Some(train)), ("val", val)]
+        .into_iter()
+        .filter_map(|(name, images)| Some((name, images?)))
+        .map(|(name, images)| match images {
+            Images::Folder(folder) => Ok(Part::new(name, folder, options)),
+            Images::Shards(_) => Err(PrepareError::PreparedAlready {
+                path: data.to_owned(),
+            }),
+        })
+        .collect()
+}
+
+/// Prepares the data set in `data` into the folder `out`, which must be new or empty, or hold what this preparation left
+/// unfinished, or finished.
+///
+/// When `stop` is set the work ends soon; what is finished by then is kept for the next time. `progress` is told from the
+/// calling thread.
+///
+/// # Errors
+/// [`PrepareError`] says what is wrong and whose fault it is. Finished shards stay.
+pub fn prepare(
+    data: &Path,
+    out: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, PrepareError> {
+    let parts = parts(data, options)?;
+    let place = Place::claim(out, &parts)?;
+    if let Some(manifest) = place.finished {
+        let kept = manifest.parts.values().map(|part| part.samples as usize).sum();
+        return Ok(Report {
+            manifest,
+            left_out: Vec::new(),
+            kept_as_they_are: Vec::new(),
+            kept,
+        });
+    }
+    let mut work = Work {
+        out,
+        options,
+        stop,
+        left_out: Vec::new(),
+        kept_as_they_are: Vec::new(),
+        kept: 0,
+        done: Progress {
+            done: 0,
+            kept: 0,
+            of: parts.iter().map(|part| part.images.len()).sum(),
+        },
+        progress,
+    };
+    let mut facts = BTreeMap::new();
+    for part in &parts {
+        facts.insert(part.name.to_owned(), work.part(part)?);
+    }
+    let format = match options.container {
+        Container::Shards => Manifest::FORMAT,
+        Container::Tar => Manifest::TAR,
+    };
+    let manifest = Manifest {
+        format: format.into(),
+        version: Manifest::VERSION,
+        prepared: options.content.to_string(),
+        lossless: options.is_lossless(),
+        classes: parts[0].images.classes().to_vec(),
+        parts: facts,
+    };
+    let (left_out, kept_as_they_are, kept) = (work.left_out, work.kept_as_they_are, work.kept);
+    place.finish(&manifest)?;
+    Ok(Report {
+        manifest,
+        left_out,
+        kept_as_they_are,
+        kept,
+    })
+}
+
+struct Work<'a> {
+    out: &'a Path,
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    left_out: Vec<Left>,
+    kept_as_they_are: Vec<Left>,
+    kept: usize,
+    done: Progress,
+    progress: &'a mut dyn FnMut(Progress),
+}
+
+/// What a thread made of an image: the sample and why it was kept as it is, or what is wrong with the image.
+type Outcome = Result<(Ready, Option<String>), String>;
+
+impl Work<'_> {
+    fn part(&mut self, part: &Part) -> Result<PartFacts, PrepareError> {
+        let folder = self.out.join(part.name);
+        fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
+        remove_partial(&folder)?;
+        let kept = kept(part, self.out, self.options, self.stop)?;
+        self.kept += kept.samples;
+        self.done.done += kept.next;
+        self.done.kept += kept.next;
+        (self.progress)(self.done);
+        let mut files = Files {
+            part,
+            out: self.out,
+            options: self.options,
+            open: None,
+            written: kept.shards,
+        };
+        let mut left_out = kept.left_out;
+        let options = self.options;
+        in_order(part, options, kept.next, self.stop, |sample, outcome| {
+            match outcome {
+                Ok((ready, as_it_is)) => {
+                    files.push(&ready)?;
+                    if let Some(reason) = as_it_is {
+                        let name = part.images.name(sample);
+                        self.kept_as_they_are.push(Left { name, reason });
+                    }
+                }
+                Err(reason) => {
+                    let name = part.images.name(sample);
+                    if !options.skip_bad_images {
+                        return Err(PrepareError::BadImage { name, reason });
+                    }
+                    self.left_out.push(Left { name, reason });
+                    left_out.push(sample);
+                }
+            }
+            self.done.done += 1;
+            (self.progress)(self.done);
+            Ok(())
+        })?;
+        let shards = files.finish()?;
+        if shards.is_empty() {
+            return Err(PrepareError::NoGoodImage {
+                path: part.images.root().to_owned(),
+                reason: self
+                    .left_out
+                    .last()
+                    .map_or_else(String::new, |left| format!("{}: {}", left.name, left.reason)),
+            });
+        }
+        let all: u64 = part.sizes.iter().sum();
+        let out: u64 = left_out.iter().map(|&sample| part.sizes[sample]).sum();
+        Ok(PartFacts {
+            id: format!("{:016x}", part.id),
+            samples: (part.images.len() - left_out.len()) as u64,
+            source_bytes: all - out,
+            left_out: left_out
+                .iter()
+                .map(|&sample| String::from_utf8_lossy(part.images.below(sample)).into_owned())
+                .collect(),
+            shards,
+        })
+    }
+}
+
+/// The row of files of a part.
+struct Files<'a> {
+    part: &'a Part,
+    out: &'a Path,
+    options: &'a Options,
+    open: Option<Output>,
+    written: Vec<ShardFacts>,
+}
+
+impl Files<'_> {
+    fn push(&mut self, sample: &Ready) -> Result<(), PrepareError> {
+        let full = |open: &Output| open.size_with(sample) > self.options.shard_size;
+        if self.open.as_ref().is_some_and(full) {
+            self.close()?;
+        }
+        let mut open = match self.open.take() {
+            Some(open) => open,
+            None => Output::new(
+                self.out,
+                self.part.name,
+                self.part.id,
+                self.written.len() as u32,
+                self.part.images.classes(),
+                self.options,
+            )
+            .map_err(|(path, source)| write_error(&path, source))?,
+        };
+        open.push(sample)
+            .map_err(|(path, source)| write_error(&path, source))?;
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), PrepareError> {
+        if let Some(open) = self.open.take() {
+            let facts = open
+                .finish()
+                .map_err(|(path, source)| write_error(&path, source))?;
+            self.written.push(facts);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<ShardFacts>, PrepareError> {
+        self.close()?;
+        Ok(self.written)
+    }
+}
+
+/// Makes the samples of a part from number `first` on with many threads, and hands them to `each` in order.
+fn in_order(
+    part: &Part,
+    options: &Options,
+    first: usize,
+    stop: &AtomicBool,
+    mut each: impl FnMut(usize, Outcome) -> Result<(), PrepareError>,
+) -> Result<(), PrepareError> {
+    let len = part.images.len();
+    let workers = options.workers.clamp(1, (len - first).max(1));
+    thread::scope(|scope| {
+        // Both ends close when this function returns, however it does, and the threads end with them.
+        let (give, jobs) = unbounded();
+        let (done, outcomes) = unbounded();
+        for _ in 0..workers {
+            let (jobs, done) = (jobs.clone(), done.clone());
+            thread::Builder::new()
+                .spawn_scoped(scope, move || work(part, options, &jobs, &done))
+                .map_err(PrepareError::Spawn)?;
+        }
+        drop((jobs, done));
+        let mut early = BTreeMap::new();
+        let (mut given, mut next) = (first, first);
+        while next < len {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PrepareError::Interrupted);
+            }
+            while given < len && given < next + AHEAD * workers {
+                // The threads are there as long as `outcomes` is.
+                let _ = give.send(given);
+                given += 1;
+            }
+            let Ok((sample, outcome)) = outcomes.recv() else {
+                break;
+            };
+            early.insert(sample, outcome);
+            while let Some(outcome) = early.remove(&next) {
+                each(next, outcome)?;
+                next += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// One thread: samples in, outcomes out.
+fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(usize, Outcome)>) {
+    let mut maker = Maker::default();
+    let mut bytes = SampleBytes::new();
+    for sample in jobs {
+        // A decoder that meets its own bug must not keep the other files from being prepared.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            ready(part, options, sample, &mut maker, &mut bytes)
+        }));
+        let outcome = outcome.unwrap_or_else(|_| {
+            maker = Maker::default();
+            Err("the decoder fails on this file, which is a bug in stokehold; please report it".into())
+        });
+        if done.send((sample, outcome)).is_err() {
+            return;
+        }
+    }
+}
+
+fn ready(
+    part: &Part,
+    options: &Options,
+    sample: usize,
+    maker: &mut Maker,
+    bytes: &mut SampleBytes,
+) -> Outcome {
+    part.images.read(sample, bytes).map_err(|error| error.reason())?;
+    let mut made = maker.make(bytes.file().to_vec(), options.content)?;
+    let as_it_is = made.kept.take();
+    let key = part.keys.get(sample).map_or("", String::as_str);
+    let name = part.images.below(sample);
+    let label = part.images.class(sample);
+    let ready = Ready::new(options.container, name, key, label, made).map_err(|error| error.to_string())?;
+    Ok((ready, as_it_is))
+}
+
+/// The folder that is written to, and nobody else's meanwhile.
+struct Place<'a> {
+    out: &'a Path,
+    /// Of a preparation that is finished already.
+    finished: Option<Manifest>,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+impl<'a> Place<'a> {
+    fn claim(out: &'a Path, parts: &[Part]) -> Result<Self, PrepareError> {
+        let failed = |source| write_error(out, source);
+        let occupied = || PrepareError::Occupied { path: out.to_owned() };
+        fs::create_dir_all(out).map_err(failed)?;
+        let lock = File::open(out).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(PrepareError::Busy { path: out.to_owned() });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        }
+        let mut place = Self {
+            out,
+            finished: None,
+            _lock: lock,
+        };
+        remove_partial(out)?;
+        let unfinished = out.join(Manifest::UNFINISHED);
+        let read = |path: &Path| match fs::read(path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StorageError::Read {
+                path: path.to_owned(),
+                source,
+            }),
+        };
+        if let Some(bytes) = read(&out.join(Manifest::FILE))? {
+            // One that cannot be read is written again; whether the shards are those of this preparation, they say.
+            if let Ok(manifest) = Manifest::parse_any(&bytes) {
+                let ids = manifest
+                    .parts
+                    .iter()
+                    .map(|(name, part)| (name.as_str(), part.id.clone()));
+                if !ids.eq(parts.iter().map(|part| (part.name, format!("{:016x}", part.id)))) {
+                    return Err(occupied());
+                }
+                // Left there where the end came between the two.
+                let _ = fs::remove_file(&unfinished);
+                place.finished = Some(manifest);
+                return Ok(place);
+            }
+        } else if let Some(bytes) = read(&unfinished)? {
+            return match bytes == plan(parts).as_bytes() {
+                true => Ok(place),
+                false => Err(occupied()),
+            };
+        } else if fs::read_dir(out).map_err(failed)?.next().is_some() {
+            return Err(occupied());
+        }
+        write_whole(&unfinished, plan(parts).as_bytes())
+            .map_err(|source| write_error(&unfinished, source))?;
+        Ok(place)
+    }
+
+    fn finish(self, manifest: &Manifest) -> Result<(), PrepareError> {
+        let path = self.out.join(Manifest::FILE);
+        let written = serde_json::to_string_pretty(manifest)
+            .map_err(io::Error::other)
+            .and_then(|text| write_whole(&path, (text + "\n").as_bytes()));
+        written.map_err(|source| write_error(&path, source))?;
+        let unfinished = self.out.join(Manifest::UNFINISHED);
+        fs::remove_file(&unfinished).map_err(|source| write_error(&unfinished, source))
+    }
+}
+
+/// What an unfinished folder is the beginning of.
+fn plan(parts: &[Part]) -> String {
+    let mut plan =
+        "this preparation is not finished; the same command once more goes on with it\n".to_owned();
+    for part in parts {
+        plan += &format!("{} {:016x}\n", part.name, part.id);
+    }
+    plan
+}
+
+/// Removes what a preparation that was killed had not finished.
+fn remove_partial(folder: &Path) -> Result<(), PrepareError> {
+    let failed = |source| write_error(folder, source);
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        if path.extension().is_some_and(|extension| extension == PARTIAL) && path.is_file() {
+            fs::remove_file(&path).map_err(|source| write_error(&path, source))?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn write_error(path: &Path, source: io::Error) -> PrepareError {
+    PrepareError::Write {
+        path: PathBuf::from(path),
+        source,
+    }
+}
+
+/// FNV-1a, 64 bits, of words.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xCBF2_9CE4_8422_2325)
+    }
+}
+
+impl Fnv {
+    /// Adds a word. Its length goes first, so that words do not run into each other.
+    fn add(&mut self, word: &[u8]) {
+        for byte in (word.len() as u64).to_le_bytes().iter().chain(word) {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Preparation from outside: what it makes of every kind of image, and of every way to be disturbed.
+
+mod content;
+mod data;
+mod disturbed;
+mod python;
+mod whole;

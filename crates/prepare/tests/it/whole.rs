@@ -1,0 +1,163 @@
+//! A prepared data set stands for the one it was made of.
+
+use std::sync::atomic::AtomicBool;
+
+use stokehold_pipeline::{DecodeOptions, decode};
+use stokehold_prepare::{Container, Options, extract};
+use stokehold_storage::shard::Manifest;
+use stokehold_storage::{Dataset, Images, SampleBytes, Source};
+use tempfile::TempDir;
+
+use crate::data::{every_kind, files, prepare, small_shards, verify};
+
+fn same(a: &Images, b: &Images) {
+    assert_eq!(a.classes(), b.classes());
+    assert_eq!(a.len(), b.len());
+    let (mut of_a, mut of_b) = (SampleBytes::new(), SampleBytes::new());
+    for sample in 0..a.len() {
+        assert_eq!(a.class(sample), b.class(sample));
+        assert_eq!(a.below(sample), b.below(sample));
+        a.read(sample, &mut of_a).unwrap();
+        b.read(sample, &mut of_b).unwrap();
+        for exif in [false, true] {
+            let pixels = |bytes: &SampleBytes| decode(bytes.file(), &DecodeOptions { exif }).unwrap();
+            assert_eq!(pixels(&of_a), pixels(&of_b), "{}", b.name(sample));
+        }
+    }
+}
+
+#[test]
+fn it_is_the_same_data_set() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("new/out");
+    let report = prepare(data.path(), &out, &small_shards()).unwrap();
+    assert_eq!(report.kept_as_they_are, []);
+    assert!(report.manifest.parts["train"].shards.len() > 2);
+    let (before, after) = (
+        Dataset::open(data.path(), None, 0).unwrap(),
+        Dataset::open(&out, None, 0).unwrap(),
+    );
+    assert!(matches!(after.train, Images::Shards(_)));
+    same(&before.train, &after.train);
+    same(before.val.as_ref().unwrap(), after.val.as_ref().unwrap());
+    // Limits take the same images.
+    let limited = |mut images: Images| {
+        images.limit(5);
+        images
+    };
+    same(&limited(before.train), &limited(after.train));
+    assert_eq!(Images::unlabelled(&out).unwrap().len(), 19);
+    assert!(Dataset::open(&out, Some(0.5), 0).is_err(), "it has its own val");
+}
+
+#[test]
+fn a_split_takes_the_same_images() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    // The classes themselves, without train and val.
+    let train = data.path().join("train");
+    prepare(&train, dir.path(), &small_shards()).unwrap();
+    let (before, after) = (
+        Dataset::open(&train, Some(0.3), 7).unwrap(),
+        Dataset::open(dir.path(), Some(0.3), 7).unwrap(),
+    );
+    assert_eq!(before.split, after.split);
+    same(&before.train, &after.train);
+    same(&before.val.unwrap(), &after.val.unwrap());
+}
+
+#[test]
+fn every_jpeg_has_rows_and_other_files_have_none() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    prepare(data.path(), dir.path(), &Options::default()).unwrap();
+    let images = Dataset::open(dir.path(), None, 0).unwrap().train;
+    let mut bytes = SampleBytes::new();
+    for sample in 0..images.len() {
+        images.read(sample, &mut bytes).unwrap();
+        let is_jpeg = bytes.file().starts_with(&[0xFF, 0xD8]);
+        assert_eq!(bytes.rows().is_some(), is_jpeg, "{}", images.name(sample));
+    }
+    let findings = verify(dir.path(), Some(data.path()));
+    assert_eq!(findings.problems, [""; 0]);
+    assert_eq!((findings.samples, findings.identical), (19, 19));
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let data = every_kind();
+    for container in [Container::Shards, Container::Tar] {
+        let made = |workers| {
+            let dir = TempDir::new().unwrap();
+            let options = Options {
+                workers,
+                container,
+                ..small_shards()
+            };
+            prepare(data.path(), dir.path(), &options).unwrap();
+            files(dir.path())
+        };
+        let one = made(1);
+        assert!(one.len() > 4);
+        assert!(one == made(2) && one == made(7));
+    }
+}
+
+#[test]
+fn shards_are_as_long_as_asked_for_and_not_longer() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let report = prepare(data.path(), dir.path(), &small_shards()).unwrap();
+    for shard in &report.manifest.parts["train"].shards {
+        // One sample alone may be longer.
+        assert!(shard.bytes <= 8_000 || shard.samples() == 1, "{}", shard.bytes);
+    }
+}
+
+#[test]
+fn extracting_gives_the_files_back() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let (out, back) = (dir.path().join("out"), dir.path().join("back"));
+    prepare(data.path(), &out, &small_shards()).unwrap();
+    let go = AtomicBool::new(false);
+    extract(&out, &back, &go, &mut |_| {}).unwrap();
+    same(
+        &Dataset::open(data.path(), None, 0).unwrap().train,
+        &Dataset::open(&back, None, 0).unwrap().train,
+    );
+    let error = extract(&out, &back, &go, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("cannot write"), "nothing is overwritten: {error}");
+}
+
+#[test]
+fn tars_hold_keys_and_classes() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let options = Options {
+        container: Container::Tar,
+        shard_size: 20_000,
+        ..small_shards()
+    };
+    prepare(data.path(), dir.path(), &options).unwrap();
+    let mut names = Vec::new();
+    let mut archive = tar::Archive::new(std::fs::File::open(dir.path().join("train/000000.tar")).unwrap());
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+        let name = entry.path().unwrap().to_str().unwrap().to_owned();
+        if name.ends_with(".cls") {
+            assert_eq!(bytes, b"0");
+        }
+        names.push(name);
+    }
+    assert_eq!(names[..4], ["cat/1.jpg", "cat/1.cls", "cat/2.jpg", "cat/2.cls"]);
+    let manifest = Manifest::parse_any(&std::fs::read(dir.path().join("shards.json")).unwrap()).unwrap();
+    assert_eq!(manifest.classes, ["cat", "dog"]);
+    let findings = verify(dir.path(), Some(data.path()));
+    assert_eq!((findings.problems, findings.identical), (vec![], 19));
+    let error = Dataset::open(dir.path(), None, 0).unwrap_err().to_string();
+    assert!(error.contains("prepare without --tar"), "{error}");
+}

@@ -1,0 +1,94 @@
+"""Reads a folder of shards by docs/shard-format.md alone: python read_shards.py OUT
+
+Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, offsets of its rows.
+"""
+
+import json
+import os
+import struct
+import sys
+import zlib
+
+
+def check(data, crc, what):
+    if zlib.crc32(data) != crc:
+        raise ValueError(f"wrong checksum: {what}")
+
+
+def read_index(shard, part_id, number):
+    """Entries (offset, length, head, label, width, height), their names, and the class names."""
+    head = shard.read(32)
+    magic, version, shard_number, shard_id, _, crc = struct.unpack("<8sIIQII", head)
+    check(head[:28], crc, "header")
+    assert (magic, version, shard_number, shard_id) == (b"SKSHARD\n", 1, number, part_id)
+    shard.seek(-48, os.SEEK_END)
+    foot = shard.read(48)
+    end_id, end_number, samples, at, length, index_crc, crc, magic = struct.unpack("<QIIQQII8s", foot)
+    check(foot[:36], crc, "footer")
+    assert (magic, end_number, end_id) == (b"SKSHEND\n", number, part_id)
+    shard.seek(at)
+    index = shard.read(length)
+    check(index, index_crc, "index")
+    entries, names, begin = [], [], 0
+    for sample in range(samples):
+        *entry, name_end = struct.unpack_from("<QIIIIII", index, 32 * sample)
+        entries.append(entry)
+        names.append(index[32 * samples + begin : 32 * samples + name_end])
+        begin = name_end
+    at = 32 * samples + begin
+    (count,) = struct.unpack_from("<I", index, at)
+    at, classes = at + 4, []
+    for _ in range(count):
+        (length,) = struct.unpack_from("<H", index, at)
+        classes.append(index[at + 2 : at + 2 + length].decode())
+        at += 2 + length
+    assert at == len(index)
+    return entries, names, classes
+
+
+def read_sample(shard, number, entry, name):
+    """The image file and the offsets of its rows."""
+    offset, length, head_length, label, width, height = entry
+    shard.seek(offset)
+    record = shard.read(length)
+    head, body = record[:head_length], record[head_length:]
+    magic, crc, body_crc, *same, name_length, rows = struct.unpack_from("<4s8IHH", head)
+    assert magic == b"SKrc" and same == [length, head_length, number, label, width, height]
+    check(head[8:], crc, f"head of {name}")
+    check(body, body_crc, f"body of {name}")
+    at = 40 + name_length
+    assert head[40:at] == name
+    lengths = []
+    for _ in range(rows):
+        value = shift = 0
+        while True:
+            byte = head[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        lengths.append(value)
+    offsets = [len(head) - at] if rows else []
+    for row in lengths:
+        offsets.append(offsets[-1] + row)
+    return head[at:] + body, offsets
+
+
+def main(out):
+    with open(os.path.join(out, "shards.json")) as file:
+        manifest = json.load(file)
+    assert (manifest["format"], manifest["version"]) == ("stokehold shards", 1)
+    for part, facts in manifest["parts"].items():
+        for number, facts_of_shard in enumerate(facts["shards"]):
+            with open(os.path.join(out, facts_of_shard["file"]), "rb") as shard:
+                entries, names, classes = read_index(shard, int(facts["id"], 16), number)
+                assert classes == manifest["classes"]
+                for sample, (entry, name) in enumerate(zip(entries, names)):
+                    file, rows = read_sample(shard, sample, entry, name)
+                    columns = [part, name.decode(), classes[entry[3]], len(file), f"{zlib.crc32(file):08x}"]
+                    print(*columns, ",".join(map(str, rows)), sep="\t")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,224 @@
+//! `stokehold prepare`: a data set into shards, and what there is to do with shards.
+
+mod show;
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use stokehold_jpeg::Metadata;
+use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_prepare::{Container, Content, Options, PrepareError, Size, extract, prepare, verify};
+
+use crate::failure::Usage;
+use crate::interrupt;
+use show::Show;
+
+/// Make shards of a data set, or check, list or unpack them.
+///
+/// Shards load faster than files: one read a sample, and JPEGs that can be decoded from any row on. By default nothing is
+/// lost: every pixel stays what it is, and the shards are smaller than the files. Train, compare and bench take OUT wherever
+/// they take a data set. What was cut short goes on with the same command.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The data set: a folder of class folders, or one that holds train/ and val/. With --verify, --list and --extract:
+    /// the prepared one
+    data: PathBuf,
+    /// The folder to make
+    #[arg(required_unless_present_any = ["verify", "list", "extract"])]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    content: ContentOptions,
+    /// Write tar files in WebDataset's convention (KEY.jpg, KEY.cls), for other loaders
+    #[arg(long)]
+    tar: bool,
+    /// Size of a shard, in bytes or as 150MB
+    #[arg(long, value_name = "SIZE", default_value = "150MB", value_parser = parse_size)]
+    shard_size: u64,
+    /// What to do about an image that cannot be decoded: error or skip
+    #[arg(long, value_name = "POLICY", default_value_t = BadImagePolicy::Error, value_parser = parse_policy)]
+    bad_images: BadImagePolicy,
+    /// Threads, or auto
+    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
+    workers: Workers,
+    #[command(flatten)]
+    other: OtherWork,
+}
+
+#[derive(Debug, ClapArgs)]
+struct ContentOptions {
+    /// Keep every file as it is
+    #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata"])]
+    raw: bool,
+    /// Shrink images until the longer side has at most so many pixels (lossy)
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "resize")]
+    max_side: Option<u32>,
+    /// Shrink images until the shorter side has at most so many pixels (lossy)
+    #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535))]
+    resize: Option<u32>,
+    /// JPEG quality of images that are shrunk, 1 to 100
+    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
+    quality: u8,
+    /// What happens to EXIF, colour profiles and comments; the orientation stays in any case
+    #[arg(long, value_enum, default_value_t = Kept::Drop)]
+    metadata: Kept,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kept {
+    Keep,
+    Drop,
+}
+
+/// What else is done, with shards that are there.
+#[derive(Debug, ClapArgs)]
+#[group(multiple = true)]
+#[command(next_help_heading = "Prepared data sets")]
+struct OtherWork {
+    /// Check every checksum; exit with 1 if anything is wrong
+    #[arg(long, conflicts_with_all = ["out", "list", "extract"])]
+    verify: bool,
+    /// With --verify: compare every sample with its original in DATA, pixel by pixel
+    #[arg(long, value_name = "DATA", requires = "verify")]
+    against: Option<PathBuf>,
+    /// Print a line for each sample: part, number, class, width, height, bytes, shard, name
+    #[arg(long, conflicts_with_all = ["out", "extract"])]
+    list: bool,
+    /// Write every sample to a file below DIR
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    extract: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let stop = interrupt::flag_for("stopping; what is finished is kept; press Ctrl-C again to end at once")?;
+    let done = match (&args.out, &args.other.extract) {
+        (Some(out), _) => {
+            let options = args.options()?;
+            let mut show = Show::new("preparing");
+            let report = prepare(&args.data, out, &options, stop, &mut |progress| show.at(progress));
+            report.map(|report| {
+                show.done();
+                show::report(out, &report)
+            })
+        }
+        (None, Some(dir)) => {
+            let mut show = Show::new("extracting");
+            extract(&args.data, dir, stop, &mut |progress| show.at(progress)).map(|()| {
+                show.done();
+                Ok(ExitCode::SUCCESS)
+            })
+        }
+        (None, None) if args.other.list => return list(&args.data),
+        (None, None) => {
+            let mut show = Show::new("checking");
+            let workers = args.workers.resolve();
+            let against = args.other.against.as_deref();
+            let findings = verify(&args.data, against, workers, stop, &mut |progress| {
+                show.at(progress)
+            });
+            findings.map(|findings| {
+                show.done();
+                show::findings(&args.data, against, &findings)
+            })
+        }
+    };
+    match done {
+        Ok(shown) => Ok(shown?),
+        Err(PrepareError::Interrupted) => {
+            eprintln!("{}", PrepareError::Interrupted);
+            Ok(ExitCode::from(interrupt::EXIT_CODE))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn list(out: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let mut to = io::BufWriter::new(io::stdout().lock());
+    show::list(out, &mut to)?;
+    to.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn options(&self) -> Result<Options, Usage> {
+        let content = &self.content;
+        let metadata = match content.metadata {
+            Kept::Keep => Metadata::Keep,
+            Kept::Drop => Metadata::Drop,
+        };
+        let size = content
+            .max_side
+            .map(Size::LongerSide)
+            .or(content.resize.map(Size::ShorterSide));
+        if self.bad_images == BadImagePolicy::Substitute {
+            return Err(Usage(
+                "--bad-images substitute: shards hold every image once; take error or skip".into(),
+            ));
+        }
+        Ok(Options {
+            content: match size {
+                _ if content.raw => Content::Raw,
+                Some(size) => Content::Resized {
+                    size,
+                    quality: content.quality,
+                    metadata,
+                },
+                None => Content::Lossless(metadata),
+            },
+            container: if self.tar {
+                Container::Tar
+            } else {
+                Container::Shards
+            },
+            shard_size: self.shard_size,
+            workers: self.workers.resolve(),
+            skip_bad_images: self.bad_images == BadImagePolicy::Skip,
+        })
+    }
+}
+
+fn parse_policy(text: &str) -> Result<BadImagePolicy, String> {
+    text.parse()
+        .map_err(|error: stokehold_loader::LoaderError| error.to_string())
+}
+
+/// A number of bytes; kB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit: u64 = match text[digits.len()..].trim() {
+        "" | "B" => 1,
+        "kB" | "KB" => 1000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err("must be a number of bytes, such as 150MB or 1GiB".into()),
+    };
+    let size = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(unit));
+    match size {
+        Some(size) if size > 0 => Ok(size),
+        _ => Err("must be a number of bytes above 0, such as 150MB or 1GiB".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("150MB"), Ok(150_000_000));
+        assert_eq!(parse_size("1 GiB"), Ok(1 << 30));
+        assert_eq!(parse_size("7"), Ok(7));
+        for wrong in ["", "MB", "0", "1.5GB", "-1", "10 apples", "99999999999GB"] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `stokehold prepare`: what it says, makes and exits with, also when it is killed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+fn stokehold(arguments: &[&str], paths: &[&Path]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(arguments)
+        .args(paths)
+        .output()
+        .unwrap()
+}
+
+fn text(output: &Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (
+        output.status.code().unwrap(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}
+
+/// 40 generated photographs in two classes, 8 of them in val/.
+fn photographs() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["dataset", "synth", "--images", "40", "--classes", "2"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success());
+    dir
+}
+
+fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for part in ["", "train", "val"] {
+        for entry in fs::read_dir(root.join(part)).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                files.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn prepared_verified_listed_and_used() {
+    let data = photographs();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let (code, stdout, stderr) = text(&stokehold(&["prepare"], &[data.path(), &out]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(
+        stdout.contains("40 images in 2 classes, 2 shards, JPEGs transcoded without loss"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains(" MB, 0.9"),
+        "smaller than the originals: {stdout}"
+    );
+
+    let (code, stdout, _) = text(&stokehold(
+        &["prepare", "--verify", "--against"],
+        &[data.path(), &out],
+    ));
+    assert_eq!(code, 0, "{stdout}");
+    assert!(
+        stdout.contains("40 samples have the pixels of their originals"),
+        "{stdout}"
+    );
+
+    let (code, stdout, _) = text(&stokehold(&["prepare", "--list"], &[&out]));
+    let lines: Vec<&str> = stdout.lines().collect();
+    assert_eq!((code, lines.len()), (0, 40));
+    assert!(lines[0].starts_with("train\t0\tdisc-plain\t"), "{}", lines[0]);
+    assert!(
+        lines[0].ends_with("train/000000.skshard\tdisc-plain/00000.jpg"),
+        "{}",
+        lines[0]
+    );
+
+    let of = |dir: &Path| {
+        let (code, stdout, _) = text(&stokehold(&["dataset", "info", "--json"], &[dir]));
+        assert_eq!(code, 0);
+        let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+        ["images", "train", "val", "size", "formats", "colors"].map(|key| json[key].clone())
+    };
+    assert_eq!(of(data.path()), of(&out));
+    let (code, stdout, stderr) = text(&stokehold(&["bench", "loader", "--passes", "1"], &[&out]));
+    assert_eq!(code, 0, "{stdout}{stderr}");
+
+    let path = out.join("train/000000.skshard");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let (code, stdout, _) = text(&stokehold(&["prepare", "--verify"], &[&out]));
+    assert_eq!(code, 1);
+    assert!(
+        stdout.contains("damaged at byte") && stdout.contains("wrong: 2"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn killed_and_started_again_the_result_is_the_same() {
+    let data = photographs();
+    let dir = TempDir::new().unwrap();
+    let (whole, killed) = (dir.path().join("whole"), dir.path().join("killed"));
+    let arguments = ["prepare", "--shard-size", "500kB", "--workers", "1"];
+    assert!(stokehold(&arguments, &[data.path(), &whole]).status.success());
+    let mut child = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(arguments)
+        .args([data.path(), &killed])
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    while !killed.join("train/000001.skshard").exists() && start.elapsed() < Duration::from_secs(30) {
+        sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (code, stdout, stderr) = text(&stokehold(&arguments, &[data.path(), &killed]));
+    assert_eq!(code, 0, "{stderr}");
+    let nothing_left = stdout.contains("nothing left to do");
+    assert!(
+        nothing_left || stderr.contains("finished shards, which are kept"),
+        "{stdout}{stderr}"
+    );
+    assert!(files(&whole) == files(&killed));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_the_right_code() {
+    let data = photographs();
+    fs::write(data.path().join("train/disc-plain/broken.jpg"), "no image").unwrap();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let (code, _, stderr) = text(&stokehold(&["prepare"], &[data.path(), &out]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("broken.jpg: not an image"), "{stderr}");
+    let (code, _, stderr) = text(&stokehold(&["train"], &[&out]));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("was not finished"), "{stderr}");
+    let skip = ["prepare", "--bad-images", "skip"];
+    let (code, stdout, stderr) = text(&stokehold(&skip, &[data.path(), &out]));
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.contains("1 broken images were left out") && stderr.contains("broken.jpg"));
+    for (arguments, paths) in [
+        (&["prepare"][..], &[data.path()][..]),
+        (&["prepare", "--raw", "--max-side", "10"], &[data.path(), &out]),
+        (&["prepare", "--verify"], &[data.path(), &out]),
+        (&["prepare", "--verify"], &[data.path()]),
+        (&["prepare", "--shard-size", "0"], &[data.path(), &out]),
+        (&["prepare", "--bad-images", "substitute"], &[data.path(), &out]),
+        (&["prepare", "--max-side", "100"], &[data.path(), &out]),
+    ] {
+        let (code, stdout, stderr) = text(&stokehold(arguments, paths));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+    }
+}
