@@ -75,7 +75,7 @@ impl Dataset {
         })
     }
 
-    /// Keeps at most `max_images` training images, balanced over the classes as [`ImageFolder::limit`] does, and
+    /// Keeps at most `max_images` training images, balanced over the classes as [`Images::limit`] does, and
     /// the same share of the validation images (rounded up).
     pub fn limit(&mut self, max_images: usize) {
         let before = self.train.len();

@@ -1,8 +1,11 @@
 //! A prepared data set stands for the one it was made of.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use stokehold_pipeline::{DecodeOptions, decode};
+use stokehold_loader::{Loader, LoaderOptions};
+use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, decode};
 use stokehold_prepare::{Container, Options, extract};
 use stokehold_storage::shard::Manifest;
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
@@ -49,6 +52,36 @@ fn it_is_the_same_data_set() {
     same(&limited(before.train), &limited(after.train));
     assert_eq!(Images::unlabelled(&out).unwrap().len(), 19);
     assert!(Dataset::open(&out, Some(0.5), 0).is_err(), "it has its own val");
+}
+
+#[test]
+fn the_loader_makes_the_same_batches_of_it() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    prepare(data.path(), dir.path(), &small_shards()).unwrap();
+    for executor in [Executor::Fused, Executor::PerOp] {
+        let batches = |dir: &Path| {
+            let options = LoaderOptions {
+                executor,
+                batch_size: 5,
+                ..LoaderOptions::default()
+            };
+            let images = Arc::new(Dataset::open(dir, None, 0).unwrap().train);
+            let loader = Loader::new(images, Pipeline::published(2, 24), options).unwrap();
+            let mut seen = Vec::new();
+            for epoch in 0..6 {
+                for batch in loader.epoch(epoch) {
+                    let batch = batch.unwrap();
+                    assert_eq!(batch.bad, []);
+                    let floats = batch.images.into_images().into_f32();
+                    let bits: Vec<u32> = floats.iter().map(|value| value.to_bits()).collect();
+                    seen.push((batch.samples, batch.labels, bits));
+                }
+            }
+            seen
+        };
+        assert!(batches(data.path()) == batches(dir.path()), "{executor}");
+    }
 }
 
 #[test]
