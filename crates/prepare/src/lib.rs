@@ -6,7 +6,7 @@
 //!  DATA/val/...         ─┘ many   └─ or resize and encode (lossy)                              ┘ one writer OUT/shards.json, last
 //! ```
 //!
-//! Many threads make the samples ([`make`]), one writes them in the order of the data set, so the result does not depend
+//! Many threads make the samples (`make`), one writes them in the order of the data set, so the result does not depend
 //! on the number of threads. A shard is finished when the next sample would make it longer than asked for. It is written
 //! aside and renamed; what a preparation that was killed had finished is checked and kept by the next one, which goes on
 //! behind it and ends with the same bytes as if nothing had happened. The manifest comes last: a folder with one is

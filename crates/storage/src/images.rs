@@ -134,6 +134,13 @@ impl Source for Images {
             Self::Shards(shards) => shards.read(sample, into),
         }
     }
+
+    fn expect(&self, sample: usize) {
+        match self {
+            Self::Folder(folder) => folder.expect(sample),
+            Self::Shards(shards) => shards.expect(sample),
+        }
+    }
 }
 
 /// How many of `total` each class gets: the same for all, except that none gets more than it has.

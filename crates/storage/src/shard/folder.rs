@@ -128,6 +128,12 @@ impl Source for ShardFolder {
         })?;
         self.shards[shard as usize].read(number as usize, into)
     }
+
+    fn expect(&self, sample: usize) {
+        if let Some(&(shard, number)) = self.samples.get(sample) {
+            self.shards[shard as usize].expect(number as usize);
+        }
+    }
 }
 
 impl std::fmt::Debug for ShardFolder {

@@ -17,6 +17,12 @@ pub trait Ranges: Send + Sync {
     /// # Errors
     /// What the storage reports; [`io::ErrorKind::UnexpectedEof`] where there are not so many bytes.
     fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Hears that `length` bytes from `offset` on will be read soon: what can begin to fetch them, without waiting, does.
+    /// Does nothing by default.
+    fn expect(&self, offset: u64, length: u32) {
+        let _ = (offset, length);
+    }
 }
 
 impl Ranges for File {
@@ -26,6 +32,18 @@ impl Ranges for File {
 
     fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(into, offset)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn expect(&self, offset: u64, length: u32) {
+        use rustix::fs::{Advice, fadvise};
+        // Only a hint, so whether it is taken makes no difference.
+        let _ = fadvise(
+            self,
+            offset,
+            std::num::NonZeroU64::new(length.into()),
+            Advice::WillNeed,
+        );
     }
 }
 

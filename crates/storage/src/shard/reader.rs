@@ -173,6 +173,12 @@ impl Shard {
         Ok(())
     }
 
+    /// Hears that sample `number`, which must be below [`Shard::len`], will be read soon.
+    pub fn expect(&self, number: usize) {
+        let entry = self.index.entries[number];
+        self.ranges.expect(entry.offset, entry.length);
+    }
+
     /// Checks the head at the beginning of `record` and reads the places of the rows; where the file begins.
     fn check_head(
         &self,
