@@ -40,9 +40,9 @@
 //! Files of several scans (progressive ones, and components that come one after the other) keep the
 //! coefficients of the whole image (`planes`, `progressive`) and take steps 5 and 6 from there.
 //!
-//! [`Decoder::coefficients`] hands them out, and [`transcode`] goes back from there: it writes the coefficients of any file as one scan whose rows can be
-//! found and read alone (`transcode`, `encode`). With the places of those rows ([`Input`], `input`) a decode
-//! begins at the region's first row.
+//! [`Decoder::coefficients`] hands them out, and [`transcode`] goes back from there: it writes the
+//! coefficients of any file as one scan whose rows can be found and read alone (`transcode`, `encode`). With
+//! the places of those rows ([`Input`], `input`) a decode begins at the region's first row.
 //!
 //! Everything is bit for bit what libjpeg-turbo's default decoder gives (its accurate integer transform, the
 //! reduced ones at its scales of 1/2, 1/4 and 1/8, and its "fancy" upsampling), and a region is bit for bit
@@ -55,8 +55,9 @@
 //! sampling that needs no fractions. Everything else is an [`Error`] that says what the file holds. Bytes are
 //! never trusted: no input makes the crate panic, and no header makes it allocate what the file's length
 //! cannot justify. Missing data is an error, since training must not learn from a grey lower half
-//! ([`Decoder::decode_partial`] gives the rows above the gap, and the error); stray bytes between segments and after the image are not. A progressive file whose last scans are missing is
-//! refused too, where libjpeg guesses.
+//! ([`Decoder::decode_partial`] gives the rows above the gap, and the error); stray bytes between segments and
+//! after the image are not. A progressive file whose last scans are missing is refused too, where libjpeg
+//! guesses.
 //!
 //! ```no_run
 //! use stokehold_jpeg::{Decoder, Header, Layout, Region, Scale};
