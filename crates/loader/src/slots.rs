@@ -11,6 +11,9 @@
 //!    by value: behind a finish nobody holds a reference into that place.
 //! 3. `unfinished` reaches zero only after every place was claimed and finished, once; counting down with acquire and
 //!    release lets the last one see what all others wrote. Until then nobody touches the whole.
+//!
+//! The tests below run under Miri (`cargo +nightly miri test -p stokehold-loader --lib slots`), those of the whole crate
+//! under the thread sanitizer, except the two that measure memory.
 
 use std::cell::UnsafeCell;
 use std::mem;

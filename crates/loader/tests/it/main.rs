@@ -1,6 +1,7 @@
 //! The loader from outside, over a source in memory.
 
 mod bad_images;
+#[cfg(target_os = "linux")]
 mod memory;
 mod order;
 mod source;

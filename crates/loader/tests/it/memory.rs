@@ -1,33 +1,39 @@
-//! Memory over many epochs.
+//! Memory over many epochs, and with many workers.
 
-/// Other tests of this binary take memory too, so the measurement has a process of its own.
-#[cfg(target_os = "linux")]
-#[test]
-fn memory_stays_flat_over_twenty_epochs() {
+use std::sync::Arc;
+
+use stokehold_loader::{Loader, LoaderOptions};
+use stokehold_pipeline::Pipeline;
+
+use crate::source::{Images, workers};
+
+/// Other tests of this binary take memory too, so a measurement has a process of its own.
+fn in_a_process(test: &str) {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "memory::alone", "--ignored", "--nocapture"])
+        .args(["--exact", test, "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
     assert!(child.status.success() && said.contains("1 passed"), "{said}");
 }
 
+/// A line of this process's status, in bytes: VmRSS is what it has resident, VmHWM the most that it ever had.
+fn resident(line: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|text| text.strip_prefix(line)).unwrap();
+    let kibibytes = line.trim_matches(|c: char| !c.is_ascii_digit());
+    kibibytes.parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn memory_stays_flat_over_twenty_epochs() {
+    in_a_process("memory::twenty_epochs");
+}
+
 /// Twenty epochs with large batches: after the first few the process must not grow.
-#[cfg(target_os = "linux")]
 #[test]
 #[ignore = "run by memory_stays_flat_over_twenty_epochs, alone in a process"]
-fn alone() {
-    use crate::source::{Images, workers};
-    use std::sync::Arc;
-    use stokehold_loader::{Loader, LoaderOptions};
-    use stokehold_pipeline::Pipeline;
-
-    /// Resident bytes of this process.
-    fn resident() -> u64 {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
-    }
-
+fn twenty_epochs() {
     let options = LoaderOptions {
         batch_size: 16,
         workers: workers(2),
@@ -43,7 +49,7 @@ fn alone() {
     let mut after = Vec::new();
     for epoch in 0..20 {
         loader.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
-        after.push(resident());
+        after.push(resident("VmRSS:"));
     }
     let settled = after[..5].iter().max().unwrap();
     let last = after[15..].iter().min().unwrap();
@@ -52,9 +58,33 @@ fn alone() {
         *last < settled + 3 * batch_bytes,
         "resident bytes after each epoch: {after:?}"
     );
-    // And what is held is the prefetch, not the epochs: four batches in work or ready, and the allocator's slack.
+    // And what is held is the prefetch and the consumer's batch, beside a program of some MB.
     assert!(
-        *last < 64 * batch_bytes / 2,
+        *last < 5 * batch_bytes + (24 << 20),
         "resident bytes after each epoch: {after:?}"
     );
+}
+
+#[test]
+fn eight_workers_need_two_batches() {
+    in_a_process("memory::eight_workers");
+}
+
+/// 64 images of 224x224 are 38.5 MB. Two batches of them in work keep eight workers busy, and a third is in the
+/// consumer's hand for a moment.
+#[test]
+#[ignore = "run by eight_workers_need_two_batches, alone in a process"]
+fn eight_workers() {
+    let options = LoaderOptions {
+        batch_size: 64,
+        workers: workers(8),
+        ..LoaderOptions::default()
+    };
+    let loader = Loader::new(Arc::new(Images::new(640)), Pipeline::published(0, 224), options).unwrap();
+    assert_eq!(loader.prefetch(), 2);
+    for epoch in 0..2 {
+        loader.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
+    }
+    let (peak, batch_bytes) = (resident("VmHWM:"), 64 * 3 * 224 * 224 * 4);
+    assert!(peak < 3 * batch_bytes + (24 << 20), "{peak} bytes at most");
 }
