@@ -372,3 +372,37 @@ fn end_of_band_run(bits: &mut Bits<'_>, size: u32) -> u32 {
         _ => (1 << size) + bits.take(size),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::Unstuffed;
+    use crate::kernels::tests::numbers;
+
+    #[test]
+    fn each_coefficient_of_a_mask_gets_its_bit() {
+        let mut number = numbers(5);
+        let bytes: Vec<u8> = (0..64).map(|_| number() as u8 & 0x7F).collect();
+        let mut unstuffed = Unstuffed::default();
+        unstuffed.load(&bytes, 0);
+        for i in 0..2000 {
+            // From no coefficient to all 63.
+            let which = [number() & number(), number(), number() | number(), u64::MAX][i % 4] & !1;
+            let (mut masked, mut single) = (unstuffed.bits(), unstuffed.bits());
+            let start = number() as usize % 200;
+            masked.seek(start);
+            single.seek(start);
+            let set = bits_of::<false>(&mut masked, which);
+            let expected = (1..64).filter(|k| which >> k & 1 != 0).fold(0, |set, k| {
+                single.refill();
+                set | u64::from(single.take(1)) << k
+            });
+            assert_eq!((set, masked.position()), (expected, single.position()));
+            #[cfg(target_arch = "x86_64")]
+            if is_x86_feature_detected!("bmi2") {
+                let bits = number();
+                assert_eq!(deposit::<true>(bits, which), deposit::<false>(bits, which));
+            }
+        }
+    }
+}
