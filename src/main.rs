@@ -7,6 +7,7 @@
 #![allow(rustdoc::invalid_html_tags)]
 
 mod commands;
+mod damage;
 mod failure;
 mod files;
 mod interrupt;

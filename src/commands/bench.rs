@@ -5,7 +5,7 @@ mod report;
 mod serve;
 
 use crate::failure::Usage;
-use crate::progress;
+use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
 use cpu_time::ProcessTime;
 use report::{Report, StageMeans, Sweep};
@@ -125,6 +125,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 
 fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageError> {
     let mut images = Images::unlabelled(data)?;
+    damage::warn(&images);
     if let Some(max) = args.max_images {
         images.limit(max);
     }

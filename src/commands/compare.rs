@@ -35,7 +35,7 @@ use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
 
-use crate::{interrupt, progress};
+use crate::{damage, interrupt, progress};
 use cell::Cells;
 use report::Report;
 use settings::{Settings, Trials};
@@ -185,6 +185,7 @@ fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
             Err(error) => return Err(error),
         }
     }
+    damage::warn_of(&dataset);
     if let Some(max_images) = settings.max_images {
         dataset.limit(max_images);
     }

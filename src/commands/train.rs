@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use stokehold_storage::Dataset;
 
-use crate::interrupt;
+use crate::{damage, interrupt};
 
 pub use options::Args;
 
@@ -25,6 +25,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let resuming = args.resume;
     let config = args.into_config()?;
     let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
+    damage::warn_of(&dataset);
     if let Some(max_images) = config.max_images {
         dataset.limit(max_images);
     }

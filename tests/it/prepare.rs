@@ -109,6 +109,18 @@ fn prepared_verified_listed_and_used() {
         stdout.contains("damaged at byte") && stdout.contains("wrong: 2"),
         "{stdout}"
     );
+
+    // Without its end the shard has no index, and still most of its images.
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(middle as u64 - 1000).unwrap();
+    let (code, stdout, stderr) = text(&stokehold(&["dataset", "info"], &[&out]));
+    assert_eq!(code, 1, "{stdout}");
+    assert!(
+        stderr.contains("warning: ") && stderr.contains("found without it"),
+        "{stderr}"
+    );
+    let broken = stdout.matches("of this shard is lost").count();
+    assert!((5..30).contains(&broken), "{broken}: {stdout}");
 }
 
 #[test]

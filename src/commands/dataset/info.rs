@@ -17,11 +17,12 @@ use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 use super::report::Report;
-use crate::progress;
+use crate::{damage, progress};
 
 /// Looks through the data set in `dir` and prints the report; the exit code is 1 where files are broken.
 pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn Error>> {
     let data = Dataset::open(dir, None, 0)?;
+    damage::warn_of(&data);
     let parts: Vec<(&str, &Images)> = [("train", Some(&data.train)), ("val", data.val.as_ref())]
         .into_iter()
         .filter_map(|(part, folder)| Some((part, folder?)))
