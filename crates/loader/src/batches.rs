@@ -16,7 +16,6 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use stokehold_storage::SampleBytes;
 
 use crate::loader::Shared;
 use crate::order::Order;
@@ -241,13 +240,15 @@ impl Crew {
             threads: Vec::with_capacity(workers),
         };
         for number in 0..workers {
+            let (runner, bytes) = shared.tools()?;
             let worker = Worker {
                 number,
                 epoch,
                 shared: Arc::clone(shared),
                 stop: Arc::clone(&crew.stop),
-                runner: shared.runner()?,
-                bytes: SampleBytes::new(),
+                runner,
+                bytes,
+                panicked: false,
                 expecting: 0,
             };
             let (to_worker, flights) = bounded(prefetch);

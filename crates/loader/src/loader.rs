@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_pipeline::{Pipeline, Runner};
-use stokehold_storage::Source;
+use stokehold_storage::{SampleBytes, Source};
 
 use crate::images::Pool;
 use crate::order::{Layout, Order};
@@ -14,8 +14,8 @@ use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State
 
 /// Walks a source in batches, epoch by epoch.
 ///
-/// It holds no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the memory of batches
-/// that were dropped, at most [`Loader::prefetch`] and one.
+/// It holds no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
+/// the memory of batches that were dropped, at most [`Loader::prefetch`] and one.
 pub struct Loader {
     shared: Arc<Shared>,
     workers: usize,
@@ -31,6 +31,10 @@ pub(crate) struct Shared {
     pub prefetch: usize,
     /// The memory of batches that were dropped.
     pub pool: Arc<Pool>,
+    /// What workers of earlier epochs worked with, at most one for each worker of an epoch: with the buffers as large
+    /// as images need them, and their memory touched.
+    warm: Mutex<Vec<(Runner, SampleBytes)>>,
+    workers: usize,
     /// The samples of each class; empty unless bad images are substituted.
     pub by_class: Vec<Vec<usize>>,
     /// Every bad image found so far, at most one more than the limit.
@@ -75,9 +79,23 @@ impl Shared {
         }
     }
 
-    pub(crate) fn runner(&self) -> Result<Runner, LoaderError> {
+    /// What a worker works with.
+    pub(crate) fn tools(&self) -> Result<(Runner, SampleBytes), LoaderError> {
+        let warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(tools) = warm {
+            return Ok(tools);
+        }
         let pipeline = Arc::clone(&self.pipeline);
-        Ok(Runner::new(pipeline, self.options.executor, self.options.decode)?)
+        let runner = Runner::new(pipeline, self.options.executor, self.options.decode)?;
+        Ok((runner, SampleBytes::new()))
+    }
+
+    /// Keeps them for a worker of the next epoch.
+    pub(crate) fn keep_tools(&self, runner: Runner, bytes: SampleBytes) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        if warm.len() < self.workers {
+            warm.push((runner, bytes));
+        }
     }
 }
 
@@ -125,6 +143,8 @@ impl Loader {
             pool: Arc::new(Pool::new(options.sample_type, prefetch.saturating_add(1))),
             pipeline: Arc::new(pipeline),
             options,
+            warm: Mutex::default(),
+            workers,
             by_class,
             bad: Mutex::default(),
             facts,
@@ -141,7 +161,8 @@ impl Loader {
                 batch_size,
             });
         }
-        shared.runner()?;
+        let (runner, bytes) = shared.tools()?;
+        shared.keep_tools(runner, bytes);
         Ok(Self {
             shared: Arc::new(shared),
             workers,

@@ -159,6 +159,8 @@ pub(crate) struct Worker {
     pub runner: Runner,
     /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
     pub bytes: SampleBytes,
+    /// Whether a panic may have left the above half-changed.
+    pub panicked: bool,
     /// For how many images more the source hears what is read next.
     pub expecting: u32,
 }
@@ -178,6 +180,13 @@ impl Worker {
     /// A worker that meets an error goes on: the batch fails as a whole, the consumer takes no batch behind it, and
     /// every batch before it is claimed already.
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
+        self.fill_all(flights, done);
+        if !self.panicked {
+            self.shared.keep_tools(self.runner, self.bytes);
+        }
+    }
+
+    fn fill_all(&mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         let pool: Arc<Pool> = Arc::clone(&self.shared.pool);
         for flight in flights {
             while let Some(mut slot) = flight.slots.claim(|len| pool.take(len)) {
@@ -215,6 +224,7 @@ impl Worker {
             self.place(flight.samples[place], image, outcome)
         });
         if let Err(error) = done {
+            self.panicked |= matches!(error, LoaderError::WorkerPanicked { .. });
             outcome.failed = Some(error);
             flight.failed.fetch_min(place, Ordering::Relaxed);
         }
