@@ -77,7 +77,11 @@ pub(crate) fn read_block<const STORE: bool>(
     };
     let count = end.finish(bits, ac_code);
     bits.refill();
-    count
+    match count {
+        // Zeros that are coded, by runs of sixteen: libjpeg looks at the values.
+        Ok(17 | 33 | 49) if STORE && out.0[1..64].iter().all(|&value| value == 0) => Ok(1),
+        count => count,
+    }
 }
 
 /// Why [`steps`] ended.
@@ -219,4 +223,48 @@ fn find_slowly(window: u64, code: &Code) -> Option<u64> {
     };
     let advance = advance(run, size);
     Some(entry(length + size, 0, advance, advance, value, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bits::Unstuffed;
+    use crate::standard;
+
+    #[test]
+    fn coded_zeros_do_not_count_where_nothing_else_is() {
+        let code = |(lengths, symbols): &standard::Standard| Code::new(lengths, symbols).expect("a code");
+        let (dc_code, ac_code) = (code(&standard::DC_LUMINANCE), code(&standard::AC_LUMINANCE));
+        let (mut dc, mut ac) = (DcTable::EMPTY, AcTable::EMPTY);
+        dc.build(&dc_code);
+        ac.build(&ac_code);
+        let code = BlockCode {
+            dc: &dc,
+            dc_code: &dc_code,
+            ac: &ac,
+            ac_code: &ac_code,
+        };
+        // A difference of 0, a run of sixteen zeros, an end; and between the last two a 1.
+        for (text, expected) in [("00 11111111001 1010", 1), ("00 11111111001 00 1 1010", 18)] {
+            let bits = text.bytes().filter(|byte| *byte != b' ');
+            let word = bits
+                .enumerate()
+                .fold(0u64, |word, (i, bit)| word | u64::from(bit & 1) << (63 - i));
+            let stuffed: Vec<u8> = word
+                .to_be_bytes()
+                .into_iter()
+                .flat_map(|b| [b, 0].into_iter().take(1 + usize::from(b == 0xFF)))
+                .collect();
+            let mut unstuffed = Unstuffed::default();
+            unstuffed.load(&stuffed, 0);
+            let mut bits = unstuffed.bits();
+            bits.refill();
+            let mut block = Block::ZERO;
+            assert_eq!(
+                read_block::<true>(&mut bits, &code, &mut 0, &mut block),
+                Ok(expected),
+                "{text}"
+            );
+        }
+    }
 }
