@@ -65,8 +65,11 @@ fn check_refusal(error: &Error, theirs: Result<Said, String>) {
     let broken = match error {
         // It takes the bits that are missing for zeros.
         Error::Truncated(what) => *what != "before the last scan",
-        // It ends the block there.
-        Error::Corrupt { what, .. } => what != "a run of zeros that leads out of its block",
+        // It ends the block there; it lets a scan begin anew what is complete.
+        Error::Corrupt { what, .. } => {
+            what != "a run of zeros that leads out of its block"
+                && what != "a progressive scan that does not go on where the last one ended"
+        }
         _ => false,
     };
     assert!(
