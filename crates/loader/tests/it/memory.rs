@@ -86,5 +86,6 @@ fn eight_workers() {
         loader.epoch(epoch).for_each(|batch| drop(batch.unwrap()));
     }
     let (peak, batch_bytes) = (resident("VmHWM:"), 64 * 3 * 224 * 224 * 4);
-    assert!(peak < 3 * batch_bytes + (24 << 20), "{peak} bytes at most");
+    // Beside the three, a program of some MB, and what eight threads' allocators hold: not yet a batch more.
+    assert!(peak < 4 * batch_bytes + (24 << 20), "{peak} bytes at most");
 }
