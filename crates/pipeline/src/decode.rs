@@ -6,8 +6,8 @@
 use crate::error::ImageError;
 use crate::image::RgbImage;
 use crate::op::{Fill, Interpolation};
-use crate::per_op;
 use crate::step::{Rotate, Step};
+use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
@@ -187,6 +187,19 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, ImageEr
     Ok(turned
         .iter()
         .fold(image, |image, step| per_op::apply(step, image)))
+}
+
+/// What is done to a stored image: turning it upright where that is asked for, then what `pipeline` draws.
+pub(crate) fn steps(
+    info: &ImageInfo,
+    options: &DecodeOptions,
+    pipeline: &Pipeline,
+    key: DrawKey,
+) -> Result<Vec<Step>, ImageError> {
+    let mut steps = if options.exif { info.upright() } else { Vec::new() };
+    let (width, height) = Step::size_after_all(&steps, info.width, info.height);
+    steps.extend(pipeline.draw(key, width, height)?);
+    Ok(steps)
 }
 
 /// Decodes a whole image as it is stored.

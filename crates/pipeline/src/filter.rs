@@ -62,3 +62,19 @@ pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> 
     }
     Weights { starts, values, taps }
 }
+
+/// Weights that sum to one as integers that sum to `one`, so that a flat image stays flat.
+pub(crate) fn quantize(weights: &[f64], one: i32, mut put: impl FnMut(usize, i16)) {
+    let narrow = |weight: i32| weight.min(i32::from(i16::MAX)) as i16;
+    let (mut left, mut largest) = (one, (0, i32::MIN));
+    for (i, weight) in weights.iter().enumerate() {
+        let scaled = weight * f64::from(one);
+        let value = (scaled + 0.5f64.copysign(scaled)) as i32;
+        left -= value;
+        if value > largest.1 {
+            largest = (i, value);
+        }
+        put(i, narrow(value));
+    }
+    put(largest.0, narrow(largest.1 + left));
+}

@@ -67,9 +67,7 @@ pub struct DrawKey {
 /// Returns the floats (3, height, width) and that height and width. Steps without [`Step::ToFloat`] are converted
 /// at their end.
 pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32>, u32, u32) {
-    let (width, height) = steps
-        .iter()
-        .fold((image.width, image.height), |(w, h), step| step.size_after(w, h));
+    let (width, height) = Step::size_after_all(steps, image.width, image.height);
     let mut out = vec![0.0; 3 * width as usize * height as usize];
     perform_into(executor, steps, image, (&mut out).into());
     (out, width, height)

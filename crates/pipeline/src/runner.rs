@@ -4,7 +4,6 @@ use crate::decode::{self, DecodeOptions, Format};
 use crate::error::{ImageError, PipelineError};
 use crate::fused::{Plan, Planes, Rgbx, Scratch, Source};
 use crate::sample::{SampleMut, SampleType};
-use crate::step::Step;
 use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -128,17 +127,7 @@ impl Runner {
         );
         let begin = Instant::now();
         let info = decode::probe(bytes)?;
-        let mut steps = if self.options.exif {
-            info.upright()
-        } else {
-            Vec::new()
-        };
-        let (width, height) = steps
-            .iter()
-            .fold((info.width, info.height), |(w, h), step: &Step| {
-                step.size_after(w, h)
-            });
-        steps.extend(self.pipeline.draw(key, width, height)?);
+        let steps = decode::steps(&info, &self.options, &self.pipeline, key)?;
         match self.executor {
             Executor::PerOp => {
                 let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;

@@ -182,6 +182,13 @@ impl Rotate {
 }
 
 impl Step {
+    /// The size of an image of `width` x `height` after all of `steps`.
+    pub(crate) fn size_after_all(steps: &[Step], width: u32, height: u32) -> (u32, u32) {
+        steps
+            .iter()
+            .fold((width, height), |(w, h), step| step.size_after(w, h))
+    }
+
     /// The size of the image after this step on an image of `width` x `height`.
     pub fn size_after(&self, width: u32, height: u32) -> (u32, u32) {
         match self {

@@ -1,7 +1,7 @@
 //! What the plan of one sample does, for people who want to know.
 
 use super::{Plan, Stage};
-use crate::decode::{DecodeOptions, Format, probe};
+use crate::decode::{DecodeOptions, Format, probe, steps};
 use crate::error::ImageError;
 use crate::op::Interpolation;
 use crate::step::Step;
@@ -9,7 +9,7 @@ use crate::{DrawKey, Pipeline};
 use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
-use stokehold_jpeg::Header;
+use stokehold_jpeg::{Header, Region};
 
 /// The plan of one sample.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -99,11 +99,7 @@ pub fn explain(
     key: DrawKey,
 ) -> Result<Explanation, ImageError> {
     let info = probe(bytes)?;
-    let mut steps = if options.exif { info.upright() } else { Vec::new() };
-    let (width, height) = steps
-        .iter()
-        .fold((info.width, info.height), |(w, h), step| step.size_after(w, h));
-    steps.extend(pipeline.draw(key, width, height)?);
+    let steps = steps(&info, options, pipeline, key)?;
     let mut stage_of = Vec::new();
     let plan = Plan::compile(&steps, info.width, info.height, |stage| stage_of.push(stage));
     let performed = plan.stages.iter().enumerate().map(|(i, stage)| Performed {
@@ -116,7 +112,12 @@ pub fn explain(
     let jpeg = info.format == Format::Jpeg;
     let region = match jpeg {
         true => plan.region(info.width, info.height),
-        false => Plan::new(&[], info.width, info.height).region(info.width, info.height),
+        false => Region {
+            x: 0,
+            y: 0,
+            width: info.width,
+            height: info.height,
+        },
     };
     let scale = plan.decode_scale();
     let mcus = match jpeg {

@@ -14,6 +14,9 @@ pub(super) struct Sink<'a> {
     scale: [f32; 3],
     offset: [f32; 3],
     width: usize,
+    /// Whether the processor has AVX2 and F16C.
+    #[cfg(target_arch = "x86_64")]
+    wide: bool,
 }
 
 impl<'a> Sink<'a> {
@@ -25,6 +28,8 @@ impl<'a> Sink<'a> {
             scale,
             offset,
             width,
+            #[cfg(target_arch = "x86_64")]
+            wide: is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c"),
         }
     }
 
@@ -40,7 +45,7 @@ impl<'a> Sink<'a> {
                 offset: self.offset[c],
             };
             #[cfg(target_arch = "x86_64")]
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+            if self.wide {
                 // SAFETY: the processor has AVX2 and F16C.
                 unsafe {
                     match &mut self.out {

@@ -10,7 +10,7 @@ mod kernel;
 use super::isa::Isa;
 use super::source::Rgbx;
 use super::warp::Bounds;
-use crate::filter::{filter, support};
+use crate::filter::{filter, quantize, support};
 use crate::op::Interpolation;
 use crate::step::Affine;
 use std::ops::Range;
@@ -89,24 +89,17 @@ impl Phases {
         self.shift = half - support - 0.5;
         self.least = (low as i32 - 1) << BITS;
         self.most = ((high as i32 - taps as i32) << BITS) - 1;
+        let mut exact = vec![1.0; taps];
         for (phase, weights) in self.weights.chunks_exact_mut(self.padded).enumerate() {
-            let first = 1.0 - phase as f64 / PHASES as f64 - support;
-            let weight = |i: usize| match interpolation {
-                Interpolation::Nearest => 1.0,
-                _ => filter(interpolation, (first + i as f64) / scale.max(1.0)),
-            };
-            let sum: f64 = (0..taps).map(weight).sum();
-            let mut left = one;
-            let mut largest = 0;
-            for i in 0..taps {
-                let scaled = weight(i) / sum * f64::from(one);
-                weights[i] = (scaled + 0.5f64.copysign(scaled)) as i16;
-                left -= i32::from(weights[i]);
-                if weights[i] > weights[largest] {
-                    largest = i;
+            if interpolation != Interpolation::Nearest {
+                let first = 1.0 - phase as f64 / PHASES as f64 - support;
+                for (i, weight) in exact.iter_mut().enumerate() {
+                    *weight = filter(interpolation, (first + i as f64) / scale.max(1.0));
                 }
+                let sum: f64 = exact.iter().sum();
+                exact.iter_mut().for_each(|weight| *weight /= sum);
             }
-            weights[largest] += left as i16; // a flat image stays flat
+            quantize(&exact, one, |i, weight| weights[i] = weight);
         }
     }
 

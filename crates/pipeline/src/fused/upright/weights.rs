@@ -6,7 +6,7 @@
 //! been interpolated from.
 
 use super::kernel::BLOCK;
-use crate::filter::{filter, support};
+use crate::filter::{filter, quantize, support};
 use crate::fused::isa::Isa;
 use crate::fused::source::Side;
 use crate::op::Interpolation;
@@ -166,7 +166,7 @@ impl Columns {
         let (starts, all) = (&mut self.starts, &mut self.weights);
         windows.fold(side, |start, weights| {
             let (block, lane) = (starts.len() / BLOCK, starts.len() % BLOCK);
-            quantize::<{ 1 << 13 }>(weights, |i, weight| {
+            quantize(weights, 1 << 13, |i, weight| {
                 all[block * groups + i / 4][4 * lane + i % 4] = weight;
             });
             starts.push(start as u32);
@@ -206,7 +206,7 @@ impl Rows {
         windows.fold(side, |start, weights| {
             let begin = all.len();
             all.resize(begin + *taps, 0);
-            quantize::<{ 1 << 15 }>(weights, |i, weight| all[begin + i] = weight);
+            quantize(weights, 1 << 15, |i, weight| all[begin + i] = weight);
             starts.push(start as u32);
         });
     }
@@ -218,20 +218,4 @@ impl Rows {
             &self.weights[v * self.taps..][..self.taps],
         )
     }
-}
-
-/// Weights that sum to one as integers that sum to `ONE`, so that a flat image stays flat.
-fn quantize<const ONE: i32>(weights: &[f64], mut put: impl FnMut(usize, i16)) {
-    let narrow = |weight: i32| weight.min(i32::from(i16::MAX)) as i16;
-    let (mut left, mut largest) = (ONE, (0, i32::MIN));
-    for (i, weight) in weights.iter().enumerate() {
-        let scaled = weight * f64::from(ONE);
-        let value = (scaled + 0.5f64.copysign(scaled)) as i32;
-        left -= value;
-        if value > largest.1 {
-            largest = (i, value);
-        }
-        put(i, narrow(value));
-    }
-    put(largest.0, narrow(largest.1 + left));
 }
