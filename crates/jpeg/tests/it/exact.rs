@@ -142,10 +142,16 @@ fn everything_the_encoder_offers() {
     }
 }
 
-/// Files of all kinds of sampling, in a folder of their own.
+/// Files of all kinds of sampling, in a folder of their own: mostly factors that divide each other.
 pub fn every_sampling_files(count: u64) -> (tempfile::TempDir, Vec<PathBuf>) {
+    let choices = [[1, 2, 2], [1, 2, 4], [1, 4, 4], [1, 3, 3], [1, 1, 2], [2, 3, 1]];
+    sampling_files(count, 5, choices)
+}
+
+/// Files drawn from `seed`, in a folder of their own. Of each all factors are one of three.
+pub fn sampling_files(count: u64, seed: u64, choices: [[u8; 3]; 6]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut state = 5u64;
+    let mut state = seed;
     let mut below = |limit: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (state >> 33) % limit
@@ -153,8 +159,7 @@ pub fn every_sampling_files(count: u64) -> (tempfile::TempDir, Vec<PathBuf>) {
     let mut paths = Vec::new();
     for i in 0..count {
         let count = [1, 3, 3, 3, 4][i as usize % 5];
-        // Mostly factors that divide each other.
-        let choice = [[1, 2, 2], [1, 2, 4], [1, 4, 4], [1, 3, 3], [1, 1, 2], [2, 3, 1]][i as usize % 6];
+        let choice = choices[i as usize % 6];
         let mut factor = || choice[below(3) as usize];
         let factors: Vec<(u8, u8)> = (0..count).map(|_| (factor(), factor())).collect();
         let blocks: u32 = factors.iter().map(|(h, v)| u32::from(h * v)).sum();

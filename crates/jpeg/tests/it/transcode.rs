@@ -137,33 +137,8 @@ fn files_of_unusual_kinds() {
 /// All samplings, interleaved or not, with 16-bit steps and every meaning of the components.
 #[test]
 fn every_sampling() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut state = 11u64;
-    let mut below = |limit: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) % limit
-    };
-    let mut paths = Vec::new();
-    for i in 0..300u64 {
-        let count = [1, 3, 3, 3, 4][i as usize % 5];
-        let choice = [[1, 2, 2], [1, 1, 2], [1, 1, 4], [1, 3, 1], [1, 1, 2], [1, 1, 1]][i as usize % 6];
-        let mut factor = || choice[below(3) as usize];
-        let factors: Vec<(u8, u8)> = (0..count).map(|_| (factor(), factor())).collect();
-        let blocks: u32 = factors.iter().map(|(h, v)| u32::from(h * v)).sum();
-        let spec = Spec {
-            width: 1 + below(90) as u16,
-            height: 1 + below(90) as u16,
-            factors,
-            restart_interval: [0, 0, 1 + below(7) as u16][below(3) as usize],
-            interleaved: blocks <= 10 && below(4) > 0,
-            adobe: [None, Some(0), Some(count / 2)][below(3) as usize],
-            wide_steps: below(5) == 0,
-            seed: i,
-        };
-        let path = folder.path().join(format!("{i}.jpg"));
-        std::fs::write(&path, spec.write().bytes).expect("a file");
-        paths.push(path);
-    }
+    let choices = [[1, 2, 2], [1, 1, 2], [1, 1, 4], [1, 3, 1], [1, 1, 2], [1, 1, 1]];
+    let (_folder, paths) = crate::exact::sampling_files(300, 11, choices);
     compare(&paths);
 }
 
