@@ -142,7 +142,7 @@ def main() -> int:
             data, images = gather(options.data, options.max_images, Path(folder))
             options.shards = prepare(options, data, Path(folder)) if options.prepared else None
             sides = [side for load in options.loads for side in sides_of(options, load, data)]
-            alternate(sides, options.rounds, cores_to_use(options.cores), Path(folder))
+            alternate(sides, options.rounds, lambda side: cores_to_use(options.cores), Path(folder))
         except Failed as error:
             print(f"bench/run.py: {error}", file=sys.stderr)
             return 1
@@ -285,12 +285,14 @@ def python_of(peer: PeerScript) -> Path:
     return python
 
 
-def alternate(sides: list[Side], rounds: int, cores: set[int], folder: Path) -> None:
-    """Starts every side, lets each warm up, then gives each a turn in every round. Always ends the processes."""
+def alternate(sides: list[Side], rounds: int, cores_of, folder: Path) -> None:
+    """Starts every side on the cores that `cores_of` names, lets each warm up, then gives each a turn in every round.
+
+    Always ends the processes."""
     try:
         for index, side in enumerate(sides):
             print(f"starting {side}", file=sys.stderr)
-            side.start(cores, folder / f"{index}.log")
+            side.start(cores_of(side), folder / f"{index}.log")
             side.one_pass()  # waits until it is ready, so that no start disturbs another side
         for round_number in range(rounds):
             for side in sides:

@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from run import ROOT, Failed, Side, cores_to_use, number, ratio
+from run import ROOT, Failed, Side, alternate, cores_to_use, number, ratio
 
 WORKERS = (1, 2, 4, 8)
 
@@ -52,17 +52,7 @@ def measure(options: argparse.Namespace) -> dict:
     two = {workers: side(f"{workers} workers on 2 cores", workers) for workers in WORKERS}
     sides = [one, *two.values()]
     with tempfile.TemporaryDirectory(prefix="stokehold-bench-") as folder:
-        try:
-            for index, each in enumerate(sides):
-                each.start(cores_to_use(1 if each is one else 2), Path(folder) / f"{index}.log")
-                each.one_pass()  # waits until it is ready, and warms it up
-            for number_of_round in range(options.rounds):
-                for each in sides:
-                    each.turns.append(each.turn())
-                print(f"round {number_of_round + 1} of {options.rounds} done", file=sys.stderr)
-        finally:
-            for each in sides:
-                each.stop()
+        alternate(sides, options.rounds, lambda each: cores_to_use(1 if each is one else 2), Path(folder))
     scaling = {key: value / 2 for key, value in ratio(two[2], one, "seconds").items()}
     return {
         "data": str(options.data),
