@@ -1,4 +1,23 @@
-//! What the machine did while a program trained.
+//! See why the accelerator waits, and what fixing it gains.
+//!
+//! A run is recorded into files, read back as a [`Recording`], judged by rules, and turned into advice and a report:
+//!
+//! ```text
+//!  /proc, cgroup, NVML ──► sampler ──► system/*.json    ┐                ┌─► rules ──► findings ┐
+//!  trainer, loader, any                                 ├─► Recording ───┤                      ├─► report, top
+//!  process ──► timeline ────────────► framework/*.json  ┘                └─► advice: what would ┘
+//!                                                                            each change gain
+//! ```
+//!
+//! The files are those of SageMaker Debugger, so its readers open our recordings, and `stokehold report` opens its.
+//! A run's folder holds
+//!
+//! ```text
+//! profiler-output/recording.json                                         about the run ([`About`])
+//! profiler-output/system/incremental/YYYYMMDDHH/<minute>.algo-1.json     samples of the machine, JSON lines
+//! profiler-output/framework/pevents/YYYYMMDDHH/<end>_<pid>-algo-1_pythontimeline.json    spans, Chrome trace
+//! rule-output/ProfilerReport-<time>/profiler-output/                     the report and its JSON files
+//! ```
 //!
 //! Two recorders run beside the training loop, both cheap enough to leave on, and both append JSON lines on the
 //! same clock (unix seconds), so that their files can be laid over each other:
@@ -19,15 +38,19 @@
 //! assert_eq!(percentile(&[4.0, 1.0, 3.0, 2.0], 50.0), Some(2.5));
 //! ```
 
+pub mod advice;
 mod error;
 mod kernel;
 mod machine;
 mod percentile;
+mod recording;
+pub mod rules;
 mod sampler;
 mod timeline;
 
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};
 pub use percentile::{Percentiles, percentile};
+pub use recording::{About, Node, Recording, Series, Span, dimension, span, totals};
 pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};
 pub use timeline::{Stage, StageTotal, Timeline};

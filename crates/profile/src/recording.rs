@@ -1,0 +1,311 @@
+//! A recording in memory: what every rule, figure and advice is computed from.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Machine;
+use crate::advice::Workload;
+
+/// Names of the series in a recording's files: those that SageMaker Debugger's analysis looks for, and ours.
+///
+/// Rates are per second, over the interval before the tick.
+pub mod dimension {
+    /// `cpu`, `cpuN`: busy share of a core, percent.
+    pub const CPU: &str = "CPUUtilization";
+    /// `cpu`, `cpuN`: share of the time that a core was idle while storage was awaited, percent.
+    pub const IO_WAIT: &str = "I/OWaitPercentage";
+    /// `gpu`, `gpuN`: share of the time that kernels ran, percent.
+    pub const GPU: &str = "GPUUtilization";
+    /// `gpu`, `gpuN`: memory in use, percent of the device's.
+    pub const GPU_MEMORY: &str = "GPUMemoryUtilization";
+    /// `memory`, `MemoryUsedPercent`: main memory in use, percent.
+    pub const MEMORY: &str = "MemoryUsedPercent";
+    /// `network`, `ReceiveBytesPerSecond` and `TransmitBytesPerSecond`: the dimension that AWS gives network series.
+    pub const NETWORK: &str = "Algorithm";
+    /// `memory`, `SwapUsedPercent`: swap in use, percent; 0 where there is none.
+    pub const SWAP: &str = "SwapUsedPercent";
+    /// `disk`, `ReadBytesPerSecond` and `WriteBytesPerSecond`: bytes that block devices moved.
+    pub const DISK: &str = "DiskBytesPerSecond";
+    /// `pressure`, `cpu`, `memory` and `io`: share of the time that some task was stalled for it, percent.
+    pub const PRESSURE: &str = "PressureSomePercent";
+    /// `cgroup`, `cpu`: share of the time that the cgroup's quota held its tasks back, percent.
+    pub const THROTTLED: &str = "ThrottledPercent";
+    /// `process`, `PID NAME`: CPU time of one process of the tree, percent of one core.
+    pub const PROCESS_CPU: &str = "ProcessCPUUtilization";
+    /// `process`, `PID NAME`: resident memory of one process of the tree, bytes.
+    pub const PROCESS_MEMORY: &str = "ProcessResidentBytes";
+    /// `process`, `tree`: bytes that the tree's read calls returned.
+    pub const PROCESS_READ: &str = "ProcessReadBytesPerSecond";
+    /// `process`, `tree`: read calls of the tree.
+    pub const PROCESS_READS: &str = "ProcessReadCallsPerSecond";
+    /// `gpu`, `gpuN`: memory in use, bytes.
+    pub const GPU_MEMORY_BYTES: &str = "GPUMemoryUsedBytes";
+    /// `gpu`, `gpuN`: power drawn, watts.
+    pub const GPU_POWER: &str = "GPUPowerWatts";
+    /// `gpu`, `gpuN`: clock of the multiprocessors, MHz.
+    pub const GPU_CLOCK: &str = "GPUClockMHz";
+    /// `gpu`, `gpuN`: temperature, degrees Celsius.
+    pub const GPU_TEMPERATURE: &str = "GPUTemperature";
+    /// `gpu`, `gpuN`: bytes that came in over PCIe.
+    pub const GPU_PCIE_RECEIVED: &str = "GPUPCIeReceivedBytesPerSecond";
+    /// `gpu`, `gpuN`: bytes that went out over PCIe.
+    pub const GPU_PCIE_SENT: &str = "GPUPCIeSentBytesPerSecond";
+    /// `gpu`, `gpuN`: busy share of the video encoder, percent.
+    pub const GPU_ENCODER: &str = "GPUEncoderUtilization";
+    /// `gpu`, `gpuN`: busy share of the video decoder, percent.
+    pub const GPU_DECODER: &str = "GPUDecoderUtilization";
+    /// `gpu`, `gpuN`: busy share of the JPEG engine, percent.
+    pub const GPU_JPEG: &str = "GPUJPEGUtilization";
+    /// `gpu`, `gpuN`: 100 while heat slows the device down, otherwise 0.
+    pub const GPU_THERMAL_THROTTLE: &str = "GPUThermalThrottle";
+    /// `gpu`, `gpuN`: 100 while the power limit slows the device down, otherwise 0.
+    pub const GPU_POWER_THROTTLE: &str = "GPUPowerThrottle";
+}
+
+/// Names of spans that mean something to rules and reports; every other name is a phase of its own.
+pub mod span {
+    /// What names of training steps begin with in trace files; `TRAIN`, `EVAL`, `PREDICT` or `GLOBAL` follows.
+    pub const STEP_PREFIX: &str = "Step:ModeKeys.";
+    /// A training step: the trainer computes.
+    pub const STEP: &str = "Step:ModeKeys.TRAIN";
+    /// A step of validation.
+    pub const EVAL_STEP: &str = "Step:ModeKeys.EVAL";
+    /// The trainer waits for a batch: PyTorch's `next(iterator)`.
+    pub const WAIT: &str = "DataLoaderIter";
+    /// A loader worker makes a batch, or its share of one.
+    pub const WORKER: &str = "DataLoaderWorker";
+    /// The loader starts its workers.
+    pub const LOADER_START: &str = "DataLoaderIterInitialize";
+    /// A worker reads the bytes of images.
+    pub const READ: &str = "read";
+    /// A worker decodes.
+    pub const DECODE: &str = "decode";
+    /// A worker augments and normalises.
+    pub const AUGMENT: &str = "augment";
+    /// An epoch, from its first wait to its last step.
+    pub const EPOCH: &str = "epoch";
+    /// A checkpoint is written.
+    pub const CHECKPOINT: &str = "checkpoint";
+}
+
+/// What a run left: samples of the machine and spans of what it did, per node.
+#[derive(Debug, Clone, Default)]
+pub struct Recording {
+    /// The folder it was read from.
+    pub path: PathBuf,
+    /// What was recorded; `None` for a recording that another program made.
+    pub about: Option<About>,
+    /// The machines, by name.
+    pub nodes: Vec<Node>,
+    /// What could not be read, each with file, line and reason. The data there is a gap.
+    pub problems: Vec<String>,
+}
+
+/// `recording.json`: facts about a recording, written when it starts and again when it ends.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// The version of Stokehold.
+    pub stokehold: String,
+    /// The command that was recorded, with its arguments.
+    pub command: Vec<String>,
+    /// Start, unix seconds.
+    pub started: f64,
+    /// End, unix seconds; `None` while it runs, and after a crash.
+    pub ended: Option<f64>,
+    /// Exit code of the command, 128 + the signal that ended it; `None` while it runs, and where it was not ours to see.
+    pub exit_code: Option<i32>,
+    /// Sampling interval when it started, milliseconds.
+    pub interval_ms: u64,
+    /// The machine.
+    pub machine: Machine,
+    /// What kind of training it was; `None` where the command is not one of Stokehold's.
+    pub workload: Option<Workload>,
+    /// What a reader should know: a missing NVML, a jump of the clock, samples that rotation removed.
+    pub notes: Vec<String>,
+}
+
+/// One machine's part of a recording.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// Its name, such as `algo-1`.
+    pub name: String,
+    /// When samples were taken, unix seconds, strictly ascending.
+    pub ticks: Vec<f64>,
+    /// What was sampled.
+    pub series: Vec<Series>,
+    /// What was done, by start time.
+    pub spans: Vec<Span>,
+    /// The names that [`Span::name`] counts.
+    pub names: Vec<String>,
+}
+
+/// The samples of one thing.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// Its type in the files: `cpu`, `gpu`, `memory`, ..
+    pub kind: String,
+    /// Of which it is: `cpu5`, `gpu0`, ..
+    pub name: String,
+    /// What was measured: one of [`dimension`].
+    pub dimension: String,
+    /// A value for every tick of the node, NaN where there was none.
+    pub values: Vec<f32>,
+}
+
+/// Something that took time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Span {
+    /// Its name's place in [`Node::names`].
+    pub name: u32,
+    /// Start, unix seconds.
+    pub start: f64,
+    /// Duration, seconds.
+    pub duration: f64,
+    /// The step or epoch it belongs to.
+    pub step: Option<u64>,
+    /// The loader's worker that did it; `None` for the trainer.
+    pub worker: Option<u32>,
+    /// Bytes that were read.
+    pub bytes: Option<u64>,
+}
+
+impl Span {
+    /// End, unix seconds.
+    pub fn end(&self) -> f64 {
+        self.start + self.duration
+    }
+}
+
+impl Node {
+    /// The series of a dimension, in the order of their names (`cpu2` before `cpu10`).
+    pub fn of<'a>(&'a self, dimension: &'a str) -> impl Iterator<Item = &'a Series> {
+        self.series
+            .iter()
+            .filter(move |series| series.dimension == dimension)
+    }
+
+    /// The spans of a name, by start time.
+    pub fn spans_of<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Span> + use<'a> {
+        let place = self.names.iter().position(|known| known == name);
+        self.spans
+            .iter()
+            .filter(move |span| place == Some(span.name as usize))
+    }
+
+    /// The steps of all modes, by start time, each with its mode (`TRAIN`, `EVAL`, ..).
+    pub fn steps(&self) -> impl Iterator<Item = (&str, &Span)> {
+        self.spans.iter().filter_map(|span| {
+            let mode = self
+                .names
+                .get(span.name as usize)?
+                .strip_prefix(span::STEP_PREFIX)?;
+            Some((mode, span))
+        })
+    }
+
+    /// The place of a span's name in [`names`](Self::names), added where it is new.
+    pub fn name(&mut self, name: &str) -> u32 {
+        let place = self.names.iter().position(|known| known == name);
+        place.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        }) as u32
+    }
+
+    /// Median time between two samples, seconds; `None` with fewer than two.
+    pub fn interval(&self) -> Option<f64> {
+        let steps: Vec<f64> = self.ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        crate::percentile(&steps, 50.0)
+    }
+
+    /// First and last moment of which anything is known, unix seconds.
+    pub fn extent(&self) -> Option<(f64, f64)> {
+        let ends = self.spans.iter().map(Span::end).chain(self.ticks.last().copied());
+        let starts = self
+            .spans
+            .iter()
+            .map(|span| span.start)
+            .chain(self.ticks.first().copied());
+        Some((starts.reduce(f64::min)?, ends.reduce(f64::max)?))
+    }
+}
+
+impl Recording {
+    /// First and last moment of which anything is known, unix seconds.
+    pub fn extent(&self) -> Option<(f64, f64)> {
+        self.nodes
+            .iter()
+            .filter_map(Node::extent)
+            .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// Puts nodes, series and spans in order: nodes and series by name with numbers counted as numbers, spans by
+    /// start. Readers call it once at the end.
+    pub fn sort(&mut self) {
+        self.nodes.sort_by_cached_key(|node| natural(&node.name));
+        for node in &mut self.nodes {
+            node.series
+                .sort_by_cached_key(|series| (series.dimension.clone(), natural(&series.name)));
+            node.spans.sort_by(|a, b| a.start.total_cmp(&b.start));
+        }
+    }
+}
+
+/// A key that sorts `cpu2` before `cpu10`.
+fn natural(name: &str) -> (String, u64, String) {
+    let head: String = name.chars().take_while(|c| !c.is_ascii_digit()).collect();
+    let digits: String = name[head.len()..]
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let tail = name[head.len() + digits.len()..].to_owned();
+    (head, digits.parse().unwrap_or(u64::MAX), tail)
+}
+
+/// Totals of spans by name: how many, and seconds together; spans of several workers overlap in time.
+pub fn totals(node: &Node) -> BTreeMap<&str, (u64, f64)> {
+    let mut totals = BTreeMap::new();
+    for span in &node.spans {
+        if let Some(name) = node.names.get(span.name as usize) {
+            let total: &mut (u64, f64) = totals.entry(name.as_str()).or_default();
+            *total = (total.0 + 1, total.1 + span.duration);
+        }
+    }
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_sort_by_their_numbers() {
+        let mut names = ["gpu0", "cpu10", "cpu2", "cpu", "algo-12", "algo-2"];
+        names.sort_by_cached_key(|name| natural(name));
+        assert_eq!(names, ["algo-2", "algo-12", "cpu2", "cpu10", "cpu", "gpu0"]);
+    }
+
+    #[test]
+    fn steps_carry_their_mode() {
+        let mut node = Node::default();
+        for (name, start) in [(span::STEP, 1.0), (span::WAIT, 2.0), (span::EVAL_STEP, 3.0)] {
+            let name = node.name(name);
+            node.spans.push(Span {
+                name,
+                start,
+                duration: 0.5,
+                step: Some(7),
+                worker: None,
+                bytes: None,
+            });
+        }
+        let modes: Vec<_> = node.steps().map(|(mode, span)| (mode, span.start)).collect();
+        assert_eq!(modes, [("TRAIN", 1.0), ("EVAL", 3.0)]);
+        assert_eq!(node.spans_of(span::WAIT).count(), 1);
+        assert_eq!(node.spans_of("unknown").count(), 0);
+        assert_eq!(node.extent(), Some((1.0, 3.5)));
+        assert_eq!(totals(&node)[span::STEP], (1, 0.5));
+    }
+}
