@@ -23,6 +23,14 @@ pub enum ProfileError {
         /// What is wrong with it.
         reason: String,
     },
+    /// There is no recording.
+    #[error("{path}: no recording: {reason}")]
+    NoRecording {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What is there instead.
+        reason: String,
+    },
     /// A record could not be written or read.
     #[error("{path}: {source}")]
     Io {

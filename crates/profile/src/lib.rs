@@ -42,14 +42,17 @@ pub mod advice;
 mod error;
 mod kernel;
 mod machine;
+mod open;
 mod percentile;
 mod recording;
 pub mod rules;
 mod sampler;
+pub mod system;
 mod timeline;
 
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};
+pub use open::FOLDER;
 pub use percentile::{Percentiles, percentile};
 pub use recording::{About, Node, Recording, Series, Span, dimension, span, totals};
 pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};

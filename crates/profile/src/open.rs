@@ -1,0 +1,229 @@
+//! Opening a recording, and the facts about it.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::recording::{About, Recording};
+use crate::{ProfileError, system};
+
+/// The folder of a recording within that of a run.
+pub const FOLDER: &str = "profiler-output";
+/// How deep below a folder its recording is looked for: a training job's is three deep.
+const DEPTH: usize = 4;
+
+impl Recording {
+    /// Opens a recording: a run's folder, its `profiler-output`, or any folder below which one recording's `system` or
+    /// `framework` lie, whoever made it.
+    ///
+    /// What is damaged is a gap, and named in [`problems`](Self::problems).
+    ///
+    /// # Errors
+    /// [`ProfileError::NoRecording`] where there is none, or more than one.
+    pub fn open(path: &Path) -> Result<Self, ProfileError> {
+        let folder = locate(path)?;
+        let mut problems = Vec::new();
+        let about = About::read(&folder).unwrap_or_else(|error| {
+            problems.push(error.to_string());
+            None
+        });
+        let mut recording = Self {
+            path: folder.clone(),
+            about,
+            problems,
+            ..Self::default()
+        };
+        system::read_into(&folder, &mut recording);
+        recording.sort();
+        Ok(recording)
+    }
+}
+
+impl About {
+    /// Reads `recording.json` of a recording's folder; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when it cannot be read, [`ProfileError::Malformed`] when it is something else.
+    pub fn read(recording: &Path) -> Result<Option<Self>, ProfileError> {
+        let path = recording.join(Self::FILE);
+        match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|error| ProfileError::Malformed {
+                    path,
+                    reason: format!("not the facts about a recording: {error}"),
+                }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(ProfileError::Io { path, source }),
+        }
+    }
+
+    /// Writes `recording.json` aside, then renames it, so that a reader sees the old or the new one.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when it cannot be written.
+    pub fn write(&self, recording: &Path) -> Result<(), ProfileError> {
+        let path = recording.join(Self::FILE);
+        let aside = recording.join(format!("{}.part", Self::FILE));
+        let work = || {
+            let mut file = File::create(&aside)?;
+            file.write_all(&serde_json::to_vec_pretty(self)?)?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        };
+        work().map_err(|source| ProfileError::Io {
+            path: path.clone(),
+            source,
+        })
+    }
+
+    /// The name of the file.
+    pub const FILE: &str = "recording.json";
+}
+
+/// The folder that holds a recording's `system` or `framework`.
+fn locate(path: &Path) -> Result<PathBuf, ProfileError> {
+    let failed = |reason: String| ProfileError::NoRecording {
+        path: path.to_owned(),
+        reason,
+    };
+    let data = fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    if !data.is_dir() {
+        return Err(failed("a file; a recording is a folder".to_owned()));
+    }
+    let direct = [path.to_owned(), path.join(FOLDER)];
+    if let Some(folder) = direct.into_iter().find(|folder| is_recording(folder)) {
+        return Ok(folder);
+    }
+    let mut found = Vec::new();
+    search(path, DEPTH, &mut found).map_err(|error| failed(error.to_string()))?;
+    found.sort();
+    match found.len() {
+        0 => Err(failed(
+            "nothing below it is named system or framework, as a recording has it".to_owned(),
+        )),
+        1 => Ok(found.remove(0)),
+        more => Err(failed(format!(
+            "{more} recordings lie below it; name one, such as {}",
+            found[0].display()
+        ))),
+    }
+}
+
+fn is_recording(folder: &Path) -> bool {
+    ["system", "framework"]
+        .iter()
+        .any(|name| folder.join(name).is_dir())
+        || folder.join(About::FILE).is_file()
+}
+
+fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        // A link might lead back.
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        let path = entry.path();
+        if is_recording(&path) {
+            found.push(path);
+        } else if depth > 1 {
+            search(&path, depth - 1, found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Machine;
+    use crate::system::{Options, Writer};
+
+    fn record(folder: &Path) {
+        let mut writer = Writer::open(folder, Options::default()).unwrap();
+        for core in [10, 2] {
+            writer.series("cpu", &format!("cpu{core}"), "CPUUtilization");
+        }
+        writer.tick(1.6e9, &[1.0, 2.0]).unwrap();
+        writer.finish().unwrap();
+    }
+
+    fn about() -> About {
+        About {
+            stokehold: "0.1.0".to_owned(),
+            command: vec!["python3".to_owned(), "train.py".to_owned()],
+            started: 1.6e9,
+            ended: Some(1.6e9 + 60.25),
+            exit_code: Some(0),
+            interval_ms: 500,
+            machine: Machine::here(),
+            workload: None,
+            notes: vec!["no NVML".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_recording_is_found_from_any_folder_above_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("jobs/one/profiler-output");
+        record(&folder);
+        about().write(&folder).unwrap();
+        for path in [
+            &folder,
+            &dir.path().join("jobs/one"),
+            &dir.path().join("jobs"),
+            dir.path(),
+        ] {
+            let recording = Recording::open(path).unwrap();
+            assert_eq!(recording.path, folder);
+            assert_eq!(recording.about, Some(about()));
+            assert_eq!(recording.problems, Vec::<String>::new());
+            let names: Vec<_> = recording.nodes[0]
+                .series
+                .iter()
+                .map(|series| &series.name)
+                .collect();
+            assert_eq!(names, ["cpu2", "cpu10"]);
+        }
+        record(&dir.path().join("jobs/two/profiler-output"));
+        let error = Recording::open(dir.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("2 recordings") && error.contains("jobs/one"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_recording_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let message = |path: &Path| Recording::open(path).unwrap_err().to_string();
+        assert!(message(dir.path()).contains("nothing below it"));
+        assert!(message(&dir.path().join("none")).contains("No such file"));
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(message(&file).contains("a file"));
+    }
+
+    #[test]
+    fn facts_of_another_form_are_a_problem_and_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        record(dir.path());
+        for text in ["", "[]", "{\"stokehold\":9}"] {
+            fs::write(dir.path().join(About::FILE), text).unwrap();
+            let recording = Recording::open(dir.path()).unwrap();
+            assert_eq!(recording.about, None);
+            assert!(
+                recording.problems[0].contains("recording.json"),
+                "{:?}",
+                recording.problems
+            );
+            assert_eq!(recording.nodes[0].ticks, [1.6e9]);
+        }
+        // A later version may know more.
+        let mut json = serde_json::to_value(about()).unwrap();
+        json["future"] = 1.into();
+        fs::write(dir.path().join(About::FILE), json.to_string()).unwrap();
+        assert_eq!(Recording::open(dir.path()).unwrap().about, Some(about()));
+    }
+}

@@ -1,0 +1,79 @@
+//! The files of system samples, as SageMaker Debugger writes and reads them.
+//!
+//! ```text
+//! system/incremental/2026112113/1795266180.algo-1.json
+//!                    the hour,  the full minute that the file's samples begin in, the node
+//! {"Type":"cpu","Name":"cpu5","Dimension":"CPUUtilization","Value":1.36,"NodeId":"algo-1","Timestamp":1795266181.232195}
+//! ```
+//!
+//! A line is one value of one series. All series of a tick share its timestamp, and a series appears in every tick, but
+//! where there is no value: a core that is offline, a process that has ended. Hours are UTC.
+//!
+//! [`Writer`] appends a tick at a time. What it has not handed to the kernel is never older than a second, so a crash
+//! loses at most that. Hours that are over are compressed where asked for, and the oldest of them go when the files
+//! exceed their limit. [`read_into`] reads what any number of nodes left. It trusts nothing: what is damaged becomes a
+//! gap and an entry in [`Recording::problems`](crate::Recording::problems).
+
+use std::io;
+use std::path::Path;
+
+use crate::ProfileError;
+
+mod disk;
+mod line;
+mod read;
+mod write;
+
+pub use line::{Event, parse};
+pub use read::read_into;
+pub use write::{Options, SeriesId, Writer};
+
+/// Seconds of the file's minute.
+const MINUTE: u64 = 60;
+
+fn io_error(path: &Path, source: io::Error) -> ProfileError {
+    ProfileError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// The folder of an hour, `YYYYMMDDHH` in UTC.
+fn hour_name(unix: u64) -> String {
+    let (year, month, day) = civil(unix / 86_400);
+    format!("{year:04}{month:02}{day:02}{:02}", unix / 3600 % 24)
+}
+
+/// Year, month and day of a day counted from 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms", `civil_from_days`).
+fn civil(days: u64) -> (u64, u64, u64) {
+    let shifted = days + 719_468; // from 0000-03-01
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153; // from March
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Oracle: `date -u -d @N +%Y%m%d%H`.
+    #[test]
+    fn hours_are_those_of_the_calendar() {
+        for (unix, name) in [
+            (0, "1970010100"),
+            (951_782_399, "2000022823"),
+            (951_868_800, "2000030100"),
+            (1_591_748_109, "2020061000"),
+            (1_709_164_800, "2024022900"),
+            (4_102_444_799, "2099123123"),
+        ] {
+            assert_eq!(hour_name(unix), name);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The disk that samples take: hours that are over are compressed, the oldest go.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::{MINUTE, io_error};
+use crate::ProfileError;
+
+/// What the files take, and what becomes of hours that are over.
+pub(super) struct Disk {
+    /// The folder of the hour under way, and the bytes in it.
+    folder: PathBuf,
+    current: u64,
+    /// The hours that are over, oldest first, each with its bytes.
+    closed: VecDeque<(PathBuf, u64)>,
+    /// Those of them that are to be compressed.
+    raw: Vec<PathBuf>,
+    compressing: Option<JoinHandle<Result<(), ProfileError>>>,
+    removed_before: Option<u64>,
+}
+
+impl Disk {
+    /// What is there already.
+    pub fn look(root: &Path) -> io::Result<Self> {
+        let mut closed = Vec::new();
+        for entry in fs::read_dir(root)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                closed.push((path.clone(), size(&path)));
+            }
+        }
+        closed.sort();
+        Ok(Self {
+            folder: PathBuf::new(),
+            current: 0,
+            raw: closed.iter().map(|(path, _)| path.clone()).collect(),
+            closed: closed.into(),
+            compressing: None,
+            removed_before: None,
+        })
+    }
+
+    /// Another hour begins.
+    pub fn enter(&mut self, folder: &Path) {
+        if !self.folder.as_os_str().is_empty() {
+            self.closed.push_back((self.folder.clone(), self.current));
+            self.raw.push(self.folder.clone());
+        }
+        // An hour that goes on after a restart, or comes again after the clock was set back.
+        self.closed.retain(|(path, _)| path != folder);
+        self.raw.retain(|path| path != folder);
+        self.folder = folder.to_owned();
+        self.current = size(folder);
+    }
+
+    /// Bytes were written.
+    pub fn grew(&mut self, bytes: u64) {
+        self.current += bytes;
+    }
+
+    /// What lay before this time, unix seconds, was removed.
+    pub fn removed_before(&self) -> Option<u64> {
+        self.removed_before
+    }
+
+    /// Compresses hours that are over, and removes the oldest while there is too much.
+    pub fn tend(&mut self, limit: u64, gzip: bool) -> Result<(), ProfileError> {
+        if self.compressing.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.join()?;
+        }
+        if gzip && self.compressing.is_none() && !self.raw.is_empty() {
+            let hours = std::mem::take(&mut self.raw);
+            // Beside the sampler, which must not be late.
+            let thread = std::thread::Builder::new()
+                .name("compress-samples".to_owned())
+                .spawn(move || hours.iter().try_for_each(|hour| compress(hour)));
+            self.compressing = Some(thread.map_err(|error| io_error(&self.folder, error))?);
+        }
+        while self.total() > limit
+            && let Some((hour, _)) = self.closed.front()
+        {
+            if self.compressing.is_some() {
+                // It may be at work in this hour.
+                self.join()?;
+                continue;
+            }
+            unless_missing(hour, fs::remove_dir_all(hour))?;
+            let (hour, _) = self.closed.pop_front().unwrap_or_default();
+            self.raw.retain(|path| *path != hour);
+            self.note(hour_end(&hour));
+        }
+        if self.total() > limit {
+            self.remove_minutes(limit)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the oldest minutes of the hour under way, but the last, which is being written.
+    fn remove_minutes(&mut self, limit: u64) -> Result<(), ProfileError> {
+        let mut files = Vec::new();
+        let entries = fs::read_dir(&self.folder).map_err(|error| io_error(&self.folder, error))?;
+        for entry in entries.flatten() {
+            files.push((entry.path(), entry.metadata().map_or(0, |data| data.len())));
+        }
+        files.sort();
+        files.pop();
+        for (path, bytes) in files {
+            if self.current <= limit {
+                break;
+            }
+            unless_missing(&path, fs::remove_file(&path))?;
+            self.current = self.current.saturating_sub(bytes);
+            let minute = path
+                .file_name()
+                .and_then(|name| name.to_str()?.get(..10)?.parse::<u64>().ok());
+            self.note(minute.map(|minute| minute + MINUTE));
+        }
+        Ok(())
+    }
+
+    fn total(&self) -> u64 {
+        self.current + self.closed.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
+    fn note(&mut self, removed_before: Option<u64>) {
+        self.removed_before = self.removed_before.max(removed_before);
+    }
+
+    /// Waits for the compression, and looks what it saved.
+    pub fn join(&mut self) -> Result<(), ProfileError> {
+        let Some(thread) = self.compressing.take() else {
+            return Ok(());
+        };
+        let done = thread.join();
+        for (hour, bytes) in &mut self.closed {
+            *bytes = size(hour);
+        }
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// The end of the hour of a folder, from its name; unix seconds.
+fn hour_end(hour: &Path) -> Option<u64> {
+    let name = hour.file_name()?.to_str()?;
+    let number = |range: std::ops::Range<usize>| name.get(range)?.parse::<i64>().ok();
+    let (year, month, day, hour) = (number(0..4)?, number(4..6)?, number(6..8)?, number(8..10)?);
+    // `days_from_civil`, the inverse of `civil`.
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days = era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468;
+    u64::try_from(days * 86_400 + (hour + 1) * 3600).ok()
+}
+
+/// Bytes of the files in a folder; what vanishes meanwhile counts nothing.
+fn size(folder: &Path) -> u64 {
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+}
+
+/// Compresses the files of an hour, each aside, then renamed.
+fn compress(hour: &Path) -> Result<(), ProfileError> {
+    let Ok(files) = fs::read_dir(hour) else {
+        return Ok(()); // removed meanwhile
+    };
+    for path in files.flatten().map(|file| file.path()) {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let done = path.with_file_name(format!("{name}.gz"));
+        if !name.ends_with(".json") || done.exists() {
+            continue;
+        }
+        let aside = path.with_file_name(format!("{name}.gz.part"));
+        let work = || {
+            let mut to = GzEncoder::new(File::create(&aside)?, Compression::fast());
+            io::copy(&mut File::open(&path)?, &mut to)?;
+            to.finish()?.sync_all()?;
+            fs::rename(&aside, &done)?;
+            fs::remove_file(&path)
+        };
+        work().map_err(|error| io_error(&path, error))?;
+    }
+    Ok(())
+}
+
+fn unless_missing(path: &Path, removed: io::Result<()>) -> Result<(), ProfileError> {
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(path, error)),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::hour_name;
+
+    #[test]
+    fn the_end_of_an_hour_is_the_start_of_the_next() {
+        for unix in [951_782_399, 1_600_000_000, 1_709_164_800, 4_102_444_799u64] {
+            let end = hour_end(Path::new(&hour_name(unix)));
+            assert_eq!(end, Some(unix / 3600 * 3600 + 3600));
+        }
+        assert_eq!(hour_end(Path::new("what")), None);
+    }
+}
