@@ -40,6 +40,7 @@
 
 pub mod advice;
 mod error;
+pub mod events;
 mod kernel;
 mod machine;
 mod open;
@@ -48,7 +49,7 @@ mod recording;
 pub mod rules;
 mod sampler;
 pub mod system;
-mod timeline;
+pub mod timeline;
 
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::recording::{About, Recording};
-use crate::{ProfileError, system};
+use crate::{ProfileError, events, system};
 
 /// The folder of a recording within that of a run.
 pub const FOLDER: &str = "profiler-output";
@@ -34,6 +34,7 @@ impl Recording {
             ..Self::default()
         };
         system::read_into(&folder, &mut recording);
+        events::read_into(&folder, &mut recording);
         recording.sort();
         Ok(recording)
     }

@@ -31,7 +31,7 @@ pub use write::{Options, SeriesId, Writer};
 /// Seconds of the file's minute.
 const MINUTE: u64 = 60;
 
-fn io_error(path: &Path, source: io::Error) -> ProfileError {
+pub(crate) fn io_error(path: &Path, source: io::Error) -> ProfileError {
     ProfileError::Io {
         path: path.to_owned(),
         source,
@@ -39,7 +39,7 @@ fn io_error(path: &Path, source: io::Error) -> ProfileError {
 }
 
 /// The folder of an hour, `YYYYMMDDHH` in UTC.
-fn hour_name(unix: u64) -> String {
+pub(crate) fn hour_name(unix: u64) -> String {
     let (year, month, day) = civil(unix / 86_400);
     format!("{year:04}{month:02}{day:02}{:02}", unix / 3600 % 24)
 }

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::ProfileError;
 
+pub mod line;
+
 /// What a span of time was spent on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,0 +1,38 @@
+//! The files of spans, as SageMaker Debugger writes and reads them: arrays of Chrome trace events, which Perfetto opens.
+//!
+//! ```text
+//! framework/pevents/2026112113/1795266239655184_4487-algo-1_pythontimeline.json
+//!                   the hour,  the last event's end in microseconds, process and node
+//! [
+//! {"name":"process_name","ph":"M","pid":0,"args":{"start_time_since_epoch_in_micros":1795266180655184}},
+//! {"name":"process_sort_index","ph":"M","pid":0,"args":{"sort_index":0}},
+//! {"name":"process_name","ph":"M","pid":1,"args":{"name":"Step:ModeKeys.TRAIN"}},
+//! {"name":"process_sort_index","ph":"M","pid":1,"args":{"sort_index":1}},
+//! {"name":"Step:ModeKeys.TRAIN","pid":1,"ph":"X","ts":1008335,"dur":1000000,"args":{"step_num":1}}
+//! ]
+//! ```
+//!
+//! `pid` is a track of the picture, one for every name of spans, and `tid` a row of it, one for every worker; neither is a
+//! process. `ts` and `dur` are microseconds, `ts` from the start time in the file's first event.
+//!
+//! [`Writer`] begins a file anew after 10 MiB, after 60 seconds, and with every hour (UTC). While a file grows it is called
+//! `.part` and lacks the closing bracket, so a crash costs what was not flushed and nothing else; when closed it is a
+//! whole array and takes its name. [`read_into`] reads both, files of other programs, and the line files of
+//! [`timeline`](crate::timeline). It trusts nothing: what is damaged becomes a gap and an entry in
+//! [`Recording::problems`](crate::Recording::problems).
+
+mod read;
+mod write;
+
+pub use read::read_into;
+pub use write::{Options, Writer};
+
+/// How names of our files end.
+const SUFFIX: &str = "_pythontimeline.json";
+/// What the name of a file has behind it while the file grows.
+const PART: &str = ".part";
+
+/// A moment in unix seconds as whole microseconds.
+fn micros(seconds: f64) -> i64 {
+    (seconds * 1e6).round() as i64
+}
