@@ -48,6 +48,7 @@ mod percentile;
 mod recording;
 pub mod rules;
 mod sampler;
+pub mod simulate;
 pub mod system;
 pub mod timeline;
 

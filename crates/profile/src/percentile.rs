@@ -36,7 +36,8 @@ impl Percentiles {
     }
 }
 
-fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
+/// As [`percentile`], of values in ascending order.
+pub(crate) fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     if sorted.is_empty() || !(0.0..=100.0).contains(&p) {
         return None;
     }

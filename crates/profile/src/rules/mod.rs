@@ -1,6 +1,98 @@
 //! Rules: what a recording says about the run, each with its evidence.
+//!
+//! # How a recording is judged
+//!
+//! [`judge`] puts every rule of [`Rule::ALL`] to the recording, in the table's order, and each gives one [`Finding`],
+//! fired or not. A rule is one file: its parameters with their ranges and defaults, and a function that passes over the
+//! columns of samples and the spans where they lie, without copying them. A rule that lacks its data (no GPU, no
+//! steps) does not fire, and its summary says what is missing.
+//!
+//! Twelve rules are those of SageMaker Debugger, with its names, its parameters, its tests and its JSON
+//! ([`Finding::published`]); how they test was read from the public sources of `smdebug`
+//! (`smdebug/profiler/analysis/rules`) and of sagemaker-debugger-rulesconfig, and each rule's file says where ours
+//! differs. The others are ours.
+//!
+//! What `patience`, `window` and a scan are, in all of them:
+//!
+//! - *datapoints* are the samples of a machine. `patience` is how many there must be, and one more, before a rule is
+//!   judged: they count, they are not cut off. A run that is shorter never fires.
+//! - `window` is how many of the latest samples a percentile or a mean is taken of.
+//! - SageMaker scans a running job every 60 s, with what is known by then. A rule that looks at the latest window is
+//!   therefore judged here at every full 60 s of the recording and at its end, and fires when it would have fired at
+//!   one of those scans. Where training steps are known, scans see the samples from the first to the last of them,
+//!   and `patience` counts from there: GPUs idle while a job starts and ends, and that says nothing about how they are
+//!   fed. A rule on shares of the whole run is judged once, at the end: what AWS counts in
+//!   `RuleTriggered`, how many scans fired, is 0 or 1 here.
+//! - A value that is missing (NaN: a gap, a core that was offline) takes no part in anything.
+//!
+//! On a machine without GPU, the trainer stands for it in CPUBottleneck and IOBottleneck: the share of its time that it
+//! computed is taken for the GPU's utilisation. Where no steps are known either, cores alone are judged, and the
+//! finding says so.
+//!
+//! ```
+//! use stokehold_profile::rules::{Defaults, Parameters, judge};
+//! use stokehold_profile::simulate::{Phase, Simulation};
+//!
+//! let recording = Simulation { phases: vec![Phase::OneCore], ..Simulation::default() }.recording();
+//! let mut parameters = Parameters::new(Defaults::Guide);
+//! parameters.set("CPUBottleneck_threshold=40")?;
+//! let findings = judge(&recording, &parameters);
+//! let finding = findings.iter().find(|finding| finding.rule == "CPUBottleneck").unwrap();
+//! assert!(finding.triggered && finding.evidence[0].what == "cpu0", "{finding:?}");
+//! # Ok::<(), stokehold_profile::rules::ParameterError>(())
+//! ```
 
-use serde_json::Value;
+mod bottleneck;
+mod case;
+mod evidence;
+mod low_gpu_utilization;
+mod overall_system_usage;
+mod parameters;
+mod scan;
+mod snapshot;
+mod statistics;
+mod step_outlier;
+
+use case::Case;
+pub use parameters::{Defaults, Parameter, ParameterError, Parameters, Range};
+use serde_json::{Value, json};
+
+use crate::Recording;
+
+/// A rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its name, such as `CPUBottleneck`: the published one where there is one.
+    pub name: &'static str,
+    /// What it detects, in a sentence.
+    pub detects: &'static str,
+    /// Its parameters, in the order of the published report.
+    pub parameters: &'static [Parameter],
+    judge: fn(&Case) -> Finding,
+}
+
+impl Rule {
+    /// Every rule, in the order in which they are judged.
+    pub const ALL: &[Self] = &[
+        bottleneck::CPU,
+        bottleneck::IO,
+        low_gpu_utilization::RULE,
+        overall_system_usage::RULE,
+        step_outlier::RULE,
+    ];
+}
+
+/// Puts every rule to a recording; the findings are in the order of [`Rule::ALL`].
+pub fn judge(recording: &Recording, parameters: &Parameters) -> Vec<Finding> {
+    let judge = |rule: &'static Rule| {
+        (rule.judge)(&Case {
+            rule,
+            recording,
+            parameters,
+        })
+    };
+    Rule::ALL.iter().map(judge).collect()
+}
 
 /// What one rule found.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +115,23 @@ pub struct Finding {
     pub recommendation: String,
     /// When and where.
     pub evidence: Vec<Evidence>,
+}
+
+impl Finding {
+    /// The finding as the JSON that SageMaker Debugger writes to `profiler-reports/<Rule>.json`.
+    pub fn published(&self) -> Value {
+        let parameters = self
+            .parameters
+            .iter()
+            .map(|(name, value)| format!("{name}:{value}"));
+        json!({
+            "RuleTriggered": u64::from(self.triggered),
+            "Violations": self.violations,
+            "Details": self.details,
+            "Datapoints": self.datapoints,
+            "RuleParameters": parameters.collect::<Vec<_>>().join("\n"),
+        })
+    }
 }
 
 /// Where a finding can be seen.

@@ -1,0 +1,89 @@
+//! OverallSystemUsage: how much of each machine was used. It never fires.
+//!
+//! Per machine and metric the largest, 99th, 95th and 50th percentile and smallest of the samples, two decimals.
+//! Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each sample; network is the sum of its
+//! series, in bytes per second; memory is that of the machine, in percent. Negative values are 0, as in smdebug.
+//!
+//! smdebug divides by the number of core or GPU names of all machines; we divide by the values that are there, so
+//! that a core that goes offline does not look idle.
+
+use serde_json::{Map, Value, json};
+
+use crate::rules::case::Case;
+use crate::rules::statistics::{Sorted, two_decimals};
+use crate::rules::{Finding, Rule};
+use crate::{Node, Series, dimension};
+
+pub(super) const RULE: Rule = Rule {
+    name: "OverallSystemUsage",
+    detects: "nothing: it reports what was used of every machine",
+    parameters: &[],
+    judge,
+};
+
+/// A metric: its published name, which series it is of, and whether these are added instead of averaged.
+type Metric = (&'static str, fn(&Series) -> bool, bool);
+
+const METRICS: [Metric; 6] = [
+    ("CPU", |series| series.dimension == dimension::CPU, false),
+    ("GPU", |series| series.dimension == dimension::GPU, false),
+    ("CPU memory", |series| series.name == dimension::MEMORY, false),
+    (
+        "GPU memory",
+        |series| series.dimension == dimension::GPU_MEMORY,
+        false,
+    ),
+    ("I/O", |series| series.dimension == dimension::IO_WAIT, false),
+    ("Network", |series| series.dimension == dimension::NETWORK, true),
+];
+
+fn judge(case: &Case) -> Finding {
+    let mut finding = case.finding();
+    let mut sentences = Vec::new();
+    let mut details = Map::new();
+    for node in case.nodes() {
+        finding.datapoints += node.ticks.len() as u64;
+        for (name, belongs, add) in METRICS {
+            let values = Sorted::of(together(node, belongs, add));
+            if values.is_empty() {
+                continue;
+            }
+            let p = |p| two_decimals(values.p(p).max(0.0));
+            let usage =
+                json!({"max": p(100.0), "p99": p(99.0), "p95": p(95.0), "p50": p(50.0), "min": p(0.0)});
+            let metric = details.entry(name).or_insert_with(|| json!({}));
+            metric[&node.name] = usage;
+            if name == "CPU" || name == "GPU" {
+                sentences.push(format!(
+                    "{name} of {}: median {:.0} %, p95 {:.0} %",
+                    node.name,
+                    p(50.0),
+                    p(95.0)
+                ));
+            }
+        }
+    }
+    finding.details = Value::Object(details);
+    finding.summary = match sentences.is_empty() {
+        true => "Not judged: no samples were recorded.".to_owned(),
+        false => sentences.join("; ") + ".",
+    };
+    finding
+}
+
+/// At every tick, the mean or the sum of the series that belong; NaN where none has a value.
+fn together(node: &Node, belongs: fn(&Series) -> bool, add: bool) -> impl Iterator<Item = f64> {
+    let mut sums = vec![(0f64, 0u32); node.ticks.len()];
+    for series in node.series.iter().filter(|series| belongs(series)) {
+        for (sum, &value) in sums.iter_mut().zip(&series.values) {
+            if !value.is_nan() {
+                *sum = (sum.0 + f64::from(value), sum.1 + 1);
+            }
+        }
+    }
+    sums.into_iter().map(move |(sum, count)| match (add, count) {
+        (_, 0) => f64::NAN,
+        (true, _) => sum,
+        (false, _) => sum / f64::from(count),
+    })
+}

@@ -1,0 +1,171 @@
+//! Snapshots: samples that were taken together.
+//!
+//! SageMaker's agents sample cores and GPUs in several threads, so values that belong together are stamped up to 20 ms
+//! apart, and `smdebug` takes everything within 20 ms of the first for one snapshot. We do the same; in our own
+//! recordings every tick is a snapshot.
+
+use crate::{Node, Series, Span, span};
+
+/// Ticks this close to the first of a snapshot belong to it, seconds.
+const TOGETHER: f64 = 0.02;
+
+/// The snapshots of a node.
+pub(super) struct Snapshots {
+    /// For every snapshot, the time of its first tick, unix seconds.
+    pub times: Vec<f64>,
+    /// For every tick, the snapshot it belongs to.
+    of_tick: Vec<u32>,
+    /// Median time between two snapshots, seconds.
+    interval: f64,
+}
+
+impl Snapshots {
+    pub fn of(node: &Node) -> Self {
+        let mut times: Vec<f64> = Vec::with_capacity(node.ticks.len());
+        let mut of_tick = Vec::with_capacity(node.ticks.len());
+        for &tick in &node.ticks {
+            if times.last().is_none_or(|first| tick - first > TOGETHER) {
+                times.push(tick);
+            }
+            of_tick.push(times.len() as u32 - 1);
+        }
+        let mut between: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let middle = between.len() / 2;
+        let interval = match between.len() {
+            0 => 0.0,
+            _ => *between.select_nth_unstable_by(middle, f64::total_cmp).1,
+        };
+        Self {
+            times,
+            of_tick,
+            interval,
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.times.len()
+    }
+
+    /// The time that a snapshot tells of: from the one before to its own, and no more than the usual time between two
+    /// after a gap.
+    pub fn time(&self, snapshot: usize) -> (f64, f64) {
+        let to = self.times[snapshot];
+        let from = match snapshot.checked_sub(1) {
+            Some(before) if to - self.times[before] <= 5.0 * self.interval => self.times[before],
+            _ => to - self.interval,
+        };
+        (from, to)
+    }
+
+    /// Calls `see` with the snapshot of every value of a series that is a number.
+    pub fn each(&self, series: &Series, mut see: impl FnMut(usize, f32)) {
+        for (&snapshot, &value) in self.of_tick.iter().zip(&series.values) {
+            if !value.is_nan() {
+                see(snapshot as usize, value);
+            }
+        }
+    }
+
+    /// The values of a series in some snapshots, NaN where there was none.
+    pub fn within<'a>(&self, series: &'a Series, from: usize, to: usize) -> &'a [f32] {
+        let start = self.of_tick.partition_point(|&at| (at as usize) < from);
+        let end = self.of_tick.partition_point(|&at| (at as usize) < to);
+        let known = series.values.len();
+        &series.values[start.min(known)..end.min(known)]
+    }
+
+    /// How busy the trainer was in every snapshot's time, percent: the seconds of its steps among the seconds of its
+    /// steps and its waits, of all trainers of the node; NaN where there was neither. `None` when the node has no
+    /// span of either.
+    pub fn trainer_busy(&self, node: &Node) -> Option<Vec<f32>> {
+        let roles: Vec<Option<bool>> = node
+            .names
+            .iter()
+            .map(|name| match name.as_str() {
+                span::WAIT => Some(false),
+                name if name.starts_with(span::STEP_PREFIX) => Some(true),
+                _ => None,
+            })
+            .collect();
+        let role = |span: &Span| *roles.get(span.name as usize)?;
+        let mut seconds = vec![[0f32; 2]; self.len()];
+        let (mut known, mut first) = (false, 0);
+        for span in &node.spans {
+            let Some(computes) = role(span) else { continue };
+            known = true;
+            // Spans come by their start, so no later one reaches into a snapshot that ended before this start.
+            while first < self.len() && self.times[first] <= span.start {
+                first += 1;
+            }
+            for (snapshot, seconds) in seconds.iter_mut().enumerate().skip(first) {
+                let (from, to) = self.time(snapshot);
+                let overlap = span.end().min(to) - span.start.max(from);
+                if overlap > 0.0 {
+                    seconds[usize::from(computes)] += overlap as f32;
+                }
+                if to >= span.end() {
+                    break;
+                }
+            }
+        }
+        let busy = |[waited, computed]: [f32; 2]| 100.0 * computed / (waited + computed);
+        known.then(|| seconds.into_iter().map(busy).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(ticks: &[f64]) -> Node {
+        Node {
+            ticks: ticks.to_vec(),
+            ..Node::default()
+        }
+    }
+
+    #[test]
+    fn samples_within_20_ms_are_one_snapshot() {
+        let snapshots = Snapshots::of(&node(&[1.0, 1.015, 1.5, 1.519, 1.521, 2.0]));
+        assert_eq!(snapshots.times, [1.0, 1.5, 1.521, 2.0]);
+        assert_eq!(snapshots.of_tick, [0, 0, 1, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_snapshot_tells_of_no_more_than_its_interval_after_a_gap() {
+        let snapshots = Snapshots::of(&node(&[1.0, 1.5, 2.0, 60.0, 60.5]));
+        assert_eq!(snapshots.time(0), (0.5, 1.0));
+        assert_eq!(snapshots.time(1), (1.0, 1.5));
+        assert_eq!(snapshots.time(3), (59.5, 60.0));
+        assert_eq!(Snapshots::of(&node(&[7.0])).time(0), (7.0, 7.0));
+        assert_eq!(Snapshots::of(&node(&[])).len(), 0);
+    }
+
+    #[test]
+    fn the_trainer_is_busy_as_long_as_its_steps_last() {
+        let mut node = node(&[1.0, 2.0, 3.0, 4.0]);
+        // Seconds 0.5 to 1.25 waited, to 2.0 computed, nothing until 3, then a step that outlasts the recording.
+        for (name, start, duration) in [
+            (span::WAIT, 0.5, 0.75),
+            (span::STEP, 1.25, 0.75),
+            (span::STEP, 3.0, 9.0),
+        ] {
+            let name = node.name(name);
+            node.spans.push(Span {
+                name,
+                start,
+                duration,
+                step: Some(1),
+                worker: None,
+                bytes: None,
+            });
+        }
+        let busy = Snapshots::of(&node).trainer_busy(&node).unwrap();
+        assert_eq!(busy[0], 0.0);
+        assert_eq!(busy[1], 75.0);
+        assert!(busy[2].is_nan());
+        assert_eq!(busy[3], 100.0);
+        node.spans.clear();
+        assert!(Snapshots::of(&node).trainer_busy(&node).is_none());
+    }
+}

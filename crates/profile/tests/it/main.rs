@@ -1,0 +1,3 @@
+//! What the profiler promises, by theme.
+
+mod rules;
