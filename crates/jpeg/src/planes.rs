@@ -231,7 +231,11 @@ impl Planes {
             return Err(Error::corrupt(walk.scan.at, "a scan without its codes"));
         };
         for member in walk.scan.members() {
-            self.planes[member.component].progress.finish();
+            let progress = &mut self.planes[member.component].progress;
+            if progress.whole() {
+                return Err(Error::corrupt(walk.scan.at, "a component in two scans"));
+            }
+            progress.finish();
         }
         let isa = self.isa;
         let read =

@@ -263,3 +263,62 @@ fn headers_that_promise_more_than_the_file_holds() {
     assert!(matches!(with_size(13000, 13000), Error::Truncated(_)));
     assert!(matches!(with_size(65535, 65535), Error::Unsupported(_)));
 }
+
+/// A small file of three scans, and where its scan headers lie.
+fn of_three_scans() -> (Vec<u8>, usize, [usize; 3]) {
+    let written = Spec {
+        width: 40,
+        height: 24,
+        factors: vec![(1, 1); 3],
+        restart_interval: 0,
+        interleaved: false,
+        adobe: None,
+        wide_steps: false,
+        seed: 5,
+    }
+    .write();
+    let scans = written.bytes.windows(2).enumerate();
+    let scans: Vec<usize> = scans
+        .filter(|(_, pair)| *pair == [0xFF, 0xDA])
+        .map(|(at, _)| at)
+        .collect();
+    let scans = scans.try_into().expect("three scans");
+    (written.bytes, written.data_end, scans)
+}
+
+#[test]
+fn a_component_in_two_scans_is_refused() {
+    let (bytes, end, [first, second, _]) = of_three_scans();
+    let header = Header::parse(&bytes).expect("a header");
+    let twice = [&bytes[..end], &bytes[first..second], &bytes[end..]].concat();
+    let pixels = |bytes: &[u8]| {
+        let mut decoder = Decoder::new();
+        let pixels = decoder.decode(bytes, header.full(), Scale::Full, Layout::Rgb);
+        pixels.map(|pixels| pixels.data.to_vec())
+    };
+    assert!(pixels(&bytes).is_ok());
+    let expected = Error::Corrupt {
+        at: end + 4,
+        what: "a component in two scans".into(),
+    };
+    assert_eq!(pixels(&twice), Err(expected));
+    assert!(!attack(&mut Decoder::new(), &twice));
+}
+
+/// The standard allows fill bytes before markers only; libjpeg reads over them before a stuffed FF too.
+#[test]
+fn fill_bytes_before_a_stuffed_byte_mean_nothing() {
+    let (bytes, ..) = of_three_scans();
+    let stuffed: Vec<usize> = (1..bytes.len())
+        .filter(|&at| bytes[at - 1..=at] == [0xFF, 0])
+        .collect();
+    let last = *stuffed.last().expect("a stuffed byte");
+    let filled = [&bytes[..last], &[0xFF; 3], &bytes[last..]].concat();
+    let coefficients = |bytes: &[u8]| {
+        let mut decoder = Decoder::new();
+        let coefficients = decoder.coefficients(bytes).expect("coefficients");
+        let blocks = coefficients.components().iter().map(|c| c.blocks.to_vec());
+        blocks.collect::<Vec<_>>()
+    };
+    assert_eq!(coefficients(&filled), coefficients(&bytes));
+}

@@ -229,6 +229,24 @@ fn files_without_a_marker_behind_every_row_have_no_index() {
     }
 }
 
+#[test]
+fn what_lies_outside_the_image_has_no_rows() {
+    let Transcoded { bytes, .. } = file();
+    let header = Header::parse(&bytes).expect("a header");
+    let outside = [
+        (0, 0, 0, 1),
+        (0, 0, header.width + 1, 1),
+        (0, header.height, 1, 1),
+        (u32::MAX, 0, u32::MAX, 1),
+    ];
+    for (x, y, width, height) in outside {
+        let region = Region { x, y, width, height };
+        for scale in SCALES {
+            assert_eq!(header.mcus(&region, scale), (0..0, 0..0), "{region:?}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
