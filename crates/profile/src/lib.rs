@@ -46,6 +46,7 @@ mod machine;
 mod open;
 mod percentile;
 mod recording;
+pub mod report;
 pub mod rules;
 mod sampler;
 pub mod simulate;

@@ -5,15 +5,16 @@
 mod bars;
 mod heat;
 mod lines;
-mod svg;
 
 use stokehold_profile::SystemSample;
 
 use super::report::Report;
 use super::table::Table;
 use super::{LETTERS, conclusion, table};
-use svg::escape;
+use stokehold_profile::report::STYLE as BASE;
+use stokehold_profile::report::svg::escape;
 
+/// What this page adds to the style of all reports.
 const STYLE: &str = include_str!("html/style.css");
 
 /// The system samples of a cell's two runs, oldest first; empty where the platform does not tell.
@@ -30,7 +31,7 @@ pub fn page(report: &Report, samples: &[Samples]) -> String {
         "<!DOCTYPE html>\n\
          <html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>Stokehold: {title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <title>Stokehold: {title}</title>\n<style>\n{BASE}{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <header>\n<p class=\"eyebrow\">Stokehold compare: {title}</p>\n<h1>{headline}</h1>\n{key}{what}</header>\n\
          <section class=\"conclusion\">\n<h2>Conclusion</h2>\n{conclusion}</section>\n\
          <div class=\"pair\">\n{bars}{lines}</div>\n{heat}\

@@ -3,7 +3,7 @@
 use super::super::report::{Cell, Report};
 use super::super::trial_name;
 use super::figure as framed;
-use super::svg::{Svg, short, ticks};
+use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 640.0;
 const LEFT: f64 = 66.0;

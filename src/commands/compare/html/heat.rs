@@ -7,7 +7,7 @@ use super::super::LETTERS;
 use super::super::report::Report;
 use super::Samples;
 use super::figure as framed;
-use super::svg::{Svg, short, ticks};
+use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 96.0;

@@ -3,7 +3,7 @@
 use super::super::report::Report;
 use super::bars;
 use super::figure as framed;
-use super::svg::{Svg, short, ticks};
+use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 54.0;

@@ -1,4 +1,4 @@
-//! The few things that all pictures need.
+//! The few things that all pictures of reports need.
 
 use std::fmt::{Display, Write};
 
@@ -11,7 +11,10 @@ pub fn escape(text: &str) -> String {
             '<' => escaped += "&lt;",
             '>' => escaped += "&gt;",
             '"' => escaped += "&quot;",
-            // Not allowed in XML, and a folder's name may hold them.
+            // Not allowed in XML, or turning round what stands beside them; names of files and processes may hold them.
+            '\u{fffe}' | '\u{ffff}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                escaped.push('\u{fffd}')
+            }
             c if c.is_control() && c != '\n' && c != '\t' => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }
@@ -26,6 +29,7 @@ pub struct Svg {
 }
 
 impl Svg {
+    /// An empty picture, so wide in its own units.
     pub fn new(width: f64) -> Self {
         Self {
             width,
@@ -45,6 +49,7 @@ impl Svg {
         );
     }
 
+    /// A straight line.
     pub fn line(&mut self, class: &str, [x1, y1]: [f64; 2], [x2, y2]: [f64; 2]) {
         let _ = writeln!(
             self.body,
@@ -61,6 +66,7 @@ impl Svg {
         );
     }
 
+    /// A line through points.
     pub fn polyline(&mut self, class: &str, points: &[[f64; 2]]) {
         let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
@@ -70,6 +76,7 @@ impl Svg {
         );
     }
 
+    /// A dot, with a text that shows under the pointer.
     pub fn circle(&mut self, class: &str, [x, y]: [f64; 2], title: &str) {
         let _ = writeln!(
             self.body,
@@ -135,8 +142,8 @@ mod tests {
     #[test]
     fn names_cannot_break_the_page() {
         assert_eq!(
-            escape("<a & \"b\">\u{1}"),
-            "&lt;a &amp; &quot;b&quot;&gt;\u{fffd}"
+            escape("<a & \"b\">\u{1}\u{202e}\u{ffff}"),
+            "&lt;a &amp; &quot;b&quot;&gt;\u{fffd}\u{fffd}\u{fffd}"
         );
     }
 }

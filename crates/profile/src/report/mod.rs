@@ -1,0 +1,140 @@
+//! The report of a run: one page that explains it, and the JSON files that other tools read.
+//!
+//! ```text
+//! rule-output/ProfilerReport-<unix time>/profiler-output/profiler-report.html
+//!                                                        profiler-reports/<Rule>.json
+//! ```
+//!
+//! The names are those of SageMaker Debugger's report. The page is one file that needs no network: tables and pictures
+//! are in it as HTML and SVG, so it reads without a script and on paper; a small script draws the heat map, which can
+//! be zoomed, and the stages of a chosen step, from columns that `columns.rs` and `data.rs` make. It is well-formed
+//! XML too. Everything that came from a recording is taken for hostile and escaped where it is written.
+//!
+//! [`write_pair`] makes one page of two runs, with both on the same scales.
+
+mod columns;
+mod data;
+mod figures;
+mod html;
+mod page;
+mod pair;
+mod pictures;
+pub mod svg;
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::advice::Advice;
+use crate::recording::Recording;
+use crate::rules::Finding;
+use crate::{FOLDER, ProfileError};
+
+/// The style that all of Stokehold's pages share: colours, letters, cards, tables, pictures.
+pub const STYLE: &str = include_str!("base.css");
+
+/// What a report is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Contents<'a> {
+    /// The run.
+    pub recording: &'a Recording,
+    /// What every rule found.
+    pub findings: &'a [Finding],
+    /// The run in one sentence.
+    pub verdict: &'a str,
+    /// What to change, the largest gain first.
+    pub advice: &'a [Advice],
+    /// What costs are in: [`Prices::currency`](crate::advice::Prices::currency).
+    pub currency: &'a str,
+}
+
+/// Where the report of a run goes when nothing else is asked for: a new folder below the run's own.
+pub fn folder_in(run: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let seconds = now.map_or(0, |now| now.as_secs());
+    let run = run_folder(run);
+    run.join("rule-output")
+        .join(format!("ProfilerReport-{seconds:010}"))
+        .join(FOLDER)
+}
+
+/// A run's folder, given itself or its recording's.
+fn run_folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if path.file_name().is_some_and(|name| name == FOLDER) => parent,
+        _ => path,
+    }
+}
+
+/// Writes `profiler-report.html` and `profiler-reports/<Rule>.json` into a folder, which is made where it is missing.
+/// Returns the page's path.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn write(contents: &Contents<'_>, folder: &Path) -> Result<PathBuf, ProfileError> {
+    let reports = folder.join("profiler-reports");
+    make(&reports)?;
+    for finding in contents.findings {
+        // Rules are named by this program, never by a recording.
+        let text = format!("{:#}\n", published(finding));
+        put(&reports.join(format!("{}.json", finding.rule)), &text)?;
+    }
+    let path = folder.join("profiler-report.html");
+    put(&path, &page::page(contents))?;
+    Ok(path)
+}
+
+/// Writes `profiler-comparison.html`, two runs side by side, into a folder, which is made where it is missing. Returns
+/// the page's path.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn write_pair(pair: [&Contents<'_>; 2], folder: &Path) -> Result<PathBuf, ProfileError> {
+    make(folder)?;
+    let path = folder.join("profiler-comparison.html");
+    put(&path, &pair::page(pair))?;
+    Ok(path)
+}
+
+/// A finding in the published shape.
+fn published(finding: &Finding) -> serde_json::Value {
+    let parameters: Vec<String> = finding
+        .parameters
+        .iter()
+        .map(|(name, value)| format!("{name}:{value}"))
+        .collect();
+    serde_json::json!({
+        "RuleTriggered": u64::from(finding.triggered),
+        "Violations": finding.violations,
+        "Details": finding.details,
+        "Datapoints": finding.datapoints,
+        "RuleParameters": parameters.join("\n"),
+    })
+}
+
+fn make(folder: &Path) -> Result<(), ProfileError> {
+    fs::create_dir_all(folder).map_err(|source| ProfileError::Io {
+        path: folder.to_owned(),
+        source,
+    })
+}
+
+/// Writes a file aside and renames it.
+fn put(path: &Path, text: &str) -> Result<(), ProfileError> {
+    let aside = path.with_extension("part");
+    let written = File::create(&aside)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&aside, path));
+    written.map_err(|source: io::Error| {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&aside);
+        ProfileError::Io {
+            path: path.to_owned(),
+            source,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;
