@@ -7,7 +7,7 @@ use crate::files;
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
 
@@ -64,10 +64,8 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn pipeline(args: &Args) -> Result<Pipeline, PipelineError> {
-    let name = Path::new(&args.pipeline);
     match args.pipeline.as_str() {
         "published" => Ok(Pipeline::published(args.load, 224)),
-        _ if name.extension().is_some() => Pipeline::load(name),
-        preset => Pipeline::preset(preset),
+        name => Pipeline::named(name),
     }
 }

@@ -50,6 +50,17 @@ impl Pipeline {
         }
     }
 
+    /// The pipeline that a user names: a file ([`Pipeline::load`]) where the name has an extension, else a preset.
+    ///
+    /// # Errors
+    /// Those of [`Pipeline::load`] and [`Pipeline::preset`].
+    pub fn named(name: &str) -> Result<Pipeline, PipelineError> {
+        match Path::new(name).extension() {
+            Some(_) => Pipeline::load(Path::new(name)),
+            None => Pipeline::preset(name),
+        }
+    }
+
     /// The usual ImageNet training recipe: random resized crop, horizontal flip, normalise.
     pub fn imagenet_train(size: u32) -> Pipeline {
         let mut ops = vec![

@@ -257,8 +257,7 @@ impl DataOptions {
             (None, "imagenet-train") => Ok(Pipeline::imagenet_train(size)),
             (None, "imagenet-eval") => Ok(Pipeline::imagenet_eval(self.eval_resize(), size)),
             (None, "published") => Ok(Pipeline::published(1, size)),
-            (None, name) if Path::new(name).extension().is_some() => Pipeline::load(Path::new(name)),
-            (None, name) => Pipeline::preset(name),
+            (None, name) => Pipeline::named(name),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Pipelines as text: round trips, and errors that say what is wrong and what is allowed.
 
-use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::{Pipeline, PipelineError};
 
 #[test]
 fn presets_survive_toml_and_json() {
@@ -111,4 +111,25 @@ fn an_unknown_preset_names_those_there_are() {
         said,
         "no preset is called 'imagenet'; there are imagenet-train, imagenet-eval, published and caltech"
     );
+}
+
+#[test]
+fn a_name_with_an_extension_is_a_file_and_any_other_a_preset() {
+    for name in Pipeline::PRESETS {
+        assert_eq!(Pipeline::named(name).unwrap(), Pipeline::preset(name).unwrap());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let caltech = Pipeline::caltech();
+    for (file, text) in [
+        ("a.toml", toml::to_string(&caltech).unwrap()),
+        ("caltech.json", serde_json::to_string(&caltech).unwrap()),
+    ] {
+        let path = dir.path().join(file);
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(Pipeline::named(path.to_str().unwrap()).unwrap(), caltech);
+    }
+    let unknown = Pipeline::named("imagenet").unwrap_err();
+    assert!(matches!(unknown, PipelineError::UnknownPreset(_)), "{unknown}");
+    let missing = Pipeline::named("caltech.toml").unwrap_err();
+    assert!(matches!(missing, PipelineError::Read { .. }), "{missing}");
 }
