@@ -1,24 +1,14 @@
 //! Files written as a whole, and errors that name them.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
-/// Replaces a file: written beside it, flushed to the disk, renamed. Whoever reads it sees the old or the new one.
+use stokehold_storage::whole;
+
+/// Replaces a file, by [`whole::write`].
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
-    let aside = path.with_file_name(name);
-    let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(contents.as_ref())?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    });
-    if written.is_err() {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&aside);
-    }
-    written.map_err(|error| named(path, &error))
+    whole::write(path, contents).map_err(|error| named(path, &error))
 }
 
 /// Removes a folder and what is in it, if it is there.

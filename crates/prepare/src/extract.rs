@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_pipeline::{Format, probe};
 use stokehold_storage::shard::ShardFolder;
-use stokehold_storage::{SampleBytes, Source};
+use stokehold_storage::{SampleBytes, Source, whole};
 
-use crate::output::write_whole;
 use crate::prepare::{Progress, write_error};
 use crate::verify::manifest;
 use crate::{PrepareError, output};
@@ -50,7 +49,7 @@ pub fn extract(
             if path.symlink_metadata().is_ok() {
                 return Err(write_error(&path, std::io::ErrorKind::AlreadyExists.into()));
             }
-            write_whole(&path, bytes.file()).map_err(|source| write_error(&path, source))?;
+            whole::write(&path, bytes.file()).map_err(|source| write_error(&path, source))?;
             done.done += 1;
             progress(done);
         }

@@ -6,13 +6,11 @@ use std::path::{Path, PathBuf};
 
 use stokehold_pipeline::Format;
 use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
+use stokehold_storage::whole;
 
 use crate::make::Made;
 use crate::options::{Container, Options};
 use crate::tar::{Member, TarWriter};
-
-/// What a file has behind its name until it is whole.
-pub(crate) const PARTIAL: &str = "partial";
 
 /// A sample that needs only to be written.
 pub(crate) enum Ready {
@@ -75,7 +73,7 @@ impl Output {
     ) -> Result<Self, (PathBuf, io::Error)> {
         let name = file_name(part, number, options);
         let path = out.join(&name);
-        let aside = aside(&path);
+        let aside = whole::aside(&path);
         let new = || {
             let file = BufWriter::with_capacity(1 << 20, File::create(&aside)?);
             Ok(match options.container {
@@ -135,21 +133,4 @@ impl Drop for Output {
         // Gone already where the file was finished; after a failure the failure is what counts.
         let _ = fs::remove_file(&self.aside);
     }
-}
-
-/// Where a file is until it is whole.
-pub(crate) fn aside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".");
-    name.push(PARTIAL);
-    name.into()
-}
-
-/// Writes a small file aside, then renames it.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let aside = aside(path);
-    let mut file = File::create(&aside)?;
-    io::Write::write_all(&mut file, bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)
 }

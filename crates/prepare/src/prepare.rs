@@ -10,11 +10,11 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
-use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source, StorageError};
+use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source, StorageError, whole};
 
 use crate::make::Maker;
 use crate::options::{Container, Options};
-use crate::output::{Output, PARTIAL, Ready, write_whole};
+use crate::output::{Output, Ready};
 use crate::resume::kept;
 use crate::{PrepareError, tar};
 
@@ -458,8 +458,7 @@ impl<'a> Place<'a> {
         } else if fs::read_dir(out).map_err(failed)?.next().is_some() {
             return Err(occupied());
         }
-        write_whole(&unfinished, plan(parts).as_bytes())
-            .map_err(|source| write_error(&unfinished, source))?;
+        whole::write(&unfinished, plan(parts)).map_err(|source| write_error(&unfinished, source))?;
         Ok(place)
     }
 
@@ -467,7 +466,7 @@ impl<'a> Place<'a> {
         let path = self.out.join(Manifest::FILE);
         let written = serde_json::to_string_pretty(manifest)
             .map_err(io::Error::other)
-            .and_then(|text| write_whole(&path, (text + "\n").as_bytes()));
+            .and_then(|text| whole::write(&path, text + "\n"));
         written.map_err(|source| write_error(&path, source))?;
         let unfinished = self.out.join(Manifest::UNFINISHED);
         fs::remove_file(&unfinished).map_err(|source| write_error(&unfinished, source))
@@ -489,7 +488,11 @@ fn remove_partial(folder: &Path) -> Result<(), PrepareError> {
     let failed = |source| write_error(folder, source);
     for entry in fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == PARTIAL) && path.is_file() {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == whole::PARTIAL)
+            && path.is_file()
+        {
             fs::remove_file(&path).map_err(|source| write_error(&path, source))?;
         }
     }

@@ -19,7 +19,7 @@
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
 //! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
-//! there are none.
+//! there are none. [`whole`] writes files that are there as a whole or not at all.
 
 mod dataset;
 mod error;
@@ -31,6 +31,7 @@ pub mod shard;
 mod slow;
 mod source;
 pub mod synth;
+pub mod whole;
 
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;

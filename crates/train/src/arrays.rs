@@ -1,12 +1,13 @@
 //! Named arrays on their way between a model, an optimiser and a file.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::{Tensor, TensorData, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use stokehold_storage::whole;
 
 use crate::device::DeviceError;
 
@@ -93,29 +94,10 @@ pub(crate) fn save(
         views.push((array.name.as_str(), view.map_err(format)?));
     }
     let bytes = safetensors::serialize(views, Some(metadata)).map_err(format)?;
-    write_aside(path, &bytes).map_err(|source| ArraysError::Write {
+    whole::write(path, bytes).map_err(|source| ArraysError::Write {
         path: path.to_path_buf(),
         source,
     })
-}
-
-/// Replaces a file as a whole: written beside it, flushed to the disk, renamed. Whoever reads the path sees
-/// the old content or the new, after a crash too; where this fails the old file stays and nothing is left
-/// beside it.
-pub(crate) fn write_aside(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".part");
-    let aside = path.with_file_name(name);
-    let written = File::create(&aside).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)
-    });
-    if written.is_err() {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&aside);
-    }
-    written
 }
 
 /// The arrays of a safetensors file, floats of any width as f32, and its metadata.

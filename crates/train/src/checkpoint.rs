@@ -21,8 +21,8 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use stokehold_storage::whole;
 
-use crate::arrays::write_aside;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::progress::Progress;
@@ -161,7 +161,7 @@ impl Checkpoints {
             files,
             progress: progress.clone(),
         })?;
-        write_aside(&unfinished.join(MANIFEST), &manifest)?;
+        whole::write(&unfinished.join(MANIFEST), manifest)?;
         sync_folder(unfinished)?;
         if path.exists() {
             // Only a checkpoint that is not whole, or that this run was not resumed from, has this name.

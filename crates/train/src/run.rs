@@ -18,9 +18,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::Machine;
-use stokehold_storage::{Dataset, Images, Source};
+use stokehold_storage::{Dataset, Images, Source, whole};
 
-use crate::arrays::write_aside;
 use crate::config::TrainConfig;
 use crate::progress::{EpochRecord, Progress, Sums};
 use crate::{RunSummary, TrainError};
@@ -102,8 +101,7 @@ impl RunFolder {
     pub(crate) fn write_summary(&self, summary: &RunSummary) -> Result<(), TrainError> {
         write_json(&self.summary(), summary)?;
         let path = self.0.join("summary.txt");
-        write_aside(&path, format!("{summary}\n").as_bytes())
-            .map_err(|source| TrainError::Io { path, source })
+        whole::write(&path, format!("{summary}\n")).map_err(|source| TrainError::Io { path, source })
     }
 }
 
@@ -320,7 +318,7 @@ impl MetricsLog {
             path: path.clone(),
             source,
         };
-        write_aside(&path, &kept).map_err(failed)?;
+        whole::write(&path, kept).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
         Ok(Self { path, file })
     }
@@ -353,7 +351,7 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, T
 
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), TrainError> {
     let text = serde_json::to_vec_pretty(value).map_err(|error| malformed(path, &error))?;
-    write_aside(path, &text).map_err(|source| TrainError::Io {
+    whole::write(path, text).map_err(|source| TrainError::Io {
         path: path.to_owned(),
         source,
     })

@@ -1,0 +1,107 @@
+//! Files that are there as a whole or not at all.
+//!
+//! A file is written beside its place under another name, flushed to the disk, and only then renamed, which replaces
+//! what was there in one step. Whoever opens the path sees the old content or the new, after a crash too.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// What a file has behind its name until it is whole.
+pub const PARTIAL: &str = "partial";
+
+/// Where a file is until it is whole: `weights.bin.partial` of `weights.bin`.
+pub fn aside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(PARTIAL);
+    name.into()
+}
+
+/// Writes a file, or replaces it.
+///
+/// # Errors
+/// Those of the file system. What was at `path` is then as it was, and nothing is left beside it.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    let aside = aside(path);
+    let mut file = File::create(&aside)?;
+    let written = file.write_all(bytes.as_ref()).and_then(|()| file.sync_all());
+    let written = written.and_then(|()| fs::rename(&aside, path));
+    if written.is_err() {
+        // The first error is the one to tell.
+        let _ = fs::remove_file(&aside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names in a folder, in order.
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_made_and_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        for text in ["a longer one", "short", ""] {
+            write(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+            assert_eq!(names(dir.path()), ["a.json"]);
+        }
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        fs::write(aside(&path), "half of something much longer").unwrap();
+        write(&path, "whole").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "whole");
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn a_failure_leaves_everything_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        // A folder that is not empty cannot be replaced by a file: the last step fails.
+        let path = dir.path().join("a.json");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("inside"), "kept").unwrap();
+        assert!(write(&path, "new").is_err());
+        assert_eq!(names(dir.path()), ["a.json"]);
+        assert_eq!(fs::read_to_string(path.join("inside")).unwrap(), "kept");
+
+        // What cannot even be begun: no such folder, and something in the way of the file beside it.
+        let error = write(&dir.path().join("missing/a.json"), "new").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let path = dir.path().join("b.json");
+        fs::write(&path, "old").unwrap();
+        fs::create_dir(aside(&path)).unwrap();
+        assert!(write(&path, "new").is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["a.json", "b.json", "b.json.partial"]);
+    }
+
+    /// The disk is full after some bytes: `/dev/full` takes the part of one.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_leaves_the_old_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink("/dev/full", aside(&path)).unwrap();
+        let error = write(&path, "new").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+}
