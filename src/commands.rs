@@ -5,4 +5,5 @@ pub mod compare;
 pub mod dataset;
 pub mod explain;
 pub mod prepare;
+pub mod report;
 pub mod train;

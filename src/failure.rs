@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
+use stokehold_profile::ProfileError;
+use stokehold_profile::rules::ParameterError;
 use stokehold_storage::StorageError;
 use stokehold_train::TrainError;
 
@@ -47,5 +49,11 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<StorageError>() {
         return !matches!(error, StorageError::Write { .. });
     }
-    error.is::<Usage>() || error.is::<PipelineError>()
+    if let Some(error) = error.downcast_ref::<ProfileError>() {
+        return matches!(
+            error,
+            ProfileError::NoRecording { .. } | ProfileError::Malformed { .. }
+        );
+    }
+    error.is::<Usage>() || error.is::<ParameterError>() || error.is::<PipelineError>()
 }

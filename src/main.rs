@@ -30,6 +30,8 @@ enum Command {
     Compare(commands::compare::Args),
     /// Train a model on folders of images.
     Train(Box<commands::train::Args>),
+    /// Explain a recorded run on one page, or put two runs side by side.
+    Report(commands::report::Args),
     /// Make shards of a data set, which load faster and lose nothing.
     Prepare(Box<commands::prepare::Args>),
     /// Measure a part of Stokehold by itself.
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Compare(args) => commands::compare::run(args),
         Command::Train(args) => commands::train::run(*args),
+        Command::Report(args) => commands::report::run(&args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),

@@ -311,7 +311,11 @@ fn stages(node: &Node, steps: &[Step], origin: f64) -> Vec<Value> {
         .map(|(step, why)| {
             let step = steps[step];
             let (from, to) = (step.start - step.wait, step.start + step.duration);
-            let meets = |span: &&crate::Span| span.start < to && span.end() > from;
+            // An epoch holds everything else.
+            let epoch = node.names.iter().position(|name| name == span::EPOCH);
+            let meets = |span: &&crate::Span| {
+                span.start < to && span.end() > from && Some(span.name as usize) != epoch
+            };
             let mut spans: Vec<&crate::Span> = node.spans.iter().filter(meets).collect();
             let all = spans.len();
             spans.sort_by(|a, b| b.duration.total_cmp(&a.duration));

@@ -131,11 +131,16 @@ pub fn share(part: f64, of: f64) -> String {
     }
 }
 
-/// A number that a JSON file has, with two decimals; a dash where it has none.
-pub fn number(value: Option<&Value>) -> String {
+/// A number of things.
+pub fn plural(count: usize, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A number that a JSON file has, in units of `scale`, with two decimals; a dash where it has none.
+pub fn number(value: Option<&Value>, scale: f64) -> String {
     value
         .and_then(Value::as_f64)
-        .map_or("–".to_owned(), |value| format!("{value:.2}"))
+        .map_or("–".to_owned(), |value| format!("{:.2}", value / scale))
 }
 
 #[cfg(test)]

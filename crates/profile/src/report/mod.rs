@@ -16,10 +16,12 @@ mod columns;
 mod data;
 mod figures;
 mod html;
+mod judged;
 mod page;
 mod pair;
 mod pictures;
 pub mod svg;
+mod tables;
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -77,7 +79,7 @@ pub fn write(contents: &Contents<'_>, folder: &Path) -> Result<PathBuf, ProfileE
     make(&reports)?;
     for finding in contents.findings {
         // Rules are named by this program, never by a recording.
-        let text = format!("{:#}\n", published(finding));
+        let text = format!("{:#}\n", finding.published());
         put(&reports.join(format!("{}.json", finding.rule)), &text)?;
     }
     let path = folder.join("profiler-report.html");
@@ -95,22 +97,6 @@ pub fn write_pair(pair: [&Contents<'_>; 2], folder: &Path) -> Result<PathBuf, Pr
     let path = folder.join("profiler-comparison.html");
     put(&path, &pair::page(pair))?;
     Ok(path)
-}
-
-/// A finding in the published shape.
-fn published(finding: &Finding) -> serde_json::Value {
-    let parameters: Vec<String> = finding
-        .parameters
-        .iter()
-        .map(|(name, value)| format!("{name}:{value}"))
-        .collect();
-    serde_json::json!({
-        "RuleTriggered": u64::from(finding.triggered),
-        "Violations": finding.violations,
-        "Details": finding.details,
-        "Datapoints": finding.datapoints,
-        "RuleParameters": parameters.join("\n"),
-    })
 }
 
 fn make(folder: &Path) -> Result<(), ProfileError> {

@@ -3,20 +3,14 @@
 use std::fmt::Write;
 
 use super::figures::{self, Job, Spread, Step};
-use super::html::{self, Table, figure, moment, name, number, paragraph, section, share};
-use super::pictures::{self, Part, digits, duration};
+use super::html::{self, Table, figure, moment, name, paragraph, plural, section, share};
+use super::pictures::{self, Part, duration};
 use super::svg::escape;
-use super::{Contents, data};
+use super::{Contents, data, judged, tables};
 use crate::advice::Advice;
-use crate::recording::{Node, Recording, Series, dimension, span, totals};
+use crate::recording::{Recording, dimension};
 use crate::rules::Finding;
 
-/// Processes that the table shows.
-const PROCESSES: usize = 20;
-/// Rows of the table of framework metrics.
-const FRAMEWORK_ROWS: usize = 40;
-/// Pieces of evidence that are shown of a finding.
-const EVIDENCE: usize = 12;
 /// Problems that are shown.
 const PROBLEMS: usize = 40;
 
@@ -30,12 +24,12 @@ pub fn page(contents: &Contents<'_>) -> String {
         heat(recording, !runs.is_empty()),
         tiles(recording, contents.findings),
         stages(recording),
-        usage(contents.findings),
-        percentiles(recording),
-        processes(recording),
-        framework(recording),
-        rules(contents.findings),
-        details(contents.findings, recording),
+        tables::usage(contents.findings),
+        tables::percentiles(recording),
+        tables::processes(recording),
+        tables::framework(recording),
+        judged::rules(contents.findings),
+        judged::details(contents.findings, recording),
         notes(recording),
     ];
     html::document("Stokehold: profile of a run", &body.concat(), &runs)
@@ -80,10 +74,6 @@ pub fn facts(recording: &Recording) -> Vec<String> {
         if nodes == 1 { "machine" } else { "machines" }
     ));
     facts
-}
-
-fn plural(count: usize, of: &str) -> String {
-    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Cores, GPUs and ticks of all nodes.
@@ -401,361 +391,6 @@ fn stages(recording: &Recording) -> String {
     )
 }
 
-/// The published table: a row for each machine and metric.
-fn usage(findings: &[Finding]) -> String {
-    let Some(table) = usage_table(findings) else {
-        return section("System usage", &paragraph("note", "Nothing was sampled."));
-    };
-    section(
-        "System usage",
-        &(paragraph("note", "All cores and all GPUs of a machine together.") + &table.html()),
-    )
-}
-
-fn usage_table(findings: &[Finding]) -> Option<Table> {
-    let finding = findings
-        .iter()
-        .find(|finding| finding.rule == "OverallSystemUsage")?;
-    let mut table = Table::new(
-        &["Node", "Metric", "Unit", "max", "p99", "p95", "p50", "min"],
-        &[0, 1, 2],
-    );
-    for (metric, unit) in METRICS {
-        let nodes = finding.details.get(metric).and_then(serde_json::Value::as_object);
-        for (node, values) in nodes.into_iter().flatten() {
-            let values = ["max", "p99", "p95", "p50", "min"].map(|column| number(values.get(column)));
-            table.row(
-                [name(node), metric.to_owned(), unit.to_owned()]
-                    .into_iter()
-                    .chain(values),
-            );
-        }
-    }
-    (!table.is_empty()).then_some(table)
-}
-
-/// The metrics of the published table and their units.
-pub const METRICS: [(&str, &str); 6] = [
-    ("CPU", "percent"),
-    ("GPU", "percent"),
-    ("CPU memory", "percent"),
-    ("GPU memory", "percent"),
-    ("I/O", "percent"),
-    ("Network", "bytes/s"),
-];
-
-/// What a series is called in tables, and what its values are divided by.
-fn label(node: &Node, series: &Series, nodes: usize) -> (String, f64) {
-    let (what, scale) = match series.dimension.as_str() {
-        dimension::CPU | dimension::GPU => ("busy, %", 1.0),
-        dimension::IO_WAIT => ("I/O wait, %", 1.0),
-        dimension::GPU_MEMORY => ("memory, %", 1.0),
-        dimension::MEMORY => ("in use, %", 1.0),
-        dimension::SWAP => ("swap in use, %", 1.0),
-        dimension::PRESSURE => ("some task stalled, %", 1.0),
-        dimension::THROTTLED => ("held back by quota, %", 1.0),
-        dimension::NETWORK | dimension::DISK => ("MB/s", 1e6),
-        dimension::PROCESS_READ => ("read, MB/s", 1e6),
-        dimension::PROCESS_READS => ("read calls/s", 1.0),
-        dimension::GPU_MEMORY_BYTES => ("memory, GiB", 1_073_741_824.0),
-        dimension::GPU_POWER => ("power, W", 1.0),
-        dimension::GPU_CLOCK => ("clock, MHz", 1.0),
-        dimension::GPU_TEMPERATURE => ("temperature, °C", 1.0),
-        dimension::GPU_PCIE_RECEIVED => ("PCIe in, MB/s", 1e6),
-        dimension::GPU_PCIE_SENT => ("PCIe out, MB/s", 1e6),
-        dimension::GPU_ENCODER => ("encoder, %", 1.0),
-        dimension::GPU_DECODER => ("decoder, %", 1.0),
-        dimension::GPU_JPEG => ("JPEG engine, %", 1.0),
-        dimension::GPU_THERMAL_THROTTLE => ("slowed by heat, %", 1.0),
-        dimension::GPU_POWER_THROTTLE => ("slowed by power limit, %", 1.0),
-        other => (other, 1.0),
-    };
-    let kind = match series.kind.as_str() {
-        kind if series.name.starts_with(kind) => String::new(),
-        kind => format!("{} ", name(kind)),
-    };
-    let of = match series.name.as_str() {
-        "MemoryUsedPercent" | "SwapUsedPercent" => String::new(),
-        "ReadBytesPerSecond" => "read ".to_owned(),
-        "WriteBytesPerSecond" => "written ".to_owned(),
-        "ReceiveBytesPerSecond" => "received ".to_owned(),
-        "TransmitBytesPerSecond" => "sent ".to_owned(),
-        of => format!("{} ", name(of)),
-    };
-    let node = match nodes {
-        1 => String::new(),
-        _ => format!("{} ", name(&node.name)),
-    };
-    (format!("{node}{kind}{of}{}", name(what)), scale)
-}
-
-fn is_process(series: &Series) -> bool {
-    [dimension::PROCESS_CPU, dimension::PROCESS_MEMORY].contains(&series.dimension.as_str())
-}
-
-/// Everything that was sampled, in percentiles.
-fn percentiles(recording: &Recording) -> String {
-    let mut table = Table::new(&["", "min", "p50", "p90", "p95", "p99", "max"], &[0]);
-    let mut all = (0, 0);
-    let mut rest = Table::new(&["", "min", "p50", "p90", "p95", "p99", "max"], &[0]);
-    for node in &recording.nodes {
-        for series in node.series.iter().filter(|series| !is_process(series)) {
-            let Some(spread) = Spread::of(series.values.iter().copied()) else {
-                continue;
-            };
-            let (label, scale) = label(node, series, recording.nodes.len());
-            let cells = spread.table().map(|value| digits(value / scale));
-            let row = std::iter::once(label).chain(cells);
-            // What differs from core to core is looked up; what there is one of is read.
-            if [dimension::CPU, dimension::IO_WAIT].contains(&series.dimension.as_str()) {
-                rest.row(row);
-                all.1 += 1;
-            } else {
-                table.row(row);
-                all.0 += 1;
-            }
-        }
-    }
-    if all == (0, 0) {
-        return String::new();
-    }
-    let mut body = paragraph("note", "Percentiles over all samples of the run.");
-    if all.0 > 0 {
-        body += &table.html();
-    }
-    if all.1 > 0 {
-        let _ = write!(
-            body,
-            "<details><summary>Every core</summary>\n{}</details>\n",
-            rest.html()
-        );
-    }
-    section("Percentiles", &body)
-}
-
-/// The processes that took most of the processor.
-fn processes(recording: &Recording) -> String {
-    let mut rows = Vec::new();
-    for node in &recording.nodes {
-        for series in node.of(dimension::PROCESS_CPU) {
-            let memory = node
-                .of(dimension::PROCESS_MEMORY)
-                .find(|memory| memory.name == series.name)
-                .and_then(|memory| Spread::of(memory.values.iter().copied()));
-            if let Some(cpu) = Spread::of(series.values.iter().copied()) {
-                let seconds = cpu.mean / 100.0 * cpu.count as f64 * node.interval().unwrap_or(0.0);
-                rows.push((seconds, series.name.clone(), cpu, memory));
-            }
-        }
-    }
-    if rows.is_empty() {
-        return String::new();
-    }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let all = rows.len();
-    let mut table = Table::new(
-        &[
-            "Process",
-            "CPU time",
-            "Cores, mean",
-            "Cores, p95",
-            "Cores, max",
-            "Memory, max",
-        ],
-        &[0],
-    );
-    for (seconds, of, cpu, memory) in rows.into_iter().take(PROCESSES) {
-        table.row([
-            name(&of),
-            duration(seconds),
-            format!("{:.2}", cpu.mean / 100.0),
-            format!("{:.2}", cpu.at[6] / 100.0),
-            format!("{:.2}", cpu.max() / 100.0),
-            memory.map_or("–".to_owned(), |memory| {
-                format!("{:.0} MiB", memory.max() / 1_048_576.0)
-            }),
-        ]);
-    }
-    let left = match all.saturating_sub(PROCESSES) {
-        0 => String::new(),
-        more => paragraph("note", &format!("{} took less.", plural(more, "more process"))),
-    };
-    section("Processes", &(table.html() + &left))
-}
-
-fn framework(recording: &Recording) -> String {
-    let heading = "Framework metrics";
-    let mut rows = Vec::new();
-    for node in &recording.nodes {
-        for (of, (count, seconds)) in totals(node) {
-            rows.push((seconds, node, of, count));
-        }
-    }
-    if rows.is_empty() {
-        let why = "No step and no phase was recorded. A program marks them through STOKEHOLD_TIMELINE; stokehold train \
-                   does so by itself.";
-        return section(heading, &paragraph("note", why));
-    }
-    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let training = Job::of(recording)
-        .and_then(|job| job.training)
-        .map_or(0.0, |(from, to)| to - from);
-    let all = rows.len();
-    let mut table = Table::new(
-        &[
-            "Node",
-            "Phase",
-            "Spans",
-            "Total",
-            "Of training loop",
-            "Mean",
-            "p50",
-            "p95",
-            "max",
-        ],
-        &[0, 1],
-    );
-    for (seconds, node, of, count) in rows.into_iter().take(FRAMEWORK_ROWS) {
-        let Some(spread) = Spread::of(node.spans_of(of).map(|span| span.duration as f32)) else {
-            continue;
-        };
-        table.row([
-            name(&node.name),
-            phase(of),
-            count.to_string(),
-            duration(seconds),
-            share(seconds, training),
-            duration(spread.mean),
-            duration(spread.p50()),
-            duration(spread.at[6]),
-            duration(spread.max()),
-        ]);
-    }
-    let mut note = "Time by phase. Phases of several workers run at the same time, so shares may add up to more than all \
-                    of it."
-        .to_owned();
-    if all > FRAMEWORK_ROWS {
-        let _ = write!(note, " {} took less.", plural(all - FRAMEWORK_ROWS, "more phase"));
-    }
-    section(heading, &(paragraph("note", &note) + &table.html()))
-}
-
-/// A phase in words, where it is a known one.
-fn phase(of: &str) -> String {
-    let words = match of {
-        span::STEP => "training step",
-        span::EVAL_STEP => "validation step",
-        span::WAIT => "wait for data",
-        span::WORKER => "worker busy with a batch",
-        span::LOADER_START => "loader starts its workers",
-        span::READ => "worker reads",
-        span::DECODE => "worker decodes",
-        span::AUGMENT => "worker augments",
-        other => return name(other),
-    };
-    format!("{words} ({of})")
-}
-
-fn rules(findings: &[Finding]) -> String {
-    if findings.is_empty() {
-        return section("Rules", &paragraph("note", "No rule has judged this run."));
-    }
-    let mut table = Table::new(
-        &[
-            "Rule",
-            "Triggered",
-            "Violations",
-            "Datapoints",
-            "What was found",
-            "Recommendation",
-            "Parameters",
-        ],
-        &[0, 1, 4, 5, 6],
-    );
-    for finding in ordered(findings) {
-        let parameters: Vec<String> = finding
-            .parameters
-            .iter()
-            .map(|(name, value)| format!("{name}: {value}"))
-            .collect();
-        table.row([
-            finding.rule.to_owned(),
-            if finding.triggered { "yes" } else { "no" }.to_owned(),
-            finding.violations.to_string(),
-            finding.datapoints.to_string(),
-            finding.summary.clone(),
-            finding.recommendation.clone(),
-            parameters.join("\n"),
-        ]);
-    }
-    section(
-        "Rules",
-        &format!("<div class=\"wrap rules\">{}</div>\n", table.html()),
-    )
-}
-
-/// Rules that fired before those that did not.
-pub fn ordered(findings: &[Finding]) -> Vec<&Finding> {
-    let mut ordered: Vec<&Finding> = findings.iter().collect();
-    ordered.sort_by_key(|finding| !finding.triggered);
-    ordered
-}
-
-/// Each rule that fired, with when and where.
-fn details(findings: &[Finding], recording: &Recording) -> String {
-    let start = Job::of(recording).map_or(0.0, |job| job.start);
-    let mut html = String::new();
-    for finding in findings.iter().filter(|finding| finding.triggered) {
-        let mut body = paragraph("", &finding.summary);
-        if !finding.recommendation.is_empty() {
-            body += &paragraph("do", &finding.recommendation);
-        }
-        if !finding.evidence.is_empty() {
-            let mut table = Table::new(&["From", "To", "For", "Where", "Node", "Steps"], &[3, 4]);
-            for evidence in finding.evidence.iter().take(EVIDENCE) {
-                table.row([
-                    after(evidence.from - start),
-                    after(evidence.to - start),
-                    duration((evidence.to - evidence.from).max(0.0)),
-                    name(&evidence.what),
-                    name(&evidence.node),
-                    evidence
-                        .steps
-                        .map_or("–".to_owned(), |(first, last)| format!("{first}–{last}")),
-                ]);
-            }
-            body += &table.html();
-            if finding.evidence.len() > EVIDENCE {
-                let more = finding.evidence.len() - EVIDENCE;
-                body += &paragraph("note", &format!("And {more} more."));
-            }
-            let _ = writeln!(
-                body,
-                "<p><button type=\"button\" class=\"show\" data-rule=\"{}\">Show in the heat map</button></p>",
-                escape(finding.rule)
-            );
-        }
-        html += &format!(
-            "<section class=\"finding\" id=\"{rule}\">\n<h2>{rule}</h2>\n{body}</section>\n",
-            rule = escape(finding.rule)
-        );
-    }
-    html
-}
-
-/// Time after the start, `1:02:03.4`.
-fn after(seconds: f64) -> String {
-    let sign = if seconds < 0.0 { "−" } else { "" };
-    let tenths = (seconds.abs() * 10.0).round() as u64;
-    let (whole, tenth) = (tenths / 10, tenths % 10);
-    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
-    if hours > 0 {
-        format!("{sign}{hours}:{minutes:02}:{seconds:02}.{tenth}")
-    } else {
-        format!("{sign}{minutes}:{seconds:02}.{tenth}")
-    }
-}
-
 /// What a reader should know of the recording itself.
 fn notes(recording: &Recording) -> String {
     let noted = recording.about.iter().flat_map(|about| &about.notes);
@@ -772,17 +407,4 @@ fn notes(recording: &Recording) -> String {
         let _ = writeln!(list, "<li>And {} more.</li>", all.len() - PROBLEMS);
     }
     section("About the recording", &format!("<ul>\n{list}</ul>\n"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_after_the_start() {
-        assert_eq!(
-            [0.0, 59.96, 3723.4, -1.5].map(after),
-            ["0:00.0", "1:00.0", "1:02:03.4", "−0:01.5"]
-        );
-    }
 }

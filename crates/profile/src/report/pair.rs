@@ -4,9 +4,11 @@ use serde_json::Value;
 
 use super::figures::{self, Job, Spread};
 use super::html::{self, Table, figure, paragraph, section};
-use super::page::{METRICS, deviations, facts, gpu_boxes, heat_box, ordered, step_sentence};
+use super::judged::ordered;
+use super::page::{deviations, facts, gpu_boxes, heat_box, step_sentence};
 use super::pictures::{self, Part, duration};
 use super::svg::escape;
+use super::tables::METRICS;
 use super::{Contents, data, run_folder};
 use crate::recording::{Recording, dimension};
 use crate::rules::Finding;
@@ -253,7 +255,7 @@ fn usage(findings: [&[Finding]; 2]) -> String {
         &["Node", "Metric", "", "max", "p99", "p95", "p50", "min"],
         &[0, 1, 2],
     );
-    for (metric, unit) in METRICS {
+    for (metric, unit, scale) in METRICS {
         let nodes = details.map(|details| details.get(metric).and_then(Value::as_object));
         let mut names: Vec<&String> = nodes
             .into_iter()
@@ -266,7 +268,7 @@ fn usage(findings: [&[Finding]; 2]) -> String {
             for (of, letter) in std::iter::zip(nodes, LETTERS) {
                 let values = of.and_then(|of| of.get(node));
                 let cells = ["max", "p99", "p95", "p50", "min"]
-                    .map(|column| html::number(values.and_then(|values| values.get(column))));
+                    .map(|column| html::number(values.and_then(|values| values.get(column)), scale));
                 let start = [html::name(node), format!("{metric}, {unit}"), letter.to_owned()];
                 table.row(start.into_iter().chain(cells));
             }

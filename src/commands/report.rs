@@ -1,0 +1,176 @@
+//! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use serde_json::{Map, Value, json};
+use stokehold_profile::Recording;
+use stokehold_profile::advice::{Advice, Prices, advise, verdict};
+use stokehold_profile::report::{self, Contents};
+use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
+
+/// Advice that the terminal shows; the page has all.
+const ADVICE: usize = 3;
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The run's folder: one of stokehold profile, train or compare, or of SageMaker Debugger.
+    run: PathBuf,
+
+    /// A second run: both are put side by side.
+    run_b: Option<PathBuf>,
+
+    /// Defaults of the rules' parameters: stokehold, rulesconfig or guide.
+    #[arg(long, value_name = "SET", default_value = "stokehold")]
+    defaults: Defaults,
+
+    /// Sets a parameter of a rule, such as CPUBottleneck_threshold=40; can be given several times.
+    #[arg(long, value_name = "RULE_PARAM=X")]
+    set: Vec<String>,
+
+    /// Reads parameters from a TOML file; --set comes after it.
+    #[arg(long, value_name = "FILE")]
+    rules: Option<PathBuf>,
+
+    /// Folder for the page and the JSON files [default: rule-output/ProfilerReport-<time>/profiler-output of the
+    /// run].
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+
+    /// Prints what was found as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A folder that is no run or a parameter that does not exist (exit code 2); a file that cannot be written (1).
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let mut parameters = Parameters::new(args.defaults);
+    if let Some(file) = &args.rules {
+        parameters.load(file)?;
+    }
+    for text in &args.set {
+        parameters.set(text)?;
+    }
+    let prices = Prices::built_in();
+    let first = Judged::of(&args.run, &parameters, &prices)?;
+    let folder = args
+        .output
+        .clone()
+        .unwrap_or_else(|| report::folder_in(&first.recording.path));
+    let Some(second) = &args.run_b else {
+        let page = report::write(&first.contents(&prices), &folder)?;
+        return show(args.json, &[("", &first)], &page);
+    };
+    let second = Judged::of(second, &parameters, &prices)?;
+    let page = report::write_pair([&first.contents(&prices), &second.contents(&prices)], &folder)?;
+    show(args.json, &[("A", &first), ("B", &second)], &page)
+}
+
+/// A run, and all that is to be said of it.
+struct Judged {
+    recording: Recording,
+    findings: Vec<Finding>,
+    advice: Vec<Advice>,
+    verdict: String,
+}
+
+impl Judged {
+    fn of(run: &Path, parameters: &Parameters, prices: &Prices) -> Result<Self, Box<dyn Error>> {
+        let recording = open(run)?;
+        let findings = judge(&recording, parameters);
+        let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
+        let advice = workload.map_or_else(Vec::new, |workload| advise(workload, prices));
+        let verdict = verdict(&recording, &findings, workload, &advice);
+        Ok(Self {
+            recording,
+            findings,
+            advice,
+            verdict,
+        })
+    }
+
+    fn contents<'a>(&'a self, prices: &'a Prices) -> Contents<'a> {
+        Contents {
+            recording: &self.recording,
+            findings: &self.findings,
+            verdict: &self.verdict,
+            advice: &self.advice,
+            currency: &prices.currency,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let findings: Map<String, Value> = self
+            .findings
+            .iter()
+            .map(|finding| (finding.rule.to_owned(), finding.published()))
+            .collect();
+        json!({
+            "run": self.recording.path,
+            "verdict": self.verdict,
+            "advice": self.advice,
+            "findings": findings,
+            "problems": self.recording.problems,
+        })
+    }
+}
+
+/// The run that an argument names.
+fn open(run: &Path) -> Result<Recording, Box<dyn Error>> {
+    Ok(Recording::open(run)?)
+}
+
+/// Says the most important on the terminal.
+fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let each: Vec<Value> = runs.iter().map(|(_, run)| run.json()).collect();
+        writeln!(out, "{:#}", json!({"page": page, "runs": each}))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for (letter, run) in runs {
+        if letter.is_empty() {
+            writeln!(out, "{}", plain(&run.verdict))?;
+        } else {
+            writeln!(out, "{letter}: {}", plain(&run.verdict))?;
+        }
+        let fired = run.findings.iter().filter(|finding| finding.triggered);
+        for finding in fired {
+            writeln!(out, "  {}: {}", finding.rule, plain(&finding.summary))?;
+        }
+        let worth = run.advice.iter().filter(|advice| advice.is_worth_it());
+        for advice in worth.take(ADVICE) {
+            writeln!(
+                out,
+                "  advice: {}: {:.2} s per epoch, {:.2} s less ({:.0} %)",
+                advice.title, advice.seconds_per_epoch, advice.gain_seconds, advice.gain_percent
+            )?;
+        }
+        match run.recording.problems.as_slice() {
+            [] => {}
+            [only] => writeln!(out, "  could not be read: {}", plain(only))?,
+            [first, rest @ ..] => writeln!(
+                out,
+                "  could not be read: {}; and {} more problems, which the page lists",
+                plain(first),
+                rest.len()
+            )?,
+        }
+    }
+    writeln!(out, "{}", page.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Text whose names come from files, without what would steer the terminal.
+fn plain(text: &str) -> String {
+    let steers = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
+    text.chars()
+        .map(|c| if steers(c) { '\u{fffd}' } else { c })
+        .collect()
+}
