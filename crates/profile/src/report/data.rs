@@ -141,7 +141,7 @@ fn rows(node: &Node) -> Vec<Row<'_>> {
     push(
         "GPU memory",
         dimension::GPU_MEMORY,
-        |series| series.name.clone(),
+        |series| format!("{} memory", series.name),
         true,
     );
     push("Machine", dimension::MEMORY, |_| "memory".to_owned(), true);
@@ -158,18 +158,26 @@ fn rows(node: &Node) -> Vec<Row<'_>> {
         .iter()
         .any(|series| series.values.iter().any(|value| *value > 0.0))
     {
-        let at = |tick: usize| {
-            let known = waits.iter().filter_map(|series| series.values.get(tick));
-            let known: Vec<f32> = known.copied().filter(|value| value.is_finite()).collect();
-            known.iter().sum::<f32>() / known.len() as f32
-        };
         rows.push(Row {
             group: "Machine",
             name: "I/O wait".to_owned(),
-            values: (0..node.ticks.len()).map(at).collect(),
+            values: means(&waits, node.ticks.len()).into(),
         });
     }
     rows
+}
+
+/// The mean of several series at each tick, of those that have a value there.
+fn means(series: &[&Series], ticks: usize) -> Vec<f32> {
+    let mut sums = vec![(0.0f32, 0u32); ticks];
+    for one in series {
+        for (sum, value) in std::iter::zip(&mut sums, &one.values) {
+            if value.is_finite() {
+                *sum = (sum.0 + value, sum.1 + 1);
+            }
+        }
+    }
+    sums.into_iter().map(|(sum, count)| sum / count as f32).collect()
 }
 
 /// The heat map of a node.

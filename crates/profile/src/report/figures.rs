@@ -61,39 +61,67 @@ pub struct Spread {
     pub count: usize,
     /// Mean.
     pub mean: f64,
-    /// Least, 5th, 25th, 50th, 75th, 90th, 95th, 99th percentile and largest.
-    pub at: [f64; 9],
+    /// Least value.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// Nine of ten values are at most this.
+    pub p90: f64,
+    /// Nineteen of twenty.
+    pub p95: f64,
+    /// Ninety-nine of a hundred.
+    pub p99: f64,
+    /// Largest value.
+    pub max: f64,
 }
 
 impl Spread {
-    const POINTS: [f64; 9] = [0.0, 5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 100.0];
-
     /// The spread of the values that are numbers; `None` when there are none.
     pub fn of(values: impl Iterator<Item = f32>) -> Option<Self> {
-        let mut values: Vec<f32> = values.filter(|value| value.is_finite()).collect();
+        let mut values = numbers(values)?;
         let count = values.len();
         let mean = values.iter().copied().map(f64::from).sum::<f64>() / count as f64;
-        (count > 0).then(|| Self {
+        let (min, max) = extremes(&values);
+        let [p50, p90, p95, p99] = percentiles(&mut values, [50.0, 90.0, 95.0, 99.0]);
+        Some(Self {
             count,
             mean,
-            at: percentiles(&mut values, Self::POINTS),
+            min,
+            p50,
+            p90,
+            p95,
+            p99,
+            max,
         })
-    }
-
-    /// Median.
-    pub fn p50(&self) -> f64 {
-        self.at[3]
-    }
-
-    /// Largest value.
-    pub fn max(&self) -> f64 {
-        self.at[8]
     }
 
     /// What the percentiles table shows: min, p50, p90, p95, p99, max.
     pub fn table(&self) -> [f64; 6] {
-        [0, 3, 5, 6, 7, 8].map(|place| self.at[place])
+        [self.min, self.p50, self.p90, self.p95, self.p99, self.max]
     }
+}
+
+/// What a box plot shows: least value, 5th, 25th, 50th, 75th and 95th percentile, largest; `None` without values.
+pub fn box_plot(values: impl Iterator<Item = f32>) -> Option<[f64; 7]> {
+    let mut values = numbers(values)?;
+    let (min, max) = extremes(&values);
+    let [p5, p25, p50, p75, p95] = percentiles(&mut values, [5.0, 25.0, 50.0, 75.0, 95.0]);
+    Some([min, p5, p25, p50, p75, p95, max])
+}
+
+/// The values that are numbers; `None` without any.
+fn numbers(values: impl Iterator<Item = f32>) -> Option<Vec<f32>> {
+    let values: Vec<f32> = values.filter(|value| value.is_finite()).collect();
+    (!values.is_empty()).then_some(values)
+}
+
+fn extremes(values: &[f32]) -> (f64, f64) {
+    let (min, max) = values
+        .iter()
+        .fold((f32::INFINITY, f32::NEG_INFINITY), |(min, max), &value| {
+            (min.min(value), max.max(value))
+        });
+    (f64::from(min), f64::from(max))
 }
 
 /// Percentiles of values, as [`percentile`](crate::percentile) defines them; `points` ascend. Orders the values only as
@@ -220,9 +248,11 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_are_those_of_sorting(values in prop::collection::vec(0.0f32..100.0, 1..300)) {
-            let spread = Spread::of(values.iter().copied()).unwrap();
             let wide: Vec<f64> = values.iter().copied().map(f64::from).collect();
-            for (point, got) in std::iter::zip(Spread::POINTS, spread.at) {
+            let spread = Spread::of(values.iter().copied()).unwrap();
+            let boxed = box_plot(values.iter().copied()).unwrap();
+            let points = [0.0, 50.0, 90.0, 95.0, 99.0, 100.0, 0.0, 5.0, 25.0, 50.0, 75.0, 95.0, 100.0];
+            for (point, got) in std::iter::zip(points, spread.table().into_iter().chain(boxed)) {
                 let expected = percentile(&wide, point).unwrap();
                 prop_assert!((got - expected).abs() < 1e-9, "p{}: {} instead of {}", point, got, expected);
             }
@@ -233,7 +263,8 @@ mod tests {
     fn nothing_has_no_spread() {
         assert_eq!(Spread::of(std::iter::empty()), None);
         assert_eq!(Spread::of([f32::NAN].into_iter()), None);
-        assert_eq!(Spread::of([7.0, f32::NAN].into_iter()).unwrap().at, [7.0; 9]);
+        assert_eq!(Spread::of([7.0, f32::NAN].into_iter()).unwrap().table(), [7.0; 6]);
+        assert_eq!(box_plot([7.0, f32::NAN].into_iter()), Some([7.0; 7]));
     }
 
     #[test]

@@ -120,7 +120,7 @@
     function arrange() {
       const width = Math.max(240, plot.clientWidth);
       const narrow = width < 560;
-      const left = narrow ? 62 : 104;
+      const left = narrow ? 84 : 104;
       let y = 22;
       const at = [];
       for (const group of groups) {
@@ -209,10 +209,10 @@
         const tall = layout.at[group.rows[0]].height;
         const every = Math.ceil(13 / tall);
         group.rows.forEach((row, number) => {
-          if (number % every || (number && number + every > group.rows.length && tall < 7 && number % every)) return;
-          pen.fillStyle = css(number % every ? soft : ink);
+          if (number % every) return;
+          pen.fillStyle = css(ink);
           const text = node.rows[row][1];
-          const most = layout.narrow ? 10 : 16;
+          const most = layout.narrow ? 12 : 16;
           const short = text.length > most ? `${text.slice(0, most - 1)}…` : text;
           pen.fillText(short, left - 6, layout.at[row].y + Math.max(tall, every > 1 ? 10 : tall) / 2);
         });
@@ -293,8 +293,7 @@
         return;
       }
       const found = look(usable, row, time - each / 2, time + each / 2);
-      const [group, name] = node.rows[row];
-      const lines = [group === "GPU memory" ? `${name}, memory` : name];
+      const lines = [node.rows[row][1]];
       if (!found) lines.push("no sample");
       else if (found[1] === found[2]) lines.push(`${Math.round(found[0])} %`);
       else lines.push(`mean ${found[0].toFixed(0)} %, from ${found[1]} to ${found[2]} %`);

@@ -321,16 +321,16 @@ pub fn gpu_boxes(
     recording: &Recording,
     class: &'static str,
     before: &str,
-) -> Vec<(&'static str, String, Spread)> {
+) -> Vec<(&'static str, String, [f64; 7])> {
     let mut boxes = Vec::new();
     for node in &recording.nodes {
         for series in node.of(dimension::GPU) {
-            if let Some(spread) = Spread::of(series.values.iter().copied()) {
+            if let Some(at) = figures::box_plot(series.values.iter().copied()) {
                 let name = match recording.nodes.len() {
                     1 => format!("{before}{}", series.name),
                     _ => format!("{before}{} {}", node.name, series.name),
                 };
-                boxes.push((class, name, spread));
+                boxes.push((class, name, at));
             }
         }
     }
@@ -353,9 +353,9 @@ pub fn step_sentence(steps: &[Step], deviations: f64) -> (String, f64) {
         format!(
             "{}: median {}, mean {}, longest {}. {}.",
             plural(steps.len(), "step"),
-            duration(spread.p50()),
+            duration(spread.p50),
             duration(spread.mean),
-            duration(spread.max()),
+            duration(spread.max),
             match outliers {
                 0 => format!("None is longer than mean + {deviations} standard deviations"),
                 1 => format!(

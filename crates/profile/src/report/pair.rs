@@ -134,9 +134,9 @@ fn figures_table(pair: [&Contents<'_>; 2]) -> String {
     row("Steps", steps.map(|steps| Some(steps?.count as f64)), |count| {
         format!("{count:.0}")
     });
-    row("Step, median", steps.map(|steps| Some(steps?.p50())), duration);
-    row("Step, p95", steps.map(|steps| Some(steps?.at[6])), duration);
-    row("Step, longest", steps.map(|steps| Some(steps?.max())), duration);
+    row("Step, median", steps.map(|steps| Some(steps?.p50)), duration);
+    row("Step, p95", steps.map(|steps| Some(steps?.p95)), duration);
+    row("Step, longest", steps.map(|steps| Some(steps?.max)), duration);
     for (of, name) in [
         (dimension::CPU, "Core busy"),
         (dimension::IO_WAIT, "Core, I/O wait"),

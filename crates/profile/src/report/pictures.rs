@@ -6,7 +6,7 @@ use super::figures::{Spread, Step};
 use super::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 520.0;
-const LEFT: f64 = 62.0;
+const LEFT: f64 = 80.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 50.0;
@@ -78,7 +78,7 @@ pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
 
 /// Box plots of utilisation: the box from the 25th to the 75th percentile, the median in it, whiskers to the 5th and
 /// 95th, dots at the extremes.
-pub fn boxes(rows: &[(&'static str, String, Spread)], what: &str) -> String {
+pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
     let shown = &rows[..rows.len().min(BOXES)];
     let row = (190.0 / shown.len().max(1) as f64).clamp(18.0, 40.0);
     let height = TOP + row * shown.len() as f64 + BOTTOM;
@@ -88,9 +88,9 @@ pub fn boxes(rows: &[(&'static str, String, Spread)], what: &str) -> String {
         svg.line("grid", [x(tick), TOP], [x(tick), height - BOTTOM]);
         svg.text("tick middle", [x(tick), height - BOTTOM + 20.0], short(tick));
     }
-    for (number, (class, name, spread)) in shown.iter().enumerate() {
+    for (number, (class, name, at)) in shown.iter().enumerate() {
         let middle = TOP + row * (number as f64 + 0.5);
-        let [min, p5, p25, p50, p75, _, p95, _, max] = spread.at;
+        let [min, p5, p25, p50, p75, p95, max] = *at;
         let half = row * 0.3;
         svg.text("label end", [LEFT - 8.0, middle + 5.0], clipped(name, 8));
         svg.line("range", [x(p5), middle], [x(p95), middle]);
@@ -121,7 +121,7 @@ pub fn steps(parts: &[Part<'_, [Step]>], outliers: &[f64]) -> String {
     let durations = || parts.iter().flat_map(|part| part.of).map(|step| step.duration);
     let longest = durations().fold(0.0, f64::max).max(1e-6);
     let spread = Spread::of(durations().map(|seconds| seconds as f32));
-    let median = spread.map_or(longest, |spread| spread.p50()).max(1e-6);
+    let median = spread.map_or(longest, |spread| spread.p50).max(1e-6);
     let powers = longest / median > 20.0;
     let shortest = if powers {
         let shortest = durations()

@@ -184,10 +184,10 @@ pub fn processes(recording: &Recording) -> String {
             name(&of),
             duration(seconds),
             format!("{:.2}", cpu.mean / 100.0),
-            format!("{:.2}", cpu.at[6] / 100.0),
-            format!("{:.2}", cpu.max() / 100.0),
+            format!("{:.2}", cpu.p95 / 100.0),
+            format!("{:.2}", cpu.max / 100.0),
             memory.map_or("–".to_owned(), |memory| {
-                format!("{:.0} MiB", memory.max() / 1_048_576.0)
+                format!("{:.0} MiB", memory.max / 1_048_576.0)
             }),
         ]);
     }
@@ -241,9 +241,9 @@ pub fn framework(recording: &Recording) -> String {
             duration(seconds),
             share(seconds, training),
             duration(spread.mean),
-            duration(spread.p50()),
-            duration(spread.at[6]),
-            duration(spread.max()),
+            duration(spread.p50),
+            duration(spread.p95),
+            duration(spread.max),
         ]);
     }
     let mut note = "Time by phase. Phases of several workers run at the same time, so shares may add up to more than all \
