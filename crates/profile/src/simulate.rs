@@ -4,7 +4,8 @@
 //! to them, one [`Phase`] after the other. Values are a phase's level plus noise that is a function of (seed, node,
 //! series, tick), so the same simulation gives the same recording everywhere, whatever else it holds. Spans follow the
 //! phases too: the trainer waits, then computes, and each batch was made by one of the workers just before it was
-//! handed over.
+//! handed over. [`Simulation::recording`] gives it in memory, [`Simulation::write`] as files of the published format,
+//! `cargo run -p stokehold-profile --example simulate -- FOLDER --gpus 8` from the command line.
 //!
 //! ```
 //! use stokehold_profile::simulate::{Phase, Simulation};
@@ -17,7 +18,9 @@
 //! assert_eq!(recording.nodes[0].ticks.len(), 120);
 //! ```
 
-use crate::{Node, Recording, Series, Span, dimension, span};
+use std::path::Path;
+
+use crate::{About, Machine, Node, ProfileError, Recording, Series, Span, dimension, events, span, system};
 
 /// What to simulate.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,6 +97,8 @@ struct Level {
     gpu: f32,
     /// Seconds waited for a second computed.
     wait: f64,
+    /// Workers that work at the same time, a share of all.
+    workers: f64,
     memory: f32,
     memory_stall: f32,
     throttled: f32,
@@ -103,6 +108,20 @@ struct Level {
 }
 
 impl Phase {
+    /// Every phase, by the name that users write.
+    pub const NAMES: [(&'static str, Self); 10] = [
+        ("startup", Self::Startup),
+        ("healthy", Self::Healthy),
+        ("one-core", Self::OneCore),
+        ("disk", Self::Disk),
+        ("loader", Self::Loader),
+        ("small-files", Self::SmallFiles),
+        ("quota", Self::Quota),
+        ("memory", Self::Memory),
+        ("heat", Self::Heat),
+        ("uneven", Self::Uneven),
+    ];
+
     fn level(self) -> Level {
         let healthy = Level {
             first_core: 55.0,
@@ -110,6 +129,7 @@ impl Phase {
             io_wait: 1.0,
             gpu: 94.0,
             wait: 0.02,
+            workers: 0.5,
             memory: 40.0,
             memory_stall: 0.0,
             throttled: 0.0,
@@ -126,6 +146,7 @@ impl Phase {
             },
             Self::Healthy | Self::Heat | Self::Uneven => healthy,
             Self::OneCore => Level {
+                workers: 0.0,
                 first_core: 99.0,
                 other_cores: 4.0,
                 gpu: 6.0,
@@ -134,6 +155,7 @@ impl Phase {
                 ..healthy
             },
             Self::Disk => Level {
+                workers: 1.0,
                 first_core: 9.0,
                 other_cores: 6.0,
                 io_wait: 80.0,
@@ -143,6 +165,7 @@ impl Phase {
                 ..healthy
             },
             Self::Loader => Level {
+                workers: 1.0,
                 first_core: 98.0,
                 other_cores: 97.0,
                 gpu: 40.0,
@@ -181,6 +204,70 @@ impl Simulation {
         };
         recording.sort();
         recording
+    }
+
+    /// Writes the recording's files below `profiler-output` of a run's folder, made where there is none.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when a file cannot be written.
+    pub fn write(&self, run: &Path) -> Result<(), ProfileError> {
+        let folder = run.join(crate::open::FOLDER);
+        std::fs::create_dir_all(&folder).map_err(|source| ProfileError::Io {
+            path: folder.clone(),
+            source,
+        })?;
+        for node in self.recording().nodes {
+            let options = system::Options {
+                node: node.name.clone(),
+                limit: u64::MAX,
+                ..system::Options::default()
+            };
+            let mut samples = system::Writer::open(&folder, options)?;
+            for series in &node.series {
+                samples.series(&series.kind, &series.name, &series.dimension);
+            }
+            let mut tick = Vec::with_capacity(node.series.len());
+            for (at, &time) in node.ticks.iter().enumerate() {
+                tick.clear();
+                tick.extend(node.series.iter().map(|series| f64::from(series.values[at])));
+                samples.tick(time, &tick)?;
+            }
+            samples.finish()?;
+            let options = events::Options {
+                node: node.name.clone(),
+                process: 4487,
+                limit_bytes: u64::MAX,
+                ..events::Options::new(self.start)
+            };
+            let mut traces = events::Writer::new(&folder, options);
+            let mut by_end: Vec<&Span> = node.spans.iter().collect();
+            by_end.sort_by(|a, b| a.end().total_cmp(&b.end()));
+            for span in by_end {
+                traces.write(&node.names[span.name as usize], span)?;
+            }
+            traces.finish()?;
+        }
+        self.about().write(&folder)
+    }
+
+    fn about(&self) -> About {
+        About {
+            stokehold: env!("CARGO_PKG_VERSION").to_owned(),
+            command: vec!["simulate".to_owned()],
+            started: self.start,
+            ended: Some(self.start + self.seconds),
+            exit_code: Some(0),
+            interval_ms: (self.interval * 1000.0).round() as u64,
+            machine: Machine {
+                cpu: Some("simulated".to_owned()),
+                cores: self.cores,
+                memory: None,
+                os: "none".to_owned(),
+                arch: "none".to_owned(),
+            },
+            workload: None,
+            notes: vec!["This machine was simulated.".to_owned()],
+        }
     }
 
     fn node(&self, number: usize) -> Node {
@@ -446,7 +533,7 @@ impl Simulation {
                     bytes,
                 });
             };
-        let (mut now, mut count, mut epoch_start) = (0.0, 0u64, None);
+        let (mut now, mut count, mut epoch_start, mut training) = (0.0, 0u64, None, None);
         while now < self.seconds {
             let phase = self.phase(now);
             if phase == Phase::Startup {
@@ -467,19 +554,30 @@ impl Simulation {
                 break;
             }
             let begin = *epoch_start.get_or_insert(now);
+            let began = *training.get_or_insert(now);
             add(wait, now, waited, count, None, None);
             now += waited;
             if self.workers > 0 {
-                let made = (waited + seconds).min(now);
+                let at_once = (level.workers * f64::from(self.workers)).max(1.0);
+                let made = (at_once * (waited + seconds)).min(now - began);
                 let by = Some((count % u64::from(self.workers)) as u32);
                 add(worker, now - made, made, count, by, None);
-                let bytes = (level.reads * level.read_bytes * made as f32) as u64;
                 let stages = if phase == Phase::Disk {
                     [0.9, 0.07, 0.03]
                 } else {
                     [0.1, 0.6, 0.3]
                 };
-                add(read, now - made, made * stages[0], count, by, Some(bytes));
+                // A batch is read in one piece, or file by file.
+                let files = if phase == Phase::SmallFiles { 100 } else { 1 };
+                let bytes = match files {
+                    1 => f64::from(level.reads) * f64::from(level.read_bytes) * (waited + seconds),
+                    _ => f64::from(level.read_bytes),
+                };
+                let each = made * stages[0] / f64::from(files);
+                for file in 0..files {
+                    let from = now - made + f64::from(file) * each;
+                    add(read, from, each, count, by, Some(bytes as u64));
+                }
                 add(
                     decode,
                     now - made * (1.0 - stages[0]),
@@ -578,6 +676,57 @@ mod tests {
                     .all(|span| span.start >= starts_at + 29.0 && span.end() <= starts_at + 90.01)
             );
             assert!(node.steps().count() > 10);
+        }
+    }
+
+    /// Values are written with two decimals, times to the microsecond.
+    #[test]
+    fn what_is_written_is_read_back() {
+        let simulation = Simulation {
+            nodes: 2,
+            gpus: 8,
+            seconds: 130.0,
+            phases: vec![Phase::Startup, Phase::Healthy, Phase::Disk],
+            ..Simulation::default()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        simulation.write(folder.path()).unwrap();
+        let (made, read) = (simulation.recording(), Recording::open(folder.path()).unwrap());
+        assert!(read.problems.is_empty(), "{:?}", read.problems);
+        assert_eq!(read.about.unwrap().interval_ms, 500);
+        assert_eq!(read.nodes.len(), 2);
+        for (made, read) in made.nodes.iter().zip(&read.nodes) {
+            assert_eq!((&made.name, made.ticks.len()), (&read.name, read.ticks.len()));
+            assert_eq!(
+                (made.series.len(), made.spans.len()),
+                (read.series.len(), read.spans.len())
+            );
+            for (made, read) in made.series.iter().zip(&read.series) {
+                assert_eq!(
+                    (&made.kind, &made.name, &made.dimension),
+                    (&read.kind, &read.name, &read.dimension)
+                );
+                for (made, read) in made.values.iter().zip(&read.values) {
+                    assert!(
+                        (made - read).abs() <= 0.0051 + made.abs() * 1e-6,
+                        "{made} and {read}"
+                    );
+                }
+            }
+            let of = |node: &Node, name: &str| node.spans_of(name).copied().collect::<Vec<Span>>();
+            for name in &made.names {
+                for (made, read) in of(made, name).iter().zip(&of(read, name)) {
+                    let apart = (made.start - read.start)
+                        .abs()
+                        .max((made.duration - read.duration).abs());
+                    assert!(apart < 2e-6, "{made:?}, {read:?}");
+                    assert_eq!(
+                        (made.step, made.worker, made.bytes),
+                        (read.step, read.worker, read.bytes),
+                        "{name}"
+                    );
+                }
+            }
         }
     }
 

@@ -10,6 +10,8 @@ pub(super) struct Case<'a> {
     pub rule: &'static Rule,
     pub recording: &'a Recording,
     pub parameters: &'a Parameters,
+    /// What the rules before this one in the table found.
+    pub before: &'a [Finding],
 }
 
 impl<'a> Case<'a> {

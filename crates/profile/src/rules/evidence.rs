@@ -15,20 +15,32 @@ pub(super) fn runs(snapshots: &Snapshots, held: impl Fn(usize) -> bool) -> Vec<R
     let Some(last) = snapshots.len().checked_sub(1) else {
         return Vec::new();
     };
-    let bridge = (snapshots.time(last).1 - snapshots.time(0).0) / 100.0;
+    let extent = snapshots.time(last).1 - snapshots.time(0).0;
+    let bridge = (extent / 100.0).max(1.5 * snapshots.interval);
     let mut runs: Vec<Range<usize>> = Vec::new();
     for snapshot in (0..=last).filter(|&snapshot| held(snapshot)) {
         let from = snapshots.time(snapshot).0;
         match runs.last_mut() {
-            Some(run) if snapshot <= run.end + 1 || from - snapshots.time(run.end - 1).1 < bridge => {
-                run.end = snapshot + 1;
-            }
+            Some(run) if from - snapshots.time(run.end - 1).1 < bridge => run.end = snapshot + 1,
             _ => runs.push(snapshot..snapshot + 1),
         }
     }
     longest(runs, |run| {
         snapshots.time(run.end - 1).1 - snapshots.time(run.start).0
     })
+}
+
+/// Times of one thing after the other, those joined that lie less than a hundredth of `extent` apart; of more than 20
+/// the longest. They come and go by their start.
+pub(super) fn bridged(times: impl IntoIterator<Item = (f64, f64)>, extent: f64) -> Vec<(f64, f64)> {
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for (from, to) in times {
+        match joined.last_mut() {
+            Some(known) if from - known.1 <= extent / 100.0 => known.1 = known.1.max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    longest(joined, |(from, to)| to - from)
 }
 
 /// The longest 20, in their order.

@@ -10,9 +10,9 @@
 use serde_json::{Value, json};
 
 use crate::rules::case::Case;
-use crate::rules::evidence::{longest, of_time};
+use crate::rules::evidence::{bridged, longest, of_time};
 use crate::rules::parameters::{Parameter, Range};
-use crate::rules::scan::{Scans, joined};
+use crate::rules::scan::Scans;
 use crate::rules::statistics::Sorted;
 use crate::rules::{Evidence, Finding, Rule};
 use crate::{Node, Series, dimension};
@@ -94,7 +94,7 @@ fn judge(case: &Case) -> Finding {
                 },
                 all.p(50.0),
             ));
-            let times = joined(seen.faults.iter().map(|(_, time, ..)| *time)).into_iter();
+            let times = bridged(seen.faults.iter().map(|(_, time, ..)| *time), 0.0).into_iter();
             finding
                 .evidence
                 .extend(times.map(|(from, to)| of_time(node, from, to, gpu.name.clone())));

@@ -42,16 +42,32 @@
 //! # Ok::<(), stokehold_profile::rules::ParameterError>(())
 //! ```
 
+mod batch_size;
 mod bottleneck;
 mod case;
+mod cgroup_throttled;
+mod dataloader;
 mod evidence;
+mod gpu_memory_increase;
+mod imbalance;
+mod load_balancing;
+mod loader_bound;
 mod low_gpu_utilization;
+mod max_initialization_time;
+mod memory_pressure;
+mod overall_framework_metrics;
 mod overall_system_usage;
 mod parameters;
+mod preprocess_on_trainer_cores;
+mod profiler_report;
 mod scan;
+mod share;
+mod small_files;
 mod snapshot;
 mod statistics;
 mod step_outlier;
+mod steps;
+mod thermal_throttle;
 
 use case::Case;
 pub use parameters::{Defaults, Parameter, ParameterError, Parameters, Range};
@@ -74,24 +90,42 @@ pub struct Rule {
 impl Rule {
     /// Every rule, in the order in which they are judged.
     pub const ALL: &[Self] = &[
+        batch_size::RULE,
         bottleneck::CPU,
+        dataloader::RULE,
+        gpu_memory_increase::RULE,
         bottleneck::IO,
+        load_balancing::RULE,
         low_gpu_utilization::RULE,
+        max_initialization_time::RULE,
         overall_system_usage::RULE,
         step_outlier::RULE,
+        overall_framework_metrics::RULE,
+        loader_bound::RULE,
+        cgroup_throttled::RULE,
+        thermal_throttle::RULE,
+        memory_pressure::RULE,
+        small_files::RULE,
+        imbalance::RULE,
+        preprocess_on_trainer_cores::RULE,
+        profiler_report::RULE,
     ];
 }
 
 /// Puts every rule to a recording; the findings are in the order of [`Rule::ALL`].
 pub fn judge(recording: &Recording, parameters: &Parameters) -> Vec<Finding> {
-    let judge = |rule: &'static Rule| {
-        (rule.judge)(&Case {
+    let mut findings = Vec::with_capacity(Rule::ALL.len());
+    for rule in Rule::ALL {
+        let case = Case {
             rule,
             recording,
             parameters,
-        })
-    };
-    Rule::ALL.iter().map(judge).collect()
+            before: &findings,
+        };
+        let finding = (rule.judge)(&case);
+        findings.push(finding);
+    }
+    findings
 }
 
 /// What one rule found.

@@ -10,7 +10,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::rules::case::Case;
-use crate::rules::statistics::{Sorted, two_decimals};
+use crate::rules::statistics::{Sorted, sums, two_decimals};
 use crate::rules::{Finding, Rule};
 use crate::{Node, Series, dimension};
 
@@ -73,17 +73,11 @@ fn judge(case: &Case) -> Finding {
 
 /// At every tick, the mean or the sum of the series that belong; NaN where none has a value.
 fn together(node: &Node, belongs: fn(&Series) -> bool, add: bool) -> impl Iterator<Item = f64> {
-    let mut sums = vec![(0f64, 0u32); node.ticks.len()];
-    for series in node.series.iter().filter(|series| belongs(series)) {
-        for (sum, &value) in sums.iter_mut().zip(&series.values) {
-            if !value.is_nan() {
-                *sum = (sum.0 + f64::from(value), sum.1 + 1);
-            }
-        }
-    }
-    sums.into_iter().map(move |(sum, count)| match (add, count) {
-        (_, 0) => f64::NAN,
-        (true, _) => sum,
-        (false, _) => sum / f64::from(count),
-    })
+    sums(node, belongs)
+        .into_iter()
+        .map(move |(sum, count)| match count {
+            0 => f64::NAN,
+            _ if add => sum,
+            _ => sum / f64::from(count),
+        })
 }

@@ -56,6 +56,14 @@ pub struct Parameter {
     pub defaults: [f64; 3],
 }
 
+/// `patience` of the rules that are ours: the same in every set.
+pub(super) const PATIENCE: Parameter = Parameter {
+    name: "patience",
+    meaning: "samples; judged with more",
+    range: Range::Count(0),
+    defaults: [20.0; 3],
+};
+
 /// The values that a parameter takes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 
-use crate::rules::evidence::longest;
 use crate::rules::statistics::Sorted;
 use crate::{Node, span};
 
@@ -16,7 +15,7 @@ const BETWEEN: f64 = 60.0;
 /// The scans of a node.
 pub(super) struct Scans {
     /// The ticks that are seen.
-    seen: Range<usize>,
+    pub seen: Range<usize>,
     /// For every scan, the tick that it does not see any more: at every full minute since the first tick that brought
     /// new ones, and at the end.
     ends: Vec<usize>,
@@ -58,7 +57,6 @@ impl Scans {
     /// Gives `see` the latest `size` numbers of a column at every scan that has more than `patience` of them; with
     /// fewer than `size`, all of them.
     pub fn windows(&self, column: &[f32], size: u64, patience: u64, mut see: impl FnMut(Window)) {
-        let size = usize::try_from(size).unwrap_or(usize::MAX);
         let (mut counted, mut numbers) = (self.seen.start, 0u64);
         for &end in &self.ends {
             let is_number = |at: &usize| column.get(*at).is_some_and(|value| !value.is_nan());
@@ -67,17 +65,34 @@ impl Scans {
             if numbers <= patience {
                 continue;
             }
-            let latest = (self.seen.start..end).rev().filter(is_number).take(size);
-            let (mut first, mut last) = (end, None);
-            let values = Sorted::of(latest.map(|at| {
-                first = at;
-                last.get_or_insert(at);
-                f64::from(column[at])
-            }));
-            if let Some(last) = last {
-                see(Window { first, last, values });
+            if let Some(window) = self.latest(column, end, size) {
+                see(window);
             }
         }
+    }
+
+    /// The latest `size` numbers of a column before the tick `end`; `None` where there is none.
+    pub fn latest(&self, column: &[f32], end: usize, size: u64) -> Option<Window> {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        let (mut first, mut last) = (end, None);
+        let values = column.get(self.seen.start..end.min(column.len()))?;
+        let numbers = values
+            .iter()
+            .enumerate()
+            .rev()
+            .filter(|(_, value)| !value.is_nan());
+        let values = Sorted::of(numbers.take(size).map(|(at, &value)| {
+            first = self.seen.start + at;
+            last.get_or_insert(first);
+            f64::from(value)
+        }));
+        let last = last?;
+        Some(Window {
+            first,
+            last,
+            end,
+            values,
+        })
     }
 }
 
@@ -86,20 +101,10 @@ pub(super) struct Window {
     /// The first and the last tick of the window.
     pub first: usize,
     pub last: usize,
+    /// The tick that the scan does not see any more.
+    pub end: usize,
     /// The window's values.
     pub values: Sorted,
-}
-
-/// Times that touch, joined; of more than 20 the longest. They come by their start.
-pub(super) fn joined(times: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
-    let mut joined: Vec<(f64, f64)> = Vec::new();
-    for (from, to) in times {
-        match joined.last_mut() {
-            Some(known) if from <= known.1 => known.1 = known.1.max(to),
-            _ => joined.push((from, to)),
-        }
-    }
-    longest(joined, |(from, to)| to - from)
 }
 
 #[cfg(test)]
@@ -169,13 +174,5 @@ mod tests {
         assert_eq!(scans.numbers(&column), 4);
         scans.windows(&[f32::NAN; 6], 2, 0, |_| panic!("no numbers, no window"));
         scans.windows(&[], 2, 0, |_| panic!("no numbers, no window"));
-    }
-
-    #[test]
-    fn times_that_touch_are_one() {
-        assert_eq!(
-            joined([(0.0, 2.0), (1.0, 3.0), (3.0, 4.0), (5.0, 6.0)]),
-            [(0.0, 4.0), (5.0, 6.0)]
-        );
     }
 }

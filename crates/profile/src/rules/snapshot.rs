@@ -4,7 +4,7 @@
 //! apart, and `smdebug` takes everything within 20 ms of the first for one snapshot. We do the same; in our own
 //! recordings every tick is a snapshot.
 
-use crate::{Node, Series, Span, span};
+use crate::{Node, Series, span};
 
 /// Ticks this close to the first of a snapshot belong to it, seconds.
 const TOGETHER: f64 = 0.02;
@@ -16,7 +16,7 @@ pub(super) struct Snapshots {
     /// For every tick, the snapshot it belongs to.
     of_tick: Vec<u32>,
     /// Median time between two snapshots, seconds.
-    interval: f64,
+    pub interval: f64,
 }
 
 impl Snapshots {
@@ -44,6 +44,11 @@ impl Snapshots {
 
     pub fn len(&self) -> usize {
         self.times.len()
+    }
+
+    /// The snapshot that a tick belongs to.
+    pub fn at(&self, tick: usize) -> usize {
+        self.of_tick[tick] as usize
     }
 
     /// The time that a snapshot tells of: from the one before to its own, and no more than the usual time between two
@@ -78,20 +83,29 @@ impl Snapshots {
     /// steps and its waits, of all trainers of the node; NaN where there was neither. `None` when the node has no
     /// span of either.
     pub fn trainer_busy(&self, node: &Node) -> Option<Vec<f32>> {
-        let roles: Vec<Option<bool>> = node
-            .names
-            .iter()
-            .map(|name| match name.as_str() {
-                span::WAIT => Some(false),
-                name if name.starts_with(span::STEP_PREFIX) => Some(true),
-                _ => None,
-            })
-            .collect();
-        let role = |span: &Span| *roles.get(span.name as usize)?;
-        let mut seconds = vec![[0f32; 2]; self.len()];
+        let seconds = self.seconds(node, |name| match name {
+            span::WAIT => Some(0),
+            name if name.starts_with(span::STEP_PREFIX) => Some(1),
+            _ => None,
+        })?;
+        let busy = |[waited, computed]: [f32; 2]| 100.0 * computed / (waited + computed);
+        Some(seconds.into_iter().map(busy).collect())
+    }
+
+    /// The seconds of every snapshot's time that spans fill, added up in the place that `place` gives their names.
+    /// `None` when the node has no span of such a name.
+    pub fn seconds<const N: usize>(
+        &self,
+        node: &Node,
+        place: impl Fn(&str) -> Option<usize>,
+    ) -> Option<Vec<[f32; N]>> {
+        let places: Vec<Option<usize>> = node.names.iter().map(|name| place(name)).collect();
+        let mut seconds = vec![[0f32; N]; self.len()];
         let (mut known, mut first) = (false, 0);
         for span in &node.spans {
-            let Some(computes) = role(span) else { continue };
+            let Some(place) = places.get(span.name as usize).copied().flatten() else {
+                continue;
+            };
             known = true;
             // Spans come by their start, so no later one reaches into a snapshot that ended before this start.
             while first < self.len() && self.times[first] <= span.start {
@@ -101,21 +115,21 @@ impl Snapshots {
                 let (from, to) = self.time(snapshot);
                 let overlap = span.end().min(to) - span.start.max(from);
                 if overlap > 0.0 {
-                    seconds[usize::from(computes)] += overlap as f32;
+                    seconds[place] += overlap as f32;
                 }
                 if to >= span.end() {
                     break;
                 }
             }
         }
-        let busy = |[waited, computed]: [f32; 2]| 100.0 * computed / (waited + computed);
-        known.then(|| seconds.into_iter().map(busy).collect())
+        known.then_some(seconds)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Span;
 
     fn node(ticks: &[f64]) -> Node {
         Node {

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::percentile::of_sorted;
+use crate::{Node, Series};
 
 /// Values in ascending order, without those that are no numbers.
 #[derive(Default)]
@@ -72,6 +73,26 @@ pub(super) fn histogram(values: &[f64], bins: usize) -> (Vec<u64>, Vec<f64>) {
         counts[place.min(bins - 1)] += 1;
     }
     (counts, edges)
+}
+
+/// At every tick of a node, the sum of the values of the series that belong, and how many there are.
+pub(super) fn sums(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec<(f64, u32)> {
+    let mut sums = vec![(0f64, 0u32); node.ticks.len()];
+    for series in node.series.iter().filter(|series| belongs(series)) {
+        for (sum, &value) in sums.iter_mut().zip(&series.values) {
+            if !value.is_nan() {
+                *sum = (sum.0 + f64::from(value), sum.1 + 1);
+            }
+        }
+    }
+    sums
+}
+
+/// At every tick of a node, the mean of the series that belong; NaN where none has a value.
+pub(super) fn mean_column(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec<f32> {
+    // 0 / 0 is NaN.
+    let mean = |(sum, count): (f64, u32)| (sum / f64::from(count)) as f32;
+    sums(node, belongs).into_iter().map(mean).collect()
 }
 
 /// With two decimals.

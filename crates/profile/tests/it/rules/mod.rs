@@ -1,8 +1,14 @@
 //! Rules, each on both sides of its thresholds, their numbers against direct computations.
 
+mod beyond;
 mod bottleneck;
+mod gpus;
+mod hostile;
+mod loading;
 mod parameters;
 mod simulated;
+mod training;
+mod usage;
 
 use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_profile::{Node, Recording, Series, Span};
@@ -64,6 +70,24 @@ pub fn recording<const N: usize>(machines: [Machine; N]) -> Recording {
     };
     recording.sort();
     recording
+}
+
+/// `numpy.quantile` of values in any order, `q` from 0 to 1, computed by its definition.
+pub fn quantile(values: impl IntoIterator<Item = f32>, q: f64) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().map(f64::from).collect();
+    values.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    let place = q * (values.len() - 1) as f64;
+    let (low, high) = (
+        values[place as usize],
+        values[(place as usize + 1).min(values.len() - 1)],
+    );
+    low + (high - low) * place.fract()
+}
+
+/// Whether two numbers are equal but for rounding.
+pub fn near(one: &serde_json::Value, other: f64) -> bool {
+    one.as_f64()
+        .is_some_and(|one| (one - other).abs() <= 1e-9 * other.abs().max(1.0))
 }
 
 /// What a rule finds with the parameters of rulesconfig and some of its own (`patience=0`).

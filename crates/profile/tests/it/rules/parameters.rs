@@ -66,7 +66,7 @@ fn what_cannot_be_set_says_what_can() {
         ("", "not of the form Rule_parameter=value"),
         (
             "CpuBottle_threshold=40",
-            "no rule is called 'CpuBottle'; there are CPUBottleneck, IOBottleneck, ",
+            "no rule is called 'CpuBottle'; there are BatchSize, CPUBottleneck, ",
         ),
         (
             "CPUBottleneck_window=4",

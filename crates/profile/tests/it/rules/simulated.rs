@@ -61,3 +61,77 @@ fn a_healthy_run_fires_nothing() {
         }
     }
 }
+
+/// What each phase, filling four fifths of the run, is named by.
+#[test]
+fn each_phase_is_named_by_the_rules_made_for_it() {
+    for (phase, gpus, expected) in [
+        (
+            Phase::OneCore,
+            1,
+            vec!["CPUBottleneck", "Dataloader", "LoaderBound", "LowGPUUtilization"],
+        ),
+        (
+            Phase::Disk,
+            1,
+            vec!["IOBottleneck", "LoaderBound", "LowGPUUtilization"],
+        ),
+        (
+            Phase::Loader,
+            1,
+            vec!["CPUBottleneck", "LoaderBound", "LowGPUUtilization"],
+        ),
+        (
+            Phase::Loader,
+            0,
+            vec!["CPUBottleneck", "LoaderBound", "PreprocessOnTrainerCores"],
+        ),
+        (Phase::SmallFiles, 1, vec!["SmallFiles"]),
+        (Phase::Quota, 1, vec!["CgroupThrottled", "LoaderBound"]),
+        (Phase::Memory, 1, vec!["MemoryPressure", "LoaderBound"]),
+        (Phase::Heat, 8, vec!["ThermalThrottle"]),
+        (Phase::Uneven, 8, vec!["LoadBalancing", "LowGPUUtilization"]),
+    ] {
+        let recording = simulated(&[Phase::Healthy, phase, phase, phase, phase], gpus, 0.25);
+        let findings = judged(&recording);
+        for name in &expected {
+            let finding = named(findings.clone(), name);
+            assert!(finding.triggered, "{phase:?}: {finding:?}");
+            assert!(
+                !finding.evidence.is_empty() && !finding.recommendation.is_empty(),
+                "{phase:?}: {finding:?}"
+            );
+        }
+        // GPUs that wait are under-used too; nothing else may fire.
+        let others = ["LowGPUUtilization", "BatchSize", "ProfilerReport"];
+        for finding in findings.iter().filter(|finding| finding.triggered) {
+            assert!(
+                expected.contains(&finding.rule) || others.contains(&finding.rule),
+                "{phase:?}: {finding:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn machines_of_different_speed_are_named() {
+    let recording = Simulation {
+        nodes: 2,
+        phases: vec![Phase::Healthy, Phase::Uneven],
+        ..Simulation::default()
+    }
+    .recording();
+    let finding = named(judged(&recording), "Imbalance");
+    assert!(finding.triggered);
+    assert!(
+        finding.summary.contains("algo-2 computes a step longest"),
+        "{}",
+        finding.summary
+    );
+    let start = recording.extent().unwrap().0;
+    let one = &finding.evidence[0];
+    assert!(
+        one.node == "algo-2" && (one.from - start - 300.0).abs() < 15.0,
+        "{one:?}"
+    );
+}
