@@ -138,7 +138,10 @@ fn cells_are_compared_written_and_not_repeated() {
         "every run has its cores"
     );
     assert!(!out.join("runs/resnet18-load2-b/checkpoints").exists());
-    assert!(out.join("runs/resnet18-load2-b/timeline.jsonl").exists());
+    assert!(
+        out.join("runs/resnet18-load2-b/profiler-output/framework")
+            .exists()
+    );
 
     // Again, and one cell more: only that one is trained.
     let output = compare(data.path(), &tiny("1", &["--loads", "0,1,2"]));

@@ -48,6 +48,8 @@ pub struct Span {
     pub start: Instant,
     /// How long it took.
     pub duration: Duration,
+    /// Of a read, the bytes of the file.
+    pub bytes: Option<u64>,
 }
 
 /// What a worker does.

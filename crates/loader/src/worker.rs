@@ -49,6 +49,8 @@ struct Times {
     read: Duration,
     decode: Duration,
     augment: Duration,
+    /// Bytes of the files.
+    bytes: u64,
 }
 
 /// A batch as a worker hands it over.
@@ -122,6 +124,7 @@ impl Flight {
                 stage: Stage::Batch,
                 start,
                 duration: start.elapsed(),
+                bytes: None,
             });
         }
         Ok(prepared)
@@ -143,6 +146,7 @@ impl Times {
                     stage,
                     start,
                     duration,
+                    bytes: (stage == Stage::Read).then_some(self.bytes),
                 });
             }
             start += duration;
@@ -277,6 +281,7 @@ impl Worker {
             read: Duration::ZERO,
             decode: Duration::ZERO,
             augment: Duration::ZERO,
+            bytes: 0,
         });
         let read = source.read(sample, &mut self.bytes);
         let took = start.elapsed();
@@ -285,6 +290,7 @@ impl Worker {
             self.expecting = EXPECT;
         }
         read.map_err(|error| bad(error.to_string()))?;
+        times.bytes += self.bytes.file().len() as u64;
         let key = DrawKey {
             seed: self.shared.options.seed,
             epoch: self.epoch,

@@ -19,7 +19,7 @@
 //! rule-output/ProfilerReport-<time>/profiler-output/                     the report and its JSON files
 //! ```
 //!
-//! Two recorders run beside the training loop, both cheap enough to leave on, and both append JSON lines on the
+//! Two recorders run beside the training loop, both cheap enough to leave on, and both on the
 //! same clock (unix seconds), so that their files can be laid over each other:
 //!
 //! - [`SystemSampler`] is a thread that wakes every 100 ms, reads the kernel's counters under `/proc` and writes
@@ -27,9 +27,8 @@
 //!   bytes it has read from storage. The kernel counts in ticks of 10 ms, so one sample resolves about 10 points
 //!   of a core; the percentiles over a run are what to read. Where there is no `/proc`, starting it is
 //!   [`ProfileError::NotSupported`] and nothing is invented.
-//! - [`Timeline`] takes the spans of the stages an image passes (read, decode, augment, batch) and those of the
-//!   trainer (wait, step). Its totals per stage count every span. The file holds every group of spans at first
-//!   and every second, fourth, .. one as the run grows longer, so its size grows with the logarithm of the run.
+//! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than 200 ns, and from
+//!   any process as lines (docs/timeline.md). Its totals count every span; details of images thin out in long runs.
 //!
 //! [`percentile`] is the one definition of a percentile that reports use.
 //!
@@ -39,6 +38,7 @@
 //! ```
 
 pub mod advice;
+mod clock;
 mod error;
 pub mod events;
 mod kernel;
@@ -59,4 +59,4 @@ pub use open::FOLDER;
 pub use percentile::{Percentiles, percentile};
 pub use recording::{About, Node, Recording, Series, Span, dimension, span, totals};
 pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};
-pub use timeline::{Stage, StageTotal, Timeline};
+pub use timeline::Timeline;

@@ -86,6 +86,8 @@ pub mod span {
     pub const AUGMENT: &str = "augment";
     /// An epoch, from its first wait to its last step.
     pub const EPOCH: &str = "epoch";
+    /// The validation after an epoch.
+    pub const VALIDATION: &str = "validation";
     /// A checkpoint is written.
     pub const CHECKPOINT: &str = "checkpoint";
 }

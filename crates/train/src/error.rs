@@ -44,7 +44,7 @@ pub enum TrainError {
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The timeline or the system samples could not be written.
+    /// The system samples could not be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The folder has a run in it already.

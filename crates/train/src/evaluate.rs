@@ -1,33 +1,36 @@
 //! Validation: the whole validation set, once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{Tensor, TensorData};
 use stokehold_loader::{BadImage, Loader};
 
 use crate::TrainError;
 use crate::device;
-use crate::learner::targets;
+use crate::learner::{Learner, targets};
 use crate::loss::cross_entropy;
 use crate::metrics::Accuracy;
-use crate::model::ResNet;
 use crate::observer::{Event, Observer};
 use crate::progress::Validation;
+use crate::timeline::Spans;
 
-/// Validates `model`, which is on the plain `device`; `None` when `stop` was set meanwhile. Bad images are added to
+/// Validates the learner's model on its plain device; `None` when `stop` was set meanwhile. Bad images are added to
 /// `bad`, those it has not yet.
 pub(crate) fn evaluate(
-    model: &ResNet,
+    learner: &Learner,
     loader: &Loader,
     k: usize,
-    device: &Device,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
+    spans: &Spans,
     stop: &AtomicBool,
 ) -> Result<Option<Validation>, TrainError> {
+    let (model, device) = (learner.valid(), &learner.device);
     let mut accuracy = Accuracy::new(k);
     let mut loss = 0.0;
     let batches = loader.batches_per_epoch();
+    let mut begin = Instant::now();
     for (number, batch) in loader.epoch(0).enumerate() {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -41,6 +44,8 @@ pub(crate) fn evaluate(
         // The mean of a smaller last batch counts less.
         loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
         accuracy.add(logits, &batch.labels)?;
+        spans.validated(begin, number as u64 + 1);
+        begin = Instant::now();
         observer.event(Event::Validated {
             batch: number + 1,
             batches,

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use stokehold_loader::{Batch, Batches, Loader, LoaderOptions};
 use stokehold_pipeline::DecodeOptions;
-use stokehold_profile::{Machine, Stage, SystemSampler, SystemSummary, Timeline};
+use stokehold_profile::{Machine, SystemSampler, SystemSummary, span};
 use stokehold_storage::{Dataset, Images};
 
 use crate::checkpoint::{self, Checkpoints};
@@ -23,6 +23,7 @@ use crate::observer::{Event, Observer};
 use crate::optim::Optimizer;
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
+use crate::timeline::Spans;
 use crate::{RunSummary, TrainError, ceilings, device, weights};
 
 /// Trains from the beginning.
@@ -174,7 +175,7 @@ fn start(
         val_loader,
         checkpoints,
         metrics: MetricsLog::open(folder.metrics(), &progress)?,
-        timeline: Timeline::open(&folder.timeline())?,
+        spans: Spans::start(&folder, observer)?,
         folder,
         device_name,
         k: config.topk.min(classes),
@@ -200,7 +201,7 @@ struct Training<'a> {
     val_loader: Option<Loader>,
     checkpoints: Checkpoints,
     metrics: MetricsLog,
-    timeline: Timeline,
+    spans: Spans,
     k: usize,
     /// Where the run was when the latest checkpoint was written.
     saved: Option<(usize, u64)>,
@@ -245,18 +246,19 @@ impl Training<'_> {
 
     /// Makes the steps of the epoch under way, from where the progress stands to its end or until stopped.
     fn train_epoch(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
-        let mut turn = Instant::now();
+        let epoch_began = Instant::now();
+        let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
             Some(position) => self.loader.resume(position)?,
             None => self.loader.epoch(self.progress.epochs.len() as u64),
         };
+        self.spans.phase(span::LOADER_START, epoch_began, None);
         while !self.stopped() {
-            self.timeline.group();
             let begin = Instant::now();
             let Some(batch) = batches.next().transpose()? else {
                 break;
             };
-            self.timeline.record(Stage::Wait, None, begin, begin.elapsed())?;
+            self.spans.waited(begin, self.progress.step + 1);
             let waited = turn.elapsed().as_secs_f64();
             learner = self.step(learner, batch, &batches, turn, waited)?;
             if self
@@ -268,6 +270,7 @@ impl Training<'_> {
             }
             turn = Instant::now();
         }
+        self.spans.phase(span::EPOCH, epoch_began, Some(self.epoch()));
         Ok(learner)
     }
 
@@ -289,17 +292,14 @@ impl Training<'_> {
             ..
         } = batch;
         note_bad(bad, &mut self.progress.bad_training, self.observer);
-        for span in spans {
-            self.timeline
-                .record(stage(span.stage), Some(span.worker), span.start, span.duration)?;
-        }
+        self.spans.loaded(&spans, self.progress.step + 1);
         let lr = self.lr(self.progress.step);
         let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);
         let images = images.into_images().into_f32();
         let begin = Instant::now();
         let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, &labels, lr)?;
-        self.timeline.record(Stage::Step, None, begin, begin.elapsed())?;
         self.progress.step += 1;
+        self.spans.stepped(begin, self.progress.step);
         if !loss.is_finite() {
             return Err(TrainError::Diverged {
                 step: self.progress.step,
@@ -350,16 +350,18 @@ impl Training<'_> {
         let mut validation = None;
         if let Some(loader) = &self.val_loader {
             let bad = &mut self.progress.bad_validation;
-            let model = learner.valid();
+            let begin = Instant::now();
             validation = evaluate(
-                &model,
+                learner,
                 loader,
                 self.k,
-                &learner.device,
                 bad,
                 self.observer,
+                &self.spans,
                 self.stop,
             )?;
+            self.spans
+                .phase(span::VALIDATION, begin, Some(self.progress.step));
             if validation.is_none() {
                 return Ok(None);
             }
@@ -377,9 +379,12 @@ impl Training<'_> {
     fn checkpoint(&mut self, learner: &Learner) -> Result<(), TrainError> {
         let place = place(&self.progress);
         if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
+            let begin = Instant::now();
             let path = self
                 .checkpoints
                 .save(&learner.model, &learner.optimizer, &self.progress)?;
+            self.spans
+                .phase(span::CHECKPOINT, begin, Some(self.progress.step));
             self.saved = Some(place);
             self.observer.event(Event::Checkpoint(&path));
         }
@@ -407,7 +412,7 @@ impl Training<'_> {
             weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
         }
         let system = sampler.map(SystemSampler::stop).transpose()?;
-        let stages = self.timeline.finish()?;
+        let stages = self.spans.finish(self.observer);
         let mut ceilings = (None, None);
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
@@ -501,15 +506,6 @@ fn start_sampler(
             Ok(None)
         }
         Err(error) => Err(error.into()),
-    }
-}
-
-fn stage(stage: stokehold_loader::Stage) -> Stage {
-    match stage {
-        stokehold_loader::Stage::Read => Stage::Read,
-        stokehold_loader::Stage::Decode => Stage::Decode,
-        stokehold_loader::Stage::Augment => Stage::Augment,
-        stokehold_loader::Stage::Batch => Stage::Batch,
     }
 }
 

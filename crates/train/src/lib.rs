@@ -56,6 +56,7 @@ pub mod progress;
 pub mod run;
 pub mod schedule;
 mod summary;
+mod timeline;
 pub mod weights;
 
 pub use arrays::ArraysError;
@@ -65,3 +66,4 @@ pub use error::TrainError;
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use summary::RunSummary;
+pub use timeline::Stage;

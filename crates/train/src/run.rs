@@ -3,7 +3,7 @@
 //! ```text
 //! runs/<name>/run.json           what is needed to repeat the run: configuration, data, version, machine
 //!             metrics.jsonl      a line per logging interval ("train") and per epoch ("epoch")
-//!             timeline.jsonl     spans of the stages: read, decode, augment, batch, wait, step
+//!             profiler-output/   the recording of the run: where its time went, step by step
 //!             system.jsonl       every 100 ms: busy share of each core, memory, bytes read
 //!             checkpoints/
 //!             model.safetensors  the final model, torchvision's names
@@ -47,11 +47,6 @@ impl RunFolder {
     /// Losses, learning rates, accuracies and speeds.
     pub fn metrics(&self) -> PathBuf {
         self.0.join("metrics.jsonl")
-    }
-
-    /// Spans of the stages ([`stokehold_profile::Timeline`]).
-    pub fn timeline(&self) -> PathBuf {
-        self.0.join("timeline.jsonl")
     }
 
     /// Samples of the machine ([`stokehold_profile::SystemSample`]).

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::Executor;
-use stokehold_profile::{Percentiles, Stage, StageTotal};
+use stokehold_profile::Percentiles;
+use stokehold_profile::timeline::Total;
 
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
+use crate::timeline::Stage;
 
 /// What came of a run. Speeds and losses are of the whole run, also where it was made in several sittings; stages,
 /// CPU and memory are of the last sitting.
@@ -40,7 +42,7 @@ pub struct RunSummary {
     /// Images per second that the trainer takes when batches are at hand; `None` where not measured.
     pub trainer_ceiling: Option<f64>,
     /// Time spent in each stage, over all workers.
-    pub stages: BTreeMap<Stage, StageTotal>,
+    pub stages: BTreeMap<Stage, Total>,
     /// Mean busy share of the cores, percent; `None` where the platform does not tell.
     pub cpu: Option<Percentiles>,
     /// Largest resident memory, bytes; `None` where the platform does not tell.
@@ -190,7 +192,7 @@ mod tests {
             trainer_ceiling,
             stages: [(
                 Stage::Wait,
-                StageTotal {
+                Total {
                     spans: 20,
                     seconds: 5.0,
                 },

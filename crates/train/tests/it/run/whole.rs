@@ -4,7 +4,8 @@ use std::fs;
 
 use burn::tensor::Device;
 use stokehold_loader::BadImagePolicy;
-use stokehold_profile::{Stage, read_samples};
+use stokehold_profile::{Recording, read_samples, span};
+use stokehold_train::Stage;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::weights::load_weights;
@@ -79,12 +80,48 @@ fn a_run_learns_and_leaves_its_record() {
         [Stage::Read, Stage::Decode, Stage::Augment].map(spans),
         [EPOCHS * 2 * IMAGES as u64; 3]
     );
-    assert_eq!([Stage::Batch, Stage::Wait, Stage::Step].map(spans), [steps; 3]);
-    let timeline = fs::read_to_string(folder.timeline()).unwrap();
-    assert_eq!(
-        timeline.lines().count() as u64,
-        summary.stages.values().map(|total| total.spans).sum::<u64>()
+    assert_eq!([Stage::Wait, Stage::Step].map(spans), [steps; 2]);
+    let recording = Recording::open(folder.path()).unwrap();
+    assert_eq!(recording.problems, [""; 0]);
+    let [node] = &recording.nodes[..] else { panic!() };
+    for stage in Stage::ALL {
+        assert_eq!(
+            node.spans_of(stage.span()).count() as u64,
+            spans(stage),
+            "{stage}"
+        );
+    }
+    // Steps and waits take turns, and what the workers did for a step was done before it.
+    let numbered = |name| -> Vec<_> { node.spans_of(name).map(|span| (span.step, span.start)).collect() };
+    let (waits, made) = (numbered(span::WAIT), numbered(span::STEP));
+    for (number, (wait, step)) in (1..=steps).zip(waits.iter().zip(&made)) {
+        assert_eq!((wait.0, step.0), (Some(number), Some(number)));
+        assert!(wait.1 <= step.1);
+    }
+    for name in [span::WORKER, span::READ, span::DECODE, span::AUGMENT] {
+        for work in node.spans_of(name) {
+            let step = work.step.and_then(|step| made.get(step as usize - 1)).unwrap();
+            // Times are whole microseconds.
+            assert!(
+                work.worker.is_some() && work.end() <= step.1 + 2e-6,
+                "{name} {work:?}"
+            );
+        }
+    }
+    assert!(
+        node.spans_of(span::READ)
+            .all(|read| read.bytes.is_some_and(|bytes| bytes > 100))
     );
+    let numbers = |name| {
+        node.spans_of(name)
+            .filter_map(|span| span.step)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(numbers(span::EPOCH), (1..=EPOCHS).collect::<Vec<_>>());
+    assert_eq!(node.spans_of(span::LOADER_START).count() as u64, EPOCHS);
+    let validations: Vec<_> = (1..=EPOCHS).map(|epoch| epoch * STEPS_PER_EPOCH).collect();
+    assert_eq!(numbers(span::VALIDATION), validations);
+    assert!(node.steps().filter(|(mode, _)| *mode == "EVAL").count() as u64 >= EPOCHS);
     if cfg!(target_os = "linux") {
         assert!(!read_samples(&folder.system()).unwrap().is_empty());
         assert!(summary.cpu.is_some() && summary.peak_rss.is_some());

@@ -1,0 +1,203 @@
+//! What a run records of its time.
+//!
+//! | span | what | numbered by |
+//! |---|---|---|
+//! | `epoch` | from the first wait to the last step | epoch |
+//! | `DataLoaderIterInitialize` | the loader starts an epoch's workers | - |
+//! | `DataLoaderIter` | the trainer waits for a batch | the step it is for |
+//! | `Step:ModeKeys.TRAIN` | the trainer computes a step | step |
+//! | `DataLoaderWorker` | a worker's share of a batch | step |
+//! | `read`, `decode`, `augment` | a worker's time for one image | step |
+//! | `validation`, `checkpoint` | these phases | step |
+//! | `Step:ModeKeys.EVAL` | a batch is validated, and waited for | batch |
+//!
+//! All numbers are from 1. The spans are written into the run's recording, and sent to another recorder where one asks for
+//! them ([`VARIABLE`](stokehold_profile::timeline::VARIABLE)).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use stokehold_profile::timeline::{Args, Client, Name, Outcome, Recorder, Timeline, Total};
+use stokehold_profile::{FOLDER, events, span};
+
+use crate::TrainError;
+use crate::observer::{Event, Observer};
+use crate::run::RunFolder;
+
+/// What the time of training steps was spent on. Validation does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// A worker reads the bytes of an image.
+    Read,
+    /// A worker decodes an image.
+    Decode,
+    /// A worker augments and normalises an image.
+    Augment,
+    /// A worker's share of a batch, from its first image to its last; the three above are parts of it.
+    Batch,
+    /// The trainer waits for a batch.
+    Wait,
+    /// The trainer computes a step.
+    Step,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Read,
+        Self::Decode,
+        Self::Augment,
+        Self::Batch,
+        Self::Wait,
+        Self::Step,
+    ];
+
+    /// The name of its spans.
+    pub fn span(self) -> &'static str {
+        match self {
+            Stage::Read => span::READ,
+            Stage::Decode => span::DECODE,
+            Stage::Augment => span::AUGMENT,
+            Stage::Batch => span::WORKER,
+            Stage::Wait => span::WAIT,
+            Stage::Step => span::STEP,
+        }
+    }
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stage::Read => "read",
+            Stage::Decode => "decode",
+            Stage::Augment => "augment",
+            Stage::Batch => "batch",
+            Stage::Wait => "wait",
+            Stage::Step => "step",
+        })
+    }
+}
+
+/// The timeline of a run under way.
+pub(crate) struct Spans {
+    timeline: Timeline,
+    recorder: Recorder,
+    /// By [`Stage`].
+    stages: [Name; 6],
+    eval_step: Name,
+}
+
+impl Spans {
+    /// Starts recording in the run's folder. A recorder that cannot be reached is a warning.
+    pub fn start(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Self, TrainError> {
+        let client = Client::from_env().unwrap_or_else(|error| {
+            observer.event(Event::Warning(error.to_string()));
+            None
+        });
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let recording = folder.path().join(FOLDER);
+        let files = events::Writer::new(&recording, events::Options::new(now.as_secs_f64()));
+        let timeline = Timeline::start(Some(files), client).map_err(|source| TrainError::Io {
+            path: recording,
+            source,
+        })?;
+        Ok(Self {
+            recorder: timeline.recorder(),
+            stages: Stage::ALL.map(|stage| match stage {
+                Stage::Read | Stage::Decode | Stage::Augment => timeline.detail(stage.span()),
+                _ => timeline.name(stage.span()),
+            }),
+            eval_step: timeline.name(span::EVAL_STEP),
+            timeline,
+        })
+    }
+
+    /// The trainer waited for the batch of a step since `start`.
+    pub fn waited(&self, start: Instant, step: u64) {
+        self.since(self.stages[Stage::Wait as usize], start, step);
+    }
+
+    /// The trainer computed a step since `start`.
+    pub fn stepped(&self, start: Instant, step: u64) {
+        self.since(self.stages[Stage::Step as usize], start, step);
+    }
+
+    /// The trainer waited for a batch and validated it since `start`.
+    pub fn validated(&self, start: Instant, batch: u64) {
+        self.since(self.eval_step, start, batch);
+    }
+
+    /// A phase has lasted since `start`.
+    pub fn phase(&self, name: &str, start: Instant, step: Option<u64>) {
+        let args = Args {
+            step,
+            ..Args::default()
+        };
+        self.recorder.record_since(self.timeline.name(name), start, args);
+    }
+
+    /// The workers made the batch of a step.
+    pub fn loaded(&self, spans: &[stokehold_loader::Span], step: u64) {
+        // A worker does one batch after the other, so its share is one piece of its time.
+        let mut shares: BTreeMap<usize, (Instant, Instant)> = BTreeMap::new();
+        for span in spans {
+            let stage = match span.stage {
+                stokehold_loader::Stage::Read => Stage::Read,
+                stokehold_loader::Stage::Decode => Stage::Decode,
+                stokehold_loader::Stage::Augment => Stage::Augment,
+                stokehold_loader::Stage::Batch => continue,
+            };
+            let end = span.start + span.duration;
+            let share = shares.entry(span.worker).or_insert((span.start, end));
+            *share = (share.0.min(span.start), share.1.max(end));
+            self.of_worker(stage, span.worker, span.start, span.duration, step, span.bytes);
+        }
+        for (worker, (start, end)) in shares {
+            self.of_worker(Stage::Batch, worker, start, end - start, step, None);
+        }
+    }
+
+    /// Writes what is on its way. The result is the time of each stage; what a reader should know goes to the observer.
+    pub fn finish(self, observer: &mut dyn Observer) -> BTreeMap<Stage, Total> {
+        let Outcome {
+            totals,
+            notes,
+            failed,
+        } = self.timeline.finish();
+        let failed = failed.map(|error| format!("the timeline is not complete: {error}"));
+        for warning in notes.into_iter().chain(failed) {
+            observer.event(Event::Warning(warning));
+        }
+        let of = |stage: Stage| Some((stage, *totals.get(stage.span())?));
+        Stage::ALL.into_iter().filter_map(of).collect()
+    }
+
+    fn since(&self, name: Name, start: Instant, step: u64) {
+        let args = Args {
+            step: Some(step),
+            ..Args::default()
+        };
+        self.recorder.record_since(name, start, args);
+    }
+
+    fn of_worker(
+        &self,
+        stage: Stage,
+        worker: usize,
+        start: Instant,
+        duration: Duration,
+        step: u64,
+        bytes: Option<u64>,
+    ) {
+        let args = Args {
+            step: Some(step),
+            worker: u32::try_from(worker).ok(),
+            bytes,
+        };
+        self.recorder
+            .record(self.stages[stage as usize], start, duration, args);
+    }
+}
