@@ -229,6 +229,44 @@ impl Bits<'_> {
     }
 }
 
+/// Makes a function that reads bits, whose body is compiled twice: as it is, and with `BMI` for processors whose shifts
+/// need no particular register. Meanwhile the reader stays in registers. The body must be one call of a function that
+/// is `#[inline(always)]`.
+///
+/// A macro, because a closure would be compiled without the instructions, and arguments in a struct would go through
+/// memory block for block.
+macro_rules! read_by_isa {
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($bits:ident, $($argument:ident: $kind:ty),*) -> $output:ty $body:block
+    ) => {
+        $(#[$doc])*
+        #[inline(always)]
+        fn $name(isa: Isa, $bits: &mut Bits<'_>, $($argument: $kind),*) -> $output {
+            #[inline(always)]
+            fn here<const BMI: bool>(reader: &mut Bits<'_>, $($argument: $kind),*) -> $output {
+                let mut bits = *reader; // in registers
+                let $bits = &mut bits;
+                let done = $body;
+                *reader = bits;
+                done
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+            fn bmi(reader: &mut Bits<'_>, $($argument: $kind),*) -> $output {
+                here::<true>(reader, $($argument),*)
+            }
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                // SAFETY: the token proves the instructions.
+                Isa::Avx2(_) => unsafe { bmi($bits, $($argument),*) },
+                _ => here::<false>($bits, $($argument),*),
+            }
+        }
+    };
+}
+pub(crate) use read_by_isa;
+
 #[cfg(test)]
 mod tests {
     use super::*;

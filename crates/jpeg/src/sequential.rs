@@ -1,7 +1,7 @@
 //! One sequential scan that holds all components: decoded in one pass, down to the region's last MCU.
 
 use crate::Error;
-use crate::bits::{Bits, Fault, Unstuffed};
+use crate::bits::{Bits, Fault, Unstuffed, read_by_isa};
 use crate::block::{Block, BlockCode, read_block};
 use crate::header::Head;
 use crate::input::Input;
@@ -137,6 +137,19 @@ struct Run<'a> {
     isa: Isa,
 }
 
+read_by_isa! {
+    fn skip(bits, run: &mut Run<'_>, count: usize) -> Result<(), Fault> {
+        run.skip(bits, count)
+    }
+}
+
+read_by_isa! {
+    fn store(bits, run: &mut Run<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+        run.store(bits, row, columns)
+    }
+}
+
+// In `skip` and `store` are loops, not iterators that take closures: those would be compiled without the instructions.
 impl Run<'_> {
     /// Reads one restart interval, or the part of it up to the last wanted MCU.
     fn interval(&mut self, bits: &mut Bits<'_>, wanted: &Wanted, mcus: Range<usize>) -> Result<(), Fault> {
@@ -144,12 +157,12 @@ impl Run<'_> {
         let mut mcu = mcus.start;
         while mcu < mcus.end {
             let next = wanted.next(mcu).min(mcus.end);
-            self.skip(bits, next - mcu)?;
+            skip(self.isa, bits, self, next - mcu)?;
             mcu = next;
             if mcu < mcus.end {
                 let end = wanted.row_end(mcu).min(mcus.end);
                 let (row, column) = (mcu / self.wide, mcu % self.wide);
-                self.store(bits, row, column..column + (end - mcu))?;
+                store(self.isa, bits, self, row, column..column + (end - mcu))?;
                 if end == wanted.row_end(mcu) {
                     bits.check_exact()?; // a row that is given away holds nothing that was not there
                     self.strips.complete(row);
@@ -161,49 +174,8 @@ impl Run<'_> {
     }
 
     /// Reads over `count` MCUs.
+    #[inline(always)]
     fn skip(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
-        match self.isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { self.skip_bmi(bits, count) },
-            _ => self.skip_here(bits, count),
-        }
-    }
-
-    /// Reads the needed blocks of some MCUs of a row into the strips.
-    fn store(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
-        match self.isa {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { self.store_bmi(bits, row, columns) },
-            _ => self.store_here(bits, row, columns),
-        }
-    }
-
-    /// The same as [`Run::skip_here`], compiled for shifts that need no particular register.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-    fn skip_bmi(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
-        self.skip_here(bits, count)
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
-    fn store_bmi(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
-        self.store_here(bits, row, columns)
-    }
-
-    #[inline(always)]
-    fn skip_here(&mut self, reader: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
-        let mut bits = *reader; // in registers
-        let done = self.skip_with(&mut bits, count);
-        *reader = bits;
-        done
-    }
-
-    // Loops, not iterators that take closures: those would be compiled without the instructions.
-    #[inline(always)]
-    fn skip_with(&mut self, bits: &mut Bits<'_>, count: usize) -> Result<(), Fault> {
         let mut unused = Block::ZERO;
         for _ in 0..count {
             for (_, place) in self.places.iter() {
@@ -219,16 +191,9 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Reads the needed blocks of some MCUs of a row into the strips.
     #[inline(always)]
-    fn store_here(&mut self, reader: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
-        let mut bits = *reader; // in registers
-        let done = self.store_with(&mut bits, row, columns);
-        *reader = bits;
-        done
-    }
-
-    #[inline(always)]
-    fn store_with(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
+    fn store(&mut self, bits: &mut Bits<'_>, row: usize, columns: Range<usize>) -> Result<(), Fault> {
         let members = self.scan.members();
         // Of each block of the MCU: the columns of MCUs that need it, and of those that need only its first
         // coefficient.
