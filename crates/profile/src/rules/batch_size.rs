@@ -61,6 +61,8 @@ struct Gpu<'a> {
     utilisation: &'a Series,
     memory: &'a Series,
     windows: Vec<(f64, f64)>,
+    /// The 95th percentiles of the last of them: cores, utilisation, memory.
+    last: [f64; 3],
 }
 
 fn judge(case: &Case) -> Finding {
@@ -92,15 +94,13 @@ fn judge(case: &Case) -> Finding {
                 .extend(times.map(|(from, to)| of_time(node, from, to, name.clone())));
         }
         let names: Vec<&str> = small.iter().map(|gpu| gpu.utilisation.name.as_str()).collect();
+        let [used_cores, used, used_memory] = small[0].last;
         sentences.push(format!(
-            "On {}, the cores, {} and the GPU memory were under-used at the same time: cores {:.0} %, {} {:.0} % with \
-             {:.0} % of its memory (p95 of all samples).",
+            "On {}, the cores, {} and the GPU memory were under-used at the same time; of the last such window of {} the \
+             p95 was {used:.0} % with {used_memory:.0} % of its memory, and {used_cores:.0} % of the cores.",
             node.name,
             list(&names),
-            details["cpu"]["p95"].as_f64().unwrap_or(0.0),
             names[0],
-            details[names[0]]["p95"].as_f64().unwrap_or(0.0),
-            details[format!("{}_memory", names[0])]["p95"].as_f64().unwrap_or(0.0),
         ));
         finding.details[&node.name] = details;
         finding.details["last_timestamp"] = last_timestamp(node);
@@ -131,6 +131,7 @@ fn gpus(node: &Node) -> Vec<Gpu<'_>> {
                 utilisation,
                 memory: memory(&utilisation.name)?,
                 windows: Vec::new(),
+                last: [0.0; 3],
             })
         })
         .collect()
@@ -142,7 +143,8 @@ fn judge_node(case: &Case, node: &Node, cores: &[f32], scans: &Scans, gpus: &mut
     let size = case.count("window");
     scans.windows(cores, size, case.count("patience").max(size), |window| {
         judged = true;
-        if window.values.p(95.0) >= case.number("cpu_threshold_p95") {
+        let cores = window.values.p(95.0);
+        if cores >= case.number("cpu_threshold_p95") {
             return;
         }
         for gpu in &mut *gpus {
@@ -151,6 +153,7 @@ fn judge_node(case: &Case, node: &Node, cores: &[f32], scans: &Scans, gpus: &mut
                 continue;
             };
             if used < case.number("gpu_threshold_p95") && memory < case.number("gpu_memory_threshold_p95") {
+                gpu.last = [cores, used, memory];
                 gpu.windows
                     .push((node.ticks[window.first], node.ticks[window.last]));
             }

@@ -135,28 +135,35 @@ pub(super) fn list(names: &[&str]) -> String {
     }
 }
 
-/// A time in a sentence, counted from the start of the recording: `90 s to 150 s`.
+/// Times in a sentence, counted from the start of the recording: `90 s to 150 s (cpu0)`; of more than three, the longest.
 pub(super) fn when(evidence: &[Evidence], start: f64) -> String {
-    let mut longest: Vec<&Evidence> = evidence.iter().collect();
-    longest.sort_by(|a, b| (b.to - b.from).total_cmp(&(a.to - a.from)));
-    longest.truncate(3);
-    longest.sort_by(|a, b| a.from.total_cmp(&b.from));
-    let times: Vec<String> = longest
-        .iter()
-        .map(|one| {
-            format!(
-                "{:.0} s to {:.0} s ({})",
-                one.from - start,
-                one.to - start,
-                one.what
-            )
-        })
-        .collect();
-    let more = match evidence.len().saturating_sub(3) {
-        0 => "",
-        _ => ", and at other times",
+    let mut named: Vec<&Evidence> = evidence.iter().collect();
+    named.sort_by(|a, b| (b.to - b.from).total_cmp(&(a.to - a.from)));
+    named.truncate(3);
+    named.sort_by(|a, b| a.from.total_cmp(&b.from));
+    let time = |one: &&Evidence| {
+        format!(
+            "{} to {} ({})",
+            moment(one.from - start),
+            moment(one.to - start),
+            one.what
+        )
     };
-    times.join(", ") + more
+    let more = if evidence.len() > 3 {
+        ", and at other times"
+    } else {
+        ""
+    };
+    named.iter().map(time).collect::<Vec<_>>().join(", ") + more
+}
+
+/// Seconds since the start, or hours, minutes and seconds where there are many.
+fn moment(seconds: f64) -> String {
+    if seconds.abs() < 600.0 {
+        return format!("{seconds:.0} s");
+    }
+    let whole = seconds.round() as i64;
+    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }
 
 #[cfg(test)]
@@ -213,6 +220,13 @@ mod tests {
         assert_eq!(of_time(&node, 3.0, 6.5, String::new()).steps, Some((1, 3)));
         assert_eq!(of_time(&node, 3.6, 3.9, String::new()).steps, None);
         assert_eq!(of_time(&node, 3.2, 3.3, String::new()).steps, Some((1, 1)));
+    }
+
+    #[test]
+    fn long_times_are_clocks() {
+        assert_eq!(moment(599.4), "599 s");
+        assert_eq!(moment(600.0), "0:10:00");
+        assert_eq!(moment(201_604.6), "56:00:05");
     }
 
     #[test]

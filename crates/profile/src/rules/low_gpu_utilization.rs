@@ -10,7 +10,7 @@
 use serde_json::{Value, json};
 
 use crate::rules::case::Case;
-use crate::rules::evidence::{bridged, longest, of_time};
+use crate::rules::evidence::{bridged, list, longest, of_time};
 use crate::rules::parameters::{Parameter, Range};
 use crate::rules::scan::Scans;
 use crate::rules::statistics::Sorted;
@@ -55,6 +55,10 @@ enum Fault {
     Fluctuates,
 }
 
+impl Fault {
+    const ALL: [Self; 2] = [Self::UnderUsed, Self::Fluctuates];
+}
+
 /// What was seen of one GPU.
 struct Seen {
     /// Scans that violated: which fault, when the window was, its 95th and 5th percentile.
@@ -67,6 +71,7 @@ fn judge(case: &Case) -> Finding {
     let (mut sentences, mut known, mut patient) = (Vec::new(), false, false);
     for node in case.nodes() {
         let scans = Scans::of(node);
+        let mut low = Vec::new();
         for gpu in node.of(dimension::GPU) {
             known = true;
             let seen = judge_gpu(case, node, gpu, &scans);
@@ -84,26 +89,22 @@ fn judge(case: &Case) -> Finding {
             }
             finding.details[&node.name][&gpu.name] = plot;
             finding.details["last_timestamp"] = last_timestamp(node);
-            sentences.push(format!(
-                "{} of {} {} (median {:.0} % of all samples; p95 {p95:.0} %, p5 {p5:.0} % of the last such window)",
-                gpu.name,
-                node.name,
-                match fault {
-                    Fault::UnderUsed => "is under-used",
-                    Fault::Fluctuates => "is used by fits and starts",
-                },
-                all.p(50.0),
-            ));
+            low.push((fault, gpu.name.as_str(), all.p(50.0), p95, p5));
             let times = bridged(seen.faults.iter().map(|(_, time, ..)| *time), 0.0).into_iter();
             finding
                 .evidence
                 .extend(times.map(|(from, to)| of_time(node, from, to, gpu.name.clone())));
         }
+        sentences.extend(
+            Fault::ALL
+                .into_iter()
+                .filter_map(|fault| sentence(node, fault, &low)),
+        );
     }
     finding.triggered = !sentences.is_empty();
     finding.evidence = longest(finding.evidence, |one: &Evidence| one.to - one.from);
     if finding.triggered {
-        finding.summary = sentences.join("; ") + ".";
+        finding.summary = sentences.join(" ");
         finding.recommendation =
             "Find out what the GPU waits for: LoaderBound, CPUBottleneck and IOBottleneck tell. \
                                   Where it waits for nothing, a larger batch gives it more to do at once."
@@ -120,6 +121,24 @@ fn judge(case: &Case) -> Finding {
         );
     }
     finding
+}
+
+/// The GPUs of a machine with a fault, and the numbers of the one with the lowest median.
+fn sentence(node: &Node, fault: Fault, low: &[(Fault, &str, f64, f64, f64)]) -> Option<String> {
+    let of_fault = || low.iter().filter(|one| one.0 == fault);
+    let (_, worst, median, p95, p5) = of_fault().min_by(|a, b| a.2.total_cmp(&b.2))?;
+    let names: Vec<&str> = of_fault().map(|one| one.1).collect();
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    let what = match fault {
+        Fault::UnderUsed => "under-used",
+        Fault::Fluctuates => "used by fits and starts",
+    };
+    Some(format!(
+        "On {}, {} {verb} {what}; {worst}: median {median:.0} % of all samples, p95 {p95:.0} % and p5 {p5:.0} % of the \
+         last such window.",
+        node.name,
+        list(&names),
+    ))
 }
 
 fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {

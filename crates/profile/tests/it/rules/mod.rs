@@ -7,6 +7,7 @@ mod hostile;
 mod loading;
 mod parameters;
 mod simulated;
+mod table;
 mod training;
 mod usage;
 
