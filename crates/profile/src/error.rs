@@ -31,6 +31,24 @@ pub enum ProfileError {
         /// What is there instead.
         reason: String,
     },
+    /// Samples cannot be taken so often, or so seldom.
+    #[error("an interval of {interval:?}: 100 ms to 60 s are possible")]
+    Interval {
+        /// What was asked for.
+        interval: std::time::Duration,
+    },
+    /// Somebody records into the folder already.
+    #[error("{path}: is being recorded already")]
+    Recording {
+        /// The recording's folder.
+        path: PathBuf,
+    },
+    /// Nobody records into the folder.
+    #[error("{path}: nobody is recording there now")]
+    NotRecording {
+        /// The recording's folder.
+        path: PathBuf,
+    },
     /// A record could not be written or read.
     #[error("{path}: {source}")]
     Io {

@@ -19,14 +19,14 @@
 //! rule-output/ProfilerReport-<time>/profiler-output/                     the report and its JSON files
 //! ```
 //!
-//! Two recorders run beside the training loop, both cheap enough to leave on, and both on the
-//! same clock (unix seconds), so that their files can be laid over each other:
+//! Two recorders run beside the training loop, both cheap enough to leave on, and both on unix seconds, so that what they
+//! left can be laid over each other:
 //!
-//! - [`SystemSampler`] is a thread that wakes every 100 ms, reads the kernel's counters under `/proc` and writes
-//!   one [`SystemSample`]: the busy share of every core the process may run on, the process's memory, and the
-//!   bytes it has read from storage. The kernel counts in ticks of 10 ms, so one sample resolves about 10 points
-//!   of a core; the percentiles over a run are what to read. Where there is no `/proc`, starting it is
-//!   [`ProfileError::NotSupported`] and nothing is invented.
+//! - [`Recorder`] takes a tick every interval, in a thread of its own ([`Sampler`]): the busy share and I/O wait of every core that it may run on,
+//!   memory, disks, network, pressure, the quota of the cgroup, the process tree, and the GPUs where NVML is there.
+//!   The kernel counts CPU time in steps of 10 ms, so a tick of 100 ms resolves 10 points of a core; the percentiles
+//!   over a run are what to read. A running recording is changed by [`Change`]. Where there is no `/proc`, opening it
+//!   is [`ProfileError::NotSupported`] and nothing is invented.
 //! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than 200 ns, and from
 //!   any process as lines (docs/timeline.md). Its totals count every span; details of images thin out in long runs.
 //!
@@ -39,12 +39,14 @@
 
 pub mod advice;
 mod clock;
+mod control;
 mod error;
 pub mod events;
 mod kernel;
 mod machine;
 mod open;
 mod percentile;
+mod probe;
 mod recording;
 pub mod report;
 pub mod rules;
@@ -53,10 +55,12 @@ pub mod simulate;
 pub mod system;
 pub mod timeline;
 
+pub use control::{Change, check_interval};
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};
 pub use open::FOLDER;
 pub use percentile::{Percentiles, percentile};
+pub use probe::Tree;
 pub use recording::{About, Node, Recording, Series, Span, dimension, span, totals};
-pub use sampler::{SystemSample, SystemSampler, SystemSummary, read_samples};
+pub use sampler::{Ending, Recorder, Sampler, Settings, Sources, SystemSummary};
 pub use timeline::Timeline;

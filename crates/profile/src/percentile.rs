@@ -36,6 +36,50 @@ impl Percentiles {
     }
 }
 
+/// Counts of percentages by tenths: percentiles of any number of values in constant memory.
+pub(crate) struct Histogram {
+    counts: Box<[u64; 1001]>,
+    total: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: Box::new([0; 1001]),
+            total: 0,
+        }
+    }
+}
+
+impl Histogram {
+    pub fn add(&mut self, percent: f64) {
+        self.counts[(percent * 10.0).round().clamp(0.0, 1000.0) as usize] += 1;
+        self.total += 1;
+    }
+
+    /// As [`Percentiles::of`] the values rounded to a tenth.
+    pub fn percentiles(&self) -> Option<Percentiles> {
+        let value = |rank: u64| {
+            let mut before = 0;
+            let bin = self.counts.iter().position(|count| {
+                before += count;
+                before > rank
+            });
+            bin.map(|bin| bin as f64 / 10.0)
+        };
+        let of = |p: f64| {
+            let rank = p / 100.0 * self.total.checked_sub(1)? as f64;
+            let (below, above) = (value(rank.floor() as u64)?, value(rank.ceil() as u64)?);
+            Some(below + (above - below) * rank.fract())
+        };
+        Some(Percentiles {
+            p50: of(50.0)?,
+            p95: of(95.0)?,
+            p99: of(99.0)?,
+        })
+    }
+}
+
 /// As [`percentile`], of values in ascending order.
 pub(crate) fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     if sorted.is_empty() || !(0.0..=100.0).contains(&p) {
@@ -75,6 +119,18 @@ mod tests {
         let got = Percentiles::of(&hundred).unwrap();
         for (got, expected) in [(got.p50, 50.5), (got.p95, 95.05), (got.p99, 99.01)] {
             assert!((got - expected).abs() < 1e-12, "{got} instead of {expected}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Oracle: the percentiles of all values.
+        #[test]
+        fn a_histogram_has_the_percentiles_of_its_values(tenths in proptest::collection::vec(0..=1000u32, 0..200)) {
+            let values: Vec<f64> = tenths.iter().map(|tenth| f64::from(*tenth) / 10.0).collect();
+            let mut histogram = Histogram::default();
+            values.iter().for_each(|value| histogram.add(*value));
+            let of = |p: Option<Percentiles>| p.map(|p| [p.p50, p.p95, p.p99].map(|x| (x * 1e6).round()));
+            proptest::prop_assert_eq!(of(histogram.percentiles()), of(Percentiles::of(&values)));
         }
     }
 

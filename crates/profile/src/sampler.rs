@@ -1,348 +1,608 @@
-//! The sampling thread, its file, and the summary over a run.
+//! The recorder: takes ticks, writes them, and keeps the facts about the recording; and the thread that drives it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::kernel::{CoreTicks, ProcFs, busy_percent};
-use crate::{Percentiles, ProfileError};
+use crate::advice::Workload;
+use crate::clock::Clock;
+use crate::control::{Change, Control, check_interval};
+use crate::kernel::ProcFs;
+use crate::percentile::Histogram;
+use crate::probe::{Board, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
+use crate::recording::About;
+use crate::system::{self, Writer};
+use crate::{Machine, Percentiles, ProfileError, Tree};
 
-/// One look at the machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SystemSample {
-    /// Unix time in seconds, at the end of the interval that `cpu` describes.
-    pub t: f64,
-    /// Busy share of each core the process may run on since the sample before, percent, in the order of the
-    /// core numbers.
-    pub cpu: Vec<f64>,
-    /// Resident memory of the process, bytes.
-    pub rss: u64,
-    /// Bytes the process has made the storage deliver since it started (page-cache hits do not count); `None`
-    /// where the kernel keeps no account of it.
-    pub read: Option<u64>,
+/// What is recorded, how often, and where it is kept.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Time between two ticks, 100 ms to 60 s.
+    pub interval: Duration,
+    /// The processes that are followed.
+    pub tree: Tree,
+    /// What is recorded, for the record.
+    pub command: Vec<String>,
+    /// How the samples are kept.
+    pub files: system::Options,
+    /// Where counters come from.
+    pub sources: Sources,
 }
 
-impl SystemSample {
-    /// Mean busy share of the cores, percent; `None` without cores.
-    pub fn mean_cpu(&self) -> Option<f64> {
-        (!self.cpu.is_empty()).then(|| self.cpu.iter().sum::<f64>() / self.cpu.len() as f64)
+impl Settings {
+    /// The interval that SageMaker Debugger uses.
+    pub const INTERVAL: Duration = Duration::from_millis(500);
+
+    /// Follows a tree of processes at [`INTERVAL`](Self::INTERVAL).
+    pub fn new(tree: Tree, command: Vec<String>) -> Self {
+        Self {
+            interval: Self::INTERVAL,
+            tree,
+            command,
+            files: system::Options::default(),
+            sources: Sources::default(),
+        }
     }
 }
 
-/// What a sampler saw from start to stop.
+/// Where counters come from: the machine, but in tests and measurements.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// The `/proc` file system.
+    pub proc: PathBuf,
+    /// NVML, NVIDIA's management library.
+    pub nvml: PathBuf,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self {
+            proc: "/proc".into(),
+            nvml: "libnvidia-ml.so.1".into(),
+        }
+    }
+}
+
+/// What a recorder saw from start to end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemSummary {
-    /// Number of samples.
-    pub samples: usize,
-    /// Percentiles over the samples of the mean busy share of the cores, percent; `None` without samples.
+    /// Number of ticks.
+    pub ticks: u64,
+    /// Percentiles over the ticks of the mean busy share of the cores, percent, to a tenth; `None` without ticks.
     pub cpu: Option<Percentiles>,
-    /// Largest resident memory seen, bytes.
-    pub peak_rss: u64,
-    /// Bytes the process made the storage deliver meanwhile; `None` where the kernel keeps no account of it.
-    pub read: Option<u64>,
 }
 
-/// A thread that appends a [`SystemSample`] as a JSON line every interval.
-///
-/// It costs two or three small reads of `/proc` a sample, a line of the file (about 60 bytes and 5 a core), and
-/// 8 bytes of memory. Dropping it stops and joins the thread like [`stop`](Self::stop), without the summary.
-pub struct SystemSampler {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<Result<SystemSummary, ProfileError>>>,
+/// How a recording ended.
+#[derive(Debug, Clone, Default)]
+pub struct Ending {
+    /// Exit code of the command, where it was ours to see.
+    pub exit_code: Option<i32>,
+    /// What kind of training it was, where that is known.
+    pub workload: Option<Workload>,
 }
 
-impl SystemSampler {
-    /// The interval that runs use.
-    pub const INTERVAL: Duration = Duration::from_millis(100);
+/// Takes ticks and writes them. [`start`](Self::start) has a thread do it.
+pub struct Recorder {
+    /// `profiler-output`.
+    folder: PathBuf,
+    about: About,
+    /// Whether `about` says something that its file does not.
+    news: bool,
+    control: Control,
+    interval: Duration,
+    clock: Clock,
+    last: Instant,
+    board: Board,
+    cores: Cores,
+    memory: Option<Memory>,
+    disk: Option<Disk>,
+    network: Option<Network>,
+    pressure: Option<Pressure>,
+    cgroup: Option<Cgroup>,
+    processes: Option<Processes>,
+    gpus: Option<Gpus>,
+    io_denied_told: bool,
+    removed_told: Option<u64>,
+    ticks: u64,
+    cpu: Histogram,
+}
 
-    /// Starts sampling; samples are appended to the file `path`, made where there is none.
+/// Notes that a recording keeps at most.
+const NOTES: usize = 100;
+/// A last interval that was cut short is a tick from this length on.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// How often a change is looked for at least.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl Recorder {
+    /// Begins a recording in a folder, `profiler-output`, or goes on with the one in it, and reads the counters that the
+    /// first tick is compared with.
     ///
     /// # Errors
-    /// [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] when the file cannot be opened or no
-    /// thread started.
-    pub fn start(path: &Path, interval: Duration) -> Result<Self, ProfileError> {
-        Self::start_on(ProcFs::system(), path, interval)
+    /// [`ProfileError::Interval`]; [`ProfileError::Recording`] where somebody records into the folder already;
+    /// [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] when files cannot be written.
+    pub fn open(folder: &Path, settings: Settings) -> Result<Self, ProfileError> {
+        check_interval(settings.interval)?;
+        let Settings {
+            interval,
+            tree,
+            sources,
+            ..
+        } = settings;
+        let proc = &sources.proc;
+        let root = tree.root().to_string();
+        let cores = Cores::open(proc, ProcFs::at(proc).allowed_cores(&root))?;
+        fs::create_dir_all(folder).map_err(|source| ProfileError::Io {
+            path: folder.to_owned(),
+            source,
+        })?;
+        let control = Control::hold(folder)?;
+        let mut board = Board::new(Writer::open(folder, settings.files)?);
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let mut clock = Clock::new(now, wall);
+        let started = clock.time(now, wall).0;
+        // One that cannot be read any more is written anew.
+        let before = About::read(folder).ok().flatten();
+        let mut recorder = Self {
+            folder: folder.to_owned(),
+            about: About {
+                stokehold: env!("CARGO_PKG_VERSION").to_owned(),
+                command: settings.command,
+                started: before.as_ref().map_or(started, |before| before.started),
+                ended: None,
+                exit_code: None,
+                interval_ms: interval.as_millis() as u64,
+                machine: Machine::here(),
+                workload: None,
+                notes: before.map_or_else(Vec::new, |before| before.notes),
+            },
+            news: true,
+            control,
+            interval,
+            clock,
+            last: now,
+            cores,
+            memory: Memory::open(proc, &mut board),
+            disk: Disk::open(proc, &mut board),
+            network: Network::open(proc, &mut board),
+            pressure: Pressure::open(proc, &mut board),
+            cgroup: Cgroup::open(proc, &root, &mut board),
+            processes: Processes::open(proc, tree, &mut board),
+            gpus: Gpus::open(&sources.nvml, interval),
+            board,
+            io_denied_told: false,
+            removed_told: None,
+            ticks: 0,
+            cpu: Histogram::default(),
+        };
+        if recorder.about.started != started {
+            recorder.note(format!("recorded again from {started:.0} on"));
+        }
+        if recorder.pressure.is_none() {
+            recorder.note("this kernel keeps no account of pressure".to_owned());
+        }
+        recorder.sample(now);
+        recorder.board.discard();
+        recorder.write_news()?;
+        Ok(recorder)
     }
 
-    fn start_on(kernel: ProcFs, path: &Path, interval: Duration) -> Result<Self, ProfileError> {
-        let first = kernel.counters()?;
-        let io = |source| ProfileError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(io)?;
-        let mut recorder = Recorder {
-            path: path.to_owned(),
-            out: BufWriter::new(file),
-            before: first.cores,
-            means: Vec::new(),
-            peak_rss: first.rss,
-            read: first.read.map(|read| (read, read)),
-        };
-        let (stop, stopped) = mpsc::channel::<()>();
-        let work = move || {
-            let mut due = Instant::now() + interval;
-            // The sender is only ever dropped, never used: that is the signal to stop.
-            while let Err(RecvTimeoutError::Timeout) =
-                stopped.recv_timeout(due.saturating_duration_since(Instant::now()))
-            {
-                recorder.sample(&kernel)?;
-                // After a pause of the machine the missed samples are not made up for.
-                due = (due + interval).max(Instant::now());
-            }
-            recorder.finish()
-        };
+    /// The folder of the recording.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Takes a tick at a moment that both clocks showed, and writes it.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when a file cannot be written.
+    pub fn tick(&mut self, now: Instant, wall: SystemTime) -> Result<(), ProfileError> {
+        let (time, note) = self.clock.time(now, wall);
+        if let Some(note) = note {
+            self.note(note);
+        }
+        if let Some(cpu) = self.sample(now) {
+            self.cpu.add(cpu);
+        }
+        self.ticks += 1;
+        self.board.write(time)?;
+        let removed = self.board.writer().removed_before();
+        if removed != self.removed_told {
+            self.removed_told = removed;
+            self.news = true;
+        }
+        self.write_news()
+    }
+
+    /// Ends the recording.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when a file cannot be written.
+    pub fn finish(mut self, ending: Ending) -> Result<SystemSummary, ProfileError> {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let (time, note) = self.clock.time(now, wall);
+        self.about.notes.extend(note);
+        self.about.ended = Some(time);
+        (self.about.exit_code, self.about.workload) = (ending.exit_code, ending.workload);
+        self.news = true;
+        self.write_news()?;
+        self.board.finish()?;
+        Ok(SystemSummary {
+            ticks: self.ticks,
+            cpu: self.cpu.percentiles(),
+        })
+    }
+
+    /// Has a thread take ticks until it is stopped.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] when there can be no thread.
+    pub fn start(self) -> Result<Sampler, ProfileError> {
+        let (stop, stopped) = mpsc::channel();
+        let folder = self.folder.clone();
         let thread = std::thread::Builder::new()
-            .name("system-sampler".into())
-            .spawn(work)
-            .map_err(io)?;
-        Ok(Self {
-            stop: Some(stop),
+            .name("system-sampler".to_owned())
+            .spawn(move || self.run(&stopped))
+            .map_err(|source| ProfileError::Io { path: folder, source })?;
+        Ok(Sampler {
+            stop,
             thread: Some(thread),
         })
     }
 
-    /// Stops, joins the thread and sums up. It takes no longer than one sample.
+    fn run(mut self, stopped: &Receiver<Ending>) -> Result<SystemSummary, ProfileError> {
+        let mut on = true;
+        let mut due = Instant::now() + self.interval;
+        loop {
+            let now = Instant::now();
+            let wait = due.saturating_duration_since(now).min(LOOK);
+            match stopped.recv_timeout(if on { wait } else { LOOK }) {
+                Err(RecvTimeoutError::Timeout) => {}
+                ended => {
+                    if on && self.last.elapsed() >= SHORTEST {
+                        self.tick(Instant::now(), SystemTime::now())?;
+                    }
+                    return self.finish(ended.unwrap_or_default());
+                }
+            }
+            if let Some(change) = self.control.changed() {
+                self.apply(change, &mut on)?;
+                due = Instant::now() + self.interval;
+            }
+            if on && Instant::now() >= due {
+                self.tick(Instant::now(), SystemTime::now())?;
+                // After a pause of the machine the missed ticks are not made up for.
+                due = (due + self.interval).max(Instant::now());
+            }
+        }
+    }
+
+    /// Does as it is told.
+    fn apply(&mut self, change: Change, on: &mut bool) -> Result<(), ProfileError> {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let time = self.clock.time(now, wall).0;
+        if let Some(interval) = change.interval_ms.map(Duration::from_millis)
+            && interval != self.interval
+            && check_interval(interval).is_ok()
+        {
+            self.interval = interval;
+            self.note(format!("every {} ms from {time:.0} on", interval.as_millis()));
+        }
+        match (*on, change.on) {
+            (true, Some(false)) => {
+                self.board.writer().flush()?;
+                self.note(format!("off from {time:.0} on"));
+                *on = false;
+            }
+            (false, Some(true)) => {
+                // What happened meanwhile is of no tick.
+                self.sample(now);
+                self.board.discard();
+                self.note(format!("on again from {time:.0} on"));
+                *on = true;
+            }
+            _ => {}
+        }
+        self.write_news()
+    }
+
+    /// Reads everything into the board; the mean busy share of the cores, percent.
+    fn sample(&mut self, now: Instant) -> Option<f64> {
+        let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
+        self.last = now;
+        let board = &mut self.board;
+        if let Some(gpus) = &mut self.gpus {
+            gpus.ask();
+        }
+        let cpu = self.cores.sample(board);
+        if let Some(memory) = &mut self.memory {
+            memory.sample(board);
+        }
+        if let Some(disk) = &mut self.disk {
+            disk.sample(board, elapsed);
+        }
+        if let Some(network) = &mut self.network {
+            network.sample(board, elapsed);
+        }
+        if let Some(pressure) = &mut self.pressure {
+            pressure.sample(board, elapsed);
+        }
+        if let Some(cgroup) = &mut self.cgroup {
+            cgroup.sample(board, elapsed);
+        }
+        if let Some(processes) = &mut self.processes {
+            processes.sample(board, elapsed);
+        }
+        let note = self.gpus.as_mut().and_then(|gpus| gpus.take(board));
+        if let Some(note) = note {
+            self.note(note);
+        }
+        let denied = self
+            .processes
+            .as_ref()
+            .is_some_and(|processes| processes.io_denied);
+        if denied && !self.io_denied_told {
+            self.io_denied_told = true;
+            self.note("what some processes read is not counted: no permission".to_owned());
+        }
+        cpu
+    }
+
+    fn note(&mut self, note: String) {
+        if self.about.notes.len() < NOTES && !self.about.notes.contains(&note) {
+            self.about.notes.push(note);
+            self.news = true;
+        }
+    }
+
+    fn write_news(&mut self) -> Result<(), ProfileError> {
+        if !std::mem::take(&mut self.news) {
+            return Ok(());
+        }
+        let Some(removed) = self.removed_told else {
+            return self.about.write(&self.folder);
+        };
+        let mut about = self.about.clone();
+        about.notes.push(format!(
+            "samples before {removed} were removed to keep the limit of disk use"
+        ));
+        about.write(&self.folder)
+    }
+}
+
+/// A thread that records. Dropping it ends the recording like [`stop`](Self::stop), without the summary.
+pub struct Sampler {
+    stop: Sender<Ending>,
+    thread: Option<JoinHandle<Result<SystemSummary, ProfileError>>>,
+}
+
+impl Sampler {
+    /// Begins a recording and has a thread take its ticks.
     ///
     /// # Errors
-    /// What stopped the thread earlier: a file that could not be written, or counters that could not be read.
-    pub fn stop(mut self) -> Result<SystemSummary, ProfileError> {
-        match self.join() {
+    /// As [`Recorder::open`] and [`Recorder::start`].
+    pub fn start(folder: &Path, settings: Settings) -> Result<Self, ProfileError> {
+        Recorder::open(folder, settings)?.start()
+    }
+
+    /// Ends the recording and sums up. It takes no longer than one tick, and where hours are compressed, that.
+    ///
+    /// # Errors
+    /// What ended the thread earlier: a file that could not be written.
+    pub fn stop(mut self, ending: Ending) -> Result<SystemSummary, ProfileError> {
+        match self.join(ending) {
             Some(Ok(outcome)) => outcome,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
             None => unreachable!("the thread is taken by stop and drop only, and stop consumes the sampler"),
         }
     }
 
-    fn join(&mut self) -> Option<std::thread::Result<Result<SystemSummary, ProfileError>>> {
-        drop(self.stop.take());
-        Some(self.thread.take()?.join())
+    fn join(&mut self, ending: Ending) -> Option<std::thread::Result<Result<SystemSummary, ProfileError>>> {
+        let thread = self.thread.take()?;
+        // A thread that has ended by itself has nobody listening.
+        let _ = self.stop.send(ending);
+        Some(thread.join())
     }
 }
 
-impl Drop for SystemSampler {
+impl Drop for Sampler {
     fn drop(&mut self) {
         // There is nobody to tell; whoever wants the outcome calls `stop`.
-        let _ = self.join();
+        let _ = self.join(Ending::default());
     }
-}
-
-/// Reads back the samples of a file, oldest first.
-///
-/// A last line that was cut off, as a killed process leaves it, is left out.
-///
-/// # Errors
-/// [`ProfileError::Io`] when the file cannot be read, [`ProfileError::Malformed`] for any other line that is not
-/// a sample.
-pub fn read_samples(path: &Path) -> Result<Vec<SystemSample>, ProfileError> {
-    let io = |source| ProfileError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    let mut lines = BufReader::new(File::open(path).map_err(io)?);
-    let mut samples = Vec::new();
-    let mut line = String::new();
-    for number in 1.. {
-        line.clear();
-        if lines.read_line(&mut line).map_err(io)? == 0 || !line.ends_with('\n') {
-            break;
-        }
-        let sample = serde_json::from_str(&line).map_err(|error| ProfileError::Malformed {
-            path: path.to_owned(),
-            reason: format!("line {number} is not a system sample: {error}"),
-        })?;
-        samples.push(sample);
-    }
-    Ok(samples)
-}
-
-/// The sampling thread's state.
-struct Recorder {
-    path: PathBuf,
-    out: BufWriter<File>,
-    before: Vec<CoreTicks>,
-    means: Vec<f64>,
-    peak_rss: u64,
-    /// Bytes read at the start and now.
-    read: Option<(u64, u64)>,
-}
-
-impl Recorder {
-    fn sample(&mut self, kernel: &ProcFs) -> Result<(), ProfileError> {
-        let now = kernel.counters()?;
-        let t = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_secs_f64();
-        let cpu = now
-            .cores
-            .iter()
-            // A core that was just plugged in has no earlier reading; it shows up in the next sample.
-            .filter_map(|after| {
-                let before = self.before.iter().find(|before| before.core == after.core)?;
-                Some(tenths(busy_percent(*before, *after)))
-            })
-            .collect();
-        let sample = SystemSample {
-            t: (t * 1e3).round() / 1e3,
-            cpu,
-            rss: now.rss,
-            read: now.read,
-        };
-        self.before = now.cores;
-        self.means.extend(sample.mean_cpu());
-        self.peak_rss = self.peak_rss.max(now.rss);
-        self.read = self.read.zip(now.read).map(|((first, _), now)| (first, now));
-        let line = serde_json::to_string(&sample).map_err(|error| self.io(error.into()))?;
-        writeln!(self.out, "{line}").map_err(|error| self.io(error))
-    }
-
-    fn finish(mut self) -> Result<SystemSummary, ProfileError> {
-        self.out.flush().map_err(|error| self.io(error))?;
-        Ok(SystemSummary {
-            samples: self.means.len(),
-            cpu: Percentiles::of(&self.means),
-            peak_rss: self.peak_rss,
-            read: self.read.map(|(first, last)| last.saturating_sub(first)),
-        })
-    }
-
-    fn io(&self, source: std::io::Error) -> ProfileError {
-        ProfileError::Io {
-            path: self.path.clone(),
-            source,
-        }
-    }
-}
-
-fn tenths(value: f64) -> f64 {
-    (value * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::{Recording, dimension};
 
-    /// A `/proc` of two cores, of which the process may use the second.
-    fn fake_proc(root: &Path, busy: u64, idle: u64) {
-        fs::create_dir_all(root.join("self")).unwrap();
-        let stat = format!("cpu 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0\ncpu1 {busy} 0 0 {idle} 0 0 0 0\n");
-        fs::write(root.join("stat"), stat).unwrap();
-        fs::write(root.join("self/status"), "VmRSS: 10 kB\nCpus_allowed_list: 1\n").unwrap();
-        fs::write(root.join("self/io"), format!("read_bytes: {}\n", busy * 100)).unwrap();
-    }
-
-    fn recorder(root: &Path, path: &Path) -> Recorder {
-        let first = ProcFs::at(root).counters().unwrap();
-        Recorder {
-            path: path.to_owned(),
-            out: BufWriter::new(File::create(path).unwrap()),
-            before: first.cores,
-            means: Vec::new(),
-            peak_rss: first.rss,
-            read: first.read.map(|read| (read, read)),
-        }
-    }
-
-    #[test]
-    fn a_sample_holds_the_share_since_the_one_before() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("system.jsonl");
-        fake_proc(dir.path(), 100, 100);
-        let mut recorder = recorder(dir.path(), &path);
-        for (busy, idle) in [(103, 107), (113, 107)] {
-            fake_proc(dir.path(), busy, idle);
-            recorder.sample(&ProcFs::at(dir.path())).unwrap();
-        }
-        let summary = recorder.finish().unwrap();
-        let samples = read_samples(&path).unwrap();
-        assert_eq!(
-            samples
-                .iter()
-                .map(|sample| sample.cpu.clone())
-                .collect::<Vec<_>>(),
-            [vec![30.0], vec![100.0]]
+    /// A small machine in files; nothing of this one is read but its clock.
+    fn fake_machine(root: &Path) -> Settings {
+        let file = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        file("stat", "cpu 1 1 1 1\ncpu0 0 0 0 0 0\ncpu1 0 0 0 0 0\n");
+        file(
+            "meminfo",
+            "MemTotal: 100 kB\nMemAvailable: 40 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n",
         );
-        assert_eq!(samples[1].read, Some(11_300));
-        assert_eq!(summary.samples, 2);
-        assert_eq!(summary.cpu.unwrap().p50, 65.0);
-        assert_eq!((summary.peak_rss, summary.read), (10 * 1024, Some(1300)));
+        file(
+            "7/stat",
+            "7 (train) R 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 5 6 10 7\n",
+        );
+        let mut settings = Settings::new(Tree::Of(7), vec!["train".to_owned()]);
+        settings.sources = Sources {
+            proc: root.to_owned(),
+            nvml: root.join("no-nvml.so"),
+        };
+        settings
     }
 
     #[test]
-    fn a_line_cut_off_by_a_kill_is_left_out_and_another_is_an_error() {
+    fn a_recording_holds_what_the_machine_counted_on_one_clock() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("system.jsonl");
-        let good = "{\"t\":1.5,\"cpu\":[5.0],\"rss\":7,\"read\":null}\n";
-        fs::write(&path, format!("{good}{good}{{\"t\":2.")).unwrap();
-        assert_eq!(read_samples(&path).unwrap().len(), 2);
-        fs::write(&path, format!("{good}what\n{good}")).unwrap();
-        let message = read_samples(&path).unwrap_err().to_string();
-        assert!(message.contains("line 2 is not a system sample"), "{message}");
+        let (machine, out) = (dir.path().join("proc"), dir.path().join("out"));
+        let mut recorder = Recorder::open(&out, fake_machine(&machine)).unwrap();
+        let (start, wall) = (Instant::now(), SystemTime::now());
+        for tick in 1..=4u32 {
+            let busy = tick * 25;
+            let stat = format!(
+                "cpu0 {busy} 0 0 {} 0\ncpu1 0 0 0 {} {}\n",
+                50 * tick - busy,
+                45 * tick,
+                5 * tick
+            );
+            fs::write(machine.join("stat"), stat).unwrap();
+            let passed = Duration::from_millis(500) * tick;
+            // The machine is suspended for an hour before the third.
+            let slept = Duration::from_secs(if tick > 2 { 3600 } else { 0 });
+            recorder.tick(start + passed, wall + passed + slept).unwrap();
+        }
+        let summary = recorder
+            .finish(Ending {
+                exit_code: Some(3),
+                workload: None,
+            })
+            .unwrap();
+        assert_eq!((summary.ticks, summary.cpu.unwrap().p50), (4, 25.0));
+        let recording = Recording::open(dir.path()).unwrap();
+        assert_eq!(recording.problems, Vec::<String>::new());
+        let node = &recording.nodes[0];
+        let steps: Vec<f64> = node
+            .ticks
+            .windows(2)
+            .map(|pair| ((pair[1] - pair[0]) * 10.0).round())
+            .collect();
+        assert_eq!(steps, [5.0, 36_005.0, 5.0]);
+        let cores: Vec<_> = node
+            .of(dimension::CPU)
+            .map(|series| series.values.clone())
+            .collect();
+        assert_eq!(cores, [vec![50.0; 4], vec![0.0; 4]]);
+        assert_eq!(node.of(dimension::IO_WAIT).nth(1).unwrap().values, [10.0; 4]);
+        assert_eq!(node.of(dimension::MEMORY).next().unwrap().values, [60.0; 4]);
+        let about = recording.about.unwrap();
+        assert_eq!((about.exit_code, about.interval_ms), (Some(3), 500));
+        assert!(about.ended.is_some() && about.command == ["train"]);
+        let told = |text: &str| about.notes.iter().filter(|note| note.contains(text)).count();
+        assert_eq!(
+            (told("ahead"), told("NVML"), told("pressure")),
+            (1, 1, 1),
+            "{:?}",
+            about.notes
+        );
+        assert!(!out.join("control.json").exists());
     }
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn samples_this_machine_and_stops_at_once() {
+    fn this_machine_is_recorded_switched_off_and_on_and_stopped_at_once() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("system.jsonl");
-        let sampler = SystemSampler::start(&path, Duration::from_millis(10)).unwrap();
-        std::thread::sleep(Duration::from_millis(150));
-        let summary = sampler.stop().unwrap();
-        let samples = read_samples(&path).unwrap();
+        let settings = Settings {
+            interval: Duration::from_millis(100),
+            ..Settings::new(Tree::Of(std::process::id()), Vec::new())
+        };
+        let sampler = Sampler::start(dir.path(), settings.clone()).unwrap();
+        assert!(matches!(
+            Sampler::start(dir.path(), settings.clone()).err(),
+            Some(ProfileError::Recording { .. })
+        ));
+        std::thread::sleep(Duration::from_millis(450));
+        let send = |on| {
+            let change = Change {
+                on: Some(on),
+                interval_ms: None,
+            };
+            change.send(dir.path()).unwrap();
+        };
+        send(false);
+        std::thread::sleep(Duration::from_millis(1000));
+        send(true);
+        std::thread::sleep(Duration::from_millis(1500));
+        let summary = sampler.stop(Ending::default()).unwrap();
+        let recording = Recording::open(dir.path()).unwrap();
+        let node = &recording.nodes[0];
+        assert_eq!(node.ticks.len() as u64, summary.ticks);
+        assert!(summary.ticks >= 4, "{summary:?}");
+        let gap = node
+            .ticks
+            .windows(2)
+            .map(|pair| pair[1] - pair[0])
+            .fold(0.0, f64::max);
+        assert!(gap > 0.7, "{:?}", node.ticks);
         assert!(
-            summary.samples >= 2 && samples.len() == summary.samples,
-            "{summary:?}"
+            node.of(dimension::CPU)
+                .flat_map(|s| &s.values)
+                .any(|share| (0.0..=100.0).contains(share))
         );
-        assert!(summary.peak_rss > 100_000, "{summary:?}");
+        let own = format!("{} ", std::process::id());
         assert!(
-            samples
-                .iter()
-                .flat_map(|s| &s.cpu)
-                .all(|share| (0.0..=100.0).contains(share))
+            node.of(dimension::PROCESS_CPU)
+                .any(|series| series.name.starts_with(&own))
+        );
+        let notes = recording.about.unwrap().notes.join("\n");
+        assert!(
+            notes.contains("off from") && notes.contains("on again"),
+            "{notes}"
         );
 
-        // A sampler that is waiting for its next sample, an hour away, is stopped too, also by dropping it.
+        // It goes on in the same folder, and one that waits for a tick a minute away is stopped, also by dropping it.
+        let slow = Settings {
+            interval: Duration::from_secs(60),
+            ..settings
+        };
         let begin = Instant::now();
-        drop(SystemSampler::start(&path, Duration::from_secs(3600)).unwrap());
-        assert_eq!(
-            SystemSampler::start(&path, Duration::from_secs(3600))
-                .unwrap()
-                .stop()
-                .unwrap()
-                .cpu,
-            None
-        );
+        drop(Sampler::start(dir.path(), slow.clone()).unwrap());
+        Sampler::start(dir.path(), slow)
+            .unwrap()
+            .stop(Ending::default())
+            .unwrap();
         assert!(begin.elapsed() < Duration::from_secs(10));
-    }
-
-    #[test]
-    #[cfg(target_os = "linux")]
-    fn a_full_disk_is_told_when_stopping() {
-        let sampler = SystemSampler::start(Path::new("/dev/full"), Duration::from_millis(5)).unwrap();
-        std::thread::sleep(Duration::from_millis(60));
-        let message = sampler.stop().unwrap_err().to_string();
-        assert!(message.contains("/dev/full"), "{message}");
-    }
-
-    #[test]
-    fn without_proc_there_is_no_sampler() {
-        let dir = tempfile::tempdir().unwrap();
-        let started = SystemSampler::start_on(
-            ProcFs::at(dir.path()),
-            &dir.path().join("s"),
-            SystemSampler::INTERVAL,
+        let again = Recording::open(dir.path()).unwrap();
+        assert_eq!(again.problems, Vec::<String>::new());
+        assert!(again.nodes[0].ticks.len() as u64 >= summary.ticks);
+        assert!(
+            again
+                .about
+                .unwrap()
+                .notes
+                .iter()
+                .any(|note| note.contains("recorded again"))
         );
-        assert!(matches!(started.err(), Some(ProfileError::NotSupported { .. })));
+    }
+
+    #[test]
+    fn a_run_shorter_than_an_interval_has_one_tick() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = fake_machine(&dir.path().join("proc"));
+        let sampler = Sampler::start(&dir.path().join("out"), settings).unwrap();
+        std::thread::sleep(Duration::from_millis(120));
+        assert_eq!(sampler.stop(Ending::default()).unwrap().ticks, 1);
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = fake_machine(&dir.path().join("proc"));
+        let message =
+            |settings: Settings, out: &Path| Recorder::open(out, settings).err().unwrap().to_string();
+        for ms in [0, 99, 60_001] {
+            let settings = Settings {
+                interval: Duration::from_millis(ms),
+                ..settings.clone()
+            };
+            assert!(message(settings, dir.path()).contains("100 ms to 60 s"));
+        }
+        assert!(message(settings.clone(), Path::new("/dev/null/x")).contains("/dev/null/x"));
+        let mut nothing = settings;
+        nothing.sources.proc = dir.path().join("none");
+        assert!(message(nothing, dir.path()).contains("not supported here"));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use stokehold_loader::{Batch, Batches, Loader, LoaderOptions};
 use stokehold_pipeline::DecodeOptions;
-use stokehold_profile::{Machine, SystemSampler, SystemSummary, span};
+use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_storage::{Dataset, Images};
 
 use crate::checkpoint::{self, Checkpoints};
@@ -405,13 +405,15 @@ impl Training<'_> {
     }
 
     /// Saves the final model, measures the ceilings, and sums up.
-    fn finish(self, learner: Learner, sampler: Option<SystemSampler>) -> Result<RunSummary, TrainError> {
+    fn finish(self, learner: Learner, sampler: Option<Sampler>) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
         let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
         if !interrupted {
             weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
         }
-        let system = sampler.map(SystemSampler::stop).transpose()?;
+        let system = sampler
+            .map(|sampler| sampler.stop(Ending::default()))
+            .transpose()?;
         let stages = self.spans.finish(self.observer);
         let mut ceilings = (None, None);
         if measuring {
@@ -436,8 +438,8 @@ impl Training<'_> {
             loader_ceiling: ceilings.0,
             trainer_ceiling: ceilings.1,
             stages,
-            cpu: system.as_ref().and_then(|system| system.cpu),
-            peak_rss: system.as_ref().map(|system: &SystemSummary| system.peak_rss),
+            cpu: system.and_then(|system| system.cpu),
+            peak_rss: peak_rss(),
             train_loss: last.map(|epoch| epoch.sums.mean_loss()),
             validation: last.and_then(|epoch| epoch.validation),
             best: self.progress.best,
@@ -494,12 +496,10 @@ fn loader(config: &TrainConfig, images: Images, training: bool) -> Result<Loader
     Ok(Loader::new(Arc::new(images), pipeline.clone(), options)?)
 }
 
-fn start_sampler(
-    folder: &RunFolder,
-    observer: &mut dyn Observer,
-) -> Result<Option<SystemSampler>, TrainError> {
+fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {
     use stokehold_profile::ProfileError;
-    match SystemSampler::start(&folder.system(), SystemSampler::INTERVAL) {
+    let settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
+    match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
         Err(error @ ProfileError::NotSupported { .. }) => {
             observer.event(Event::Warning(error.to_string()));

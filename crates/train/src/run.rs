@@ -3,8 +3,7 @@
 //! ```text
 //! runs/<name>/run.json           what is needed to repeat the run: configuration, data, version, machine
 //!             metrics.jsonl      a line per logging interval ("train") and per epoch ("epoch")
-//!             profiler-output/   the recording of the run: where its time went, step by step
-//!             system.jsonl       every 100 ms: busy share of each core, memory, bytes read
+//!             profiler-output/   the recording of the run: where its time went, step by step, and what the machine did meanwhile
 //!             checkpoints/
 //!             model.safetensors  the final model, torchvision's names
 //!             summary.json       and summary.txt, the same on one screen
@@ -49,9 +48,9 @@ impl RunFolder {
         self.0.join("metrics.jsonl")
     }
 
-    /// Samples of the machine ([`stokehold_profile::SystemSample`]).
-    pub fn system(&self) -> PathBuf {
-        self.0.join("system.jsonl")
+    /// Where the time went, and what the machine did meanwhile ([`stokehold_profile::Recording`]).
+    pub fn recording(&self) -> PathBuf {
+        self.0.join(stokehold_profile::FOLDER)
     }
 
     /// The checkpoints ([`crate::checkpoint`]).

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::timeline::{Args, Client, Name, Outcome, Recorder, Timeline, Total};
-use stokehold_profile::{FOLDER, events, span};
+use stokehold_profile::{events, span};
 
 use crate::TrainError;
 use crate::observer::{Event, Observer};
@@ -98,7 +98,7 @@ impl Spans {
             None
         });
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let recording = folder.path().join(FOLDER);
+        let recording = folder.recording();
         let files = events::Writer::new(&recording, events::Options::new(now.as_secs_f64()));
         let timeline = Timeline::start(Some(files), client).map_err(|source| TrainError::Io {
             path: recording,

@@ -6,7 +6,7 @@ mod bars;
 mod heat;
 mod lines;
 
-use stokehold_profile::SystemSample;
+use stokehold_profile::{Recording, dimension};
 
 use super::report::Report;
 use super::table::Table;
@@ -18,7 +18,34 @@ use stokehold_profile::report::svg::escape;
 const STYLE: &str = include_str!("html/style.css");
 
 /// The system samples of a cell's two runs, oldest first; empty where the platform does not tell.
-pub type Samples = [Vec<SystemSample>; 2];
+pub type Samples = [Vec<Sample>; 2];
+
+/// The cores at a moment.
+pub struct Sample {
+    /// Unix seconds.
+    pub time: f64,
+    /// Busy share of each core, percent.
+    pub cpu: Vec<f64>,
+}
+
+impl Sample {
+    /// All of a recording, oldest first.
+    pub fn all(recording: &Recording) -> Vec<Self> {
+        let Some(node) = recording.nodes.first() else {
+            return Vec::new();
+        };
+        let cores: Vec<_> = node.of(dimension::CPU).collect();
+        let at = |(tick, &time): (usize, &f64)| Self {
+            time,
+            cpu: cores
+                .iter()
+                .map(|core| f64::from(core.values[tick]))
+                .filter(|share| !share.is_nan())
+                .collect(),
+        };
+        node.ticks.iter().enumerate().map(at).collect()
+    }
+}
 
 /// The page of a report, whose cells' samples are in the same order as the cells.
 pub fn page(report: &Report, samples: &[Samples]) -> String {
@@ -105,14 +132,12 @@ mod tests {
     use crate::commands::compare::report::tests::{cell, published_report, report};
 
     fn samples(report: &Report, cores: usize) -> Vec<Samples> {
-        let run = |seconds: f64| -> Vec<SystemSample> {
-            let at = |number: usize| SystemSample {
-                t: 1e9 + number as f64 / 10.0,
+        let run = |seconds: f64| -> Vec<Sample> {
+            let at = |number: usize| Sample {
+                time: 1e9 + number as f64 / 10.0,
                 cpu: (0..cores)
                     .map(|core| ((number * 7 + core * 31) % 101) as f64)
                     .collect(),
-                rss: 1 << 30,
-                read: None,
             };
             (0..(seconds * 10.0) as usize).map(at).collect()
         };

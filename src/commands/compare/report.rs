@@ -7,12 +7,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::Executor;
-use stokehold_profile::{Machine, ProfileError, read_samples};
+use stokehold_profile::{Machine, ProfileError, Recording};
 use stokehold_train::RunSummary;
 use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, RunFolder};
 
-use super::html::{self, Samples};
+use super::html::{self, Sample, Samples};
 use super::settings::Settings;
 use super::{conclusion, table, trial_name};
 use crate::failure::Usage;
@@ -79,9 +79,9 @@ impl Cell {
     /// What the two runs recorded of the machine; nothing where the platform does not tell.
     fn samples(&self) -> Result<Samples, ProfileError> {
         let [a, b] = self.trials.each_ref().map(|trial| {
-            let path = RunFolder::new(&trial.summary.run_dir).system();
+            let path = RunFolder::new(&trial.summary.run_dir).recording();
             if path.exists() {
-                read_samples(&path)
+                Recording::open(&path).map(|recording| Sample::all(&recording))
             } else {
                 Ok(Vec::new())
             }

@@ -1,12 +1,11 @@
 //! Heat maps: how busy each core was over the time of each run.
 
-use stokehold_profile::SystemSample;
 use stokehold_train::model::Arch;
 
 use super::super::LETTERS;
 use super::super::report::Report;
-use super::Samples;
 use super::figure as framed;
+use super::{Sample, Samples};
 use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 1080.0;
@@ -21,7 +20,7 @@ const SHADES: usize = 10;
 /// Longer than this between two samples the run was not running, seconds.
 const GAP: f64 = 1.0;
 /// Shades are of at least this much time, two samples, seconds.
-const SHORTEST: f64 = 0.2;
+const SHORTEST: f64 = 1.0;
 
 pub fn figure(report: &Report, samples: &[Samples]) -> String {
     let pictures: String = report
@@ -120,14 +119,14 @@ struct Moment {
 }
 
 /// The samples on the run's own clock, which stands still while the run was interrupted.
-fn moments(samples: &[SystemSample]) -> Vec<Moment> {
+fn moments(samples: &[Sample]) -> Vec<Moment> {
     let mut time = 0.0;
     let mut before = None;
     let mut moments = Vec::with_capacity(samples.len());
     for sample in samples {
-        let passed = before.map_or(0.0, |before: f64| sample.t - before);
+        let passed = before.map_or(0.0, |before: f64| sample.time - before);
         time += passed.clamp(0.0, GAP);
-        before = Some(sample.t);
+        before = Some(sample.time);
         moments.push(Moment {
             time,
             cores: merged(&sample.cpu),
@@ -197,12 +196,10 @@ fn legend() -> String {
 mod tests {
     use super::*;
 
-    fn sample(t: f64, cpu: &[f64]) -> SystemSample {
-        SystemSample {
-            t,
+    fn sample(time: f64, cpu: &[f64]) -> Sample {
+        Sample {
+            time,
             cpu: cpu.to_vec(),
-            rss: 0,
-            read: None,
         }
     }
 

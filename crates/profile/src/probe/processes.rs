@@ -1,0 +1,596 @@
+//! The process tree: who computes, who holds memory, and what is read.
+//!
+//! The kernel keeps no list of a process's descendants. So the numbers in `/proc` are listed, and each new one is asked
+//! for its parent once: whoever's parent is in the tree belongs to it, also after that parent has ended. The processes
+//! of the tree are read through files that stay open, whose reading fails when the process has ended, however soon its
+//! number is given to another.
+//!
+//! A look at the tree costs a few microseconds a process of the machine and of the tree, and the kernel counts CPU time
+//! in ticks of 10 ms. So there are at most two looks a second, and ticks between two looks repeat the values.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{RawDir, SeekFrom, seek};
+
+use super::Board;
+use crate::dimension;
+use crate::kernel::{KernelFile, lines, number, rate, words};
+use crate::system::SeriesId;
+
+/// Processes that have series of their own: the busiest.
+const SHOWN: usize = 16;
+/// Processes of the tree that are followed at most.
+const FOLLOWED: usize = 4096;
+/// Processes whose files stay open; a training process may need the others.
+const KEPT_OPEN: usize = 64;
+/// Time between two looks, seconds.
+const LOOK: f64 = 0.5;
+
+/// Whose processes are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tree {
+    /// A process and its descendants.
+    Of(u32),
+    /// The descendants of a process, without itself: a recorder's own, when it runs a command.
+    Below(u32),
+}
+
+impl Tree {
+    /// The process at the root.
+    pub fn root(self) -> u32 {
+        match self {
+            Tree::Of(pid) | Tree::Below(pid) => pid,
+        }
+    }
+}
+
+/// Follows a tree of processes.
+pub(crate) struct Processes {
+    proc: PathBuf,
+    tree: Tree,
+    listing: File,
+    members: HashMap<u32, Member>,
+    /// Numbers of processes that do not belong to the tree.
+    others: HashSet<u32>,
+    listed: HashSet<u32>,
+    files_open: usize,
+    slots: [Slot; SHOWN],
+    /// Bytes and calls a second.
+    reads: (f64, f64),
+    read_places: [SeriesId; 2],
+    since_look: f64,
+    looked: bool,
+    /// Whether a process may be read whose account of reads may not.
+    pub io_denied: bool,
+    buffer: Vec<u8>,
+    entries: Box<[MaybeUninit<u8>]>,
+    ranking: Vec<(u32, f64)>,
+}
+
+struct Member {
+    stat: Option<KernelFile>,
+    io: Option<KernelFile>,
+    /// CPU time, seconds; bytes and calls of reading.
+    cpu: f64,
+    read: Option<(u64, u64)>,
+    usage: Usage,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Usage {
+    /// Percent of one core.
+    cpu: f64,
+    /// Bytes.
+    memory: f64,
+    name: Name,
+}
+
+/// A place for a process in the files.
+struct Slot {
+    pid: Option<u32>,
+    /// What the series are called now.
+    name: Name,
+    usage: Usage,
+    places: Option<[SeriesId; 2]>,
+}
+
+impl Processes {
+    /// Follows a tree; `None` where there is no such process.
+    pub fn open(proc: &Path, tree: Tree, board: &mut Board) -> Option<Self> {
+        let listing = File::open(proc).ok()?;
+        if !proc.join(tree.root().to_string()).join("stat").exists() {
+            return None;
+        }
+        Some(Self {
+            proc: proc.to_owned(),
+            tree,
+            listing,
+            members: HashMap::new(),
+            others: HashSet::new(),
+            listed: HashSet::new(),
+            files_open: 0,
+            slots: std::array::from_fn(|_| Slot {
+                pid: None,
+                name: Name::default(),
+                usage: Usage::default(),
+                places: None,
+            }),
+            reads: (f64::NAN, f64::NAN),
+            read_places: [dimension::PROCESS_READ, dimension::PROCESS_READS]
+                .map(|dimension| board.add("process", "tree", dimension)),
+            since_look: 0.0,
+            looked: false,
+            io_denied: false,
+            buffer: Vec::new(),
+            entries: vec![MaybeUninit::uninit(); 1 << 15].into(),
+            ranking: Vec::new(),
+        })
+    }
+
+    pub fn sample(&mut self, board: &mut Board, elapsed: f64) {
+        self.since_look += elapsed;
+        // A tick may come a little early.
+        if !self.looked || self.since_look > 0.9 * LOOK {
+            let elapsed = self.since_look;
+            self.since_look = 0.0;
+            // A listing that fails leaves the members as they are.
+            let _ = self.list();
+            self.read_members(elapsed);
+            self.assign();
+            self.looked = true;
+        }
+        for slot in &mut self.slots {
+            slot.show(board);
+        }
+        board.set(self.read_places[0], self.reads.0);
+        board.set(self.read_places[1], self.reads.1);
+    }
+
+    /// Finds the processes that are new, and forgets the others that are gone.
+    fn list(&mut self) -> io::Result<()> {
+        self.listed.clear();
+        seek(&self.listing, SeekFrom::Start(0))?;
+        let mut entries = RawDir::new(&self.listing, &mut self.entries);
+        while let Some(entry) = entries.next() {
+            if let Some(pid) = number(entry?.file_name().to_bytes()).and_then(|pid| u32::try_from(pid).ok()) {
+                self.listed.insert(pid);
+            }
+        }
+        self.others.retain(|pid| self.listed.contains(pid));
+        // A child may have a lower number than its parent: again, until nobody is found.
+        loop {
+            let before = self.members.len();
+            let new: Vec<u32> = self
+                .listed
+                .iter()
+                .copied()
+                .filter(|pid| !self.members.contains_key(pid) && !self.others.contains(pid))
+                .collect();
+            for pid in new {
+                self.meet(pid);
+            }
+            if self.members.len() == before {
+                break;
+            }
+        }
+        let known = |pid: &&u32| !self.members.contains_key(pid);
+        self.others.extend(self.listed.iter().filter(known));
+        Ok(())
+    }
+
+    /// Takes a process in, if its parent belongs to the tree.
+    fn meet(&mut self, pid: u32) {
+        let stat = KernelFile::open(self.proc.join(pid.to_string()).join("stat"));
+        let Ok(file) = stat else { return };
+        let Some(stat) = file.read_at_once(&mut self.buffer).ok().and_then(Stat::parse) else {
+            return;
+        };
+        let belongs = match self.tree {
+            Tree::Of(root) => pid == root || self.members.contains_key(&stat.parent),
+            Tree::Below(root) => {
+                pid != root && (stat.parent == root || self.members.contains_key(&stat.parent))
+            }
+        };
+        if !belongs || self.members.len() >= FOLLOWED {
+            return;
+        }
+        let io = KernelFile::open(self.proc.join(pid.to_string()).join("io")).ok();
+        self.io_denied |= io.is_none();
+        // What it did before the recorder began to look is not of this recording.
+        let (cpu, read) = if self.looked {
+            (0.0, Some((0, 0)))
+        } else {
+            let read = io
+                .as_ref()
+                .and_then(|io| reads(io.read_at_once(&mut self.buffer).ok()?));
+            (stat.cpu, read)
+        };
+        let keep = self.files_open < KEPT_OPEN;
+        self.files_open += usize::from(keep);
+        self.members.insert(
+            pid,
+            Member {
+                stat: Some(file).filter(|_| keep),
+                io: io.filter(|_| keep),
+                cpu,
+                read,
+                usage: Usage::default(),
+            },
+        );
+    }
+
+    /// Reads every process of the tree; those that have ended leave it.
+    fn read_members(&mut self, elapsed: f64) {
+        let (proc, buffer, first) = (&self.proc, &mut self.buffer, !self.looked);
+        let (mut bytes, mut calls, mut any) = (0.0, 0.0, false);
+        let files_open = &mut self.files_open;
+        self.members.retain(|pid, member| {
+            let kept = member.stat.is_some();
+            let Some((stat, read)) = member.read_now(proc, *pid, buffer) else {
+                *files_open -= usize::from(kept);
+                return false;
+            };
+            let cpu = 100.0 * (stat.cpu - member.cpu).max(0.0) / elapsed;
+            member.usage = Usage {
+                cpu: if first { f64::NAN } else { cpu },
+                memory: stat.memory,
+                name: stat.name,
+            };
+            member.cpu = stat.cpu;
+            if let Some((before, now)) = member.read.zip(read)
+                && !first
+            {
+                bytes += rate(before.0, now.0, elapsed);
+                calls += rate(before.1, now.1, elapsed);
+                any = true;
+            }
+            member.read = read;
+            true
+        });
+        self.reads = if any { (bytes, calls) } else { (f64::NAN, f64::NAN) };
+    }
+
+    /// Gives the busiest processes their places. Who has one keeps it, unless another is much busier.
+    fn assign(&mut self) {
+        for slot in &mut self.slots {
+            match slot.pid.and_then(|pid| self.members.get(&pid)) {
+                Some(member) => slot.usage = member.usage,
+                None => slot.pid = None,
+            }
+        }
+        self.ranking.clear();
+        let shown = |pid: u32| self.slots.iter().any(|slot| slot.pid == Some(pid));
+        for (&pid, member) in &self.members {
+            if !shown(pid) {
+                // Among the idle, the large: a byte weighs little.
+                self.ranking.push((pid, weight(&member.usage)));
+            }
+        }
+        self.ranking
+            .sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        for &(pid, busy) in &self.ranking {
+            let free = self.slots.iter().position(|slot| slot.pid.is_none());
+            let place = free.or_else(|| {
+                let weights = self.slots.iter().map(|slot| weight(&slot.usage));
+                let (least, least_weight) = weights.enumerate().min_by(|a, b| a.1.total_cmp(&b.1))?;
+                (busy > 2.0 * least_weight + 5.0).then_some(least)
+            });
+            let Some(place) = place else { break };
+            let slot = &mut self.slots[place];
+            slot.pid = Some(pid);
+            slot.usage = self.members[&pid].usage;
+        }
+    }
+}
+
+/// CPU percent, and a hundredth for each GiB.
+fn weight(usage: &Usage) -> f64 {
+    let cpu = if usage.cpu.is_nan() { 0.0 } else { usage.cpu };
+    cpu + usage.memory * (0.01 / (1u64 << 30) as f64)
+}
+
+impl Member {
+    /// What the process has used until now; `None` when it has ended.
+    fn read_now(&self, proc: &Path, pid: u32, buffer: &mut Vec<u8>) -> Option<(Stat, Option<(u64, u64)>)> {
+        let opened;
+        let stat = match &self.stat {
+            Some(file) => file,
+            None => {
+                opened = KernelFile::open(proc.join(pid.to_string()).join("stat")).ok()?;
+                &opened
+            }
+        };
+        let stat = stat.read_at_once(buffer).ok().and_then(Stat::parse)?;
+        let read = match (&self.io, &self.stat) {
+            (Some(io), _) => io.read_at_once(buffer).ok().and_then(reads),
+            (None, Some(_)) => None,
+            (None, None) => KernelFile::open(proc.join(pid.to_string()).join("io"))
+                .and_then(|io| Ok(reads(io.read_at_once(buffer)?)))
+                .ok()
+                .flatten(),
+        };
+        Some((stat, read))
+    }
+}
+
+impl Slot {
+    fn show(&mut self, board: &mut Board) {
+        let Some(pid) = self.pid else { return };
+        let name = Name::of(pid, &self.usage.name);
+        let dimensions = [dimension::PROCESS_CPU, dimension::PROCESS_MEMORY];
+        let places = match self.places {
+            Some(places) => {
+                if name != self.name {
+                    for (place, dimension) in places.into_iter().zip(dimensions) {
+                        board.replace(place, "process", name.text(), dimension);
+                    }
+                }
+                places
+            }
+            None => dimensions.map(|dimension| board.add("process", name.text(), dimension)),
+        };
+        (self.places, self.name) = (Some(places), name);
+        board.set(places[0], self.usage.cpu);
+        board.set(places[1], self.usage.memory);
+    }
+}
+
+/// A short text without an allocation.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Name {
+    bytes: [u8; 32],
+    length: usize,
+}
+
+impl Name {
+    /// `PID NAME`.
+    fn of(pid: u32, name: &Name) -> Self {
+        let mut whole = Self::default();
+        let mut digits = [0; 10];
+        let mut at = digits.len();
+        let mut rest = pid;
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (rest % 10) as u8;
+            rest /= 10;
+            if rest == 0 {
+                break;
+            }
+        }
+        whole.push(&digits[at..]);
+        whole.push(b" ");
+        whole.push(&name.bytes[..name.length]);
+        whole
+    }
+
+    /// A process may name itself anything: what is not a plain letter, digit or mark becomes `_`.
+    fn sanitised(name: &[u8]) -> Self {
+        let mut plain = Self::default();
+        for byte in name {
+            let plain_byte = byte.is_ascii_alphanumeric() || b"._-+:/()[]@".contains(byte);
+            plain.push(&[if plain_byte { *byte } else { b'_' }]);
+        }
+        plain
+    }
+
+    /// As much as there is room for. The kernel's names have at most 15 bytes.
+    fn push(&mut self, bytes: &[u8]) {
+        let room = self.bytes.len() - self.length;
+        let bytes = &bytes[..bytes.len().min(room)];
+        self.bytes[self.length..][..bytes.len()].copy_from_slice(bytes);
+        self.length += bytes.len();
+    }
+
+    fn text(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.length]).unwrap_or_default()
+    }
+}
+
+/// `/proc/PID/stat`.
+struct Stat {
+    parent: u32,
+    /// Seconds since it began.
+    cpu: f64,
+    /// Resident, bytes.
+    memory: f64,
+    name: Name,
+}
+
+impl Stat {
+    /// `pid (name) state ppid ..`, where the name may contain anything, brackets too.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let open = text.iter().position(|&byte| byte == b'(')?;
+        let close = text.iter().rposition(|&byte| byte == b')')?;
+        let name = text.get(open + 1..close)?;
+        let mut words = words(&text[close + 1..]);
+        let parent = words.nth(1).and_then(number)?;
+        let user = words.nth(9).and_then(number)?;
+        let system = words.next().and_then(number)?;
+        let pages = words.nth(8).and_then(number)?;
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        Some(Self {
+            parent: u32::try_from(parent).ok()?,
+            cpu: user.saturating_add(system) as f64 / ticks,
+            memory: pages as f64 * rustix::param::page_size() as f64,
+            name: Name::sanitised(name),
+        })
+    }
+}
+
+/// Bytes that read calls returned, and their number, of `/proc/PID/io`.
+fn reads(text: &[u8]) -> Option<(u64, u64)> {
+    let of = |name: &[u8]| {
+        let rest = lines(text).find_map(|line| line.strip_prefix(name))?;
+        number(words(rest).next()?)
+    };
+    Some((of(b"rchar:")?, of(b"syscr:")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Fake;
+    use super::*;
+    use std::fs;
+
+    fn process(fake: &Fake, pid: u32, name: &str, parent: u32, cpu_ticks: u64, read: u64) {
+        let stat = format!(
+            "{pid} ({name}) R {parent} 1 1 0 -1 4194304 101 0 0 0 {cpu_ticks} 0 0 0 20 0 1 0 1276363 3133440 10 18446744073709551615 9\n"
+        );
+        fake.file(&format!("{pid}/stat"), &stat);
+        let io = format!("rchar: {read}\nwchar: 0\nsyscr: {}\nsyscw: 0\n", read / 10);
+        fake.file(&format!("{pid}/io"), &io);
+    }
+
+    fn probe(fake: &mut Fake, tree: Tree) -> Processes {
+        let root = fake.dir.path().to_owned();
+        Processes::open(&root, tree, &mut fake.board).unwrap()
+    }
+
+    #[test]
+    fn names_are_cleaned_and_brackets_in_them_do_not_confuse() {
+        let stat = Stat::parse(b"7 (a ) R 9 \"\xc3\xa9) S 3 1 1 0 -1 0 0 0 0 0 150 50 0 0 20 0 1 0 5 6 2 7")
+            .unwrap();
+        assert_eq!(Name::of(7, &stat.name).text(), "7 a_)_R_9____");
+        assert_eq!((stat.parent, stat.cpu), (3, 2.0));
+        for text in [
+            &b""[..],
+            b"7",
+            b")(",
+            b"7 (x)",
+            b"7 (x) S 3",
+            b"7 (x) S y 1 1 0 -1 0 0 0 0 0 1 5 0 0 20 0 1 0 5 6 2",
+        ] {
+            assert!(Stat::parse(text).is_none());
+        }
+    }
+
+    #[test]
+    fn the_tree_is_followed_through_forks_orphans_and_ends() {
+        let mut fake = Fake::new();
+        process(&fake, 1, "init", 0, 100, 1000);
+        process(&fake, 50, "bash", 1, 100, 1000);
+        process(&fake, 60, "python3", 50, 200, 5000);
+        // The child has the lower number.
+        process(&fake, 40, "worker", 60, 100, 100);
+        process(&fake, 70, "other", 1, 100, 1000);
+        let mut tree = probe(&mut fake, Tree::Of(60));
+        tree.sample(&mut fake.board, 0.5);
+        fake.board.discard();
+
+        process(&fake, 60, "python3", 50, 225, 6000);
+        process(&fake, 40, "worker", 60, 150, 100);
+        process(&fake, 80, "late", 40, 5, 40);
+        process(&fake, 71, "other", 70, 500, 10_000);
+        tree.sample(&mut fake.board, 0.5);
+        fake.tick();
+
+        // 40 ends, its child has another parent now, and its number is another's.
+        fs::remove_dir_all(fake.root().join("40")).unwrap();
+        process(&fake, 80, "late", 1, 30, 540);
+        process(&fake, 60, "python3", 50, 225, 6000);
+        tree.members.get_mut(&40).unwrap().stat = None; // a fake file outlives its process
+        tree.members.get_mut(&40).unwrap().io = None;
+        tree.sample(&mut fake.board, 0.5);
+        fake.tick();
+
+        let read = fake.read();
+        let cpu = |name: &str| read.get(&format!("{name} {}", dimension::PROCESS_CPU)).cloned();
+        assert_eq!(cpu("60 python3"), Some(vec![Some(50.0), Some(0.0)]));
+        assert_eq!(cpu("40 worker"), Some(vec![Some(100.0), None]));
+        assert_eq!(cpu("80 late"), Some(vec![Some(10.0), Some(50.0)]));
+        assert_eq!(cpu("70 other").or(cpu("71 other")).or(cpu("50 bash")), None);
+        let memory = &read[&format!("60 python3 {}", dimension::PROCESS_MEMORY)];
+        assert_eq!(memory[0], Some(10.0 * rustix::param::page_size() as f32));
+        assert_eq!(
+            read[&format!("tree {}", dimension::PROCESS_READ)],
+            [Some(2080.0), Some(1000.0)]
+        );
+        assert_eq!(
+            read[&format!("tree {}", dimension::PROCESS_READS)],
+            [Some(208.0), Some(100.0)]
+        );
+    }
+
+    #[test]
+    fn below_a_recorder_are_its_children_and_the_orphans_it_takes_in() {
+        let mut fake = Fake::new();
+        process(&fake, 10, "stokehold", 1, 0, 0);
+        process(&fake, 11, "sh", 10, 0, 0);
+        let mut tree = probe(&mut fake, Tree::Below(10));
+        tree.sample(&mut fake.board, 0.5);
+        // A daemon whose parent was never seen.
+        process(&fake, 13, "daemon", 10, 50, 0);
+        tree.sample(&mut fake.board, 0.5);
+        fake.tick();
+        let names: Vec<u32> = tree
+            .members
+            .keys()
+            .copied()
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        assert_eq!(names, [11, 13]);
+        assert_eq!(
+            fake.read()[&format!("13 daemon {}", dimension::PROCESS_CPU)],
+            [Some(100.0)]
+        );
+    }
+
+    #[test]
+    fn the_busiest_are_shown_and_the_number_of_series_is_bounded() {
+        let mut fake = Fake::new();
+        process(&fake, 1, "root", 0, 0, 0);
+        for pid in 2..102 {
+            process(&fake, pid, "idle", 1, 0, 0);
+        }
+        let mut tree = probe(&mut fake, Tree::Of(1));
+        tree.sample(&mut fake.board, 0.5);
+        for round in 1..50u32 {
+            // Another one is busy in every round, and one ends.
+            process(&fake, 1 + round, "busy", 1, 40, 0);
+            let gone = 101 - round;
+            if gone > 51 {
+                fs::remove_dir_all(fake.root().join(gone.to_string())).unwrap();
+                let member = tree.members.get_mut(&gone).unwrap();
+                (member.stat, member.io) = (None, None);
+            }
+            tree.sample(&mut fake.board, 0.5);
+            fake.tick();
+        }
+        assert!(tree.files_open <= KEPT_OPEN);
+        assert_eq!(fake.board.writer().len(), 2 + 2 * SHOWN);
+        let read = fake.read();
+        for round in 1..50usize {
+            let series = &read[&format!("{} busy {}", 1 + round, dimension::PROCESS_CPU)];
+            assert_eq!(series[round - 1], Some(80.0), "round {round}");
+        }
+    }
+
+    #[test]
+    fn ticks_between_two_looks_repeat_the_values() {
+        let mut fake = Fake::new();
+        process(&fake, 1, "root", 0, 0, 0);
+        let mut tree = probe(&mut fake, Tree::Of(1));
+        tree.sample(&mut fake.board, 0.1);
+        for tick in 1..=10u64 {
+            process(&fake, 1, "root", 0, tick * 5, 0);
+            tree.sample(&mut fake.board, 0.1);
+            fake.tick();
+        }
+        let cpu = fake.read()[&format!("1 root {}", dimension::PROCESS_CPU)].clone();
+        // Ticks 5 and 10 look; before the first there is nothing.
+        assert_eq!(cpu[..4], [None; 4]);
+        assert!(cpu[4..].iter().all(|value| *value == Some(50.0)), "{cpu:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_none() {
+        let mut fake = Fake::new();
+        let root = fake.dir.path().to_owned();
+        assert!(Processes::open(&root, Tree::Of(5), &mut fake.board).is_none());
+    }
+}
