@@ -5,5 +5,6 @@ pub mod compare;
 pub mod dataset;
 pub mod explain;
 pub mod prepare;
+pub mod profile;
 pub mod report;
 pub mod train;

@@ -50,10 +50,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         return !matches!(error, StorageError::Write { .. });
     }
     if let Some(error) = error.downcast_ref::<ProfileError>() {
-        return matches!(
-            error,
-            ProfileError::NoRecording { .. } | ProfileError::Malformed { .. }
-        );
+        return error.is_input();
     }
     error.is::<Usage>() || error.is::<ParameterError>() || error.is::<PipelineError>()
 }

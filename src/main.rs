@@ -1,7 +1,7 @@
 //! The `stokehold` command line: one thin module a subcommand.
 //!
 //! Exit codes: 0 done; 1 a failure on the way (or broken images found); 2 wrong usage or input; 130 stopped by
-//! Ctrl-C, with the last checkpoint kept.
+//! Ctrl-C, with the last checkpoint kept. `profile` ends with the code of the command that it runs.
 
 // The help texts are doc comments, and the <class> of a path is no HTML.
 #![allow(rustdoc::invalid_html_tags)]
@@ -34,6 +34,8 @@ enum Command {
     Report(commands::report::Args),
     /// Make shards of a data set, which load faster and lose nothing.
     Prepare(Box<commands::prepare::Args>),
+    /// Record what the machine does while a command runs.
+    Profile(commands::profile::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(*args),
         Command::Report(args) => commands::report::run(&args),
         Command::Prepare(args) => commands::prepare::run(*args),
+        Command::Profile(args) => commands::profile::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
         Command::Explain(args) => commands::explain::run(&args),

@@ -5,4 +5,5 @@ mod compare;
 mod dataset;
 mod explain;
 mod prepare;
+mod profile;
 mod train;

@@ -58,3 +58,16 @@ pub enum ProfileError {
         source: std::io::Error,
     },
 }
+
+impl ProfileError {
+    /// Whether what was asked for is at fault, and not the work.
+    pub fn is_input(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRecording { .. }
+                | Self::Interval { .. }
+                | Self::Recording { .. }
+                | Self::NotRecording { .. }
+        )
+    }
+}

@@ -83,6 +83,8 @@ pub struct Ending {
     pub exit_code: Option<i32>,
     /// What kind of training it was, where that is known.
     pub workload: Option<Workload>,
+    /// What a reader of the recording should know.
+    pub notes: Vec<String>,
 }
 
 /// Takes ticks and writes them. [`start`](Self::start) has a thread do it.
@@ -225,7 +227,7 @@ impl Recorder {
     pub fn finish(mut self, ending: Ending) -> Result<SystemSummary, ProfileError> {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let (time, note) = self.clock.time(now, wall);
-        self.about.notes.extend(note);
+        self.about.notes.extend(note.into_iter().chain(ending.notes));
         self.about.ended = Some(time);
         (self.about.exit_code, self.about.workload) = (ending.exit_code, ending.workload);
         self.news = true;
@@ -283,8 +285,11 @@ impl Recorder {
 
     /// Does as it is told.
     fn apply(&mut self, change: Change, on: &mut bool) -> Result<(), ProfileError> {
-        let (now, wall) = (Instant::now(), SystemTime::now());
-        let time = self.clock.time(now, wall).0;
+        let now = Instant::now();
+        let (time, note) = self.clock.time(now, SystemTime::now());
+        if let Some(note) = note {
+            self.note(note);
+        }
         if let Some(interval) = change.interval_ms.map(Duration::from_millis)
             && interval != self.interval
             && check_interval(interval).is_ok()
@@ -468,7 +473,7 @@ mod tests {
         let summary = recorder
             .finish(Ending {
                 exit_code: Some(3),
-                workload: None,
+                ..Ending::default()
             })
             .unwrap();
         assert_eq!((summary.ticks, summary.cpu.unwrap().p50), (4, 25.0));

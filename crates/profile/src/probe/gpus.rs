@@ -101,7 +101,8 @@ impl Gpus {
     /// Takes the answer; what there is to tell of it.
     pub fn take(&mut self, board: &mut Board) -> Option<String> {
         let state = self.desk.lock();
-        let waiting = |state: &mut State| state.ready && state.answered != self.asked;
+        // Whoever did not answer the question before this one is not waited for.
+        let waiting = |state: &mut State| state.ready && state.answered + 1 == self.asked;
         let mut state = match self
             .desk
             .changed

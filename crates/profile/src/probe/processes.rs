@@ -198,16 +198,20 @@ impl Processes {
         if !belongs || self.members.len() >= FOLLOWED {
             return;
         }
-        let io = KernelFile::open(self.proc.join(pid.to_string()).join("io")).ok();
-        self.io_denied |= io.is_none();
+        let io = KernelFile::open(self.proc.join(pid.to_string()).join("io"));
+        let read_now = io
+            .as_ref()
+            .map_err(io::Error::kind)
+            .and_then(|io| io.read_at_once(&mut self.buffer).map_err(|error| error.kind()))
+            .map(reads);
+        // It may also have ended meanwhile.
+        self.io_denied |= read_now == Err(io::ErrorKind::PermissionDenied);
+        let (io, read_now) = (io.ok(), read_now.ok().flatten());
         // What it did before the recorder began to look is not of this recording.
         let (cpu, read) = if self.looked {
             (0.0, Some((0, 0)))
         } else {
-            let read = io
-                .as_ref()
-                .and_then(|io| reads(io.read_at_once(&mut self.buffer).ok()?));
-            (stat.cpu, read)
+            (stat.cpu, read_now)
         };
         let keep = self.files_open < KEPT_OPEN;
         self.files_open += usize::from(keep);

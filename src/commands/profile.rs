@@ -1,0 +1,331 @@
+//! `stokehold profile`: record a command, a process, or change a recording that runs.
+//!
+//! A command runs as a child in our process group, with our input and output. Terminals send their signals to the whole
+//! group, so that it gets those by itself; what others send to us alone is passed on. Its orphans become our children
+//! (`PR_SET_CHILD_SUBREAPER`), so that none leaves the tree that is followed.
+
+mod signals;
+mod timeline;
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::time::{Duration, Instant, SystemTime};
+
+use clap::{Args as ClapArgs, ValueEnum};
+use nix::errno::Errno;
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use stokehold_profile::timeline::VARIABLE;
+use stokehold_profile::{Change, Ending, FOLDER, ProfileError, Recorder, Settings, SystemSummary, Tree};
+
+use crate::failure::Usage;
+use signals::Signals;
+use timeline::Spans;
+
+/// Record what the machine does while a command runs, whatever it is.
+///
+/// Signals and the exit code of the command pass through: 128 + the signal that ended it, 127 where there is no such
+/// command, 126 where it cannot be run.
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "stokehold profile [OPTIONS] -- COMMAND ..\n       \
+    stokehold profile [OPTIONS] --pid PID\n       \
+    stokehold profile --attach RUN [on|off] [--interval TIME]")]
+pub struct Args {
+    /// Record this process and its descendants until it ends, or until Ctrl-C.
+    #[arg(long, conflicts_with_all = ["attach", "command"])]
+    pid: Option<u32>,
+    /// Change the recording that is being made in this folder.
+    #[arg(long, value_name = "RUN", conflicts_with = "command")]
+    attach: Option<PathBuf>,
+    /// With --attach: whether it takes samples.
+    switch: Option<Switch>,
+    /// Time between two samples, 100ms to 60s [default: 500ms].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    interval: Option<Duration>,
+    /// The folder of the recording [default: runs/NAME-TIME].
+    #[arg(short, long, value_name = "DIR", conflicts_with = "attach")]
+    output: Option<PathBuf>,
+    /// What the samples may take of the disk; the oldest go first.
+    #[arg(long, value_name = "MIB", default_value_t = 8192, conflicts_with = "attach")]
+    limit: u64,
+    /// Compress hours that are over. SageMaker Debugger's readers do not read those.
+    #[arg(long, conflicts_with = "attach")]
+    gzip: bool,
+    /// The command, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Whether a recording takes samples.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+}
+
+/// How often a process that is not our child is looked after.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// What is wrong with the options, and why nothing can be recorded.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(run) = &args.attach {
+        return attach(run, &args);
+    }
+    if args.switch.is_some() {
+        return Err(
+            Usage("on and off change a recording that runs: say which with --attach RUN".to_owned()).into(),
+        );
+    }
+    // Before the first thread, which inherits what is blocked.
+    let signals = Signals::block()?;
+    match (args.pid, args.command.is_empty()) {
+        (Some(pid), _) => record_process(pid, &args, &signals),
+        (None, false) => record_command(&args, &signals),
+        (None, true) => Err(Usage("what to record? Give a command after --, or --pid PID".to_owned()).into()),
+    }
+}
+
+/// Changes a running recording.
+fn attach(run: &Path, args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let change = Change {
+        on: args.switch.map(|switch| matches!(switch, Switch::On)),
+        interval_ms: args.interval.map(|interval| interval.as_millis() as u64),
+    };
+    if change == Change::default() {
+        return Err(Usage("what to change? Give on, off or --interval TIME".to_owned()).into());
+    }
+    let folder = Some(run.join(FOLDER)).filter(|folder| folder.is_dir());
+    change.send(folder.as_deref().unwrap_or(run))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command and records it.
+fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
+    let name = Path::new(&args.command[0]).file_name().unwrap_or_default();
+    let dir = Output::of(args, &name.to_string_lossy())?;
+    let words = args
+        .command
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned());
+    prctl::set_child_subreaper(true)?;
+    let recorder = dir.record(args, Tree::Below(std::process::id()), words.collect())?;
+    let spans = Spans::take(recorder.folder());
+    let mut command = Command::new(&args.command[0]);
+    command.env(VARIABLE, spans.address());
+    let child = match signals.restore_in(command.args(&args.command[1..])).spawn() {
+        Ok(child) => child,
+        Err(error) => {
+            drop((recorder, spans));
+            dir.take_back();
+            say(&format!("error: {}: {error}", args.command[0].display()));
+            let missing = error.kind() == io::ErrorKind::NotFound;
+            return Ok(ExitCode::from(if missing { 127 } else { 126 }));
+        }
+    };
+    let sampler = recorder.start()?;
+    let code = follow(&child, signals)?;
+    let done = sampler.stop(Ending {
+        exit_code: Some(i32::from(code)),
+        notes: spans.finish(),
+        ..Ending::default()
+    });
+    dir.tell(done);
+    Ok(ExitCode::from(code))
+}
+
+/// Passes signals on until the child ends; its exit code.
+fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
+    let child = Pid::from_raw(child.id() as i32);
+    loop {
+        let Some(signal) = signals.wait(None)? else {
+            continue;
+        };
+        match signal.number {
+            Signal::SIGCHLD => {
+                if let Some(code) = reap(child)? {
+                    return Ok(code);
+                }
+            }
+            _ if signal.from_terminal => {
+                if signal.number == Signal::SIGTSTP {
+                    // The command stops too; whoever continues it continues us.
+                    kill(Pid::this(), Signal::SIGSTOP)?;
+                }
+            }
+            number => {
+                match kill(child, number) {
+                    // It has just ended.
+                    Ok(()) | Err(Errno::ESRCH) => {}
+                    // Such as one that runs as another user.
+                    Err(error) => say(&format!("stokehold: {number} cannot be passed on: {error}")),
+                }
+            }
+        }
+    }
+}
+
+/// Takes in every child that has ended, orphans too; the exit code of the command when it is among them.
+fn reap(child: Pid) -> nix::Result<Option<u8>> {
+    let mut code = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == child => code = Some(status as u8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
+                code = Some(128 + signal as i32 as u8)
+            }
+            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Records a process that runs already.
+fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
+    let proc = Path::new("/proc").join(pid.to_string());
+    let Some((name, began)) = process(&proc) else {
+        let text = format!("there is no process {pid}; `ps -e` lists those that there are");
+        return Err(Usage(text).into());
+    };
+    if let Err(error) = fs::read(proc.join("io"))
+        && error.kind() == io::ErrorKind::PermissionDenied
+    {
+        let text = format!("process {pid} belongs to another user: run this as that user, or as root");
+        return Err(Usage(text).into());
+    }
+    let dir = Output::of(args, &name)?;
+    let command = fs::read(proc.join("cmdline")).unwrap_or_default();
+    let words = command
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty())
+        .map(|word| String::from_utf8_lossy(word).into_owned());
+    let sampler = dir.record(args, Tree::Of(pid), words.collect())?.start()?;
+    say(&format!(
+        "stokehold: recording process {pid} ({name}) until it ends; Ctrl-C ends the recording"
+    ));
+    while process(&proc).is_some_and(|(_, still)| still == began) {
+        let signal = signals.wait(Some(LOOK))?.map(|signal| signal.number);
+        match signal {
+            Some(Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT) => break,
+            Some(Signal::SIGTSTP) => kill(Pid::this(), Signal::SIGSTOP)?,
+            _ => {}
+        }
+    }
+    let done = sampler.stop(Ending::default());
+    let failed = done.is_err();
+    dir.tell(done);
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Name and start time of a process that has not ended.
+fn process(proc: &Path) -> Option<(String, u64)> {
+    let stat = fs::read(proc.join("stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (head, tail) = stat.rsplit_once(") ")?;
+    let name = head.split_once('(')?.1.to_owned();
+    let fields: Vec<&str> = tail.split(' ').collect();
+    let ended = matches!(*fields.first()?, "Z" | "X");
+    // proc(5): the 22nd, of which the tail begins with the third.
+    let began = fields.get(19)?.parse().ok()?;
+    (!ended).then_some((name, began))
+}
+
+/// Where a recording goes.
+struct Output {
+    run: PathBuf,
+    /// Whether the folder was there before.
+    existed: bool,
+    began: Instant,
+}
+
+impl Output {
+    fn of(args: &Args, name: &str) -> Result<Self, Usage> {
+        let run = args.output.clone().unwrap_or_else(|| default_folder(name));
+        if run.join(FOLDER).join(stokehold_profile::About::FILE).exists() {
+            let text = format!(
+                "{} holds a recording already; give another folder with -o",
+                run.display()
+            );
+            return Err(Usage(text));
+        }
+        Ok(Self {
+            existed: run.exists(),
+            run,
+            began: Instant::now(),
+        })
+    }
+
+    /// Opens the recording.
+    fn record(&self, args: &Args, tree: Tree, command: Vec<String>) -> Result<Recorder, ProfileError> {
+        let mut settings = Settings::new(tree, command);
+        settings.interval = args.interval.unwrap_or(Settings::INTERVAL);
+        settings.files.limit = args.limit.saturating_mul(1 << 20);
+        settings.files.gzip = args.gzip;
+        Recorder::open(&self.run.join(FOLDER), settings)
+    }
+
+    /// Removes what was begun for a command that did not run.
+    fn take_back(&self) {
+        let folder = if self.existed {
+            self.run.join(FOLDER)
+        } else {
+            self.run.clone()
+        };
+        if let Err(error) = fs::remove_dir_all(&folder) {
+            say(&format!("stokehold: {}: {error}", folder.display()));
+        }
+    }
+
+    /// Says where the recording is, or what became of it.
+    fn tell(&self, done: Result<SystemSummary, ProfileError>) {
+        let run = self.run.display();
+        say(&match done {
+            Ok(summary) => format!(
+                "stokehold: {} samples of {:.1} s are in {run}\n\
+                 stokehold: `stokehold report {run}` shows them",
+                summary.ticks,
+                self.began.elapsed().as_secs_f64()
+            ),
+            Err(error) => format!("stokehold: the recording in {run} is not whole: {error}"),
+        });
+    }
+}
+
+/// Says something beside the command's output. A reader who went away is no reason to end differently.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// `runs/NAME-TIME`, one that is not there.
+fn default_folder(name: &str) -> PathBuf {
+    let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    let stem = format!("{plain}-{}", time.replace(':', ""));
+    let path = |number: u32| match number {
+        1 => Path::new("runs").join(&stem),
+        _ => Path::new("runs").join(format!("{stem}-{number}")),
+    };
+    (1..).map(path).find(|path| !path.exists()).unwrap_or_default()
+}

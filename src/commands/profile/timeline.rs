@@ -1,0 +1,64 @@
+//! Takes the spans that the command sends, and those of its children.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stokehold_profile::timeline::{Server, Timeline};
+use stokehold_profile::{ProfileError, events};
+
+/// The socket, and the files that the spans go to.
+pub struct Spans {
+    socket: PathBuf,
+    taking: Result<(Timeline, Server), String>,
+}
+
+impl Spans {
+    /// Listens. Where that is not possible, the recording has no spans and says so.
+    pub fn take(recording: &Path) -> Self {
+        // Not in the recording's folder: paths of sockets have at most about 100 bytes.
+        let socket = std::env::temp_dir().join(format!("stokehold-{}.socket", std::process::id()));
+        // One with our number was left by a recorder that was killed.
+        let _ = fs::remove_file(&socket);
+        let taking = listen(&socket, recording).map_err(|error| format!("spans are not taken: {error}"));
+        Self { socket, taking }
+    }
+
+    /// Where the command is to send its spans; empty where nobody listens.
+    pub fn address(&self) -> &OsStr {
+        match &self.taking {
+            Ok(_) => self.socket.as_os_str(),
+            Err(_) => OsStr::new(""),
+        }
+    }
+
+    /// Writes what was sent; what a reader of the recording should know.
+    pub fn finish(self) -> Vec<String> {
+        match self.taking {
+            Ok((timeline, server)) => {
+                let mut notes = server.stop();
+                let outcome = timeline.finish();
+                notes.extend(outcome.notes);
+                notes.extend(
+                    outcome
+                        .failed
+                        .map(|error| format!("the spans are not complete: {error}")),
+                );
+                notes
+            }
+            Err(reason) => vec![reason],
+        }
+    }
+}
+
+fn listen(socket: &Path, recording: &Path) -> Result<(Timeline, Server), ProfileError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let files = events::Writer::new(recording, events::Options::new(now.as_secs_f64()));
+    let timeline = Timeline::start(Some(files), None).map_err(|source| ProfileError::Io {
+        path: socket.to_owned(),
+        source,
+    })?;
+    let server = Server::listen(socket, &timeline)?;
+    Ok((timeline, server))
+}
