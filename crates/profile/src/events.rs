@@ -24,7 +24,7 @@
 mod read;
 mod write;
 
-pub use read::read_into;
+pub use read::{parse, read_into};
 pub use write::{Options, Writer};
 
 /// How names of our files end.

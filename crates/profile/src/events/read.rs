@@ -281,7 +281,7 @@ fn trace_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
         Ok(_) => {}
     }
     spans.of_node(&file.node);
-    trace(&bytes, file.growing, |name, span| spans.push(name, span))
+    parse(&bytes, file.growing, |name, span| spans.push(name, span))
 }
 
 /// An event as far as it matters here.
@@ -330,16 +330,20 @@ impl Value<'_> {
     }
 }
 
-/// Gives every span of an array of trace events to `each` until it says no more. The result is what is wrong with the
-/// array.
-fn trace<'a>(
+/// Gives every span in the bytes of a trace file, with its name, to `each` until that says no more. A file that is `growing`
+/// may end anywhere. The result is what is wrong with the file; whatever stands before it was given.
+pub fn parse<'a>(
     bytes: &'a [u8],
     growing: bool,
     mut each: impl FnMut(Cow<'a, str>, Span) -> bool,
 ) -> Option<String> {
     let mut damage = Damage::default();
     let mut state = State::default();
-    let mut events = Events { bytes, at: 0 };
+    let mut events = Events {
+        bytes,
+        at: 0,
+        between: false,
+    };
     let end = match events.expect(b'[') {
         Ok(()) => loop {
             match events.next() {
@@ -434,6 +438,8 @@ impl<'a> State<'a> {
 struct Events<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// Whether an element has just ended.
+    between: bool,
 }
 
 /// Why there are no more elements.
@@ -467,6 +473,9 @@ impl<'a> Events<'a> {
 
     /// The next element, or why it is no event; `None` behind the last.
     fn next(&mut self) -> Result<Option<Result<Event<'a>, String>>, End> {
+        if std::mem::take(&mut self.between) && self.peek() != Some(b']') {
+            self.expect(b',')?;
+        }
         match self.peek() {
             Some(b']') => {
                 self.at += 1;
@@ -484,15 +493,11 @@ impl<'a> Events<'a> {
             // A whole element, but no event: where it ends is known.
             Err(error) if error.is_data() => {
                 self.element::<IgnoredAny>().map_err(end)?;
-                Err(format!("{error}"))
+                Err(error.to_string())
             }
             Err(error) => return Err(end(error)),
         };
-        match self.peek() {
-            Some(b',') => self.at += 1,
-            Some(b']') | None => {}
-            Some(other) => return Err(End::Damaged(format!("{:?} behind an event", other as char))),
-        }
+        self.between = true;
         Ok(Some(event))
     }
 
@@ -537,7 +542,7 @@ mod tests {
 
     fn array(bytes: &[u8], growing: bool) -> (Vec<(String, Span)>, Option<String>) {
         let mut spans = Vec::new();
-        let told = trace(bytes, growing, |name, span| {
+        let told = parse(bytes, growing, |name, span| {
             spans.push((name.into_owned(), span));
             true
         });

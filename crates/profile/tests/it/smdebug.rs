@@ -4,12 +4,11 @@
 //! `STOKEHOLD_TEST_SMDEBUG` names its Python. Without, the test is skipped.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::process::Command;
 
 use serde::Deserialize;
 use stokehold_profile::simulate::{Phase, Simulation};
-use stokehold_profile::{Node, Recording, dimension, events, span, system};
+use stokehold_profile::{FOLDER, Node, Recording, dimension, span};
 
 #[derive(Deserialize)]
 struct Seen {
@@ -45,49 +44,16 @@ struct Event {
 
 /// Two machines of four cores and eight GPUs for two and a half minutes across a full hour, half healthy and half
 /// waiting for data.
-fn simulated() -> Recording {
+fn simulation() -> Simulation {
     Simulation {
         nodes: 2,
         cores: 4,
         gpus: 8,
+        interval: 1.0,
         seconds: 150.0,
         start: 1_767_225_600.0 - 80.0,
         phases: vec![Phase::Healthy, Phase::Loader],
         ..Simulation::default()
-    }
-    .recording()
-}
-
-fn write(recording: &Recording, folder: &Path) {
-    for (number, node) in recording.nodes.iter().enumerate() {
-        let options = system::Options {
-            node: node.name.clone(),
-            ..system::Options::default()
-        };
-        let mut samples = system::Writer::open(folder, options).unwrap();
-        for series in &node.series {
-            samples.series(&series.kind, &series.name, &series.dimension);
-        }
-        for (tick, &time) in node.ticks.iter().enumerate() {
-            let values: Vec<f64> = node
-                .series
-                .iter()
-                .map(|series| f64::from(series.values[tick]))
-                .collect();
-            samples.tick(time, &values).unwrap();
-        }
-        samples.finish().unwrap();
-
-        let options = events::Options {
-            node: node.name.clone(),
-            process: 4000 + number as u32,
-            ..events::Options::new(node.ticks[0])
-        };
-        let mut spans = events::Writer::new(folder, options);
-        for span in &node.spans {
-            spans.write(&node.names[span.name as usize], span).unwrap();
-        }
-        spans.finish().unwrap();
     }
 }
 
@@ -109,12 +75,11 @@ fn smdebug_sees_what_was_recorded() {
         return;
     };
     let dir = tempfile::tempdir().unwrap();
-    let folder = dir.path().join("run/profiler-output");
-    let recording = simulated();
-    write(&recording, &folder);
+    let recording = simulation().recording();
+    simulation().write(dir.path()).unwrap();
     let output = Command::new(python)
         .args(["-c", include_str!("smdebug.py")])
-        .arg(&folder)
+        .arg(dir.path().join(FOLDER))
         .output()
         .unwrap();
     assert!(
@@ -185,11 +150,11 @@ fn spans(recording: &Recording, seen: &Seen) {
         })
         .collect();
     let mut wanted = Vec::new();
-    for (number, node) in recording.nodes.iter().enumerate() {
+    for node in &recording.nodes {
         for span in &node.spans {
             wanted.push((
-                // The order in which SageMaker Debugger names node and process.
-                format!("{}-{}", node.name, 4000 + number),
+                // The order in which SageMaker Debugger names node and process; all simulated processes have one number.
+                format!("{}-4487", node.name),
                 node.names[span.name as usize].clone(),
                 micros(span.start),
                 micros(span.duration),
