@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 use stokehold_loader::LoaderError;
+use stokehold_objects::ObjectError;
 use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
@@ -47,7 +48,10 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         return !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. });
     }
     if let Some(error) = error.downcast_ref::<StorageError>() {
-        return !matches!(error, StorageError::Write { .. });
+        return error.is_input();
+    }
+    if let Some(error) = error.downcast_ref::<ObjectError>() {
+        return error.is_input();
     }
     if let Some(error) = error.downcast_ref::<ProfileError>() {
         return error.is_input();

@@ -8,6 +8,7 @@
 
 mod commands;
 mod damage;
+mod elsewhere;
 mod failure;
 mod files;
 mod interrupt;

@@ -12,12 +12,15 @@ use stokehold_profile::advice::{Advice, Prices, advise, verdict};
 use stokehold_profile::report::{self, Contents};
 use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
 
+use crate::{elsewhere, interrupt};
+
 /// Advice that the terminal shows; the page has all.
 const ADVICE: usize = 3;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The run's folder: one of stokehold profile, train or compare, or of SageMaker Debugger.
+    /// The run's folder: one of stokehold profile, train or compare, or of SageMaker Debugger; or where it lies:
+    /// s3://BUCKET/PREFIX.
     run: PathBuf,
 
     /// A second run: both are put side by side.
@@ -36,7 +39,7 @@ pub struct Args {
     rules: Option<PathBuf>,
 
     /// Folder for the page and the JSON files [default: rule-output/ProfilerReport-<time>/profiler-output of the
-    /// run].
+    /// run, or of the current folder for a run elsewhere].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
@@ -62,7 +65,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let folder = args
         .output
         .clone()
-        .unwrap_or_else(|| report::folder_in(&first.recording.path));
+        .unwrap_or_else(|| match elsewhere::remote(&args.run) {
+            Some(_) => report::folder_in(Path::new(".")),
+            None => report::folder_in(&first.recording.path),
+        });
     let Some(second) = &args.run_b else {
         let page = report::write(&first.contents(&prices), &folder)?;
         return show(args.json, &[("", &first)], &page);
@@ -82,7 +88,8 @@ struct Judged {
 
 impl Judged {
     fn of(run: &Path, parameters: &Parameters, prices: &Prices) -> Result<Self, Box<dyn Error>> {
-        let recording = open(run)?;
+        let stop = interrupt::flag_for("stopping; nothing is written")?;
+        let recording = elsewhere::recording(run, stop)?;
         let findings = judge(&recording, parameters);
         let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
         let advice = workload.map_or_else(Vec::new, |workload| advise(workload, prices));
@@ -119,11 +126,6 @@ impl Judged {
             "problems": self.recording.problems,
         })
     }
-}
-
-/// The run that an argument names.
-fn open(run: &Path) -> Result<Recording, Box<dyn Error>> {
-    Ok(Recording::open(run)?)
 }
 
 /// Says the most important on the terminal.

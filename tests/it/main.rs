@@ -1,6 +1,7 @@
 //! The command line from outside: what it makes, says and exits with.
 
 mod bench;
+mod bucket;
 mod compare;
 mod dataset;
 mod explain;

@@ -32,6 +32,8 @@ pub struct Batches {
     order: Order,
     /// The next batch to be opened.
     opened: u64,
+    /// The next batch to be announced to a source that wants to hear of more than the next one.
+    announced: u64,
     /// The next batch to be taken by the consumer.
     taken: u64,
     end: u64,
@@ -74,6 +76,7 @@ impl Batches {
             shared,
             epoch,
             opened: first,
+            announced: first,
             taken: first,
             end,
             prefetch,
@@ -120,9 +123,18 @@ impl Batches {
         let Some(crew) = &mut self.crew else { return };
         let size = self.shape.iter().product();
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
+            let source = &self.shared.source;
+            let reach = source.reach().div_ceil(self.shared.options.batch_size) as u64;
+            while reach > 0 && self.announced < self.end.min(self.opened + 1 + reach) {
+                for sample in self.order.batch(self.announced) {
+                    source.expect(sample);
+                }
+                self.announced += 1;
+            }
             let samples = self.order.batch(self.opened);
+            // What is announced already is not announced again by who reads slowly.
             let next = match self.opened + 1 {
-                next if next < self.end => self.order.batch(next),
+                next if next < self.end && reach == 0 => self.order.batch(next),
                 _ => Vec::new(),
             };
             let flight = Arc::new(Flight::new(self.opened, samples, next, size));

@@ -90,7 +90,7 @@ impl PrepareError {
     /// Whether the input is at fault, and not the work that failed.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::Storage(error) => !matches!(error, StorageError::Write { .. }),
+            Self::Storage(error) => error.is_input(),
             Self::Write { .. } | Self::Spawn(_) | Self::Interrupted => false,
             _ => true,
         }

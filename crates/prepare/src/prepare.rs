@@ -10,7 +10,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
-use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source, StorageError, whole};
+use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError, whole};
 
 use crate::make::Maker;
 use crate::options::{Container, Options};
@@ -66,12 +66,11 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    fn new(name: &'static str, folder: ImageFolder, options: &Options) -> Self {
+    fn new(name: &'static str, images: Images, options: &Options) -> Self {
         // A file that is not there is the reader's to name.
-        let size =
-            |sample: &stokehold_storage::Sample| fs::metadata(&sample.path).map_or(0, |facts| facts.len());
-        let sizes: Vec<u64> = folder.samples.iter().map(size).collect();
-        let images = Images::Folder(folder);
+        let sizes: Vec<u64> = (0..images.len())
+            .map(|sample| images.size(sample).unwrap_or(0))
+            .collect();
         let mut id = Fnv::default();
         for word in [name, &options.content.to_string(), options.extension()] {
             id.add(word.as_bytes());
@@ -114,7 +113,7 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
         .into_iter()
         .filter_map(|(name, images)| Some((name, images?)))
         .map(|(name, images)| match images {
-            Images::Folder(folder) => Ok(Part::new(name, folder, options)),
+            Images::Folder(_) | Images::Bucket(_) => Ok(Part::new(name, images, options)),
             Images::Shards(_) => Err(PrepareError::PreparedAlready {
                 path: data.to_owned(),
             }),

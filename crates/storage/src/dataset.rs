@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use stokehold_objects::Bucket;
+
+use crate::bucket::{BucketFolder, Remote};
 use crate::random::hash_bytes;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, Source, StorageError};
@@ -34,7 +37,8 @@ pub struct ValSplit {
 }
 
 impl Dataset {
-    /// Opens a data set's folder.
+    /// Opens a data set's folder, or the same in a bucket: `s3://bucket/prefix` and what else
+    /// [`stokehold_objects::Bucket`] opens.
     ///
     /// * A folder that `stokehold prepare` made is what it was made of: the same classes, samples, order and splits.
     /// * With `dir/train/`, that holds the training classes, and `dir/val/`, if there is one, the validation
@@ -50,8 +54,12 @@ impl Dataset {
     /// `val_split` out of range, beside an existing `val/`, or of classes that have one image each.
     pub fn open(dir: impl AsRef<Path>, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         let dir = dir.as_ref();
+        if let Some(remote) = Remote::of(dir)? {
+            return Self::of_remote(&remote, val_split, seed);
+        }
         if let Some(manifest) = Manifest::of(dir)? {
-            return Self::of_shards(dir, &manifest, val_split, seed);
+            let part = |name: &str| ShardFolder::open(dir, name, &manifest).map(Images::Shards);
+            return Self::of_parts(dir, &manifest, part, val_split, seed);
         }
         let (train_dir, val_dir) = (dir.join("train"), dir.join("val"));
         if !train_dir.is_dir() {
@@ -75,6 +83,14 @@ impl Dataset {
         })
     }
 
+    /// As [`Dataset::open`], of a place in a bucket that the caller has opened with settings of its own.
+    ///
+    /// # Errors
+    /// As [`Dataset::open`].
+    pub fn open_bucket(bucket: Bucket, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+        Self::of_remote(&Remote::list(bucket)?, val_split, seed)
+    }
+
     /// Keeps at most `max_images` training images, balanced over the classes as [`Images::limit`] does, and
     /// the same share of the validation images (rounded up).
     pub fn limit(&mut self, max_images: usize) {
@@ -93,13 +109,13 @@ impl Dataset {
         Self::of_train(Images::Folder(ImageFolder::open(root)?), val_split, seed)
     }
 
-    fn of_shards(
+    fn of_parts(
         dir: &Path,
         manifest: &Manifest,
+        part: impl Fn(&str) -> Result<Images, StorageError>,
         val_split: Option<f64>,
         seed: u64,
     ) -> Result<Self, StorageError> {
-        let part = |name| ShardFolder::open(dir, name, manifest).map(Images::Shards);
         if !manifest.parts.contains_key("val") {
             check_split(val_split)?;
             return Self::of_train(part("train")?, val_split, seed);
@@ -112,6 +128,37 @@ impl Dataset {
             val: Some(part("val")?),
             split: None,
         })
+    }
+
+    fn of_remote(remote: &Remote, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+        let dir = remote.uri();
+        if let Some(manifest) = remote.manifest()? {
+            let part = |name: &str| remote.shards(name, &manifest).map(Images::Shards);
+            return Self::of_parts(dir, &manifest, part, val_split, seed);
+        }
+        let (train, val) = (remote.has("train"), remote.has("val"));
+        if train && val {
+            if val_split.is_some() {
+                return Err(StorageError::SplitAndVal { path: dir.to_owned() });
+            }
+            let train = remote.folder("train")?;
+            let names = with_classes_of(&train.names, remote.folder("val")?.names)?;
+            let val = BucketFolder {
+                names,
+                ..train.clone()
+            };
+            return Ok(Self {
+                train: Images::Bucket(train),
+                val: Some(Images::Bucket(val)),
+                split: None,
+            });
+        }
+        if val {
+            return Err(StorageError::ValWithoutTrain { path: dir.to_owned() });
+        }
+        check_split(val_split)?;
+        let folder = remote.folder(if train { "train" } else { "" })?;
+        Self::of_train(Images::Bucket(folder), val_split, seed)
     }
 
     fn of_train(train: Images, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use stokehold_objects::ObjectError;
+
 use crate::shard::Damage;
 
 /// Why a data set or one of its files cannot be used.
@@ -188,6 +190,9 @@ pub enum StorageError {
         /// Where and how.
         damage: Damage,
     },
+    /// An object of a bucket could not be had.
+    #[error(transparent)]
+    Object(#[from] ObjectError),
     /// There is no folder to keep the default data set in.
     #[error(
         "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
@@ -196,6 +201,15 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether the input is at fault, and not the work.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::Write { .. } => false,
+            Self::Object(error) => error.is_input(),
+            _ => true,
+        }
+    }
+
     /// The message without the path that it begins with, for where the path is said already.
     pub fn reason(&self) -> String {
         let message = self.to_string();
@@ -205,6 +219,10 @@ impl StorageError {
             | Self::TooLarge { path, .. }
             | Self::ShardDamaged { path, .. } => message
                 .strip_prefix(&format!("{}: ", path.display()))
+                .map(str::to_owned)
+                .unwrap_or(message),
+            Self::Object(ObjectError { uri, .. }) => message
+                .strip_prefix(&format!("{uri}: "))
                 .map(str::to_owned)
                 .unwrap_or(message),
             _ => message,

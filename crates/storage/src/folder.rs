@@ -111,7 +111,14 @@ impl ImageFolder {
         })
     }
 
-    fn sample(&self, sample: usize) -> Result<&Sample, StorageError> {
+    /// The path of a sample below the folder, as the file system has it.
+    pub(crate) fn below(&self, sample: usize) -> &[u8] {
+        let path = &self.samples[sample].path;
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        below.as_os_str().as_encoded_bytes()
+    }
+
+    pub(crate) fn sample(&self, sample: usize) -> Result<&Sample, StorageError> {
         self.samples.get(sample).ok_or(StorageError::NoSuchSample {
             sample,
             len: self.samples.len(),
@@ -263,7 +270,7 @@ fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
     }
 }
 
-fn is_image_name(name: &OsStr) -> bool {
+pub(crate) fn is_image_name(name: &OsStr) -> bool {
     // A suffix and not `Path::extension`: a file named just ".jpg" counts in torchvision.
     let name = name.as_encoded_bytes();
     EXTENSIONS.iter().any(|extension| {

@@ -2,16 +2,19 @@
 
 use std::path::Path;
 
+use crate::bucket::{BucketFolder, Remote};
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, SampleBytes, Source, StorageError};
 
-/// The images of one part of a data set: files in class folders, or the samples of prepared shards.
+/// The images of one part of a data set: files in class folders, here or in a bucket, or the samples of prepared shards.
 ///
-/// Both number classes and samples alike, so that one can stand for the other.
+/// All number classes and samples alike, so that each can stand for the others.
 #[derive(Debug, Clone)]
 pub enum Images {
     /// Files in class folders.
     Folder(ImageFolder),
+    /// Objects in class folders of a bucket.
+    Bucket(BucketFolder),
     /// Samples of shards.
     Shards(ShardFolder),
 }
@@ -24,6 +27,9 @@ impl Images {
     /// As [`ImageFolder::unlabelled`] and [`ShardFolder::unlabelled`].
     pub fn unlabelled(dir: impl AsRef<Path>) -> Result<Self, StorageError> {
         let dir = dir.as_ref();
+        if let Some(remote) = Remote::of(dir)? {
+            return remote.unlabelled();
+        }
         match Manifest::of(dir)? {
             Some(manifest) => Ok(Self::Shards(ShardFolder::unlabelled(dir, &manifest)?)),
             None => Ok(Self::Folder(ImageFolder::unlabelled(dir)?)),
@@ -34,6 +40,7 @@ impl Images {
     pub fn root(&self) -> &Path {
         match self {
             Self::Folder(folder) => &folder.root,
+            Self::Bucket(bucket) => &bucket.names.root,
             Self::Shards(shards) => shards.root(),
         }
     }
@@ -42,6 +49,7 @@ impl Images {
     pub fn classes(&self) -> &[String] {
         match self {
             Self::Folder(folder) => &folder.classes,
+            Self::Bucket(bucket) => &bucket.names.classes,
             Self::Shards(shards) => shards.classes(),
         }
     }
@@ -50,12 +58,19 @@ impl Images {
     /// system has it. `sample` must be below the number of samples.
     pub fn below(&self, sample: usize) -> &[u8] {
         match self {
-            Self::Folder(folder) => {
-                let path = &folder.samples[sample].path;
-                let below = path.strip_prefix(&folder.root).unwrap_or(path);
-                below.as_os_str().as_encoded_bytes()
-            }
+            Self::Folder(folder) => folder.below(sample),
+            Self::Bucket(bucket) => bucket.names.below(sample),
             Self::Shards(shards) => shards.below(sample),
+        }
+    }
+
+    /// The bytes of the sample's file, without reading it; `None` where that is not known: for shards, and for a file that
+    /// is not there.
+    pub fn size(&self, sample: usize) -> Option<u64> {
+        match self {
+            Self::Folder(folder) => Some(std::fs::metadata(&folder.samples.get(sample)?.path).ok()?.len()),
+            Self::Bucket(bucket) => bucket.size(sample),
+            Self::Shards(_) => None,
         }
     }
 
@@ -101,6 +116,7 @@ impl Images {
         };
         match self {
             Self::Folder(folder) => folder.samples.retain(|_| keep()),
+            Self::Bucket(bucket) => bucket.names.samples.retain(|_| keep()),
             Self::Shards(shards) => shards.retain(keep),
         }
     }
@@ -110,6 +126,7 @@ impl Source for Images {
     fn len(&self) -> usize {
         match self {
             Self::Folder(folder) => folder.len(),
+            Self::Bucket(bucket) => bucket.len(),
             Self::Shards(shards) => shards.len(),
         }
     }
@@ -117,6 +134,7 @@ impl Source for Images {
     fn class(&self, sample: usize) -> u32 {
         match self {
             Self::Folder(folder) => folder.class(sample),
+            Self::Bucket(bucket) => bucket.class(sample),
             Self::Shards(shards) => shards.class(sample),
         }
     }
@@ -124,6 +142,7 @@ impl Source for Images {
     fn name(&self, sample: usize) -> String {
         match self {
             Self::Folder(folder) => folder.name(sample),
+            Self::Bucket(bucket) => bucket.name(sample),
             Self::Shards(shards) => shards.name(sample),
         }
     }
@@ -131,6 +150,7 @@ impl Source for Images {
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         match self {
             Self::Folder(folder) => folder.read(sample, into),
+            Self::Bucket(bucket) => bucket.read(sample, into),
             Self::Shards(shards) => shards.read(sample, into),
         }
     }
@@ -138,7 +158,16 @@ impl Source for Images {
     fn expect(&self, sample: usize) {
         match self {
             Self::Folder(folder) => folder.expect(sample),
+            Self::Bucket(bucket) => bucket.expect(sample),
             Self::Shards(shards) => shards.expect(sample),
+        }
+    }
+
+    fn reach(&self) -> usize {
+        match self {
+            Self::Folder(folder) => folder.reach(),
+            Self::Bucket(bucket) => bucket.reach(),
+            Self::Shards(shards) => shards.reach(),
         }
     }
 }

@@ -17,10 +17,14 @@
 //! [`ShardFolder`](shard::ShardFolder) is the same list from prepared [shards](shard): large files with checksums, whose
 //! JPEGs can be read from any row on.
 //!
+//! [`BucketFolder`] is the folder in a bucket: the same list of `s3://bucket/prefix`, whose objects are fetched ahead in the
+//! order that the loader announces. Shards are read from buckets by ranges in the same way.
+//!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
 //! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
 //! there are none. [`whole`] writes files that are there as a whole or not at all.
 
+mod bucket;
 mod dataset;
 mod error;
 mod folder;
@@ -33,6 +37,7 @@ mod source;
 pub mod synth;
 pub mod whole;
 
+pub use bucket::BucketFolder;
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample};

@@ -30,6 +30,12 @@ pub trait Source: Send + Sync {
     fn expect(&self, sample: usize) {
         let _ = sample;
     }
+
+    /// How many samples ahead of the order it wants to hear of; 0 where the next batch, after slow reads, is enough. An
+    /// object store needs as many as it has requests in flight.
+    fn reach(&self) -> usize {
+        0
+    }
 }
 
 impl<S: Source + ?Sized> Source for Arc<S> {
@@ -51,5 +57,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn expect(&self, sample: usize) {
         (**self).expect(sample);
+    }
+
+    fn reach(&self) -> usize {
+        (**self).reach()
     }
 }

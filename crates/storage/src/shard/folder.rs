@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::manifest::{Manifest, PartFacts};
+use super::ranges::Ranges;
 use super::reader::Shard;
 use crate::{SampleBytes, Source, StorageError};
 
@@ -28,11 +29,21 @@ impl ShardFolder {
     /// A shard cannot be opened or read, or is another one than the manifest lists. Damaged samples are errors when they
     /// are read.
     pub fn open(dir: &Path, part: &str, manifest: &Manifest) -> Result<Self, StorageError> {
+        Self::open_with(dir, part, manifest, &open_file)
+    }
+
+    /// As [`ShardFolder::open`], with shards from wherever `open` finds them.
+    pub(crate) fn open_with(
+        dir: &Path,
+        part: &str,
+        manifest: &Manifest,
+        open: Opener<'_>,
+    ) -> Result<Self, StorageError> {
         let facts = manifest.parts.get(part).ok_or_else(|| StorageError::Prepared {
             path: dir.join(Manifest::FILE),
             reason: format!("it has no part {part}"),
         })?;
-        let shards = open_all(dir, &manifest.classes, facts)?;
+        let shards = open_all(dir, &manifest.classes, facts, open)?;
         Ok(Self::of(dir.join(part), manifest.classes.clone(), shards))
     }
 
@@ -42,9 +53,18 @@ impl ShardFolder {
     /// # Errors
     /// As [`ShardFolder::open`].
     pub fn unlabelled(dir: &Path, manifest: &Manifest) -> Result<Self, StorageError> {
+        Self::unlabelled_with(dir, manifest, &open_file)
+    }
+
+    /// As [`ShardFolder::unlabelled`], with shards from wherever `open` finds them.
+    pub(crate) fn unlabelled_with(
+        dir: &Path,
+        manifest: &Manifest,
+        open: Opener<'_>,
+    ) -> Result<Self, StorageError> {
         let mut shards = Vec::new();
         for facts in manifest.parts.values() {
-            shards.extend(open_all(dir, &manifest.classes, facts)?);
+            shards.extend(open_all(dir, &manifest.classes, facts, open)?);
         }
         let mut folder = Self::of(dir.to_owned(), vec![String::new()], shards);
         folder.labelled = false;
@@ -134,6 +154,10 @@ impl Source for ShardFolder {
             self.shards[shard as usize].expect(number as usize);
         }
     }
+
+    fn reach(&self) -> usize {
+        self.shards.first().map_or(0, Shard::reach)
+    }
 }
 
 impl std::fmt::Debug for ShardFolder {
@@ -147,19 +171,30 @@ impl std::fmt::Debug for ShardFolder {
     }
 }
 
-fn open_all(dir: &Path, classes: &[String], facts: &PartFacts) -> Result<Vec<Shard>, StorageError> {
+/// Opens a shard by its path below the data set's folder.
+pub(crate) type Opener<'a> = &'a dyn Fn(&Path, &str) -> Result<Box<dyn Ranges>, StorageError>;
+
+fn open_file(dir: &Path, file: &str) -> Result<Box<dyn Ranges>, StorageError> {
+    let path = dir.join(file);
+    match File::open(&path) {
+        Ok(file) => Ok(Box::new(file)),
+        Err(source) => Err(StorageError::Read { path, source }),
+    }
+}
+
+fn open_all(
+    dir: &Path,
+    classes: &[String],
+    facts: &PartFacts,
+    open: Opener<'_>,
+) -> Result<Vec<Shard>, StorageError> {
     let id = facts.id().map_err(|reason| StorageError::Prepared {
         path: dir.join(Manifest::FILE),
         reason,
     })?;
     let open = |(shard, number): (&_, u32)| {
         let super::ShardFacts { file, .. } = shard;
-        let path = dir.join(file);
-        let file = File::open(&path).map_err(|source| StorageError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        Shard::open(Box::new(file), path, id, number, classes, Some(shard))
+        Shard::open(open(dir, file)?, dir.join(file), id, number, classes, Some(shard))
     };
     facts.shards.iter().zip(0..).map(open).collect()
 }

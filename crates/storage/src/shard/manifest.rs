@@ -102,7 +102,7 @@ impl Manifest {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         let manifest = Self::parse_any(bytes)?;
         if manifest.format == Self::TAR {
             return Err(

@@ -23,6 +23,11 @@ pub trait Ranges: Send + Sync {
     fn expect(&self, offset: u64, length: u32) {
         let _ = (offset, length);
     }
+
+    /// How many reads ahead it wants to hear of; 0 where a few are enough.
+    fn reach(&self) -> usize {
+        0
+    }
 }
 
 impl Ranges for File {

@@ -179,6 +179,11 @@ impl Shard {
         self.ranges.expect(entry.offset, entry.length);
     }
 
+    /// How many samples ahead [`Shard::expect`] is of use.
+    pub fn reach(&self) -> usize {
+        self.ranges.reach()
+    }
+
     /// Checks the head at the beginning of `record` and reads the places of the rows; where the file begins.
     fn check_head(
         &self,

@@ -214,7 +214,7 @@ fn limit_is_balanced_and_repeatable() {
         images.limit(max);
         match images {
             Images::Folder(folder) => folder,
-            Images::Shards(_) => panic!("a folder stays a folder"),
+            other => panic!("a folder stays a folder and is {other:?}"),
         }
     };
     let counts = |max| Images::Folder(limited(max)).counts();

@@ -1,5 +1,6 @@
-//! Storage from outside: folders on disk and what torchvision makes of them, and shards with every kind of damage.
+//! Storage from outside: folders on disk and in buckets and what torchvision makes of them, and shards with every kind of damage.
 
+mod bucket;
 mod dataset;
 mod folder;
 mod shards;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_storage::shard::{Ranges, Record, Shard, ShardFacts, ShardWriter};
+use stokehold_storage::shard::{Manifest, PartFacts, Ranges, Record, Shard, ShardFacts, ShardWriter};
 use stokehold_storage::{SampleBytes, StorageError};
 
 const ID: u64 = 0x1234_5678_9ABC_DEF0;
@@ -67,6 +67,29 @@ fn write(samples: &[Sample], number: u32) -> (Vec<u8>, ShardFacts) {
     let (bytes, facts) = writer.finish("train/000000.skshard".into()).unwrap();
     assert_eq!((facts.bytes, size), (bytes.len() as u64, facts.bytes));
     (bytes, facts)
+}
+
+/// A prepared data set of one shard in `dir`.
+pub fn write_set(dir: &std::path::Path) {
+    let (bytes, facts) = write(&samples(), 0);
+    std::fs::create_dir_all(dir.join("train")).unwrap();
+    std::fs::write(dir.join(&facts.file), bytes).unwrap();
+    let part = PartFacts {
+        id: format!("{ID:016x}"),
+        samples: samples().len() as u64,
+        source_bytes: 0,
+        left_out: Vec::new(),
+        shards: vec![facts],
+    };
+    let manifest = Manifest {
+        format: Manifest::FORMAT.into(),
+        version: Manifest::VERSION,
+        prepared: "for a test".into(),
+        lossless: true,
+        classes: classes(),
+        parts: [("train".to_owned(), part)].into(),
+    };
+    std::fs::write(dir.join(Manifest::FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();
 }
 
 fn open(bytes: impl Ranges + 'static, facts: &ShardFacts) -> Result<Shard, StorageError> {

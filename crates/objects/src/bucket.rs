@@ -1,0 +1,459 @@
+//! An opened place.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectStore,
+    ObjectStoreExt, RetryConfig, WriteMultipart,
+};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::aws::{Surroundings, profile};
+use crate::runtime::{block_on, prepare, spawn};
+use crate::{Cause, Location, ObjectError, Scheme};
+
+/// How a place is talked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Requests in flight at most; 64 reach a few thousand objects a second at 20 ms each.
+    pub requests: usize,
+    /// How long a request may take, and how long its connection may be silent.
+    pub timeout: Duration,
+    /// How long a request is tried again after transport errors, throttling and answers of 500 and above, with growing,
+    /// jittered pauses between.
+    pub retry: Duration,
+    /// Variables that count as if the environment held them, and go before those that it holds: `AWS_ENDPOINT_URL`, ..
+    pub settings: Vec<(String, String)>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            requests: 64,
+            timeout: Duration::from_secs(30),
+            retry: Duration::from_secs(60),
+            settings: Vec::new(),
+        }
+    }
+}
+
+impl Options {
+    fn variable(&self, name: &str) -> Option<String> {
+        let own = self.settings.iter().find(|(known, _)| known == name);
+        own.map(|(_, value)| value.clone())
+            .or_else(|| std::env::var(name).ok())
+    }
+
+    /// The variables that begin with `prefix` and that a store knows, ours last so that they win.
+    fn known<K: std::str::FromStr>(&self, prefix: &str) -> Vec<(K, String)> {
+        let outer = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        outer
+            .chain(self.settings.iter().cloned())
+            .filter(|(name, _)| name.starts_with(prefix))
+            .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)))
+            .collect()
+    }
+}
+
+/// An object of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// Its name below the place.
+    pub key: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What the server calls this version of it, where it does.
+    pub etag: Option<String>,
+    /// When it was last changed, unix seconds.
+    pub modified: i64,
+}
+
+/// A place that was opened; clones share its connections and its bound on requests.
+#[derive(Clone)]
+pub struct Bucket {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub location: Location,
+    pub store: Box<dyn ObjectStore>,
+    /// What keys stand below.
+    prefix: Path,
+    /// What no message may show.
+    secrets: Vec<String>,
+    /// One permit a request in flight.
+    pub gate: Semaphore,
+}
+
+/// No object that is fetched whole may be larger: an error instead of an exhausted memory.
+const WHOLE: u64 = 1 << 30;
+
+/// Objects above this are written in parts.
+const PART: usize = 16 << 20;
+
+impl Bucket {
+    /// Opens a URI or a path with the default options; see the crate's front page for where credentials come from. No
+    /// request is made.
+    ///
+    /// # Errors
+    /// [`Cause::BadUri`] for a URI or a setting that cannot be, [`Cause::NotFound`] for a local folder that is not there.
+    pub fn open(uri: &str) -> Result<Self, ObjectError> {
+        Self::with_options(uri, Options::default())
+    }
+
+    /// As [`open`](Self::open), with other options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn with_options(uri: &str, options: Options) -> Result<Self, ObjectError> {
+        let location = Location::parse(uri)?;
+        prepare()?;
+        let built = |error: object_store::Error| ObjectError::new(uri, Cause::BadUri, error.to_string());
+        let client = ClientOptions::new()
+            .with_timeout(options.timeout)
+            .with_read_timeout(options.timeout)
+            .with_connect_timeout(options.timeout.min(Duration::from_secs(5)))
+            .with_pool_max_idle_per_host(options.requests);
+        let retry = RetryConfig {
+            backoff: BackoffConfig {
+                init_backoff: Duration::from_millis(50),
+                max_backoff: Duration::from_secs(5),
+                base: 2.0,
+            },
+            max_retries: 20,
+            retry_timeout: options.retry,
+        };
+        let mut secrets = Vec::new();
+        let url = location.to_string();
+        let store: Box<dyn ObjectStore> = match location.scheme {
+            Scheme::S3 => {
+                // The client's settings come first, so that the environment's (`AWS_ALLOW_HTTP`, proxies) stay.
+                let mut builder = AmazonS3Builder::new()
+                    .with_client_options(client)
+                    .with_retry(retry);
+                for (key, value) in options.known("AWS_") {
+                    builder = builder.with_config(key, value);
+                }
+                let around = Surroundings {
+                    variable: &|name| options.variable(name),
+                    home: std::env::home_dir(),
+                };
+                for (key, value) in profile(&around)? {
+                    builder = builder.with_config(key, value);
+                }
+                use object_store::aws::AmazonS3ConfigKey as Key;
+                for key in [Key::SecretAccessKey, Key::Token] {
+                    secrets.extend(builder.get_config_value(&key));
+                }
+                // Whoever names an http:// endpoint allows HTTP.
+                let endpoint = builder.get_config_value(&Key::Endpoint);
+                if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
+                    builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
+                }
+                Box::new(
+                    builder
+                        .with_bucket_name(&location.bucket)
+                        .build()
+                        .map_err(built)?,
+                )
+            }
+            Scheme::Google => {
+                let mut builder = GoogleCloudStorageBuilder::new()
+                    .with_client_options(client)
+                    .with_retry(retry);
+                for (key, value) in options.known("GOOGLE_") {
+                    builder = builder.with_config(key, value);
+                }
+                Box::new(
+                    builder
+                        .with_bucket_name(&location.bucket)
+                        .build()
+                        .map_err(built)?,
+                )
+            }
+            Scheme::Azure => {
+                let mut builder = MicrosoftAzureBuilder::new()
+                    .with_client_options(client)
+                    .with_retry(retry);
+                for (key, value) in options.known("AZURE_") {
+                    builder = builder.with_config(key, value);
+                }
+                secrets.extend(builder.get_config_value(&object_store::azure::AzureConfigKey::AccessKey));
+                Box::new(
+                    builder
+                        .with_container_name(&location.bucket)
+                        .build()
+                        .map_err(built)?,
+                )
+            }
+            Scheme::Http => {
+                let client = client.with_allow_http(location.bucket.starts_with("http://"));
+                let builder = HttpBuilder::new().with_client_options(client).with_retry(retry);
+                Box::new(builder.with_url(&location.bucket).build().map_err(built)?)
+            }
+            Scheme::Local => {
+                let missing =
+                    |error: object_store::Error| ObjectError::new(&url, Cause::NotFound, error.to_string());
+                Box::new(LocalFileSystem::new_with_prefix(&location.prefix).map_err(missing)?)
+            }
+        };
+        let prefix = match location.scheme {
+            Scheme::Local => Path::default(),
+            _ => Path::parse(&location.prefix)
+                .map_err(|error| ObjectError::new(uri, Cause::BadUri, error.to_string()))?,
+        };
+        Ok(Self {
+            inner: Arc::new(Inner {
+                location,
+                store,
+                prefix,
+                secrets,
+                gate: Semaphore::new(options.requests.max(1)),
+            }),
+        })
+    }
+
+    /// The place.
+    pub fn location(&self) -> &Location {
+        &self.inner.location
+    }
+
+    /// Every object below the place, sorted by the bytes of its key; as many requests as the server's pages need.
+    ///
+    /// # Errors
+    /// What the server reports. A prefix without objects is an empty list.
+    pub fn list(&self) -> Result<Vec<Object>, ObjectError> {
+        let inner = &self.inner;
+        let prefix = (!inner.prefix.as_ref().is_empty()).then_some(&inner.prefix);
+        let objects = block_on(async {
+            let found = inner.store.list(prefix);
+            found
+                .try_filter_map(|meta| async move {
+                    let key: String = match prefix {
+                        Some(prefix) => match meta.location.prefix_match(prefix) {
+                            Some(parts) => parts
+                                .map(|part| part.as_ref().to_owned())
+                                .collect::<Vec<_>>()
+                                .join("/"),
+                            None => return Ok(None),
+                        },
+                        None => meta.location.as_ref().to_owned(),
+                    };
+                    // A prefix may be an object itself: a folder's marker.
+                    Ok((!key.is_empty()).then_some(Object {
+                        key,
+                        size: meta.size,
+                        etag: meta.e_tag,
+                        modified: meta.last_modified.timestamp(),
+                    }))
+                })
+                .try_collect::<Vec<_>>()
+                .await
+        })?;
+        let mut objects = objects.map_err(|error| inner.error("", &error))?;
+        objects.sort_by(|a, b| a.key.cmp(&b.key));
+        Ok(objects)
+    }
+
+    /// Fetches an object whole into `into`, which forgets what it held and keeps its capacity.
+    ///
+    /// # Errors
+    /// What the server reports; an object of more than 1 GiB.
+    pub fn fetch(&self, key: &str, into: &mut Vec<u8>) -> Result<(), ObjectError> {
+        block_on(self.inner.get(key, None, into))?
+    }
+
+    /// Fills `into` with the bytes of an object from `offset` on.
+    ///
+    /// # Errors
+    /// What the server reports; an object that is shorter.
+    pub fn fetch_range(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
+        let mut bytes = Vec::new();
+        let range = offset..offset + into.len() as u64;
+        block_on(self.inner.get(key, Some(range), &mut bytes))??;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// The size of an object, bytes.
+    ///
+    /// # Errors
+    /// What the server reports.
+    pub fn size(&self, key: &str) -> Result<u64, ObjectError> {
+        let inner = &self.inner;
+        let head = block_on(async {
+            let _permit = inner.permit().await;
+            inner
+                .store
+                .head(&inner.path(key)?)
+                .await
+                .map_err(|error| inner.error(key, &error))
+        })??;
+        Ok(head.size)
+    }
+
+    /// Begins to fetch an object, or a range of it, in the background.
+    ///
+    /// # Errors
+    /// No threads for requests; everything else is reported by [`Fetch::wait`].
+    pub fn begin(&self, key: &str, range: Option<Range<u64>>) -> Result<Fetch, ObjectError> {
+        let (inner, key) = (Arc::clone(&self.inner), key.to_owned());
+        let uri = inner.location.uri(&key);
+        let task = spawn(async move {
+            let mut bytes = Vec::new();
+            inner.get(&key, range, &mut bytes).await.map(|()| bytes)
+        })?;
+        Ok(Fetch { uri, task })
+    }
+
+    /// Writes an object, in parts where it is large; it appears whole or not at all.
+    ///
+    /// # Errors
+    /// What the server reports.
+    pub fn put(&self, key: &str, bytes: impl Into<bytes::Bytes>) -> Result<(), ObjectError> {
+        let inner = &self.inner;
+        let bytes = bytes.into();
+        block_on(async {
+            let _permit = inner.permit().await;
+            let path = inner.path(key)?;
+            let put = async {
+                if bytes.len() <= PART {
+                    return inner.store.put(&path, bytes.into()).await.map(drop);
+                }
+                let mut parts =
+                    WriteMultipart::new_with_chunk_size(inner.store.put_multipart(&path).await?, PART);
+                for part in 0..bytes.len().div_ceil(PART) {
+                    parts.wait_for_capacity(4).await?;
+                    parts.put(bytes.slice(part * PART..bytes.len().min((part + 1) * PART)));
+                }
+                parts.finish().await.map(drop)
+            };
+            put.await.map_err(|error| inner.error(key, &error))
+        })?
+    }
+
+    /// Removes an object; one that is not there is removed already.
+    ///
+    /// # Errors
+    /// What the server reports.
+    pub fn delete(&self, key: &str) -> Result<(), ObjectError> {
+        let inner = &self.inner;
+        block_on(async {
+            let _permit = inner.permit().await;
+            match inner.store.delete(&inner.path(key)?).await {
+                Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                Err(error) => Err(inner.error(key, &error)),
+            }
+        })?
+    }
+}
+
+impl Inner {
+    pub fn path(&self, key: &str) -> Result<Path, ObjectError> {
+        let bad = |error: object_store::path::Error| {
+            ObjectError::new(self.location.uri(key), Cause::BadUri, error.to_string())
+        };
+        let below = Path::parse(key).map_err(bad)?;
+        Ok(self.prefix.parts().chain(below.parts()).collect())
+    }
+
+    pub fn error(&self, key: &str, error: &object_store::Error) -> ObjectError {
+        ObjectError::of(self.location.uri(key), error, &self.secrets)
+    }
+
+    pub async fn permit(&self) -> Option<tokio::sync::SemaphorePermit<'_>> {
+        // The gate is never closed, so there is always one in the end.
+        self.gate.acquire().await.ok()
+    }
+
+    /// Asks for an object; the caller holds a permit.
+    pub async fn request(&self, key: &str, range: Option<Range<u64>>) -> Result<GetResult, ObjectError> {
+        let options = GetOptions {
+            range: range.map(GetRange::Bounded),
+            ..GetOptions::default()
+        };
+        let path = self.path(key)?;
+        self.store
+            .get_opts(&path, options)
+            .await
+            .map_err(|error| self.error(key, &error))
+    }
+
+    async fn get(&self, key: &str, range: Option<Range<u64>>, into: &mut Vec<u8>) -> Result<(), ObjectError> {
+        into.clear();
+        if range.as_ref().is_some_and(Range::is_empty) {
+            return Ok(());
+        }
+        let _permit = self.permit().await;
+        let wanted = range.as_ref().map(|range| range.end - range.start);
+        let got = self.request(key, range).await?;
+        let length = got.range.end - got.range.start;
+        let wrong = |cause, reason: String| Err(ObjectError::new(self.location.uri(key), cause, reason));
+        if wanted.is_some_and(|wanted| wanted != length) {
+            return wrong(
+                Cause::Changed,
+                format!("it has {} bytes, fewer than were asked for", got.meta.size),
+            );
+        }
+        if wanted.is_none() && length > WHOLE {
+            return wrong(
+                Cause::Other,
+                format!("{length} bytes are more than the {WHOLE} that are fetched whole"),
+            );
+        }
+        into.reserve(length as usize);
+        let mut chunks = got.into_stream();
+        while let Some(chunk) = chunks.try_next().await.map_err(|error| self.error(key, &error))? {
+            into.extend_from_slice(&chunk);
+        }
+        match into.len() as u64 == length {
+            true => Ok(()),
+            false => wrong(
+                Cause::Unreachable,
+                format!("only {} of {length} bytes came", into.len()),
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Bucket({})", self.inner.location)
+    }
+}
+
+/// An object on its way; dropping it gives the fetch up.
+#[derive(Debug)]
+pub struct Fetch {
+    uri: String,
+    task: JoinHandle<Result<Vec<u8>, ObjectError>>,
+}
+
+impl Fetch {
+    /// Waits for the bytes: until they are there, or all retries and deadlines have passed.
+    ///
+    /// # Errors
+    /// As [`Bucket::fetch`].
+    pub fn wait(mut self) -> Result<Vec<u8>, ObjectError> {
+        let ended = block_on(&mut self.task)?;
+        ended.unwrap_or_else(|error| Err(ObjectError::new(&self.uri, Cause::Other, error.to_string())))
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,172 @@
+//! What can go wrong between a key and its bytes.
+
+/// Why an object could not be had, as far as a program has to tell the cases apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The URI or a setting is wrong.
+    BadUri,
+    /// There is no such object, prefix or bucket.
+    NotFound,
+    /// The credentials are missing, wrong or expired, or do not allow it.
+    Denied,
+    /// The server could not be reached, or did not answer in time, after all retries.
+    Unreachable,
+    /// The object changed, or is not what was asked for: another size, another checksum.
+    Changed,
+    /// The local disk: full, read-only, ..
+    Disk,
+    /// Anything else.
+    Other,
+}
+
+/// Why something could not be done with an object; the message names it, says why, and what to do.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{uri}: {reason}{}", advice(*.cause))]
+pub struct ObjectError {
+    /// The object or place.
+    pub uri: String,
+    /// The kind of failure.
+    pub cause: Cause,
+    /// What the server or the system said.
+    pub reason: String,
+}
+
+fn advice(cause: Cause) -> &'static str {
+    match cause {
+        Cause::NotFound => "; check the bucket's and the key's name",
+        Cause::Denied => {
+            "; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role) and what they \
+             allow; AWS_SKIP_SIGNATURE=true reads public buckets without any"
+        }
+        Cause::Unreachable => "; check the network and the endpoint (AWS_ENDPOINT_URL)",
+        Cause::Changed => "; start again, so that one version is read throughout",
+        Cause::BadUri | Cause::Disk | Cause::Other => "",
+    }
+}
+
+impl ObjectError {
+    /// Whether the input is at fault: the place, its name or the credentials, and not the work.
+    pub fn is_input(&self) -> bool {
+        matches!(self.cause, Cause::BadUri | Cause::NotFound | Cause::Denied)
+    }
+
+    pub(crate) fn new(uri: impl Into<String>, cause: Cause, reason: impl Into<String>) -> Self {
+        Self {
+            uri: uri.into(),
+            cause,
+            reason: reason.into(),
+        }
+    }
+
+    /// What `object_store` says, in a line, without the secrets that a server may have sent back.
+    pub(crate) fn of(uri: String, error: &object_store::Error, secrets: &[String]) -> Self {
+        use object_store::Error;
+        let text = chain(error);
+        let code = between(&text, "<Code>", "</Code>");
+        let message = between(&text, "<Message>", "</Message>");
+        let denied = [
+            "AccessDenied",
+            "ExpiredToken",
+            "InvalidAccessKeyId",
+            "InvalidToken",
+            "RequestTimeTooSkewed",
+            "SignatureDoesNotMatch",
+        ];
+        let cause = match error {
+            _ if code.is_some_and(|code| denied.contains(&code)) => Cause::Denied,
+            _ if code.is_some_and(|code| code.starts_with("NoSuch")) => Cause::NotFound,
+            Error::NotFound { .. } => Cause::NotFound,
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Cause::Denied,
+            Error::Precondition { .. } | Error::NotModified { .. } => Cause::Changed,
+            Error::InvalidPath { .. } | Error::UnknownConfigurationKey { .. } => Cause::BadUri,
+            // The instance's metadata service is asked last; where it does not answer there are no credentials.
+            Error::Generic { .. } if text.contains("169.254.") => {
+                return Self::new(uri, Cause::Denied, "no credentials were found");
+            }
+            Error::Generic { .. } if is_transport(&text) => Cause::Unreachable,
+            _ => Cause::Other,
+        };
+        let mut reason = match (code, message) {
+            (Some(code), Some(message)) => format!("{message} ({code})"),
+            (Some(code), None) => code.to_owned(),
+            _ => match cause {
+                Cause::NotFound => "there is no such object".to_owned(),
+                _ => text,
+            },
+        };
+        for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+            reason = reason.replace(secret.as_str(), "***");
+        }
+        Self::new(uri, cause, one_line(&reason))
+    }
+}
+
+fn is_transport(text: &str) -> bool {
+    [
+        "error sending request",
+        "retries",
+        "timed out",
+        "connection",
+        "status: 5",
+        "decoding response body",
+    ]
+    .iter()
+    .any(|sign| text.to_ascii_lowercase().contains(sign))
+}
+
+/// An error with all its sources that say something new.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let more = inner.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = inner.source();
+    }
+    text
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    let rest = &text[text.find(before)? + before.len()..];
+    Some(&rest[..rest.find(after)?])
+}
+
+/// At most 400 characters without line breaks: servers answer with pages.
+fn one_line(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(400) {
+        Some((end, _)) => format!("{}..", &line[..end]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_servers_page_becomes_a_line_without_secrets() {
+        let page = "Server returned non-2xx status code: 403: <?xml?><Error><Code>SignatureDoesNotMatch</Code>\
+                    <Message>The request with\n token tok-123 is wrong</Message><CanonicalRequest>tok-123</CanonicalRequest></Error>";
+        let error = object_store::Error::Generic {
+            store: "S3",
+            source: page.into(),
+        };
+        let error = ObjectError::of(
+            "s3://b/k".to_owned(),
+            &error,
+            &["tok-123".to_owned(), String::new()],
+        );
+        assert_eq!(error.cause, Cause::Denied);
+        let message = error.to_string();
+        assert!(
+            message.starts_with(
+                "s3://b/k: The request with token *** is wrong (SignatureDoesNotMatch); check the credentials"
+            ),
+            "{message}"
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! Objects in buckets, for threads that want bytes.
+//!
+//! A [`Bucket`] is an opened place: `s3://bucket/prefix` (any server that speaks S3), `gs://bucket/prefix`,
+//! `az://container/prefix`, `http://host/path` or a local folder. What it holds are objects, named by keys below that place.
+//!
+//! ```text
+//!  loader worker ──► Bucket::fetch ─┐                       ┌─► connection
+//!  read-ahead ─────► Bucket::begin ─┼─► gate: at most N ────┼─► connection      retries with back-off and jitter
+//!  copy ───────────► Bucket::copy ──┘   requests at once    └─► connection      a deadline for every wait
+//! ```
+//!
+//! The protocols, signatures and retries are the crate `object_store`'s; it is asynchronous. Here is what a loader wants of
+//! it: calls that block, fetches that are begun early and waited for late ([`Bucket::begin`]), one bound on the requests in
+//! flight and so on memory, and errors that name the object, the cause and the remedy and never print a secret.
+//!
+//! Credentials are found where AWS's own tools look: the environment (`AWS_ACCESS_KEY_ID`, ..), then the profile
+//! (`AWS_PROFILE` in `~/.aws/credentials` and `~/.aws/config`), then the container's or the instance's role.
+//! `AWS_ENDPOINT_URL` names another server, `AWS_SKIP_SIGNATURE=true` reads public buckets without credentials,
+//! `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` puts the bucket into the host name. Google's and Azure's variables are
+//! `GOOGLE_*` and `AZURE_*`.
+//!
+//! ```
+//! # let folder = tempfile::tempdir()?;
+//! let bucket = stokehold_objects::Bucket::open(folder.path().to_str().unwrap())?;
+//! bucket.put("a/b.txt", b"hello".to_vec())?;
+//! let objects = bucket.list()?;
+//! assert_eq!((objects[0].key.as_str(), objects[0].size), ("a/b.txt", 5));
+//! let mut bytes = Vec::new();
+//! bucket.fetch("a/b.txt", &mut bytes)?;
+//! assert_eq!(bytes, b"hello");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod aws;
+mod bucket;
+mod copy;
+mod error;
+mod location;
+mod runtime;
+
+pub use bucket::{Bucket, Fetch, Object, Options};
+pub use copy::Copied;
+pub use error::{Cause, ObjectError};
+pub use location::{Location, Scheme};

@@ -1,0 +1,159 @@
+//! Where objects lie: the URI, taken apart.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::{Cause, ObjectError};
+
+/// The protocol that a place speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `s3://bucket/prefix`
+    S3,
+    /// `gs://bucket/prefix`
+    Google,
+    /// `az://container/prefix`
+    Azure,
+    /// `http://..` and `https://..`: objects can be fetched; a list needs a server that speaks WebDAV.
+    Http,
+    /// A path, or `file:///path`.
+    Local,
+}
+
+/// A place that holds objects.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Location {
+    /// The protocol.
+    pub scheme: Scheme,
+    /// The bucket or container; for HTTP the scheme and host; empty for a local path.
+    pub bucket: String,
+    /// What the keys of its objects begin with, without a slash at either end; for a local place the folder.
+    pub prefix: String,
+}
+
+impl Location {
+    /// Whether a text is the URI of a place elsewhere, and not a path.
+    pub fn is_remote(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| scheme != "file")
+    }
+
+    /// Takes a URI or a path apart.
+    ///
+    /// # Errors
+    /// [`Cause::BadUri`] for a scheme that is not known, or a missing bucket.
+    pub fn parse(text: &str) -> Result<Self, ObjectError> {
+        let bad = |reason: String| ObjectError::new(text, Cause::BadUri, reason);
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self::local(text));
+        };
+        let scheme = match scheme {
+            "s3" | "s3a" => Scheme::S3,
+            "gs" => Scheme::Google,
+            "az" | "azure" => Scheme::Azure,
+            "http" | "https" => Scheme::Http,
+            "file" => return Ok(Self::local(rest)),
+            other => {
+                return Err(bad(format!(
+                    "{other}:// is not known; there are s3://, gs://, az://, http://, https:// and paths"
+                )));
+            }
+        };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        if bucket.is_empty() {
+            return Err(bad(
+                "it names no bucket; write it as s3://BUCKET/PREFIX".to_owned()
+            ));
+        }
+        let bucket = match scheme {
+            Scheme::Http => text[..text.len() - rest.len() + bucket.len()].to_owned(),
+            _ => bucket.to_owned(),
+        };
+        Ok(Self {
+            scheme,
+            bucket,
+            prefix: prefix.trim_matches('/').to_owned(),
+        })
+    }
+
+    fn local(path: &str) -> Self {
+        Self {
+            scheme: Scheme::Local,
+            bucket: String::new(),
+            prefix: path.to_owned(),
+        }
+    }
+
+    /// The folder of a local place.
+    pub fn folder(&self) -> Option<PathBuf> {
+        (self.scheme == Scheme::Local).then(|| PathBuf::from(&self.prefix))
+    }
+
+    /// The URI of an object in it.
+    pub fn uri(&self, key: &str) -> String {
+        match key {
+            "" => self.to_string(),
+            key => format!("{}/{key}", self.to_string().trim_end_matches('/')),
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.scheme {
+            Scheme::S3 => write!(f, "s3://{}/{}", self.bucket, self.prefix),
+            Scheme::Google => write!(f, "gs://{}/{}", self.bucket, self.prefix),
+            Scheme::Azure => write!(f, "az://{}/{}", self.bucket, self.prefix),
+            Scheme::Http => write!(f, "{}/{}", self.bucket, self.prefix),
+            Scheme::Local => f.write_str(&self.prefix),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_uris_apart_and_puts_them_together() {
+        for (text, scheme, bucket, prefix, key) in [
+            ("s3://b/p/q/", Scheme::S3, "b", "p/q", "s3://b/p/q/k"),
+            ("s3://b", Scheme::S3, "b", "", "s3://b/k"),
+            ("gs://b/p", Scheme::Google, "b", "p", "gs://b/p/k"),
+            ("az://c/p", Scheme::Azure, "c", "p", "az://c/p/k"),
+            (
+                "http://h:9000/p/q",
+                Scheme::Http,
+                "http://h:9000",
+                "p/q",
+                "http://h:9000/p/q/k",
+            ),
+            ("/data/x", Scheme::Local, "", "/data/x", "/data/x/k"),
+            ("file:///data/x", Scheme::Local, "", "/data/x", "/data/x/k"),
+        ] {
+            let location = Location::parse(text).unwrap();
+            assert_eq!(
+                (
+                    location.scheme,
+                    location.bucket.as_str(),
+                    location.prefix.as_str()
+                ),
+                (scheme, bucket, prefix)
+            );
+            assert_eq!(location.uri("k"), key);
+        }
+    }
+
+    #[test]
+    fn says_what_is_wrong_with_a_uri() {
+        let message = Location::parse("ftp://host/x").unwrap_err().to_string();
+        assert!(
+            message.contains("ftp://host/x") && message.contains("s3://"),
+            "{message}"
+        );
+        let message = Location::parse("s3:///x").unwrap_err().to_string();
+        assert!(message.contains("names no bucket"), "{message}");
+        assert!(
+            Location::is_remote("s3://b") && !Location::is_remote("file:///b") && !Location::is_remote("a/b")
+        );
+    }
+}

@@ -1,0 +1,4 @@
+//! A bucket against a real S3 server that fails on request.
+
+mod faults;
+mod s3;

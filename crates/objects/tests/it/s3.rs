@@ -1,0 +1,215 @@
+//! What works.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use stokehold_objects::{Bucket, Cause, Options};
+use stokehold_s3_server::Server;
+
+/// A server over a folder with one bucket, and a place in it.
+pub struct Place {
+    pub server: Server,
+    pub folder: tempfile::TempDir,
+    pub bucket: Bucket,
+}
+
+pub fn place() -> Place {
+    place_with(Options::default())
+}
+
+pub fn place_with(options: Options) -> Place {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("photos")).unwrap();
+    let server = Server::start(folder.path()).unwrap();
+    let bucket = open(&server, "s3://photos/set", options).unwrap();
+    Place {
+        server,
+        folder,
+        bucket,
+    }
+}
+
+pub fn open(server: &Server, uri: &str, options: Options) -> Result<Bucket, stokehold_objects::ObjectError> {
+    let settings = server.settings();
+    Bucket::with_options(uri, Options { settings, ..options })
+}
+
+/// Bytes that no two keys share.
+pub fn contents(number: usize, len: usize) -> Vec<u8> {
+    (0..len)
+        .map(|at| (at * 31 + number * 7 + at / 251) as u8)
+        .collect()
+}
+
+#[test]
+fn lists_over_pages_and_fetches_what_was_put() {
+    let place = place();
+    // More than one page of a thousand.
+    for number in 0..1100 {
+        place
+            .bucket
+            .put(
+                &format!("class {}/{number:04}.jpg", number % 3),
+                contents(number, 40),
+            )
+            .unwrap();
+    }
+    // Outside of the prefix, also when its name begins like it.
+    let outside = open(&place.server, "s3://photos/settled", Options::default()).unwrap();
+    outside.put("x", vec![1]).unwrap();
+    let objects = place.bucket.list().unwrap();
+    assert_eq!(objects.len(), 1100);
+    assert!(objects.is_sorted_by(|a, b| a.key < b.key));
+    assert_eq!(
+        (objects[0].key.as_str(), objects[0].size),
+        ("class 0/0000.jpg", 40)
+    );
+    let mut bytes = vec![9; 1000];
+    place.bucket.fetch("class 1/0001.jpg", &mut bytes).unwrap();
+    assert_eq!(bytes, contents(1, 40));
+    assert_eq!(place.bucket.size("class 1/0001.jpg").unwrap(), 40);
+
+    place.bucket.delete("class 1/0001.jpg").unwrap();
+    place.bucket.delete("class 1/0001.jpg").unwrap();
+    assert_eq!(
+        place
+            .bucket
+            .fetch("class 1/0001.jpg", &mut bytes)
+            .unwrap_err()
+            .cause,
+        Cause::NotFound
+    );
+    assert_eq!(place.bucket.list().unwrap().len(), 1099);
+}
+
+#[test]
+fn ranges_and_large_objects() {
+    let place = place();
+    let large = contents(3, 40 << 20);
+    place.bucket.put("large.bin", large.clone()).unwrap();
+    assert_eq!(
+        std::fs::read(place.folder.path().join("photos/set/large.bin")).unwrap(),
+        large
+    );
+    let mut part = vec![0; 1000];
+    place
+        .bucket
+        .fetch_range("large.bin", 33_000_000, &mut part)
+        .unwrap();
+    assert_eq!(part, large[33_000_000..33_001_000]);
+    place.bucket.fetch_range("large.bin", 5, &mut []).unwrap();
+    let begun: Vec<_> = (0..20u64)
+        .map(|at| {
+            place
+                .bucket
+                .begin("large.bin", Some(at * 1000..at * 1000 + 500))
+                .unwrap()
+        })
+        .collect();
+    for (at, fetch) in begun.into_iter().enumerate() {
+        assert_eq!(fetch.wait().unwrap(), large[at * 1000..at * 1000 + 500]);
+    }
+    let error = place
+        .bucket
+        .fetch_range("large.bin", (40 << 20) - 10, &mut part)
+        .unwrap_err();
+    assert!(error.to_string().contains("s3://photos/set/large.bin"), "{error}");
+}
+
+#[test]
+fn copies_go_on_where_they_were() {
+    let place = place();
+    for number in 0..30 {
+        place
+            .bucket
+            .put(&format!("a/{number}.bin"), contents(number, 10_000 + number))
+            .unwrap();
+    }
+    let objects = place.bucket.list().unwrap();
+    let into = tempfile::tempdir().unwrap();
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let copied = place.bucket.copy(&objects, into.path(), &done, &stop).unwrap();
+    assert_eq!((copied.fetched, copied.kept), (30, 0));
+    assert_eq!((copied.bytes, done.load(Ordering::SeqCst)), (300_435, 300_435));
+    for number in 0..30 {
+        assert_eq!(
+            std::fs::read(into.path().join(format!("a/{number}.bin"))).unwrap(),
+            contents(number, 10_000 + number)
+        );
+    }
+    // One file is gone, one is cut: just these two come again.
+    std::fs::remove_file(into.path().join("a/3.bin")).unwrap();
+    std::fs::write(into.path().join("a/4.bin"), b"short").unwrap();
+    let copied = place.bucket.copy(&objects, into.path(), &done, &stop).unwrap();
+    assert_eq!((copied.fetched, copied.kept), (2, 28));
+    assert_eq!(
+        std::fs::read(into.path().join("a/4.bin")).unwrap(),
+        contents(4, 10_004)
+    );
+
+    // Stopped: an error, and nothing half-written.
+    let (fresh, stop) = (tempfile::tempdir().unwrap(), AtomicBool::new(true));
+    let error = place
+        .bucket
+        .copy(&objects, fresh.path(), &done, &stop)
+        .unwrap_err();
+    assert!(error.to_string().contains("stopped"), "{error}");
+    let left = walk(fresh.path());
+    assert!(left.iter().all(|path| !path.ends_with(".part")), "{left:?}");
+}
+
+#[test]
+fn an_object_that_changed_behind_the_list_is_told() {
+    let place = place();
+    place.bucket.put("k", contents(1, 100)).unwrap();
+    let objects = place.bucket.list().unwrap();
+    place.bucket.put("k", contents(1, 90)).unwrap();
+    let into = tempfile::tempdir().unwrap();
+    let (done, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let error = place
+        .bucket
+        .copy(&objects, into.path(), &done, &stop)
+        .unwrap_err();
+    assert_eq!(error.cause, Cause::Changed, "{error}");
+    assert!(walk(into.path()).is_empty());
+}
+
+#[test]
+fn a_place_that_is_not_there() {
+    let place = place();
+    let error = open(&place.server, "s3://nobucket/x", Options::default())
+        .unwrap()
+        .list()
+        .unwrap_err();
+    assert_eq!(error.cause, Cause::NotFound, "{error}");
+    let empty = open(&place.server, "s3://photos/nothing", Options::default()).unwrap();
+    assert!(empty.list().unwrap().is_empty());
+    let error = Bucket::open("/no/such/folder").unwrap_err();
+    assert_eq!(error.cause, Cause::NotFound);
+
+    let wrong = [("AWS_SECRET_ACCESS_KEY".to_owned(), "wrong-secret".to_owned())];
+    let settings = place.server.settings().into_iter().chain(wrong).collect();
+    let options = Options {
+        settings,
+        retry: Duration::from_secs(2),
+        ..Options::default()
+    };
+    let error = Bucket::with_options("s3://photos/set", options)
+        .unwrap()
+        .list()
+        .unwrap_err();
+    assert_eq!(error.cause, Cause::Denied, "{error}");
+    assert!(!error.to_string().contains("wrong-secret"), "{error}");
+}
+
+fn walk(folder: &std::path::Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(walk(&path)),
+            false => found.push(path.display().to_string()),
+        }
+    }
+    found
+}

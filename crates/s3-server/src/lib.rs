@@ -1,0 +1,201 @@
+//! A real server of the S3 protocol on the loopback interface, over a folder, which is slow, fails or lies on request.
+//!
+//! For tests and benchmarks only. The protocol is the crate `s3s`'s; what is ours are the faults: [`Faults`] says what
+//! happens to the next requests.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use s3s::auth::SimpleAuth;
+use s3s::service::{S3Service, S3ServiceBuilder};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+
+/// The key that the server knows.
+pub const ACCESS_KEY: &str = "AKIDTEST";
+/// Its secret.
+pub const SECRET_KEY: &str = "a-secret-that-no-message-may-show";
+
+/// What happens to requests; counts go down with each request that they happen to.
+#[derive(Debug, Default)]
+pub struct Faults {
+    /// Every answer comes so many milliseconds late.
+    pub latency_ms: AtomicU64,
+    /// So many requests get 503 Slow Down.
+    pub unavailable: AtomicU64,
+    /// So many requests for objects get half of the bytes, and then a broken connection.
+    pub truncated: AtomicU64,
+    /// So many requests are told that their token has expired.
+    pub expired: AtomicU64,
+    /// So many requests are never answered.
+    pub silent: AtomicU64,
+    /// Requests that came in, of any kind.
+    pub requests: AtomicU64,
+}
+
+impl Faults {
+    fn take(count: &AtomicU64) -> bool {
+        count
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok()
+    }
+}
+
+/// A running server; dropping it breaks every connection.
+pub struct Server {
+    address: SocketAddr,
+    faults: Arc<Faults>,
+    runtime: Option<Runtime>,
+}
+
+impl Server {
+    /// Serves a folder, whose folders are the buckets, on a free port.
+    ///
+    /// # Errors
+    /// The folder is not there, or no port or thread is to be had.
+    pub fn start(folder: &Path) -> std::io::Result<Self> {
+        Self::start_at(folder, SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// As [`start`](Self::start), at an address: where a server that was dropped had been.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_at(folder: &Path, address: SocketAddr) -> std::io::Result<Self> {
+        let files =
+            s3s_fs::FileSystem::new(folder).map_err(|error| std::io::Error::other(format!("{error:?}")))?;
+        let mut builder = S3ServiceBuilder::new(files);
+        builder.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
+        let service = builder.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let listener = runtime.block_on(TcpListener::bind(address))?;
+        let address = listener.local_addr()?;
+        let faults = Arc::new(Faults::default());
+        let shared = Arc::clone(&faults);
+        runtime.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let (service, faults) = (service.clone(), Arc::clone(&shared));
+                tokio::spawn(async move {
+                    let answer = |request| answer(service.clone(), Arc::clone(&faults), request);
+                    let io = TokioIo::new(socket);
+                    // A connection that breaks is what some tests want.
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(io, service_fn(answer))
+                        .await;
+                });
+            }
+        });
+        Ok(Self {
+            address,
+            faults,
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it does to requests.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// The environment's variables that make a client use it.
+    pub fn settings(&self) -> Vec<(String, String)> {
+        let pairs = [
+            ("AWS_ENDPOINT_URL", format!("http://{}", self.address)),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY.to_owned()),
+            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY.to_owned()),
+            ("AWS_REGION", "us-east-1".to_owned()),
+        ];
+        pairs.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
+
+async fn answer(
+    service: S3Service,
+    faults: Arc<Faults>,
+    request: Request<Incoming>,
+) -> Result<Answer, Infallible> {
+    faults.requests.fetch_add(1, Ordering::SeqCst);
+    if Faults::take(&faults.silent) {
+        std::future::pending::<()>().await;
+    }
+    tokio::time::sleep(Duration::from_millis(faults.latency_ms.load(Ordering::SeqCst))).await;
+    if Faults::take(&faults.unavailable) {
+        return Ok(refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "SlowDown",
+            "Please reduce your request rate.",
+        ));
+    }
+    if Faults::take(&faults.expired) {
+        let message = "The provided token has expired.";
+        return Ok(refusal(StatusCode::BAD_REQUEST, "ExpiredToken", message));
+    }
+    // A list is a GET of the bucket; an object has a key behind it.
+    let of_object =
+        request.method() == hyper::Method::GET && request.uri().path().trim_matches('/').contains('/');
+    let request = request.map(s3s::Body::from);
+    let response = match service.call(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            return Ok(refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                &format!("{error:?}"),
+            ));
+        }
+    };
+    if of_object && Faults::take(&faults.truncated) {
+        let (head, body) = response.into_parts();
+        let bytes = body
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let half = bytes.slice(..bytes.len() / 2);
+        let frames = [
+            Ok(Frame::data(half)),
+            Err(std::io::Error::other("broken on request")),
+        ];
+        let body = StreamBody::new(futures_util::stream::iter(frames));
+        return Ok(Response::from_parts(head, body.boxed_unsync()));
+    }
+    Ok(response.map(|body| body.map_err(std::io::Error::other).boxed_unsync()))
+}
+
+fn refusal(status: StatusCode, code: &str, message: &str) -> Answer {
+    let page =
+        format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    let body = Full::new(Bytes::from(page)).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    response
+}

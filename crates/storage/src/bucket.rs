@@ -1,0 +1,441 @@
+//! A data set in a bucket.
+//!
+//! Its objects' keys are listed once, and numbered as a folder of the same names would be. Bytes come by a fetch an
+//! object, or a ranged fetch a sample where the objects are prepared shards. A fetch takes tens of milliseconds, most of
+//! them spent waiting, so many are begun ahead of their turn: the loader announces samples in its order
+//! ([`Source::expect`]), [`Ahead`] begins them while its memory lasts, and a read takes what has come.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stokehold_objects::{Bucket, Cause, Fetch, Location, Object, ObjectError};
+
+use crate::folder::is_image_name;
+use crate::shard::{Manifest, Ranges, ShardFolder};
+use crate::{ImageFolder, Images, Sample, SampleBytes, Source, StorageError};
+
+/// So many samples are announced ahead: requests of 20 ms each, 3,000 a second, need 60 in flight, and slow ones more.
+const REACH: usize = 256;
+
+/// What is fetched ahead may take so many bytes.
+const BUDGET: f64 = 256e6;
+
+/// A listed place in a bucket.
+pub(crate) struct Remote {
+    uri: PathBuf,
+    ahead: Arc<Ahead>,
+    /// Sorted by key.
+    objects: Arc<[Object]>,
+}
+
+impl Remote {
+    /// Lists the place that `path` names, where it names one elsewhere: `s3://..` and the like.
+    ///
+    /// # Errors
+    /// The list cannot be had, or is empty.
+    pub fn of(path: &Path) -> Result<Option<Self>, StorageError> {
+        let Some(uri) = path.to_str().filter(|text| Location::is_remote(text)) else {
+            return Ok(None);
+        };
+        Self::list(Bucket::open(uri)?).map(Some)
+    }
+
+    /// Lists an opened place.
+    ///
+    /// # Errors
+    /// The list cannot be had, or is empty.
+    pub fn list(bucket: Bucket) -> Result<Self, StorageError> {
+        let objects = bucket.list()?;
+        let uri = PathBuf::from(bucket.location().to_string().trim_end_matches('/'));
+        if objects.is_empty() {
+            return Err(StorageError::Missing { path: uri });
+        }
+        let ahead = Arc::new(Ahead::new(bucket));
+        let objects = objects.into();
+        Ok(Self { uri, ahead, objects })
+    }
+
+    /// The place.
+    pub fn uri(&self) -> &Path {
+        &self.uri
+    }
+
+    /// Whether there is a folder of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.below(name).next().is_some()
+    }
+
+    /// The manifest, where the data set is a prepared one.
+    pub fn manifest(&self) -> Result<Option<Manifest>, StorageError> {
+        if !self.objects.iter().any(|object| object.key == Manifest::FILE) {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        self.ahead.bucket.fetch(Manifest::FILE, &mut bytes)?;
+        let manifest = Manifest::parse(&bytes).map_err(|reason| StorageError::Prepared {
+            path: self.uri.join(Manifest::FILE),
+            reason,
+        })?;
+        Ok(Some(manifest))
+    }
+
+    /// The shards of a part.
+    pub fn shards(&self, part: &str, manifest: &Manifest) -> Result<ShardFolder, StorageError> {
+        ShardFolder::open_with(&self.uri, part, manifest, &|_, file| Ok(self.ranges(file)))
+    }
+
+    /// Every image, without classes.
+    pub fn unlabelled(&self) -> Result<Images, StorageError> {
+        if let Some(manifest) = self.manifest()? {
+            let open = |_: &Path, file: &str| Ok(self.ranges(file));
+            return Ok(Images::Shards(ShardFolder::unlabelled_with(
+                &self.uri, &manifest, &open,
+            )?));
+        }
+        let mut found: Vec<(&str, &str)> = self.below("").filter_map(split_image).collect();
+        found.sort_unstable();
+        if found.is_empty() {
+            return Err(StorageError::NoClasses {
+                path: self.uri.clone(),
+            });
+        }
+        let samples = found.iter().map(|(folder, file)| Sample {
+            path: self.uri.join(folder).join(file),
+            class: 0,
+        });
+        Ok(Images::Bucket(self.of_names(ImageFolder {
+            root: self.uri.clone(),
+            classes: vec![String::new()],
+            samples: samples.collect(),
+        })))
+    }
+
+    /// The class folders in the folder `name`, or in the place itself where that is empty.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::open`], as far as a bucket can have such faults: it has no folders without objects.
+    pub fn folder(&self, name: &str) -> Result<BucketFolder, StorageError> {
+        let root = match name {
+            "" => self.uri.clone(),
+            name => self.uri.join(name),
+        };
+        let mut found = Vec::new();
+        let mut classes: Vec<&str> = Vec::new();
+        let mut flat = Vec::new();
+        for key in self.below(name) {
+            let Some((class, _)) = key.split_once('/') else {
+                flat.extend(is_image_name(key.as_ref()).then_some(key));
+                continue;
+            };
+            // Keys are sorted, but `a-b/` stands between `a` and `a/`.
+            if classes.last() != Some(&class) && !classes.contains(&class) {
+                classes.push(class);
+            }
+            found.extend(split_image(key).map(|(folder, file)| (class, folder, file)));
+        }
+        if classes.is_empty() {
+            return Err(match flat.first() {
+                Some(first) => StorageError::Flat {
+                    path: root,
+                    images: flat.len(),
+                    example: (*first).to_owned(),
+                },
+                None => StorageError::NoClasses { path: root },
+            });
+        }
+        // Bytes of UTF-8 sort as code points do, so this is torchvision's order of classes, folders and files.
+        classes.sort_unstable();
+        found.sort_unstable();
+        let empty = classes.iter().filter(|class| {
+            let first = found.partition_point(|(known, ..)| known < *class);
+            found.get(first).is_none_or(|(known, ..)| known != *class)
+        });
+        let empty: Vec<String> = empty.map(|class| (*class).to_owned()).collect();
+        if !empty.is_empty() {
+            return Err(StorageError::EmptyClasses {
+                path: root,
+                classes: empty,
+            });
+        }
+        let mut class = 0;
+        let samples = found.iter().map(|(name, folder, file)| {
+            while classes[class] != *name {
+                class += 1;
+            }
+            Sample {
+                path: root.join(folder).join(file),
+                class: class as u32,
+            }
+        });
+        let samples = samples.collect();
+        Ok(self.of_names(ImageFolder {
+            classes: classes.into_iter().map(str::to_owned).collect(),
+            samples,
+            root,
+        }))
+    }
+
+    fn of_names(&self, names: ImageFolder) -> BucketFolder {
+        BucketFolder {
+            names,
+            place: self.uri.clone(),
+            ahead: Arc::clone(&self.ahead),
+            objects: Arc::clone(&self.objects),
+        }
+    }
+
+    fn ranges(&self, key: &str) -> Box<dyn Ranges> {
+        let object = find(&self.objects, key);
+        Box::new(ObjectRanges {
+            key: key.to_owned(),
+            size: object.map(|object| object.size),
+            ahead: Arc::clone(&self.ahead),
+        })
+    }
+
+    /// The keys below a folder, without its name.
+    fn below<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.objects.iter().filter_map(move |object| match name {
+            "" => Some(object.key.as_str()),
+            name => object.key.strip_prefix(name)?.strip_prefix('/'),
+        })
+    }
+}
+
+/// The folder and the name of an image; `None` for another object.
+fn split_image(key: &str) -> Option<(&str, &str)> {
+    let (folder, file) = key.rsplit_once('/').unwrap_or(("", key));
+    is_image_name(file.as_ref()).then_some((folder, file))
+}
+
+/// Class folders full of images in a bucket, numbered as [`ImageFolder`] numbers a folder of the same names.
+#[derive(Clone)]
+pub struct BucketFolder {
+    /// Classes and samples; their paths are URIs.
+    pub(crate) names: ImageFolder,
+    pub(crate) place: PathBuf,
+    pub(crate) ahead: Arc<Ahead>,
+    pub(crate) objects: Arc<[Object]>,
+}
+
+impl BucketFolder {
+    /// The bytes of a sample, by the list.
+    pub(crate) fn size(&self, sample: usize) -> Option<u64> {
+        let piece = self.piece(sample).ok()?;
+        find(&self.objects, &piece.key).map(|object| object.size)
+    }
+
+    fn piece(&self, sample: usize) -> Result<Piece, StorageError> {
+        let path = &self.names.sample(sample)?.path;
+        let key = path.strip_prefix(&self.place).unwrap_or(path);
+        Ok(Piece {
+            key: key.to_string_lossy().into_owned(),
+            range: None,
+        })
+    }
+}
+
+/// The object of a key in a list that is sorted.
+fn find<'a>(objects: &'a [Object], key: &str) -> Option<&'a Object> {
+    let place = objects
+        .binary_search_by(|object| object.key.as_str().cmp(key))
+        .ok()?;
+    objects.get(place)
+}
+
+impl Source for BucketFolder {
+    fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        self.names.class(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.names.name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        Ok(self.ahead.take(self.piece(sample)?, into.refill())?)
+    }
+
+    fn expect(&self, sample: usize) {
+        if let Ok(piece) = self.piece(sample) {
+            self.ahead.expect(piece);
+        }
+    }
+
+    fn reach(&self) -> usize {
+        REACH
+    }
+}
+
+impl std::fmt::Debug for BucketFolder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "BucketFolder({}: {} samples)",
+            self.names.root.display(),
+            self.len()
+        )
+    }
+}
+
+/// A shard in a bucket.
+struct ObjectRanges {
+    key: String,
+    /// `None` where the list does not have it.
+    size: Option<u64>,
+    ahead: Arc<Ahead>,
+}
+
+impl ObjectRanges {
+    fn piece(&self, offset: u64, length: u64) -> Piece {
+        Piece {
+            key: self.key.clone(),
+            range: Some((offset, offset.saturating_add(length))),
+        }
+    }
+}
+
+impl Ranges for ObjectRanges {
+    fn size(&self) -> io::Result<u64> {
+        self.size.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let piece = self.piece(offset, into.len() as u64);
+        if self
+            .size
+            .is_none_or(|size| piece.range.is_none_or(|(_, end)| end > size))
+        {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = Vec::new();
+        self.ahead.take(piece, &mut bytes).map_err(|error| {
+            let kind = match error.cause {
+                Cause::NotFound => io::ErrorKind::NotFound,
+                Cause::Denied => io::ErrorKind::PermissionDenied,
+                _ => io::ErrorKind::Other,
+            };
+            io::Error::new(kind, error)
+        })?;
+        into.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn expect(&self, offset: u64, length: u32) {
+        self.ahead.expect(self.piece(offset, length.into()));
+    }
+
+    fn reach(&self) -> usize {
+        REACH
+    }
+}
+
+/// What is read at once: an object, or the bytes from .. to of one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Piece {
+    key: String,
+    range: Option<(u64, u64)>,
+}
+
+/// Fetches that were begun ahead of their turn.
+pub(crate) struct Ahead {
+    bucket: Bucket,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Announced, and not begun for want of memory.
+    waiting: VecDeque<Piece>,
+    /// Begun, each with the number of reads at that time.
+    begun: HashMap<Piece, (u64, Fetch)>,
+    reads: u64,
+    /// Mean bytes of a read, over the latest few hundred.
+    mean: f64,
+}
+
+impl Ahead {
+    fn new(bucket: Bucket) -> Self {
+        let state = State {
+            mean: 128e3,
+            ..State::default()
+        };
+        Self {
+            bucket,
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing under the lock leaves the lists half-changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn expect(&self, piece: Piece) {
+        let mut state = self.state();
+        if state.begun.contains_key(&piece) || state.waiting.contains(&piece) {
+            return;
+        }
+        state.waiting.push_back(piece);
+        // What an epoch that was given up announced is never read.
+        if state.waiting.len() > 2 * REACH {
+            state.waiting.pop_front();
+        }
+        state.begin(&self.bucket);
+    }
+
+    fn take(&self, piece: Piece, into: &mut Vec<u8>) -> Result<(), ObjectError> {
+        let begun = {
+            let mut state = self.state();
+            state.reads += 1;
+            let begun = state.begun.remove(&piece);
+            if begun.is_none() {
+                state.waiting.retain(|waiting| *waiting != piece);
+            }
+            state.begin(&self.bucket);
+            begun
+        };
+        match (begun, piece.range) {
+            (Some((_, fetch)), _) => *into = fetch.wait()?,
+            (None, None) => self.bucket.fetch(&piece.key, into)?,
+            (None, Some((from, to))) => {
+                into.resize((to - from) as usize, 0);
+                self.bucket.fetch_range(&piece.key, from, into)?;
+            }
+        }
+        let mut state = self.state();
+        state.mean += (into.len() as f64 - state.mean) / 256.0;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Begins what waits, as far as the memory goes.
+    fn begin(&mut self, bucket: &Bucket) {
+        let is_full = |state: &Self| {
+            state.begun.len() >= REACH || state.begun.len() as f64 * state.mean.max(1.0) >= BUDGET
+        };
+        if !self.waiting.is_empty() && is_full(self) {
+            let reads = self.reads;
+            self.begun.retain(|_, (at, _)| *at + 4 * REACH as u64 > reads);
+        }
+        while !is_full(self)
+            && let Some(piece) = self.waiting.pop_front()
+        {
+            let range = piece.range.map(|(from, to)| from..to);
+            // What cannot be begun is fetched, or fails, when it is read.
+            if let Ok(fetch) = bucket.begin(&piece.key, range) {
+                self.begun.insert(piece, (self.reads, fetch));
+            }
+        }
+    }
+}
