@@ -15,6 +15,10 @@
 //!   average. A process counts since the kernel may move it from core to core within a sample.
 //! - IOBottleneck: some core waits for storage more than `io_threshold`.
 //!
+//! On a machine without GPU, IOBottleneck also takes the kernel's pressure stall information for a core: some task was
+//! stalled for storage more than `io_threshold` percent of the time. A core that finds other work while a task waits
+//! for storage counts as busy, not as waiting.
+//!
 //! The finding says by which of the three it was judged; in its details `judged_by` is `gpu`, `trainer` or `cores`.
 //!
 //! # Where this differs from smdebug
@@ -31,7 +35,7 @@ use crate::rules::evidence::{list, of_run, runs, when, which};
 use crate::rules::parameters::{Parameter, Range};
 use crate::rules::snapshot::Snapshots;
 use crate::rules::{Evidence, Finding, Rule};
-use crate::{Node, dimension};
+use crate::{Node, Series, dimension};
 
 const THRESHOLD: Parameter = Parameter {
     name: "threshold",
@@ -209,6 +213,13 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
         }
         Judge::Cores
     };
+    if kind.dimension == dimension::IO_WAIT && by != Judge::Gpu {
+        for stalled in io_pressure(node) {
+            snapshots.each(stalled, |at, value| {
+                full[at] = full[at].max(u16::from(value > core_threshold));
+            });
+        }
+    }
     let bottlenecks = (full.iter().zip(&idle))
         .filter(|(full, idle)| **full > 0 && **idle > 0)
         .count();
@@ -224,6 +235,10 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
     judged.fires =
         judged.snapshots.len() as u64 > case.count("patience") && judged.share() > case.number("threshold");
     judged
+}
+
+fn io_pressure(node: &Node) -> impl Iterator<Item = &Series> {
+    node.of(dimension::PRESSURE).filter(|series| series.name == "io")
 }
 
 /// Marks snapshots whose cores have room but for the fullest, and counts a process that fills a core as one.
@@ -293,10 +308,11 @@ fn evidence(case: &Case, kind: &Kind, judged: &Judged) -> Vec<Evidence> {
         let mut names = which(snapshots, run, held, node.of(kind.dimension), |value| {
             value > threshold
         });
-        if names.is_empty() {
-            names = which(snapshots, run, held, node.of(dimension::PROCESS_CPU), |value| {
-                value > threshold
-            });
+        if names.is_empty() && kind.dimension == dimension::IO_WAIT {
+            names.push("storage");
+        } else if names.is_empty() {
+            let processes = node.of(dimension::PROCESS_CPU);
+            names = which(snapshots, run, held, processes, |value| value > threshold);
         }
         list(&names)
     };
@@ -307,15 +323,20 @@ fn evidence(case: &Case, kind: &Kind, judged: &Judged) -> Vec<Evidence> {
 }
 
 fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -> String {
-    let core = format!(
-        "some core was more than {} % {}",
-        case.number(kind.core_threshold),
-        kind.busy
-    );
     let gpu_threshold = case.number("gpu_threshold");
     let mut sentences = Vec::new();
     for one in judged {
         let name = &one.node.name;
+        let pressure = one.by != Judge::Gpu && io_pressure(one.node).next().is_some();
+        let who = match kind.dimension {
+            dimension::IO_WAIT if pressure => "some core or task",
+            _ => "some core",
+        };
+        let core = format!(
+            "{who} was more than {} % {}",
+            case.number(kind.core_threshold),
+            kind.busy
+        );
         let condition = match one.by {
             Judge::Gpu => format!("{core} while a GPU was used less than {gpu_threshold} %"),
             Judge::Trainer => format!(

@@ -214,6 +214,31 @@ fn with_neither_gpu_nor_steps_cores_alone_are_judged() {
     assert!(!io(50.0).triggered);
 }
 
+/// A task that waits for storage on cores that others keep busy.
+#[test]
+fn pressure_tells_of_waits_that_busy_cores_hide() {
+    let run = |pressure: f32, gpus: bool| {
+        let machine = Machine::new("algo-1", 100)
+            .series("cpu0", dimension::IO_WAIT, |_| 0.0)
+            .series("io", dimension::PRESSURE, move |_| pressure)
+            .series("memory", dimension::PRESSURE, |_| 99.0);
+        let machine = if gpus {
+            machine.series("gpu0", dimension::GPU, |_| 0.0)
+        } else {
+            machine
+        };
+        finding(&machine.recording(), "IOBottleneck", &["patience=0"])
+    };
+    let found = run(50.1, false);
+    assert!(found.triggered);
+    assert_eq!(found.evidence[0].what, "storage");
+    assert!(!run(50.0, false).triggered);
+    assert!(
+        !run(99.0, true).triggered,
+        "with a GPU the rule is the published one"
+    );
+}
+
 #[test]
 fn each_machine_is_judged_by_what_it_has() {
     let starved = Machine::new("algo-2", 100)
