@@ -7,8 +7,10 @@
 //! ```
 
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use stokehold_profile::system::Options;
@@ -29,7 +31,22 @@ fn main() {
                 fake_machine(dir.path(), 0);
                 let mut settings = settings(interval, dir.path());
                 settings.sources.nvml = nvml.into();
-                cost(settings, number(seconds));
+                let stop = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    // The counters grow, in a thread whose time does not count.
+                    scope.spawn(|| {
+                        for time in 1.. {
+                            if stop.load(Ordering::Relaxed) {
+                                break;
+                            }
+                            counters(dir.path(), time);
+                            processes(dir.path(), time);
+                            std::thread::sleep(Duration::from_millis(interval / 3));
+                        }
+                    });
+                    cost(settings, number(seconds));
+                    stop.store(true, Ordering::Relaxed);
+                });
             }
         }
         ["real", seconds] => {
@@ -104,11 +121,12 @@ fn week(nvml: &str, interval: u64) {
     let ticks = 7 * 86_400_000 / interval;
     let mut most = 0;
     for tick in 1..=ticks {
+        counters(dir.path(), tick);
         if tick % 50 == 0 {
             // A worker ends and another begins.
             let old = 1000 + 8 + (tick / 50 - 1) as u32 % 64;
             fs::remove_dir_all(dir.path().join(old.to_string())).expect("a process that ends");
-            fake_machine(dir.path(), tick);
+            processes(dir.path(), tick);
         }
         let passed = Duration::from_millis(interval * tick);
         recorder.tick(start + passed, wall + passed).expect("a tick");
@@ -134,11 +152,30 @@ fn week(nvml: &str, interval: u64) {
 
 /// Writes a `/proc` of 64 cores, 20 disks, and 600 processes, 72 of them in the tree.
 fn fake_machine(root: &Path, time: u64) {
-    let file = |path: &str, text: &str| {
-        let path = root.join(path);
-        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(path, text).expect("a file");
+    counters(root, time);
+    processes(root, time);
+}
+
+/// Writes a file in place: who has it open reads the new text, and never an empty one.
+fn file(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    let write = || {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.set_len(text.len() as u64)
     };
+    if write().is_err() {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        write().expect("a file");
+    }
+}
+
+/// The counters of the machine.
+fn counters(root: &Path, time: u64) {
     let mut stat = String::from("cpu  1 2 3 4 5 6 7 0 0 0\n");
     for core in 0..CORES {
         let _ = writeln!(
@@ -154,8 +191,9 @@ fn fake_machine(root: &Path, time: u64) {
         "intr 9337149{}\nctxt 1\nbtime 1700000000",
         " 0".repeat(4000)
     );
-    file("stat", &stat);
+    file(root, "stat", &stat);
     file(
+        root,
         "meminfo",
         &format!(
             "MemTotal: 24684084 kB\nMemFree: 1 kB\nMemAvailable: 23614948 kB\n{}SwapTotal: 0 kB\nSwapFree: 0 kB\n",
@@ -171,8 +209,9 @@ fn fake_machine(root: &Path, time: u64) {
             196_918_144 + time
         );
     }
-    file("diskstats", &disks);
+    file(root, "diskstats", &disks);
     file(
+        root,
         "net/dev",
         &format!(
             "Inter-| Receive\n face |bytes\n    lo: 1 1 0 0 0 0 0 0 1 1 0 0 0 0 0 0\n  eth0: {} 1 0 0 0 0 0 0 {} 1 0 0 0 0 0 0\n",
@@ -182,6 +221,7 @@ fn fake_machine(root: &Path, time: u64) {
     );
     for name in ["cpu", "memory", "io"] {
         file(
+            root,
             &format!("pressure/{name}"),
             &format!(
                 "some avg10=89.17 avg60=79.44 avg300=64.46 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
@@ -189,15 +229,19 @@ fn fake_machine(root: &Path, time: u64) {
             ),
         );
     }
+}
+
+/// The processes; only the tree is written again.
+fn processes(root: &Path, time: u64) {
     for process in 0..PROCESSES {
         let (pid, parent) = match process {
             0 => (1000, 1),
             1..TREE => (1000 + process, 1000),
             _ => (10_000 + process, 1),
         };
-        // Only the tree is read again.
         if time == 0 || process < TREE {
             file(
+                root,
                 &format!("{pid}/stat"),
                 &format!(
                     "{pid} (python3) S {parent} 1 1 0 -1 4194304 101 0 0 0 {} {time} 0 0 20 0 1 0 1276363 3133440 394 18446744073709551615 1 1 1 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0\n",
@@ -205,13 +249,14 @@ fn fake_machine(root: &Path, time: u64) {
                 ),
             );
             file(
+                root,
                 &format!("{pid}/io"),
                 &format!(
                     "rchar: {}\nwchar: 0\nsyscr: {time}\nsyscw: 0\nread_bytes: 0\nwrite_bytes: 0\ncancelled_write_bytes: 0\n",
                     6976 * time
                 ),
             );
-            file(&format!("{pid}/status"), "Cpus_allowed_list:\t0-63\n");
+            file(root, &format!("{pid}/status"), "Cpus_allowed_list:\t0-63\n");
         }
     }
 }
