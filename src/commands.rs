@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod advise;
 pub mod bench;
 pub mod compare;
 pub mod dataset;

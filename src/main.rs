@@ -37,6 +37,8 @@ enum Command {
     Prepare(Box<commands::prepare::Args>),
     /// Record what the machine does while a command runs.
     Profile(commands::profile::Args),
+    /// Say what each change would gain a run, and try the best one.
+    Advise(commands::advise::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Report(args) => commands::report::run(&args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
+        Command::Advise(args) => commands::advise::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
         Command::Explain(args) => commands::explain::run(&args),

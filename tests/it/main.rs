@@ -1,5 +1,6 @@
 //! The command line from outside: what it makes, says and exits with.
 
+mod advise;
 mod bench;
 mod bucket;
 mod compare;

@@ -6,9 +6,11 @@
 //! the loader delivers L with W workers and costs l; the trainer takes T when batches are at hand and costs t. With C
 //! cores that is enough, because it says how much of the machine each half asks for:
 //!
-//! - a worker spends l computing and i waiting (for storage, above all) on an image: i = W/L - l, where the workers have a core each;
-//!   so it wants u = l/(l + i) of a core;
-//! - the trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host's side of an accelerator one or less;
+//! - a worker spends l computing and i waiting for storage on an image: i = W/L - l where the workers have a core each, but no more than
+//!   it spent reading; so it wants u = l/(l + i) of a core;
+//! - the trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host's side of an accelerator one or less.
+//!   If other programs had cores while T was measured, the kernel says for how long the trainer's threads were kept from running; T
+//!   is then what it had been without;
 //! - alone, W workers deliver L(W) = min(W u, C)/l.
 //!
 //! # How the halves combine
@@ -98,6 +100,10 @@ pub struct Workload {
     /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` where not measured.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
+    /// Time per image, summed over threads, that the trainer was ready to compute and had no core while its ceiling was measured,
+    /// seconds; 0 where not measured.
+    #[serde(default)]
+    pub trainer_delay_seconds: f64,
     /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. Wall time beside the trainer, so on a
     /// full machine more than the stage costs.
     pub stage_seconds: BTreeMap<String, f64>,
@@ -441,11 +447,12 @@ mod tests {
         let quick = advise(&workload(), &Prices::default());
         assert!(quick.iter().all(|advice| advice.change != Change::Storage));
         // Two workers deliver 40 images/s: 50 ms an image, of which 10 are computing.
-        let slow = Workload {
+        let mut slow = Workload {
             loader_ceiling: Some(40.0),
             seconds_per_epoch: Some(25.5),
             ..workload()
         };
+        slow.stage_seconds.insert("read".into(), 0.041);
         let advice = advise(&slow, &Prices::default());
         let storage = of(&advice, &Change::Storage);
         assert!(storage.gain_percent > 50.0, "{storage:?}");

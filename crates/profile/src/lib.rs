@@ -39,6 +39,7 @@
 
 pub mod advice;
 mod clock;
+mod contention;
 mod control;
 mod error;
 pub mod events;
@@ -55,6 +56,7 @@ pub mod simulate;
 pub mod system;
 pub mod timeline;
 
+pub use contention::waited_for_core;
 pub use control::{Change, check_interval};
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};

@@ -1,42 +1,75 @@
-//! What the loader could deliver and the trainer could take, each alone.
+//! What the loader could deliver and the trainer could take, each alone, and what it costs in CPU time.
 //!
 //! A run is as fast as the slower of the two, or slower still where both share the cores of one CPU. The two
-//! numbers say which one to work on, and what that can gain at most.
+//! rates say which one to work on, and what that can gain at most; with the CPU times, what a change would gain can be predicted
+//! ([`stokehold_profile::advice`]).
 
+use std::thread;
 use std::time::{Duration, Instant};
 
+use cpu_time::ProcessTime;
 use stokehold_loader::{Batch, Loader, LoaderError};
-use stokehold_profile::percentile;
+use stokehold_profile::{percentile, waited_for_core};
 
 use crate::TrainError;
 use crate::config::TrainConfig;
+use crate::device;
 use crate::learner::Learner;
+use crate::model::ResNet;
+use crate::optim::Optimizer;
 
 /// Neither measurement begins another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
+/// How often it is asked whether the workers are done.
+const POLL: Duration = Duration::from_millis(1);
 
-/// Images per second that the loader delivers when nothing is trained, over at least `batches` batches from the
-/// beginning of `epoch` on, and the first of the batches. `None` for an epoch without a batch.
+/// One half of a run, alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ceiling {
+    /// Images per second of wall time.
+    pub images_per_second: f64,
+    /// CPU time of all threads per image, seconds; `None` where the platform does not tell.
+    pub cpu_seconds: Option<f64>,
+    /// Time per image, summed over threads, that was spent ready to run and without a core, seconds; 0 where the platform does not
+    /// tell, and of a loader, whose threads come and go.
+    pub delay_seconds: f64,
+}
+
+/// What the loader delivers when nothing is trained, over at least `batches` batches from the beginning of `epoch` on, and the
+/// first of the batches. `None` for an epoch without a batch.
 ///
-/// The time runs from before the first worker starts to the arrival of the last batch, over as many epochs as that
-/// takes; what the workers prefetch beyond the last batch does not count.
+/// The wall time runs from before the first worker starts to the arrival of the last batch, over as many epochs as that
+/// takes; what the workers prefetch beyond the last batch does not count. The CPU time is that of all images that were loaded, prefetched
+/// ones included.
 pub(crate) fn of_loader(
     loader: &Loader,
     epoch: u64,
     batches: usize,
-) -> Result<Option<(f64, Batch)>, LoaderError> {
-    let begin = Instant::now();
+) -> Result<Option<(Ceiling, Batch)>, LoaderError> {
+    let (begin, cpu) = (Instant::now(), ProcessTime::try_now().ok());
     let (mut first, mut arrived, mut images) = (None, 0, 0);
     for epoch in epoch.. {
         let before = arrived;
-        for batch in loader.epoch(epoch) {
-            let batch = batch?;
+        let mut coming = loader.epoch(epoch);
+        while let Some(batch) = coming.next().transpose()? {
             arrived += 1;
             images += batch.labels.len();
             first.get_or_insert(batch);
             if arrived >= batches || begin.elapsed() > LIMIT {
-                let rate = images as f64 / begin.elapsed().as_secs_f64();
-                return Ok(first.map(|first| (rate, first)));
+                let images_per_second = images as f64 / begin.elapsed().as_secs_f64();
+                while coming.loading() > 0 {
+                    thread::sleep(POLL);
+                }
+                let cpu = cpu.and_then(|cpu| cpu.try_elapsed().ok());
+                for _ in 0..coming.in_flight() {
+                    images += coming.next().transpose()?.map_or(0, |batch| batch.labels.len());
+                }
+                let ceiling = Ceiling {
+                    images_per_second,
+                    cpu_seconds: cpu.map(|cpu| cpu.as_secs_f64() / images as f64),
+                    delay_seconds: 0.0,
+                };
+                return Ok(first.map(|first| (ceiling, first)));
             }
         }
         if arrived == before {
@@ -46,26 +79,72 @@ pub(crate) fn of_loader(
     Ok(None)
 }
 
-/// Images per second that the trainer takes when the same batch is always at hand: by the median of at most `steps`
-/// steps, at least one. What it learns meanwhile is lost with the learner.
+/// What the trainer takes when the same batch is always at hand: by the median of at most `steps` steps, at least one. What
+/// it learns meanwhile is lost with the learner.
 pub(crate) fn of_trainer(
     mut learner: Learner,
     config: &TrainConfig,
     batch: &Batch,
     steps: usize,
-) -> Result<f64, TrainError> {
+) -> Result<Ceiling, TrainError> {
     let begin = Instant::now();
-    let mut seconds = Vec::new();
+    let (mut seconds, mut cpu_seconds, mut delays) = (Vec::new(), Vec::new(), Vec::new());
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
         let images = batch.images.clone().into_images().into_f32();
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
-        let start = Instant::now();
+        let (start, cpu, waited) = (Instant::now(), ProcessTime::try_now().ok(), waited_for_core());
         // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
         (learner, _) = learner.step(smoothing, clip_norm, images, batch.shape, &batch.labels, 0.0)?;
         seconds.push(start.elapsed().as_secs_f64());
+        cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
+        delays
+            .extend(waited.and_then(|waited| Some(waited_for_core()?.saturating_sub(waited).as_secs_f64())));
     }
+    let images = batch.labels.len() as f64;
     let median = percentile(&seconds, 50.0).unwrap_or(f64::INFINITY);
-    Ok(batch.labels.len() as f64 / median.max(1e-9))
+    Ok(Ceiling {
+        images_per_second: images / median.max(1e-9),
+        cpu_seconds: percentile(&cpu_seconds, 50.0).map(|median| median / images),
+        delay_seconds: percentile(&delays, 50.0).unwrap_or(0.0) / images,
+    })
+}
+
+/// Seconds of training per image in steps of either batch size, made in turns: medians of `turns` turns after one that warms up.
+/// The images are grey, which costs as much as any.
+///
+/// # Errors
+/// The device is not there, or fails, such as for want of memory.
+pub fn step_times(
+    config: &TrainConfig,
+    classes: usize,
+    batch_sizes: [usize; 2],
+    turns: usize,
+) -> Result<[f64; 2], TrainError> {
+    let (width, height) = config.pipeline.check()?;
+    let plain = device::open(config.device)?;
+    let mut model = ResNet::new(config.arch, classes, config.seed, &plain.clone().autodiff());
+    if config.freeze_backbone {
+        model = model.freeze_backbone();
+    }
+    let mut learner = Learner {
+        model,
+        optimizer: Optimizer::new(config.optimizer)?,
+        device: plain,
+    };
+    let mut seconds = [Vec::new(), Vec::new()];
+    for turn in 0..=turns {
+        for (seconds, images) in seconds.iter_mut().zip(batch_sizes) {
+            let shape = [images, 3, height as usize, width as usize];
+            let grey = vec![0.0; shape.iter().product()];
+            let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
+            let start = Instant::now();
+            (learner, _) = learner.step(smoothing, clip_norm, grey, shape, &vec![0; images], 0.0)?;
+            if turn > 0 {
+                seconds.push(start.elapsed().as_secs_f64() / images as f64);
+            }
+        }
+    }
+    Ok(seconds.map(|seconds| percentile(&seconds, 50.0).unwrap_or(f64::NAN)))
 }
 
 #[cfg(test)]
@@ -94,11 +173,18 @@ mod tests {
             ..LoaderOptions::default()
         };
         let loader = Loader::new(Arc::new(source), Pipeline::imagenet_train(32), options).unwrap();
-        let (rate, first) = of_loader(&loader, 0, 8).unwrap().unwrap();
+        let (ceiling, first) = of_loader(&loader, 0, 8).unwrap().unwrap();
+        let Ceiling {
+            images_per_second: rate,
+            cpu_seconds,
+            ..
+        } = ceiling;
         assert!(
             rate <= 400.0,
             "{rate} images/s from 2 workers that wait 5 ms an image"
         );
+        // Waiting is no CPU time. Other tests of the process may run meanwhile, so this is no bound from above.
+        assert!(cpu_seconds.unwrap() > 0.0);
         assert_eq!(first.shape, [2, 3, 32, 32]);
     }
 }

@@ -108,6 +108,17 @@ pub fn name(device: &Device) -> String {
         .to_owned()
 }
 
+/// What kind of device it is that [`name`] gave a name to: `cpu`, `cuda`, `vulkan`, ..
+pub fn kind(name: &str) -> String {
+    let backend = name.split('(').next().unwrap_or_default().to_lowercase();
+    // Burn's backend for the CPU.
+    if backend == "flex" {
+        "cpu".to_owned()
+    } else {
+        backend
+    }
+}
+
 /// The values of a tensor, row-major, on the host.
 ///
 /// # Errors

@@ -14,6 +14,7 @@ use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_storage::{Dataset, Images};
 
+use crate::ceilings::Ceiling;
 use crate::checkpoint::{self, Checkpoints};
 use crate::config::TrainConfig;
 use crate::evaluate::{evaluate, note_bad};
@@ -24,7 +25,7 @@ use crate::optim::Optimizer;
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::Spans;
-use crate::{RunSummary, TrainError, ceilings, device, weights};
+use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 
 /// Trains from the beginning.
 ///
@@ -104,6 +105,7 @@ fn start(
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
     let device_name = device::name(&plain);
+    let shards = matches!(dataset.train, Images::Shards(_));
     let loader = loader(config, dataset.train, true)?;
     let val_loader = dataset
         .val
@@ -172,6 +174,7 @@ fn start(
     let mut training = Training {
         config,
         loader,
+        shards,
         val_loader,
         checkpoints,
         metrics: MetricsLog::open(folder.metrics(), &progress)?,
@@ -198,6 +201,8 @@ struct Training<'a> {
     folder: RunFolder,
     device_name: String,
     loader: Loader,
+    /// Whether the training images are prepared shards.
+    shards: bool,
     val_loader: Option<Loader>,
     checkpoints: Checkpoints,
     metrics: MetricsLog,
@@ -415,11 +420,12 @@ impl Training<'_> {
             .map(|sampler| sampler.stop(Ending::default()))
             .transpose()?;
         let stages = self.spans.finish(self.observer);
-        let mut ceilings = (None, None);
+        let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
             ceilings = measure(self.config, &self.loader, learner)?;
         }
+        let (of_loader, of_trainer) = ceilings.unzip();
         let total = self.progress.total();
         let epochs = &self.progress.epochs;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();
@@ -435,8 +441,11 @@ impl Training<'_> {
             seconds_per_epoch: last.map(|_| seconds / epochs.len() as f64),
             images_per_second: total.images_per_second(),
             wait_share: total.wait_share(),
-            loader_ceiling: ceilings.0,
-            trainer_ceiling: ceilings.1,
+            loader_ceiling: of_loader.map(|ceiling| ceiling.images_per_second),
+            trainer_ceiling: of_trainer.map(|ceiling| ceiling.images_per_second),
+            loader_cpu_seconds: of_loader.and_then(|ceiling| ceiling.cpu_seconds),
+            trainer_cpu_seconds: of_trainer.and_then(|ceiling| ceiling.cpu_seconds),
+            trainer_delay_seconds: of_trainer.map_or(0.0, |ceiling| ceiling.delay_seconds),
             stages,
             cpu: system.and_then(|system| system.cpu),
             peak_rss: peak_rss(),
@@ -448,6 +457,9 @@ impl Training<'_> {
             interrupted,
         };
         self.folder.write_summary(&summary)?;
+        let images = last.map_or(0, |epoch| epoch.sums.images);
+        let workload = workload::of(self.config, &summary, &self.loader, self.shards, images);
+        workload::store(&self.folder, workload)?;
         Ok(summary)
     }
 }
@@ -457,20 +469,18 @@ fn place(progress: &Progress) -> (usize, u64) {
     (progress.epochs.len(), progress.step)
 }
 
-/// Images per second of the loader alone and of the trainer alone.
+/// The loader alone and the trainer alone.
 fn measure(
     config: &TrainConfig,
     loader: &Loader,
     learner: Learner,
-) -> Result<(Option<f64>, Option<f64>), TrainError> {
+) -> Result<Option<(Ceiling, Ceiling)>, TrainError> {
     // An epoch that was not trained on, as good as any other.
-    match ceilings::of_loader(loader, config.epochs, config.ceiling_batches)? {
-        Some((of_loader, batch)) => {
-            let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
-            Ok((Some(of_loader), Some(of_trainer)))
-        }
-        None => Ok((None, None)),
-    }
+    let Some((of_loader, batch)) = ceilings::of_loader(loader, config.epochs, config.ceiling_batches)? else {
+        return Ok(None);
+    };
+    let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
+    Ok(Some((of_loader, of_trainer)))
 }
 
 /// The loader of one part of the data set.

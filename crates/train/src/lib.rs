@@ -58,8 +58,10 @@ pub mod schedule;
 mod summary;
 mod timeline;
 pub mod weights;
+mod workload;
 
 pub use arrays::ArraysError;
+pub use ceilings::step_times;
 pub use config::TrainConfig;
 pub use disturbance::{Disturbance, disturbance};
 pub use error::TrainError;

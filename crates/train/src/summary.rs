@@ -41,6 +41,16 @@ pub struct RunSummary {
     pub loader_ceiling: Option<f64>,
     /// Images per second that the trainer takes when batches are at hand; `None` where not measured.
     pub trainer_ceiling: Option<f64>,
+    /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` where not measured.
+    #[serde(default)]
+    pub loader_cpu_seconds: Option<f64>,
+    /// The same of the trainer.
+    #[serde(default)]
+    pub trainer_cpu_seconds: Option<f64>,
+    /// Time per image, summed over threads, that the trainer was ready to compute and had no core while its ceiling was measured,
+    /// seconds; 0 where not measured.
+    #[serde(default)]
+    pub trainer_delay_seconds: f64,
     /// Time spent in each stage, over all workers.
     pub stages: BTreeMap<Stage, Total>,
     /// Mean busy share of the cores, percent; `None` where the platform does not tell.
@@ -190,6 +200,9 @@ mod tests {
             wait_share: 0.25,
             loader_ceiling: Some(40.0),
             trainer_ceiling,
+            loader_cpu_seconds: None,
+            trainer_cpu_seconds: None,
+            trainer_delay_seconds: 0.0,
             stages: [(
                 Stage::Wait,
                 Total {

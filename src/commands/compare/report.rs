@@ -330,6 +330,9 @@ pub mod tests {
                 wait_share: 0.25,
                 loader_ceiling: Some(9469.0 / seconds),
                 trainer_ceiling: None,
+                loader_cpu_seconds: None,
+                trainer_cpu_seconds: None,
+                trainer_delay_seconds: 0.0,
                 stages: BTreeMap::new(),
                 cpu: Some(Percentiles {
                     p50: 50.0,

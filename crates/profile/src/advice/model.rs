@@ -50,21 +50,34 @@ impl Setting {
         if counts.contains(&0) {
             return None;
         }
-        // With more workers than cores they wait for each other too, which is no waiting for storage.
+        let stage = |name| {
+            workload
+                .stage_seconds
+                .get(name)
+                .copied()
+                .filter(|seconds| positive(*seconds))
+        };
+        // Decoding and augmenting wait for nothing but a core; as much as they were stretched, reads were.
+        let computing = stage("decode").unwrap_or(0.0) + stage("augment").unwrap_or(0.0);
+        let read = stage("read").unwrap_or(0.0) / (computing / loader_cpu).max(1.0);
+        // With more workers than cores they wait for each other too, and on a busy machine for other programs; only as much as
+        // reading took can have been storage.
         let at_once = workload.num_workers.min(workload.cores) as f64;
-        let wait = at_once / loader - loader_cpu;
+        let waited = (at_once / loader - loader_cpu).min(read);
         // Reads that took longer than all computing of an image did wait, whatever a ceiling with warm caches says.
-        let read = workload
-            .stage_seconds
-            .get("read")
-            .map_or(0.0, |read| read - loader_cpu);
+        let cold = read - loader_cpu;
+        // The time without a core stretched the steps, but no more than all cores could have shortened them.
+        let delay = Some(workload.trainer_delay_seconds).filter(|delay| positive(*delay));
+        let stretched = trainer * (1.0 + delay.unwrap_or(0.0) / trainer_cpu);
+        let most = workload.cores as f64 / trainer_cpu;
+        let trainer = stretched.min(trainer.max(most));
         Some(Self {
             images: workload.images as f64,
             batch_size: workload.batch_size,
             cores: workload.cores,
             workers: workload.num_workers,
             loader_cpu,
-            wait: wait.max(read).max(0.0),
+            wait: waited.max(cold).max(0.0),
             trainer,
             trainer_cpu,
         })
@@ -85,14 +98,20 @@ impl Setting {
         (self.workers as f64 * self.worker_cores()).min(self.cores as f64) / self.loader_cpu
     }
 
+    /// Images per second of the loader and of the trainer while both are at work.
+    fn beside(&self) -> (f64, f64) {
+        let level = self.level();
+        let wanted = self.trainer_cores() / self.trainer_threads();
+        (
+            self.workers as f64 * self.worker_cores().min(level) / self.loader_cpu,
+            self.trainer * (level / wanted).min(1.0),
+        )
+    }
+
     /// Images per second of the two together.
     pub fn rate(&self) -> f64 {
         let (loader, trainer) = (self.loader(), self.trainer);
-        let level = self.level();
-        let threads = self.trainer_threads();
-        let wanted = self.trainer_cores() / threads;
-        let beside_trainer = self.workers as f64 * self.worker_cores().min(level) / self.loader_cpu;
-        let beside_loader = trainer * (level / wanted).min(1.0);
+        let (beside_trainer, beside_loader) = self.beside();
         if beside_trainer >= beside_loader {
             beside_trainer * trainer / (beside_trainer + trainer - beside_loader)
         } else {
@@ -328,15 +347,142 @@ mod tests {
     #[test]
     fn the_loaders_ceiling_is_met_with_the_runs_own_workers() {
         let mut run = workload();
+        run.stage_seconds.insert("read".into(), 0.004);
         for (workers, ceiling) in [(1, 90.0), (2, 150.0)] {
             run.num_workers = workers;
             run.loader_ceiling = Some(ceiling);
             let setting = Setting::of(&run).unwrap();
             assert!(close(setting.loader(), ceiling), "{setting:?}");
         }
+        // Slower than reads explain: others had the cores.
+        run.loader_ceiling = Some(50.0);
+        assert!(close(Setting::of(&run).unwrap().wait, 0.004));
         // A cold run read for 90 ms an image, whatever the warm ceiling says.
         run.stage_seconds.insert("read".into(), 0.09);
         assert!(close(Setting::of(&run).unwrap().wait, 0.08));
+    }
+
+    /// The oracle of the long run: batch after batch through a buffer of two, with the cores shared anew whenever one half starts
+    /// or stops.
+    #[test]
+    fn an_epoch_takes_what_stepping_through_it_takes() {
+        for run in [
+            ACCELERATED,
+            Setting {
+                trainer: 1000.0,
+                trainer_cpu: 0.001,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                trainer: 180.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                workers: 1,
+                trainer: 190.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                workers: 1,
+                loader_cpu: 0.03,
+                trainer: 190.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 4,
+                workers: 4,
+                loader_cpu: 0.002,
+                trainer: 300.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 4,
+                workers: 8,
+                loader_cpu: 0.01,
+                wait: 0.02,
+                trainer: 350.0,
+                ..ACCELERATED
+            },
+        ] {
+            let run = Setting {
+                images: 5000.0,
+                ..run
+            };
+            let stepped = step_through(&run);
+            let modelled = run.seconds();
+            assert!(close(modelled, stepped), "{run:?}: {modelled} and {stepped}");
+        }
+    }
+
+    fn step_through(run: &Setting) -> f64 {
+        let batches = (run.images / run.batch_size as f64).round() as u32;
+        let (beside_trainer, beside_loader) = run.beside();
+        let (mut now, mut loaded, mut trained) = (0.0, 0, 0);
+        // Images that are left of the batch in the loader's hands and of the one in the trainer's.
+        let full = run.batch_size as f64;
+        let (mut loading, mut training) = (full, 0.0);
+        let mut taken = 0;
+        while trained < batches {
+            if training == 0.0 && taken < loaded {
+                taken += 1;
+                training = full;
+            }
+            let loads = loaded < batches && loaded - taken < 2;
+            let trains = training > 0.0;
+            let (by_loader, by_trainer) = match (loads, trains) {
+                (true, true) => (beside_trainer, beside_loader),
+                (true, false) => (run.loader(), 0.0),
+                _ => (0.0, run.trainer),
+            };
+            let until = |left: f64, rate: f64| if rate > 0.0 { left / rate } else { f64::INFINITY };
+            let step = until(loading, by_loader).min(until(training, by_trainer));
+            now += step;
+            loading -= step * by_loader;
+            training -= step * by_trainer;
+            if loads && loading < 1e-6 {
+                (loading, loaded) = (full, loaded + 1);
+            }
+            if trains && training < 1e-6 {
+                (training, trained) = (0.0, trained + 1);
+            }
+        }
+        now
+    }
+
+    #[test]
+    fn a_busy_machine_is_seen_through() {
+        // 20 ms of CPU time an image on two cores: 100 images/s. A third of the time there was no core for either thread.
+        let busy = Workload {
+            trainer_ceiling: Some(66.7),
+            trainer_cpu_seconds: Some(0.02),
+            trainer_delay_seconds: 0.01,
+            ..workload()
+        };
+        assert!(close(Setting::of(&busy).unwrap().trainer, 100.0));
+        // No more than all cores allow, and never less than was measured.
+        let busier = |trainer_ceiling| {
+            Setting::of(&Workload {
+                trainer_ceiling,
+                trainer_delay_seconds: 1.0,
+                ..busy.clone()
+            })
+        };
+        assert!(close(busier(Some(66.7)).unwrap().trainer, 100.0));
+        assert!(close(busier(Some(120.0)).unwrap().trainer, 120.0));
+        // Stages that took five times their CPU time: the reads did as well.
+        let mut stretched = workload();
+        stretched.loader_ceiling = Some(40.0);
+        for (stage, seconds) in [("read", 0.005), ("decode", 0.03), ("augment", 0.02)] {
+            stretched.stage_seconds.insert(stage.into(), seconds);
+        }
+        assert!(close(Setting::of(&stretched).unwrap().wait, 0.001));
     }
 
     #[test]

@@ -4,14 +4,15 @@ use std::fs;
 
 use burn::tensor::Device;
 use stokehold_loader::BadImagePolicy;
-use stokehold_profile::{Recording, dimension, span};
+use stokehold_profile::advice::{Prices, advise};
+use stokehold_profile::{About, Recording, dimension, span};
 use stokehold_train::Stage;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::weights::load_weights;
 use stokehold_train::{TrainConfig, TrainError};
 
-use super::tiny::{End, IMAGES, STEPS_PER_EPOCH, VAL_IMAGES, config, run, write_data};
+use super::tiny::{BATCH, End, IMAGES, STEPS_PER_EPOCH, VAL_IMAGES, config, run, write_data};
 
 const EPOCHS: u64 = 14;
 
@@ -129,6 +130,23 @@ fn a_run_learns_and_leaves_its_record() {
     }
     assert!(summary.loader_ceiling.unwrap() > 0.0 && summary.trainer_ceiling.unwrap() > 0.0);
     assert!((0.0..=1.0).contains(&summary.wait_share));
+    // What predictions start from.
+    let recording = folder.recording();
+    let workload = About::read(&recording).unwrap().unwrap().workload.unwrap();
+    assert_eq!(
+        (
+            workload.images,
+            workload.batch_size,
+            workload.executor.as_str(),
+            workload.device.as_str()
+        ),
+        (2 * IMAGES as u64, BATCH as u64, "fused", "cpu")
+    );
+    assert!(workload.num_workers >= 1 && workload.cores >= 1 && !workload.shards);
+    assert!(workload.loader_cpu_seconds.unwrap() > 0.0 && workload.trainer_cpu_seconds.unwrap() > 0.0);
+    let stages: Vec<_> = workload.stage_seconds.keys().map(String::as_str).collect();
+    assert_eq!(stages, ["augment", "decode", "read"]);
+    assert!(!advise(&workload, &Prices::built_in()).is_empty(), "{workload:?}");
     let stepping = summary.stages[&Stage::Step].seconds / EPOCHS as f64;
     assert!(summary.seconds_per_epoch.unwrap() >= stepping, "{summary}");
 

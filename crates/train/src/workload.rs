@@ -1,0 +1,58 @@
+//! What a run leaves for predictions: its [`Workload`] in the facts about its recording.
+
+use stokehold_loader::Loader;
+use stokehold_profile::advice::Workload;
+use stokehold_profile::{About, Machine};
+
+use crate::config::TrainConfig;
+use crate::run::RunFolder;
+use crate::timeline::Stage;
+use crate::{RunSummary, TrainError, device};
+
+/// The workload of a run that is over. `images` are those of an epoch.
+pub(crate) fn of(
+    config: &TrainConfig,
+    summary: &RunSummary,
+    loader: &Loader,
+    shards: bool,
+    images: u64,
+) -> Workload {
+    // A stage has a span for each image.
+    let stage_seconds = [Stage::Read, Stage::Decode, Stage::Augment]
+        .into_iter()
+        .filter_map(|stage| {
+            let total = summary.stages.get(&stage).filter(|total| total.spans > 0)?;
+            Some((stage.to_string(), total.seconds / total.spans as f64))
+        })
+        .collect();
+    Workload {
+        images,
+        batch_size: config.batch_size as u64,
+        num_workers: loader.workers() as u64,
+        cores: Machine::here().cores as u64,
+        executor: summary.executor.to_string(),
+        shards,
+        device: device::kind(&summary.device),
+        seconds_per_epoch: summary.seconds_per_epoch,
+        wait_share: summary.wait_share,
+        loader_ceiling: summary.loader_ceiling,
+        trainer_ceiling: summary.trainer_ceiling,
+        loader_cpu_seconds: summary.loader_cpu_seconds,
+        trainer_cpu_seconds: summary.trainer_cpu_seconds,
+        trainer_delay_seconds: summary.trainer_delay_seconds,
+        stage_seconds,
+        alternatives: Vec::new(),
+    }
+}
+
+/// Puts it into `recording.json`, if the run was recorded.
+///
+/// The recorder stops before the ceilings are measured, which are no part of the run, and cannot write it itself.
+pub(crate) fn store(folder: &RunFolder, workload: Workload) -> Result<(), TrainError> {
+    let recording = folder.recording();
+    if let Some(mut about) = About::read(&recording)? {
+        about.workload = Some(workload);
+        about.write(&recording)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,144 @@
+//! `stokehold advise`: what each change would gain a run, predicted from what the run measured, and tried out.
+//!
+//! What the run could not measure while it trained is measured here: other executors, shards and batch sizes, on images of its own
+//! ([`measure`]). The results are kept in the run's `recording.json`, where a report finds them, and are not measured again.
+
+mod measure;
+mod show;
+mod trial;
+
+use std::error::Error;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args as ClapArgs;
+use stokehold_profile::advice::{Advice, Prices, Workload, advise, verdict};
+use stokehold_profile::{About, FOLDER, Recording};
+use stokehold_train::run::{RunFolder, RunRecord};
+
+use crate::failure::Usage;
+use crate::interrupt;
+
+/// Say what each change would gain a run: other numbers of workers, another executor, shards, batches, machines.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The folder of a run of `stokehold train`
+    run: PathBuf,
+    /// What machines cost, as TOML [default: a small table of on-demand prices]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Try the best change: train a little without it and with it, and compare with the prediction
+    #[arg(long = "try")]
+    try_best: bool,
+    /// Where the runs of --try go [default: a temporary folder]
+    #[arg(long, short, value_name = "DIR", requires = "try_best")]
+    out: Option<PathBuf>,
+}
+
+/// All that there is to say of a run.
+pub struct Advised {
+    run: PathBuf,
+    record: RunRecord,
+    workload: Workload,
+    verdict: String,
+    advice: Vec<Advice>,
+    prices: Prices,
+    /// What could not be measured, and why.
+    notes: Vec<String>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let prices = match &args.prices {
+        Some(path) => Prices::load(path).map_err(|error| Usage(error.to_string()))?,
+        None => Prices::built_in(),
+    };
+    let advised = Advised::of(&args.run, prices)?;
+    let mut tried = None;
+    if args.try_best {
+        let stop = interrupt::flag_for("stopping the trial; press Ctrl-C again to end at once")?;
+        let best = advised
+            .advice
+            .iter()
+            .find(|advice| trial::can_be_tried(&advice.change));
+        if let Some(best) = best.filter(|best| best.is_worth_it()) {
+            tried = Some(trial::run(&advised, best, args.out.as_deref(), stop)?);
+        } else {
+            eprintln!(
+                "there is nothing to try: no option of stokehold train would gain anything worth having"
+            );
+        }
+    }
+    let text = if args.json {
+        show::json(&advised, tried.as_ref())?
+    } else {
+        show::text(&advised, tried.as_ref())
+    };
+    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    let interrupted = tried.is_some_and(|trial| trial.interrupted);
+    Ok(ExitCode::from(if interrupted { interrupt::EXIT_CODE } else { 0 }))
+}
+
+impl Advised {
+    /// Reads a run, measures what it has not measured itself, and predicts.
+    ///
+    /// # Errors
+    /// [`Usage`] where there is no such run, or one that has nothing to predict from, with what to do about it.
+    fn of(run: &Path, prices: Prices) -> Result<Self, Box<dyn Error>> {
+        let record = RunFolder::new(run).read_record()?.ok_or_else(|| {
+            Usage(format!(
+                "{}: no run of stokehold train, there is no run.json in it; `stokehold report` looks at any recording",
+                run.display()
+            ))
+        })?;
+        let recording = run.join(FOLDER);
+        let about = About::read(&recording).map_err(|error| Usage(error.to_string()))?;
+        let about_workload = about.as_ref().and_then(|about| about.workload.clone());
+        let missing = |what: &str| Usage(format!("{}: {what}", run.display()));
+        let mut workload = about_workload.ok_or_else(|| {
+            missing(
+                "it has left no measurements: it still trains, was killed, or is of an older version; finish it, with \
+                 --resume where it was killed, or train again",
+            )
+        })?;
+        if workload.seconds_per_epoch.is_none() {
+            return Err(
+                missing("it has not finished an epoch; the same command with --resume continues it").into(),
+            );
+        }
+        if workload.loader_ceiling.is_none() || workload.trainer_ceiling.is_none() {
+            return Err(missing(
+                "the ceilings of its loader and its trainer were not measured, as it was interrupted or had \
+                 --ceiling-batches 0; train again, or resume it to its end",
+            )
+            .into());
+        }
+        let mut notes = Vec::new();
+        if workload.alternatives.is_empty() {
+            measure::alternatives(&record, &mut workload, &mut notes);
+            if let Some(mut about) = about {
+                about.workload = Some(workload.clone());
+                if let Err(error) = about.write(&recording) {
+                    notes.push(format!("what was measured now is not kept: {error}"));
+                }
+            }
+        }
+        let advice = advise(&workload, &prices);
+        if advice.is_empty() {
+            notes.push("its measurements do not suffice for a prediction".to_owned());
+        }
+        Ok(Self {
+            run: run.to_owned(),
+            verdict: verdict(&Recording::default(), &[], Some(&workload), &advice),
+            record,
+            workload,
+            advice,
+            prices,
+            notes,
+        })
+    }
+}

@@ -1,0 +1,191 @@
+//! What another way of loading or training would cost, measured on a few of the run's own images.
+//!
+//! The images are copied aside, so that all sides read the same files from memory, and every side loads them with one worker
+//! in turns. Compared is CPU time, which other programs hardly disturb, within each turn, where the machine was the same for both. So the result
+//! holds for the run even where it was made on another machine.
+
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use cpu_time::ProcessTime;
+use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
+use stokehold_pipeline::{DecodeOptions, Executor};
+use stokehold_prepare::{Options, prepare};
+use stokehold_profile::advice::{Alternative, Change, Workload};
+use stokehold_profile::percentile;
+use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
+use stokehold_train::run::{DatasetFacts, RunRecord};
+use stokehold_train::{TrainConfig, step_times};
+
+/// Images that are loaded in every turn.
+const IMAGES: usize = 48;
+/// No further turn begins after this time,
+const LIMIT: Duration = Duration::from_secs(2);
+/// but after so many have been.
+const LEAST: usize = 3;
+/// Nor after so many.
+const MOST: usize = 15;
+/// A trainer that would take longer than this for the trial of a batch size is not tried.
+const STEPS_LIMIT: f64 = 10.0;
+
+/// Fills in [`Workload::alternatives`]; `notes` says what could not be measured, and why.
+pub fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
+    let loaders =
+        own_images(record).and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
+    match loaders {
+        Ok(loaders) => workload.alternatives = loaders,
+        Err(reason) => notes.push(format!("other executors and shards are not predicted: {reason}")),
+    }
+    match of_batch_size(record, workload) {
+        Ok(batch_size) => workload.alternatives.push(batch_size),
+        Err(reason) => notes.push(format!("larger batches are not predicted: {reason}")),
+    }
+}
+
+/// The training images of the run, if they are still there.
+fn own_images(record: &RunRecord) -> Result<Images, String> {
+    let config = &record.config;
+    let mut dataset =
+        Dataset::open(&config.data, config.val_split, config.seed).map_err(|error| error.to_string())?;
+    if let Some(most) = config.max_images {
+        dataset.limit(most);
+    }
+    if DatasetFacts::of(&dataset) != record.dataset {
+        return Err(format!(
+            "{} is another data set than when the run was made",
+            config.data.display()
+        ));
+    }
+    Ok(dataset.train)
+}
+
+/// The other executor, where the run had not the faster one, and shards, where it had single files.
+fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>, Box<dyn Error>> {
+    let config = &record.config;
+    images.limit(IMAGES);
+    let aside = tempfile::tempdir()?;
+    let (images, shards) = if matches!(images, Images::Shards(_)) {
+        (images, None)
+    } else {
+        let copies = aside.path().join("images");
+        copy(&images, &copies)?;
+        let shards = aside.path().join("shards");
+        let options = Options {
+            skip_bad_images: true,
+            ..Options::default()
+        };
+        prepare(&copies, &shards, &options, &AtomicBool::new(false), &mut |_| ())?;
+        let copies = Images::Folder(ImageFolder::open(&copies)?);
+        (copies, Some(Dataset::open(&shards, None, 0)?.train))
+    };
+    let own = side(config, images.clone(), config.executor)?;
+    let mut others = Vec::new();
+    if config.executor == Executor::PerOp {
+        let change = Change::Executor {
+            executor: Executor::Fused.to_string(),
+        };
+        others.push((change, side(config, images, Executor::Fused)?));
+    }
+    if let Some(shards) = shards {
+        others.push((Change::Shards, side(config, shards, config.executor)?));
+    }
+    in_turns(&own, &others)
+}
+
+/// A loader as the run's, with one worker and nothing to fail at.
+fn side(config: &TrainConfig, images: Images, executor: Executor) -> Result<Loader, Box<dyn Error>> {
+    let options = LoaderOptions {
+        batch_size: images.len().max(1),
+        workers: "1".parse::<Workers>()?,
+        prefetch: 1,
+        seed: config.seed,
+        executor,
+        decode: DecodeOptions { exif: config.exif },
+        bad_images: BadImagePolicy::Skip,
+        bad_image_limit: usize::MAX,
+        ..LoaderOptions::default()
+    };
+    Ok(Loader::new(Arc::new(images), config.pipeline.clone(), options)?)
+}
+
+/// Loads with every side in turns, and takes the median of the ratios to the first.
+fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative>, Box<dyn Error>> {
+    let mut ratios = vec![Vec::new(); others.len()];
+    let begin = Instant::now();
+    // The first pass warms up.
+    for turn in 0..=MOST as u64 {
+        if turn as usize > LEAST && begin.elapsed() > LIMIT {
+            break;
+        }
+        let of_own = cpu_seconds(own, turn)?;
+        for ((_, other), ratios) in others.iter().zip(&mut ratios) {
+            let of_other = cpu_seconds(other, turn)?;
+            if turn > 0 && of_own > 0.0 {
+                ratios.push(of_other / of_own);
+            }
+        }
+    }
+    let alternatives = others.iter().zip(ratios).filter_map(|((change, _), ratios)| {
+        Some(Alternative {
+            change: change.clone(),
+            loader: percentile(&ratios, 50.0)?,
+            trainer: 1.0,
+        })
+    });
+    Ok(alternatives.collect())
+}
+
+/// CPU time of an image in one pass.
+fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
+    let cpu = ProcessTime::try_now()?;
+    let mut images = 0;
+    for batch in loader.epoch(epoch) {
+        images += batch?.labels.len();
+    }
+    Ok(cpu.try_elapsed()?.as_secs_f64() / images.max(1) as f64)
+}
+
+/// Copies the images into class folders. One that cannot be read is left out: it is the run's to name.
+fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
+    let mut bytes = SampleBytes::new();
+    for sample in 0..images.len() {
+        if images.read(sample, &mut bytes).is_err() {
+            continue;
+        }
+        let class = to.join(format!("{:05}", images.class(sample)));
+        fs::create_dir_all(&class)?;
+        let name = images.name(sample);
+        let extension = Path::new(&name).extension().unwrap_or_default();
+        let file = class.join(sample.to_string()).with_extension(extension);
+        fs::write(file, bytes.file())?;
+    }
+    Ok(())
+}
+
+/// Twice the batch: its steps against the run's, in turns.
+fn of_batch_size(record: &RunRecord, workload: &Workload) -> Result<Alternative, String> {
+    let config = &record.config;
+    let larger = 2 * config.batch_size;
+    if larger as u64 > workload.images {
+        return Err("twice the batch would be more than all images".to_owned());
+    }
+    let rate = workload.trainer_ceiling.unwrap_or(0.0);
+    let seconds = (LEAST + 1) as f64 * (config.batch_size + larger) as f64 / rate;
+    if seconds > STEPS_LIMIT {
+        return Err(format!("measuring them would take {seconds:.0} s"));
+    }
+    let classes = record.dataset.classes.len();
+    let [own, other] =
+        step_times(config, classes, [config.batch_size, larger], LEAST).map_err(|error| error.to_string())?;
+    Ok(Alternative {
+        change: Change::BatchSize {
+            batch_size: larger as u64,
+        },
+        loader: 1.0,
+        trainer: other / own,
+    })
+}

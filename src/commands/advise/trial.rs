@@ -1,0 +1,128 @@
+//! `--try`: the run's own configuration for a moment, with a change and without, in turns.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use stokehold_loader::Workers;
+use stokehold_profile::advice::{Advice, Change};
+use stokehold_storage::{Dataset, Source};
+use stokehold_train::{TrainConfig, fit};
+
+use super::Advised;
+use crate::failure::Usage;
+
+/// What one side of the trial is meant to take, in seconds.
+const SECONDS: f64 = 15.0;
+/// Each side is trained so often; the first pair finds caches cold.
+const TURNS: usize = 2;
+
+/// A prediction and what came of it. Times are of a whole epoch, as long as the images of the trial say.
+#[derive(Debug, Clone, Serialize)]
+pub struct Trial {
+    /// What was changed.
+    pub title: String,
+    /// Images that each side trained on in a turn.
+    pub images: usize,
+    /// Mean time of an epoch without the change, seconds.
+    pub unchanged_seconds: f64,
+    /// Mean time of an epoch with the change, seconds.
+    pub changed_seconds: f64,
+    /// Predicted share of the time that is left, with the change against without.
+    pub predicted_ratio: f64,
+    /// Measured share.
+    pub measured_ratio: f64,
+    /// Whether it was stopped before its end; the numbers are then of what was done.
+    pub interrupted: bool,
+}
+
+/// Whether a change is an option of training, and no more.
+pub fn can_be_tried(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::Workers { .. } | Change::Executor { .. } | Change::BatchSize { .. }
+    )
+}
+
+/// Trains both sides in turns.
+pub fn run(
+    advised: &Advised,
+    best: &Advice,
+    out: Option<&Path>,
+    stop: &AtomicBool,
+) -> Result<Trial, Box<dyn Error>> {
+    let aside = tempfile::tempdir()?;
+    let out = out.unwrap_or(aside.path());
+    let config = &advised.record.config;
+    let mut images = Dataset::open(&config.data, config.val_split, config.seed)?;
+    // Nothing is validated: only training is timed.
+    images.val = None;
+    let now = best.seconds_per_epoch + best.gain_seconds;
+    let all = images.train.len().min(config.max_images.unwrap_or(usize::MAX));
+    // Whole batches of either side.
+    let step = 2 * config.batch_size;
+    let most = (SECONDS * all as f64 / now) as usize / step * step;
+    images.limit(most.clamp(3 * step, all.max(3 * step)));
+    let mut seconds = [Vec::new(), Vec::new()];
+    let mut interrupted = false;
+    for turn in 1..=TURNS {
+        for (side, name) in ["unchanged", "changed"].into_iter().enumerate() {
+            let run_dir = out.join(format!("{name}-{turn}"));
+            if run_dir.exists() {
+                return Err(Usage(format!(
+                    "{} exists; give an empty folder with -o",
+                    run_dir.display()
+                ))
+                .into());
+            }
+            let mut config = TrainConfig {
+                epochs: 1,
+                keep_checkpoints: 0,
+                checkpoint_steps: None,
+                ceiling_batches: 0,
+                run_dir,
+                ..config.clone()
+            };
+            if side == 1 {
+                apply(&best.change, &mut config)?;
+            }
+            eprintln!(
+                "trying {name}, turn {turn} of {TURNS}: {} images",
+                images.train.len()
+            );
+            let summary = fit(&config, images.clone(), &mut (), stop)?;
+            interrupted |= summary.interrupted;
+            if summary.images_per_second > 0.0 {
+                seconds[side].push(all as f64 / summary.images_per_second);
+            }
+            if interrupted {
+                break;
+            }
+        }
+        if interrupted {
+            break;
+        }
+    }
+    let [unchanged, changed] = seconds.map(|turns| turns.iter().sum::<f64>() / turns.len() as f64);
+    Ok(Trial {
+        title: best.title.clone(),
+        images: images.train.len(),
+        unchanged_seconds: unchanged,
+        changed_seconds: changed,
+        predicted_ratio: best.seconds_per_epoch / now,
+        measured_ratio: changed / unchanged,
+        interrupted,
+    })
+}
+
+/// Makes the change.
+fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>> {
+    match change {
+        Change::Workers { workers } => config.workers = workers.to_string().parse::<Workers>()?,
+        Change::Executor { executor } => config.executor = executor.parse()?,
+        Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
+        Change::Shards | Change::Storage | Change::Machine { .. } => {}
+    }
+    Ok(())
+}
