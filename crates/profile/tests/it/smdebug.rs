@@ -78,7 +78,7 @@ fn smdebug_sees_what_was_recorded() {
     let recording = simulation().recording();
     simulation().write(dir.path()).unwrap();
     let output = Command::new(python)
-        .args(["-c", include_str!("smdebug.py")])
+        .args(["-c", include_str!("read_with_smdebug.py")])
         .arg(dir.path().join(FOLDER))
         .output()
         .unwrap();

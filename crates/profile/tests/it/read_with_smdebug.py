@@ -1,6 +1,6 @@
 """What SageMaker Debugger's readers, heat map and histograms make of a recording, as JSON.
 
-    smdebug.py FOLDER
+    read_with_smdebug.py FOLDER
 """
 
 import contextlib
