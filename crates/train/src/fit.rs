@@ -416,9 +416,15 @@ impl Training<'_> {
         if !interrupted {
             weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
         }
-        let system = sampler
-            .map(|sampler| sampler.stop(Ending::default()))
-            .transpose()?;
+        // Samples that could not be kept are no reason to lose a training.
+        let system = sampler.and_then(|sampler| match sampler.stop(Ending::default()) {
+            Ok(summary) => Some(summary),
+            Err(error) => {
+                let warning = format!("the samples of the machine are not complete: {error}");
+                self.observer.event(Event::Warning(warning));
+                None
+            }
+        });
         let stages = self.spans.finish(self.observer);
         let mut ceilings = None;
         if measuring {
@@ -511,7 +517,8 @@ fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Opti
     let settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
     match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
-        Err(error @ ProfileError::NotSupported { .. }) => {
+        // Somebody else may be recording into the run's folder.
+        Err(error @ (ProfileError::NotSupported { .. } | ProfileError::Recording { .. })) => {
             observer.event(Event::Warning(error.to_string()));
             Ok(None)
         }
