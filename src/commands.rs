@@ -8,4 +8,5 @@ pub mod explain;
 pub mod prepare;
 pub mod profile;
 pub mod report;
+pub mod top;
 pub mod train;

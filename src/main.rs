@@ -33,6 +33,8 @@ enum Command {
     Train(Box<commands::train::Args>),
     /// Explain a recorded run on one page, or put two runs side by side.
     Report(commands::report::Args),
+    /// Watch a run, or this machine, live in the terminal.
+    Top(commands::top::Args),
     /// Make shards of a data set, which load faster and lose nothing.
     Prepare(Box<commands::prepare::Args>),
     /// Record what the machine does while a command runs.
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(args),
         Command::Train(args) => commands::train::run(*args),
         Command::Report(args) => commands::report::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),

@@ -24,6 +24,7 @@
 mod read;
 mod write;
 
+pub(crate) use read::read_since;
 pub use read::{parse, read_into};
 pub use write::{Options, Writer};
 

@@ -21,6 +21,15 @@ impl Recording {
     /// # Errors
     /// [`ProfileError::NoRecording`] where there is none, or more than one.
     pub fn open(path: &Path) -> Result<Self, ProfileError> {
+        Self::open_since(path, 0.0)
+    }
+
+    /// As [`open`](Self::open), from about a moment on, unix seconds: files that had ended before it are not read, so
+    /// that a run can be followed while it grows.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_since(path: &Path, since: f64) -> Result<Self, ProfileError> {
         let folder = locate(path)?;
         let mut problems = Vec::new();
         let about = About::read(&folder).unwrap_or_else(|error| {
@@ -33,8 +42,8 @@ impl Recording {
             problems,
             ..Self::default()
         };
-        system::read_into(&folder, &mut recording);
-        events::read_into(&folder, &mut recording);
+        system::read_since(&folder, since, &mut recording);
+        events::read_since(&folder, since, &mut recording);
         recording.sort();
         Ok(recording)
     }

@@ -26,6 +26,7 @@ mod write;
 
 pub use line::{Event, parse};
 pub use read::read_into;
+pub(crate) use read::read_since;
 pub use write::{Options, SeriesId, Writer};
 
 /// Seconds of the file's minute.

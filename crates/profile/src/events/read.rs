@@ -26,6 +26,11 @@ const DEPTH: usize = 4;
 /// [`Recording::problems`], one entry a file, and is missing; everything else is there. The caller
 /// [sorts](Recording::sort).
 pub fn read_into(recording: &Path, into: &mut Recording) {
+    read_since(recording, 0.0, into);
+}
+
+/// As [`read_into`], without finished files whose last event had ended before `since`, unix seconds.
+pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     let mut files = Vec::new();
     find(
         &recording.join("framework"),
@@ -33,6 +38,14 @@ pub fn read_into(recording: &Path, into: &mut Recording) {
         &mut files,
         &mut into.problems,
     );
+    files.retain(|file| {
+        let end = file
+            .name
+            .split('_')
+            .next()
+            .and_then(|end| end.parse::<f64>().ok());
+        file.growing || end.is_none_or(|end| end / 1e6 >= since)
+    });
     // By the numbers they begin with, so by time.
     files.sort_by_cached_key(|file| {
         let digits: String = file.name.chars().take_while(char::is_ascii_digit).collect();

@@ -12,7 +12,7 @@
 //!
 //! [`write_pair`] makes one page of two runs, with both on the same scales.
 
-mod columns;
+pub mod columns;
 mod data;
 mod figures;
 mod html;

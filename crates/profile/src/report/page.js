@@ -32,7 +32,7 @@
     const minutes = Math.floor(whole / 60) % 60;
     const rest = (whole % 60).toFixed(places).padStart(places ? places + 3 : 2, "0");
     const day = days ? `${days} d ` : "";
-    if (days && step >= 3600) return `${sign}${day}${hours} h`;
+    if (days && step >= 3600) return sign + (hours ? `${day}${hours} h` : day.trim());
     if (days || hours) return `${sign}${day}${hours}:${two(minutes)}` + (step < 60 ? `:${rest}` : " h");
     return `${sign}${minutes}:${rest}`;
   }
@@ -250,6 +250,15 @@
           pen.strokeRect(a, 20, Math.max(2, b - a), layout.bottom - 20);
         }
       }
+      // Where there is a column for every sample.
+      pen.fillStyle = css(blue);
+      for (const { from, column, columns } of node.levels) {
+        const to = from + column * columns;
+        if (to - from > run.seconds * 0.99 || to < view.from || from > view.to) continue;
+        const a = Math.max(x(from), left);
+        pen.fillRect(a, layout.bottom - 2, Math.max(2, Math.min(x(to), left + layout.plot) - a), 2);
+      }
+      view.column = Math.max(view.column, usable ? usable.column : 0);
       // The axis.
       const step = timeStep(view.to - view.from, layout.plot / 90);
       pen.textAlign = "center";
@@ -383,12 +392,15 @@
       requestAnimationFrame(() => {
         asked = false;
         const step = timeStep(view.to - view.from, 8) / 10;
-        where.textContent = `${clock(view.from, step)} to ${clock(view.to, step)}`;
+        view.column = 0;
         draws.forEach((draw) => draw());
+        // So close that a column of the data is many of the screen.
+        const coarse = view.column > (view.to - view.from) / 100 ? `; the data here has a column each ${span(view.column)}` : "";
+        where.textContent = `${clock(view.from, step)} to ${clock(view.to, step)}${coarse}`;
       });
     };
     const view = {
-      from: 0, to: seconds, show: "mean", rule: null,
+      from: 0, to: seconds, show: "mean", rule: null, column: 0,
       set(from, to) {
         const least = Math.min(seconds, finest * 8);
         const wide = Math.min(seconds, Math.max(to - from, least));
@@ -451,6 +463,9 @@
     scale("cpu", "busy (cores and machine)");
     const all = shown.flatMap((run) => run.nodes.flatMap((node) => node.rows));
     if (all.some(([group]) => group.startsWith("GPU"))) scale("gpu", "busy (GPUs)");
+    const stretches = shown.some((run) => run.nodes.some((node) => node.levels.some(
+      (level) => level.column * level.columns < run.seconds * 0.99)));
+    if (stretches) legend.append(element("span", "", "line on the axis: here every sample can be seen"));
     holder.append(legend);
     new ResizeObserver(redraw).observe(holder);
     heats.push({ view, shown, redraw, holder });

@@ -67,12 +67,16 @@ pub fn facts(recording: &Recording) -> Vec<String> {
         );
     }
     let (cores, gpus, samples) = extent(recording);
-    let nodes = recording.nodes.len();
-    facts.push(format!(
-        "{} of {cores} cores and {gpus} GPUs on {nodes} {}.",
-        plural(samples, "sample"),
-        if nodes == 1 { "machine" } else { "machines" }
-    ));
+    facts.push(if samples == 0 {
+        "No sample of the machine was recorded.".to_owned()
+    } else {
+        let machines = plural(recording.nodes.len(), "machine");
+        let (cores, gpus) = (plural(cores, "core"), plural(gpus, "GPU"));
+        format!(
+            "{} of {cores} and {gpus} on {machines}.",
+            plural(samples, "sample")
+        )
+    });
     facts
 }
 
@@ -107,14 +111,14 @@ fn advice(contents: &Contents<'_>) -> String {
         )
     } else {
         format!(
-            "<div class=\"wrap\">{}</div>\n",
+            "<div class=\"wrap advice\">{}</div>\n",
             changes(&worth, contents.currency)
         )
     };
     if !others.is_empty() {
         let _ = write!(
             body,
-            "<details><summary>Changes that gain nothing worth having</summary>\n<div class=\"wrap\">{}</div></details>\n",
+            "<details><summary>Changes that gain nothing worth having</summary>\n<div class=\"wrap advice\">{}</div></details>\n",
             changes(&others, contents.currency)
         );
     }
@@ -163,7 +167,15 @@ fn job(recording: &Recording) -> String {
     };
     let mut table = Table::new(&["", "", "Share"], &[0]);
     table.row(["Start".to_owned(), moment(job.start), String::new()]);
-    table.row(["End".to_owned(), moment(job.end), String::new()]);
+    let unfinished = recording
+        .about
+        .as_ref()
+        .is_some_and(|about| about.ended.is_none());
+    let end = match unfinished {
+        true => format!("not recorded; last known {}", moment(job.end)),
+        false => moment(job.end),
+    };
+    table.row(["End".to_owned(), end, String::new()]);
     table.row([
         "Duration".to_owned(),
         duration(job.duration()),

@@ -7,7 +7,7 @@ use super::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 520.0;
 const LEFT: f64 = 80.0;
-const RIGHT: f64 = 14.0;
+const RIGHT: f64 = 26.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 50.0;
 const HEIGHT: f64 = 250.0;

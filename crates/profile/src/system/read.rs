@@ -26,8 +26,20 @@ const EVENTS: usize = 1 << 20;
 ///
 /// Events within 20 ms are one tick. Where a series has two values in a tick, the one that was written later counts.
 pub fn read_into(recording: &Path, into: &mut Recording) {
+    read_since(recording, 0.0, into);
+}
+
+/// As [`read_into`], without files whose minute had ended before `since`, unix seconds.
+pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     let mut files = Vec::new();
     find(&recording.join("system"), 0, &mut files, &mut into.problems);
+    files.retain(|(name, _)| {
+        let minute = name
+            .split('.')
+            .next()
+            .and_then(|minute| minute.parse::<f64>().ok());
+        minute.is_none_or(|minute| minute + 60.0 > since)
+    });
     files.sort();
     let mut reader = Reader::default();
     for (_, path) in files {

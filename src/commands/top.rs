@@ -1,0 +1,156 @@
+//! `stokehold top`: a run, or this machine, live in the terminal.
+//!
+//! Every second the last minutes of the recording are read anew: what a run writes is all that is needed, so that any run can
+//! be watched, from any machine that sees its folder. Without a run a recording of this machine is made in the folder for
+//! temporary files, and watched the same way.
+
+mod frame;
+mod keys;
+mod view;
+
+use std::error::Error;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args as ClapArgs;
+use stokehold_profile::rules::{Defaults, Parameters, judge};
+use stokehold_profile::{FOLDER, Recording, Sampler, Settings, Tree};
+use tempfile::TempDir;
+
+use crate::interrupt;
+use view::Now;
+
+/// Time that the heat map shows, seconds.
+const WINDOW: f64 = 180.0;
+/// What the recording of this machine may take on the disk, bytes.
+const OWN_BYTES: u64 = 64 << 20;
+/// Time between two looks.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The run's folder; this machine without one.
+    run: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// A folder that is no run (exit code 2); a terminal or a folder for temporary files that cannot be used (1).
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let stop = interrupt::flag_for("leaving")?;
+    let mut watched = Watched::new(args.run.as_deref())?;
+    let mut terminal = match io::stdout().is_terminal() {
+        true => Some(keys::Terminal::enter()?),
+        false => None,
+    };
+    loop {
+        let now = watched.look()?;
+        let looked = Instant::now();
+        match &mut terminal {
+            Some(terminal) => terminal.draw(|width, height| view::draw(&now, width, height))?,
+            None => {
+                writeln!(io::stdout(), "{}", view::line(&now))?;
+                if now.ended {
+                    return Ok(ExitCode::SUCCESS);
+                }
+            }
+        }
+        while looked.elapsed() < EVERY {
+            if stop.load(Ordering::SeqCst) {
+                return Ok(ExitCode::from(interrupt::EXIT_CODE));
+            }
+            match &mut terminal {
+                Some(terminal) => {
+                    if terminal.asks_to_leave() {
+                        return Ok(ExitCode::SUCCESS);
+                    }
+                }
+                None => std::thread::sleep(Duration::from_millis(50)),
+            }
+        }
+    }
+}
+
+/// What is watched.
+struct Watched {
+    folder: PathBuf,
+    title: String,
+    parameters: Parameters,
+    /// A run that had ended when it was first looked at.
+    old: Option<Recording>,
+    /// The recording of this machine, where no run was named.
+    _own: Option<Own>,
+}
+
+impl Watched {
+    fn new(run: Option<&Path>) -> Result<Self, Box<dyn Error>> {
+        let (own, folder, title) = match run {
+            Some(run) => (None, run.to_owned(), run.display().to_string()),
+            None => {
+                let own = Own::start()?;
+                let folder = own.folder.path().to_owned();
+                (Some(own), folder, "this machine".to_owned())
+            }
+        };
+        let mut watched = Self {
+            folder,
+            title,
+            parameters: Parameters::new(Defaults::default()),
+            old: None,
+            _own: own,
+        };
+        let recent = Recording::open_since(&watched.folder, unix_now() - WINDOW)?;
+        if recent.extent().is_none() {
+            // Nothing new: a run of the past, or one that is about to write its first sample.
+            let whole = Recording::open(&watched.folder)?;
+            watched.old = Some(whole).filter(|run| run.extent().is_some());
+        }
+        Ok(watched)
+    }
+
+    fn look(&mut self) -> Result<Now, Box<dyn Error>> {
+        let recent = Recording::open_since(&self.folder, unix_now() - WINDOW)?;
+        if recent.extent().is_some() {
+            self.old = None;
+        }
+        let recording = self.old.as_ref().unwrap_or(&recent);
+        let to = recording
+            .nodes
+            .iter()
+            .filter_map(|node| node.ticks.last().copied());
+        // Spans alone tell the time where nothing is sampled.
+        let to = to.reduce(f64::max).or(recording.extent().map(|extent| extent.1));
+        let recording = view::cut(recording, to.unwrap_or(0.0) - WINDOW);
+        let findings = judge(&recording, &self.parameters);
+        Ok(Now::of(&self.title, &recording, &findings, unix_now(), WINDOW))
+    }
+}
+
+/// A recording of this machine, made to be watched.
+struct Own {
+    /// Before the folder: it stops writing before the folder goes.
+    _sampler: Sampler,
+    folder: TempDir,
+}
+
+impl Own {
+    fn start() -> Result<Self, Box<dyn Error>> {
+        let folder = tempfile::Builder::new().prefix("stokehold-top-").tempdir()?;
+        let mut settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
+        settings.files.limit = OWN_BYTES;
+        let sampler = Sampler::start(&folder.path().join(FOLDER), settings)?;
+        Ok(Self {
+            _sampler: sampler,
+            folder,
+        })
+    }
+}
+
+fn unix_now() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |now| now.as_secs_f64())
+}

@@ -1,0 +1,482 @@
+//! What `top` shows: computed from a recording's last minutes, and drawn into a [`Frame`].
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use stokehold_profile::advice::verdict;
+use stokehold_profile::report::columns::{Columns, Cover, GAP, Grid, shares};
+use stokehold_profile::rules::Finding;
+use stokehold_profile::{Node, Recording, Series, dimension, span};
+
+use super::frame::{Colour, Frame};
+
+/// The figures are means over so much time, seconds.
+const LATELY: f64 = 10.0;
+/// A run that has not written for so long, seconds, is told to be silent.
+const SILENT: f64 = 10.0;
+/// Columns before the heat map, and behind it.
+const LABEL: usize = 12;
+const VALUE: usize = 6;
+/// From idle to busy.
+const SHADES: [&str; 5] = [" ", "░", "▒", "▓", "█"];
+
+/// A run at a moment.
+pub struct Now {
+    title: String,
+    /// The last moment of which anything is known, unix seconds; `None` before the first.
+    at: Option<f64>,
+    /// Seconds since then.
+    silent: f64,
+    /// Whether the run has ended.
+    pub ended: bool,
+    cores: Option<f64>,
+    gpus: Option<f64>,
+    memory: Option<f64>,
+    steps_per_second: Option<f64>,
+    images_per_second: Option<f64>,
+    wait_share: Option<f64>,
+    verdict: String,
+    window: f64,
+    rows: Vec<Row>,
+}
+
+/// A row of the heat map, over any number of columns.
+struct Row {
+    name: String,
+    colour: Colour,
+    of: Of,
+}
+
+enum Of {
+    Samples {
+        ticks: Vec<f64>,
+        interval: f64,
+        values: Vec<f32>,
+    },
+    Times(Vec<(f64, f64)>),
+}
+
+impl Row {
+    fn columns(&self, grid: Grid) -> Columns {
+        match &self.of {
+            Of::Samples {
+                ticks,
+                interval,
+                values,
+            } => Cover::new(grid, ticks, *interval).of(values),
+            Of::Times(times) => shares(grid, times.iter().copied()),
+        }
+    }
+}
+
+/// The part of a recording from a moment on.
+pub fn cut(recording: &Recording, from: f64) -> Recording {
+    let node = |node: &Node| {
+        let first = node.ticks.partition_point(|tick| *tick < from);
+        Node {
+            name: node.name.clone(),
+            ticks: node.ticks[first..].to_vec(),
+            series: node
+                .series
+                .iter()
+                .map(|series| Series {
+                    values: series.values.get(first..).unwrap_or_default().to_vec(),
+                    ..series.clone()
+                })
+                .collect(),
+            spans: node
+                .spans
+                .iter()
+                .filter(|span| span.end() >= from)
+                .copied()
+                .collect(),
+            names: node.names.clone(),
+        }
+    };
+    Recording {
+        path: recording.path.clone(),
+        about: recording.about.clone(),
+        nodes: recording.nodes.iter().map(node).collect(),
+        problems: Vec::new(),
+    }
+}
+
+impl Now {
+    /// The state of a recording, cut to its last `window` seconds, at the moment `now`, unix seconds.
+    pub fn of(title: &str, recording: &Recording, findings: &[Finding], now: f64, window: f64) -> Self {
+        let at = recording.extent().map(|extent| extent.1);
+        let lately = at.unwrap_or(0.0) - LATELY;
+        let about = recording.about.as_ref();
+        let workload = about.and_then(|about| about.workload.as_ref());
+        let mean = |of: &'static str| mean(recording, of, lately);
+        let steps_per_second = steps_per_second(recording, lately);
+        Self {
+            title: title.to_owned(),
+            at,
+            silent: at.map_or(0.0, |at| (now - at).max(0.0)),
+            ended: about.is_some_and(|about| about.ended.is_some()),
+            cores: mean(dimension::CPU),
+            gpus: mean(dimension::GPU),
+            memory: mean(dimension::MEMORY),
+            steps_per_second,
+            images_per_second: workload
+                .and_then(|workload| Some(steps_per_second? * workload.batch_size as f64)),
+            wait_share: wait_share(recording, lately),
+            // What limits the last minutes; of the whole run the report speaks.
+            verdict: verdict(recording, findings, None, &[]),
+            window,
+            rows: recording
+                .nodes
+                .iter()
+                .flat_map(|node| rows(node, recording.nodes.len()))
+                .collect(),
+        }
+    }
+}
+
+fn rows(node: &Node, nodes: usize) -> Vec<Row> {
+    let before = match nodes {
+        1 => String::new(),
+        _ => format!("{} ", node.name),
+    };
+    let times = |name| -> Vec<(f64, f64)> {
+        let spans = node.spans_of(name);
+        spans.map(|span| (span.start, span.end())).collect()
+    };
+    let strip = |name: &str, colour, times: Vec<(f64, f64)>| {
+        (!times.is_empty()).then(|| Row {
+            name: format!("{before}{name}"),
+            colour,
+            of: Of::Times(times),
+        })
+    };
+    let steps = node.steps().map(|(_, step)| (step.start, step.end())).collect();
+    let strips = [
+        strip("waits", Colour::Wait, times(span::WAIT)),
+        strip("steps", Colour::Gpu, steps),
+    ];
+    let interval = node.interval().unwrap_or(0.5);
+    let sampled = [(dimension::GPU, Colour::Gpu), (dimension::CPU, Colour::Core)];
+    let sampled = sampled
+        .into_iter()
+        .flat_map(|(of, colour)| node.of(of).map(move |series| (series, colour)));
+    let sampled = sampled.map(|(series, colour)| Row {
+        name: format!("{before}{}", series.name),
+        colour,
+        of: Of::Samples {
+            ticks: node.ticks.clone(),
+            interval,
+            values: series.values.clone(),
+        },
+    });
+    strips.into_iter().flatten().chain(sampled).collect()
+}
+
+/// Mean of a dimension's samples from a moment on; `None` where there are none.
+fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0u32);
+    for node in &recording.nodes {
+        let first = node.ticks.partition_point(|tick| *tick < from);
+        for value in node.of(of).flat_map(|series| series.values.iter().skip(first)) {
+            if value.is_finite() {
+                (sum, count) = (sum + f64::from(*value), count + 1);
+            }
+        }
+    }
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Steps that ended from a moment on, per second; `None` where none is known at all.
+fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
+    let mut any = false;
+    let mut lately = 0u32;
+    for (_, step) in recording.nodes.iter().flat_map(Node::steps) {
+        any = true;
+        lately += u32::from(step.end() >= from);
+    }
+    any.then(|| f64::from(lately) / LATELY)
+}
+
+/// Share of the trainers' time from a moment on that they waited, 0 to 1; `None` where nothing is known.
+fn wait_share(recording: &Recording, from: f64) -> Option<f64> {
+    let since = |start: f64, end: f64| (end - start.max(from)).max(0.0);
+    let (mut waited, mut worked) = (0.0, 0.0);
+    for node in &recording.nodes {
+        let waits = node
+            .spans_of(span::WAIT)
+            .map(|wait| since(wait.start, wait.end()));
+        waited += waits.sum::<f64>();
+        worked += node
+            .steps()
+            .map(|(_, step)| since(step.start, step.end()))
+            .sum::<f64>();
+    }
+    (waited > 0.0).then(|| waited / (waited + worked))
+}
+
+/// The figures in words.
+fn figures(now: &Now) -> String {
+    let percent = |name: &str, value: Option<f64>| value.map(|value| format!("{name} {value:.0} %"));
+    let each = [
+        now.images_per_second.map(|rate| format!("{rate:.0} images/s")),
+        now.steps_per_second.map(|rate| format!("{rate:.1} steps/s")),
+        percent("waited", now.wait_share.map(|share| 100.0 * share)),
+        percent("cores", now.cores),
+        percent("GPUs", now.gpus),
+        percent("memory", now.memory),
+    ];
+    let known: Vec<String> = each.into_iter().flatten().collect();
+    if known.is_empty() {
+        "nothing was recorded yet".to_owned()
+    } else {
+        known.join("  ")
+    }
+}
+
+/// Whether the run goes on.
+fn state(now: &Now) -> String {
+    if now.ended {
+        "ended".to_owned()
+    } else if now.at.is_some() && now.silent > SILENT {
+        format!("silent for {:.0} s", now.silent)
+    } else {
+        String::new()
+    }
+}
+
+/// Everything on one line, for a log.
+pub fn line(now: &Now) -> String {
+    let at = now.at.map_or("-".to_owned(), moment);
+    let state = match state(now).as_str() {
+        "" => String::new(),
+        state => format!("{state}  "),
+    };
+    let line = format!("{at}  {state}{}  {}", figures(now), now.verdict);
+    line.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+/// Everything on a screen.
+pub fn draw(now: &Now, width: usize, height: usize) -> Frame {
+    let mut frame = Frame::new(width, height);
+    let at = now.at.map(moment).unwrap_or_default();
+    frame.put(0, 0, Colour::Plain, &format!("stokehold top  {}", now.title));
+    let right = format!("  {} {at}  q leaves", state(now));
+    frame.put(
+        width.saturating_sub(right.chars().count()),
+        0,
+        Colour::Soft,
+        &right,
+    );
+    frame.put(0, 1, Colour::Plain, &figures(now));
+    let mut y = 2;
+    for text in wrapped(&now.verdict, width).into_iter().take(3) {
+        frame.put(0, y, Colour::Soft, &text);
+        y += 1;
+    }
+    y += 1;
+    let room = height.saturating_sub(y + 1);
+    let plot = width.saturating_sub(LABEL + VALUE);
+    let Some(at) = now.at.filter(|_| room > 0 && plot > 0) else {
+        return frame;
+    };
+    // The map moves by whole columns: one that is drawn keeps its shade.
+    let column = now.window / plot as f64;
+    let to = (at / column).ceil() * column;
+    let grid = Grid::new(to - now.window, to, plot);
+    let shown = merged(&now.rows, grid, room);
+    for (name, colour, shares) in &shown {
+        let label: String = name.chars().take(LABEL - 2).collect();
+        frame.put(0, y, Colour::Soft, &format!("{label:>0$}", LABEL - 1));
+        for (x, &percent) in shares.iter().enumerate() {
+            let shade = match percent {
+                GAP => "·",
+                percent => SHADES[(usize::from(percent) * SHADES.len() / 101).min(SHADES.len() - 1)],
+            };
+            let colour = if percent == GAP { Colour::Soft } else { *colour };
+            frame.put(LABEL + x, y, colour, shade);
+        }
+        if let Some(last) = shares.iter().rev().find(|percent| **percent != GAP) {
+            frame.put(LABEL + plot + 1, y, Colour::Plain, &format!("{last:>3} %"));
+        }
+        y += 1;
+    }
+    let minutes = format!("{:.0} minutes ago", now.window / 60.0);
+    frame.put(LABEL, y, Colour::Soft, &minutes);
+    frame.put((LABEL + plot).saturating_sub(3), y, Colour::Soft, "now");
+    frame
+}
+
+/// The rows' percentages by column, neighbours of a kind averaged until they fit.
+fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>)> {
+    let all: Vec<Vec<u8>> = rows.iter().map(|row| row.columns(grid).mean).collect();
+    let groups = |together: usize| -> Vec<std::ops::Range<usize>> {
+        let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
+        for (number, row) in rows.iter().enumerate() {
+            let most = if row.colour == Colour::Core { together } else { 1 };
+            match groups.last_mut() {
+                Some(last) if last.len() < most && rows[last.start].colour == row.colour => {
+                    last.end = number + 1
+                }
+                _ => groups.push(number..number + 1),
+            }
+        }
+        groups
+    };
+    // As many cores to a row as it takes; there are never more rows than for one core each.
+    let fitting = (1..=rows.len()).map(groups).find(|groups| groups.len() <= room);
+    let groups = fitting.unwrap_or_else(|| groups(rows.len()));
+    let each = groups.into_iter().take(room).map(|group| {
+        let (first, last) = (&rows[group.start], &rows[group.end - 1]);
+        let name = match group.len() {
+            1 => first.name.clone(),
+            _ => {
+                let digits = last.name.trim_start_matches(|c: char| !c.is_ascii_digit());
+                format!("{}-{digits}", first.name)
+            }
+        };
+        let columns = (0..grid.columns).map(|column| {
+            let known = all[group.clone()]
+                .iter()
+                .map(|row| row[column])
+                .filter(|percent| *percent != GAP);
+            let (sum, count) = known.fold((0, 0), |(sum, count), percent| {
+                (sum + u32::from(percent), count + 1)
+            });
+            if count == 0 { GAP } else { (sum / count) as u8 }
+        });
+        (name, first.colour, columns.collect())
+    });
+    each.collect()
+}
+
+/// A text in lines of at most `width` characters, broken between words.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.len() - 1;
+        let used = lines[line].chars().count();
+        if used > 0 && used + 1 + word.chars().count() > width {
+            lines.push(word.to_owned());
+        } else {
+            if used > 0 {
+                lines[line].push(' ');
+            }
+            lines[line] += word;
+        }
+    }
+    lines
+}
+
+/// `12:56:32 UTC`, after its date.
+fn moment(unix: f64) -> String {
+    // To the end of the year 9999, which is as far as the format goes.
+    let unix = unix.clamp(0.0, 253_402_300_799.0);
+    let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(unix)).to_string();
+    text.replace('T', " ").replace('Z', " UTC")
+}
+
+#[cfg(test)]
+mod tests {
+    use stokehold_profile::rules::{Defaults, Parameters, judge};
+    use stokehold_profile::simulate::{Phase, Simulation};
+
+    use super::*;
+
+    fn now(cores: usize, gpus: usize, seconds: f64) -> Now {
+        let simulation = Simulation {
+            cores,
+            gpus,
+            seconds,
+            phases: vec![Phase::Loader],
+            ..Simulation::default()
+        };
+        let recording = cut(&simulation.recording(), simulation.start + seconds - 60.0);
+        let findings = judge(&recording, &Parameters::new(Defaults::default()));
+        Now::of(
+            "runs/one",
+            &recording,
+            &findings,
+            simulation.start + seconds,
+            60.0,
+        )
+    }
+
+    #[test]
+    fn a_busy_loader_is_seen() {
+        let now = now(4, 1, 120.0);
+        let frame = draw(&now, 100, 16);
+        let lines: Vec<String> = (0..16).map(|y| frame.line(y)).collect();
+        assert!(lines[0].starts_with("stokehold top  runs/one"), "{lines:#?}");
+        assert!(
+            lines[1].contains("steps/s") && lines[1].contains("waited"),
+            "{lines:#?}"
+        );
+        let row = |name: &str| {
+            lines
+                .iter()
+                .find(|line| line.trim_start().starts_with(name))
+                .unwrap()
+        };
+        // Cores that prepare images are full, and their row is dark from end to end.
+        assert!(row("cpu3").matches(['█', '▓']).count() > 75, "{lines:#?}");
+        let shaded: Vec<&str> = lines
+            .iter()
+            .filter(|line| line.contains('%'))
+            .map(|line| line.trim())
+            .collect();
+        let order = ["waits", "steps", "gpu0", "cpu0", "cpu1", "cpu2", "cpu3"];
+        let found: Vec<&str> = shaded
+            .iter()
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert!(found.ends_with(&order), "{lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.contains("1 minutes ago") && line.ends_with("now")),
+            "{lines:#?}"
+        );
+        let share = now.wait_share.unwrap();
+        assert!((0.5..0.7).contains(&share), "{share}");
+        assert!(line(&now).contains("waited") && !line(&now).contains('\n'));
+    }
+
+    #[test]
+    fn many_cores_share_rows() {
+        let frame = draw(&now(96, 8, 60.0), 80, 30);
+        let lines: Vec<String> = (0..30).map(|y| frame.line(y)).collect();
+        assert!(lines.iter().any(|line| line.contains("gpu7")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("cpu0-")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("-95 ")), "{lines:#?}");
+        assert!(lines[29].ends_with("now"), "{lines:#?}");
+    }
+
+    #[test]
+    fn screens_of_any_size_can_be_drawn() {
+        for now in [
+            now(3, 1, 5.0),
+            Now::of("x", &Recording::default(), &[], 0.0, 60.0),
+        ] {
+            for width in [0, 1, 11, 18, 19, 40, 300] {
+                for height in [0, 1, 2, 3, 5, 8, 100] {
+                    draw(&now, width, height);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_yet_is_said() {
+        let now = Now::of("runs/two", &Recording::default(), &[], 0.0, 60.0);
+        assert_eq!(draw(&now, 80, 10).line(1), "nothing was recorded yet");
+        assert!(line(&now).contains("nothing was recorded yet"));
+    }
+
+    #[test]
+    fn texts_are_broken_between_words() {
+        assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrapped("unbreakable", 4), ["unbreakable"]);
+        assert_eq!(wrapped("", 4), [""]);
+    }
+}
