@@ -10,7 +10,9 @@ use stokehold_profile::{Recording, dimension, span};
 
 /// `stokehold profile` with options and a command, recording into `run` below a folder.
 fn profile(dir: &Path, options: &[&str], command: &[&str]) -> Command {
-    let mut profile = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+    // A shell starts what runs in its background with some signals ignored, and so would a command of a test that runs there.
+    let mut profile = Command::new("env");
+    profile.args(["--default-signal", env!("CARGO_BIN_EXE_stokehold")]);
     profile.arg("profile").args(options).args(["-o", "run"]);
     if !command.is_empty() {
         profile.arg("--").args(command);
