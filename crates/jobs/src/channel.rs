@@ -1,0 +1,307 @@
+//! What a channel is: a name, a place, and how its data comes to the script.
+
+use std::fmt;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use stokehold_objects::Location;
+
+/// How a channel's data comes to the script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// All objects are copied before the script starts.
+    File,
+    /// A folder of this machine, as it is: nothing is copied. Also for mounted file systems (EFS, Lustre, NFS).
+    Dir,
+    /// Objects stream through named pipes, one an epoch.
+    Pipe,
+}
+
+impl Mode {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "File" => Ok(Self::File),
+            "Dir" => Ok(Self::Dir),
+            "Pipe" => Ok(Self::Pipe),
+            "FastFile" | "Cache" => Err(format!(
+                "mode={text} is not built; File copies the data before the start, Pipe streams it, Dir uses a folder that is \
+                 mounted already"
+            )),
+            other => Err(format!("mode={other} is not known; there are File, Pipe and Dir")),
+        }
+    }
+
+    /// What SageMaker calls it; a mounted file system is a File channel there, too.
+    pub fn input_mode(self) -> &'static str {
+        match self {
+            Self::File | Self::Dir => "File",
+            Self::Pipe => "Pipe",
+        }
+    }
+}
+
+/// Which objects an instance gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sharing {
+    /// All of them.
+    #[default]
+    FullyReplicated,
+    /// Its share: of n instances, the i-th gets every n-th object in the order of the keys, from the i-th on.
+    ShardedByS3Key,
+}
+
+/// What the place names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// A folder of objects.
+    #[default]
+    S3Prefix,
+    /// A JSON file that lists objects: `[{"prefix": "s3://bucket/folder/"}, "a.jpg", "b.jpg"]`.
+    ManifestFile,
+}
+
+/// How objects are told apart in a pipe.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wrapper {
+    /// Not at all: one follows the other.
+    #[default]
+    None,
+    /// Each is a RecordIO record: magic number, length, bytes, padding to four bytes.
+    RecordIO,
+}
+
+/// How objects are packed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Compression {
+    /// They are what the script wants.
+    #[default]
+    None,
+    /// Each is gzip, and comes out of the pipe unpacked.
+    Gzip,
+}
+
+/// A channel; in a job file a text `URI[,mode=..]` or a table with the same names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Channel {
+    /// Where the data lies: `s3://`, `gs://`, `az://`, `http://` or a path.
+    pub uri: String,
+    /// How it comes; without, [`Mode::Dir`] for a path and [`Mode::File`] for all else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+    /// Which objects an instance gets.
+    pub distribution: Sharing,
+    /// What the URI names.
+    pub kind: Kind,
+    /// How objects are told apart in a pipe.
+    pub wrapper: Wrapper,
+    /// How they are packed.
+    pub compression: Compression,
+    /// Another order of the objects in each epoch of a pipe, drawn from this number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shuffle: Option<u64>,
+    /// What the script is told of the type of the data.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+}
+
+/// The same, as a table: modes are read as texts, so that those that are not built get their own message.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Table {
+    uri: String,
+    mode: Option<String>,
+    #[serde(default)]
+    distribution: Sharing,
+    #[serde(default)]
+    kind: Kind,
+    #[serde(default)]
+    wrapper: Wrapper,
+    #[serde(default)]
+    compression: Compression,
+    shuffle: Option<u64>,
+    content_type: Option<String>,
+}
+
+impl Channel {
+    /// Reads `URI[,mode=File|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED][,content-type=..]`.
+    /// Only what follows the last commas and is of the form `name=value` with one of these names is an option.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut rest = text;
+        let mut options = Vec::new();
+        while let Some((before, option)) = rest.rsplit_once(',') {
+            let Some((name, value)) = option.split_once('=').filter(|(name, _)| NAMES.contains(name)) else {
+                break;
+            };
+            options.push((name, value));
+            rest = before;
+        }
+        let mut table = Table {
+            uri: rest.to_owned(),
+            mode: None,
+            distribution: Sharing::default(),
+            kind: Kind::default(),
+            wrapper: Wrapper::default(),
+            compression: Compression::default(),
+            shuffle: None,
+            content_type: None,
+        };
+        for (name, value) in options {
+            match name {
+                "mode" => table.mode = Some(value.to_owned()),
+                "distribution" => table.distribution = word(name, value)?,
+                "kind" => table.kind = word(name, value)?,
+                "wrapper" => table.wrapper = word(name, value)?,
+                "compression" => table.compression = word(name, value)?,
+                "shuffle" => {
+                    let seed = value
+                        .parse()
+                        .map_err(|_| format!("shuffle={value}: a number is wanted, the seed"))?;
+                    table.shuffle = Some(seed);
+                }
+                _ => table.content_type = Some(value.to_owned()),
+            }
+        }
+        Self::of(table)
+    }
+
+    fn of(table: Table) -> Result<Self, String> {
+        if table.uri.is_empty() {
+            return Err("it has no URI; write NAME=URI".to_owned());
+        }
+        let mode = table.mode.as_deref().map(Mode::parse).transpose()?;
+        let channel = Self {
+            uri: table.uri,
+            mode,
+            distribution: table.distribution,
+            kind: table.kind,
+            wrapper: table.wrapper,
+            compression: table.compression,
+            shuffle: table.shuffle,
+            content_type: table.content_type,
+        };
+        let of_pipes = [
+            ("wrapper", channel.wrapper != Wrapper::None),
+            ("compression", channel.compression != Compression::None),
+            ("shuffle", channel.shuffle.is_some()),
+        ];
+        if let Some((name, _)) = of_pipes
+            .iter()
+            .find(|(_, given)| *given && channel.mode() != Mode::Pipe)
+        {
+            return Err(format!("{name} is for mode=Pipe"));
+        }
+        if channel.mode() == Mode::Dir {
+            if Location::is_remote(&channel.uri) {
+                return Err(format!(
+                    "mode=Dir wants a folder of this machine, and not {}",
+                    channel.uri
+                ));
+            }
+            if channel.kind != Kind::S3Prefix || channel.distribution != Sharing::FullyReplicated {
+                return Err(
+                    "a folder is used as it is (mode=Dir); kind and distribution want mode=File or Pipe"
+                        .to_owned(),
+                );
+            }
+        }
+        Ok(channel)
+    }
+
+    /// How the data comes.
+    pub fn mode(&self) -> Mode {
+        self.mode.unwrap_or(match Location::is_remote(&self.uri) {
+            true => Mode::File,
+            false => Mode::Dir,
+        })
+    }
+}
+
+const NAMES: [&str; 7] = [
+    "mode",
+    "distribution",
+    "kind",
+    "wrapper",
+    "compression",
+    "shuffle",
+    "content-type",
+];
+
+fn word<T: for<'de> Deserialize<'de>>(name: &str, value: &str) -> Result<T, String> {
+    serde_json::from_value(value.into()).map_err(|error| format!("{name}={value}: {error}"))
+}
+
+impl<'de> Deserialize<'de> for Channel {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = Channel;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"URI[,mode=..]\" or a table with uri")
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Channel, E> {
+                Channel::parse(text).map_err(E::custom)
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Channel, M::Error> {
+                Channel::of(Table::deserialize(MapAccessDeserializer::new(map))?).map_err(M::Error::custom)
+            }
+        }
+        from.deserialize_any(TextOrTable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_stands_behind_the_name() {
+        let plain = Channel::parse("s3://b/p,q").unwrap();
+        assert_eq!((plain.uri.as_str(), plain.mode()), ("s3://b/p,q", Mode::File));
+        assert_eq!(Channel::parse("data/train").unwrap().mode(), Mode::Dir);
+        let all = "s3://b/a=1,mode=Pipe,distribution=ShardedByS3Key,kind=ManifestFile,wrapper=RecordIO,compression=Gzip,\
+                   shuffle=7,content-type=image/jpeg";
+        let channel = Channel::parse(all).unwrap();
+        assert_eq!(channel.uri, "s3://b/a=1");
+        assert_eq!((channel.mode(), channel.kind), (Mode::Pipe, Kind::ManifestFile));
+        assert_eq!(
+            (channel.wrapper, channel.compression),
+            (Wrapper::RecordIO, Compression::Gzip)
+        );
+        assert_eq!(
+            (channel.shuffle, channel.distribution),
+            (Some(7), Sharing::ShardedByS3Key)
+        );
+        assert_eq!(channel.content_type.as_deref(), Some("image/jpeg"));
+        let written = serde_json::to_value(&channel).unwrap();
+        assert_eq!(serde_json::from_value::<Channel>(written).unwrap(), channel);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, says) in [
+            ("", "no URI"),
+            ("s3://b,mode=FastFile", "not built; File copies"),
+            ("s3://b,mode=Cache", "not built"),
+            ("s3://b,mode=file", "there are File, Pipe and Dir"),
+            ("s3://b,mode=Dir", "wants a folder of this machine"),
+            ("s3://b,shuffle=1", "shuffle is for mode=Pipe"),
+            ("s3://b,mode=Pipe,shuffle=x", "a number is wanted"),
+            (
+                "s3://b,kind=AugmentedManifestFile",
+                "expected `S3Prefix` or `ManifestFile`",
+            ),
+            ("data,distribution=ShardedByS3Key", "mode=File or Pipe"),
+        ] {
+            let error = Channel::parse(text).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The objects of a channel, and how they come into a folder.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use serde_json::Value;
+use stokehold_objects::{Bucket, Cause, Object, ObjectError, Options};
+
+use crate::{Channel, Job, JobError, Kind, Mode, Sharing};
+
+/// An opened place and the objects of it that an instance gets, in the order of their keys (of the manifest's lines).
+pub(crate) struct Objects {
+    pub bucket: Bucket,
+    pub objects: Vec<Object>,
+}
+
+fn wrong(uri: &str, cause: Cause, reason: impl Into<String>) -> ObjectError {
+    ObjectError {
+        uri: uri.to_owned(),
+        cause,
+        reason: reason.into(),
+    }
+}
+
+/// Opens a place with the job's variables.
+pub(crate) fn open(job: &Job, uri: &str) -> Result<Bucket, ObjectError> {
+    let settings = job
+        .environment
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()));
+    Bucket::with_options(
+        uri,
+        Options {
+            settings: settings.collect(),
+            ..Options::default()
+        },
+    )
+}
+
+impl Objects {
+    /// What the instance `rank` gets of a channel.
+    pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+        let uri = channel.uri.as_str();
+        let mut found = match channel.kind {
+            Kind::S3Prefix => {
+                let bucket = open(job, uri)?;
+                let objects = bucket.list()?;
+                Self { bucket, objects }
+            }
+            Kind::ManifestFile => Self::of_manifest(job, uri)?,
+        };
+        if found.objects.is_empty() {
+            return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
+        }
+        if channel.distribution == Sharing::ShardedByS3Key {
+            let mut number = 0..;
+            found.objects.retain(|_| {
+                number
+                    .next()
+                    .is_some_and(|number: usize| number % job.instances == rank)
+            });
+        }
+        Ok(found)
+    }
+
+    fn of_manifest(job: &Job, uri: &str) -> Result<Self, ObjectError> {
+        let (parent, name) = uri.rsplit_once('/').unwrap_or((".", uri));
+        let mut text = Vec::new();
+        open(job, parent)?.fetch(name, &mut text)?;
+        let bad = |reason: String| wrong(uri, Cause::BadUri, format!("as a manifest: {reason}"));
+        let manifest: Vec<Value> = serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
+        let (first, names) = manifest
+            .split_first()
+            .ok_or_else(|| bad("it is empty".to_owned()))?;
+        let prefix = first["prefix"]
+            .as_str()
+            .ok_or_else(|| bad("it does not begin with {\"prefix\": \"s3://..\"}".to_owned()))?;
+        let bucket = open(job, prefix)?;
+        let known: BTreeMap<String, Object> = bucket
+            .list()?
+            .into_iter()
+            .map(|object| (object.key.clone(), object))
+            .collect();
+        let objects = names.iter().map(|name| {
+            let name = name
+                .as_str()
+                .ok_or_else(|| bad(format!("{name} is no object's name")))?;
+            let missing = || {
+                wrong(
+                    &bucket.location().uri(name),
+                    Cause::NotFound,
+                    "the manifest names it, and it is not there",
+                )
+            };
+            known
+                .get(name.trim_start_matches('/'))
+                .cloned()
+                .ok_or_else(missing)
+        });
+        let objects = objects.collect::<Result<_, _>>()?;
+        Ok(Self { bucket, objects })
+    }
+}
+
+/// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
+/// once, for the first; the others have links to it.
+pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<(), JobError> {
+    for (name, channel) in &job.channels {
+        let failed = |source| JobError::Channel {
+            channel: name.clone(),
+            source,
+        };
+        let link = |to: &Path, from: &Path| {
+            // A job that is taken up again has it already.
+            match fs::remove_file(from) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+                _ => symlink(to, from),
+            }
+            .map_err(JobError::io(from))
+        };
+        match channel.mode() {
+            Mode::Pipe => {}
+            Mode::Dir => {
+                let folder = Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri));
+                if !folder.is_dir() {
+                    return Err(failed(wrong(
+                        &channel.uri,
+                        Cause::NotFound,
+                        "there is no such folder",
+                    )));
+                }
+                for data in folders {
+                    link(folder, &data.join(name))?;
+                }
+            }
+            Mode::File => {
+                for (rank, data) in folders.iter().enumerate() {
+                    if rank > 0 && channel.distribution == Sharing::FullyReplicated {
+                        link(&folders[0].join(name), &data.join(name))?;
+                        continue;
+                    }
+                    let found = Objects::of(job, channel, rank).map_err(failed)?;
+                    let copied =
+                        found
+                            .bucket
+                            .copy(&found.objects, &data.join(name), &AtomicU64::new(0), stop);
+                    copied.map_err(failed)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! What can go wrong with a job, apart from the script.
+
+use std::path::{Path, PathBuf};
+
+use stokehold_objects::ObjectError;
+
+/// Why a job could not be described, started or looked at. A script that fails is no error: it is a state of its job.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// The job file is wrong.
+    #[error("{}{}: {reason}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// What was asked for makes no sense, or is not there.
+    #[error("{0}")]
+    Input(String),
+    /// There is no job of this name.
+    #[error("there is no job {name} in {}; see `stokehold job list`", root.display())]
+    NoSuchJob {
+        /// The name.
+        name: String,
+        /// Where it was looked for.
+        root: PathBuf,
+    },
+    /// A channel's data cannot be had.
+    #[error("channel {channel}: {source}")]
+    Channel {
+        /// The channel's name.
+        channel: String,
+        /// Why not.
+        source: ObjectError,
+    },
+    /// A place for the results cannot be written.
+    #[error("output: {0}")]
+    Output(ObjectError),
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl JobError {
+    /// Whether the input is at fault, and not the work.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } => true,
+            Self::Channel { source, .. } | Self::Output(source) => source.is_input(),
+            Self::Io { .. } => false,
+        }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,504 @@
+//! What is asked for: a job as data, from a file or put together by a program.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use regex::Regex;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use stokehold_objects::Location;
+
+use crate::{Channel, JobError};
+
+/// A training job, as it is asked for. As a file it is TOML; [`Job::template`] explains every key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Job {
+    /// Its name: letters, digits and hyphens, at most 63. Without, one is made of the entry point and the time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What runs.
+    pub entry_point: EntryPoint,
+    /// The folder that becomes the script's working folder; without, the entry point's file alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_dir: Option<PathBuf>,
+    /// The interpreter of Python scripts and modules.
+    #[serde(default = "python3")]
+    pub python: PathBuf,
+    /// Numbers, texts, truths, lists and tables; the script gets them as arguments.
+    #[serde(default)]
+    pub hyperparameters: BTreeMap<String, Value>,
+    /// Where data comes from, by name.
+    #[serde(default)]
+    pub channels: BTreeMap<String, Channel>,
+    /// Variables for the script; those that a store knows (`AWS_ENDPOINT_URL`, ..) count for the channels, too.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Where `NAME/output/model.tar.gz` and `output.tar.gz` go besides the job's own folder: a URI or a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<String>,
+    /// The script is stopped after so long.
+    #[serde(default = "a_day")]
+    pub max_run_seconds: u64,
+    /// What a script that is told to stop (SIGTERM) gets before it is ended (SIGKILL).
+    #[serde(default = "two_minutes")]
+    pub stop_seconds: u64,
+    /// What to read out of the script's lines.
+    #[serde(default)]
+    pub metrics: Vec<Metric>,
+    /// How many machines the script believes to run on: processes of this one.
+    #[serde(default = "one")]
+    pub instances: usize,
+    /// What the script is told of the kind of machine.
+    #[serde(default = "local")]
+    pub instance_type: String,
+    /// How the processes of several instances find each other.
+    #[serde(default)]
+    pub distribution: Distribution,
+    /// Processes of an instance under torch and mpi; without, one a GPU, or one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processes_per_host: Option<usize>,
+    /// Where the entry point's file lies when there is no source folder: the job file's folder. No key of a file.
+    #[serde(skip)]
+    pub beside: PathBuf,
+}
+
+fn python3() -> PathBuf {
+    PathBuf::from("python3")
+}
+
+fn a_day() -> u64 {
+    86_400
+}
+
+fn two_minutes() -> u64 {
+    120
+}
+
+fn one() -> usize {
+    1
+}
+
+fn local() -> String {
+    "local".to_owned()
+}
+
+/// Who starts the processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distribution {
+    /// One process an instance, by itself.
+    #[default]
+    None,
+    /// `torch.distributed.run` on every instance.
+    Torch,
+    /// `mpirun`, once.
+    Mpi,
+}
+
+/// What runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EntryPoint {
+    /// A `.py` file below the source folder.
+    Python(String),
+    /// A `.sh` file, through the shell.
+    Shell(String),
+    /// Any other file, as it is.
+    Binary(String),
+    /// A Python module: `module:package.train`.
+    Module(String),
+}
+
+impl EntryPoint {
+    /// Reads `train.py`, `run.sh`, `trainer` or `module:package.train`.
+    ///
+    /// # Errors
+    /// A path that leads out of the source folder, or no name.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(module) = text.strip_prefix("module:") {
+            let fine = |part: &str| !part.is_empty() && part.chars().all(|c| c == '_' || c.is_alphanumeric());
+            return match module.split('.').all(fine) {
+                true => Ok(Self::Module(module.to_owned())),
+                false => Err(format!("{text:?} names no module; write module:package.train")),
+            };
+        }
+        let inside = Path::new(text)
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if text.is_empty() || text.starts_with('-') || text.contains('\0') || !inside {
+            return Err(format!(
+                "{text:?} is no file below the source folder; write train.py with source-dir"
+            ));
+        }
+        let name = text.to_owned();
+        Ok(match Path::new(text).extension().and_then(|end| end.to_str()) {
+            Some("py") => Self::Python(name),
+            Some("sh") => Self::Shell(name),
+            _ => Self::Binary(name),
+        })
+    }
+
+    /// The file or module.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Python(name) | Self::Shell(name) | Self::Binary(name) | Self::Module(name) => name.clone(),
+        }
+    }
+
+    /// The file below the source folder.
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            Self::Python(name) | Self::Shell(name) | Self::Binary(name) => Some(name),
+            Self::Module(_) => None,
+        }
+    }
+}
+
+impl Serialize for EntryPoint {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Module(name) => to.serialize_str(&format!("module:{name}")),
+            other => to.serialize_str(&other.name()),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for EntryPoint {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// A number that the script prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// What it is called: `train:loss`.
+    pub name: String,
+    /// Where it stands in a line; group 1 is the number.
+    pub regex: String,
+}
+
+impl Metric {
+    /// Reads `NAME=REGEX`.
+    ///
+    /// # Errors
+    /// There is no `=`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('=') {
+            Some((name, regex)) if !name.is_empty() => Ok(Self {
+                name: name.to_owned(),
+                regex: regex.to_owned(),
+            }),
+            _ => Err(format!("{text:?}: write NAME=REGEX")),
+        }
+    }
+
+    /// The expression, ready to be used.
+    ///
+    /// # Errors
+    /// It is none, or has no group.
+    pub fn compile(&self) -> Result<Regex, String> {
+        let regex = Regex::new(&self.regex).map_err(|error| format!("metric {}: {error}", self.name))?;
+        match regex.captures_len() {
+            0 | 1 => Err(format!(
+                "metric {}: {:?} has no group; put the number into parentheses",
+                self.name, self.regex
+            )),
+            _ => Ok(regex),
+        }
+    }
+}
+
+impl Job {
+    /// A job that runs an entry point, with everything else as a file that does not say it.
+    pub fn new(entry_point: EntryPoint) -> Self {
+        Self {
+            name: None,
+            entry_point,
+            source_dir: None,
+            python: python3(),
+            hyperparameters: BTreeMap::new(),
+            channels: BTreeMap::new(),
+            environment: BTreeMap::new(),
+            output: None,
+            max_run_seconds: a_day(),
+            stop_seconds: two_minutes(),
+            metrics: Vec::new(),
+            instances: one(),
+            instance_type: local(),
+            distribution: Distribution::None,
+            processes_per_host: None,
+            beside: PathBuf::new(),
+        }
+    }
+
+    /// A job file with every key explained.
+    pub fn template() -> &'static str {
+        include_str!("job.toml")
+    }
+
+    /// Reads a job file. Relative paths in it are meant from its folder.
+    ///
+    /// # Errors
+    /// [`JobError::File`] with the line.
+    pub fn read(path: &Path) -> Result<Self, JobError> {
+        let wrong = |line, reason| JobError::File {
+            path: path.to_owned(),
+            line,
+            reason,
+        };
+        let text = fs::read_to_string(path).map_err(|error| wrong(None, error.to_string()))?;
+        let mut job: Self = toml::from_str(&text).map_err(|error| {
+            let line = error.span().and_then(|span| text.get(..span.start));
+            wrong(
+                line.map(|before| before.matches('\n').count() + 1),
+                error.message().to_owned(),
+            )
+        })?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        // Without a source folder the entry point's file lies beside the job file.
+        job.source_dir = job.source_dir.map(|dir| folder.join(dir));
+        job.beside = folder.to_owned();
+        for uri in job
+            .channels
+            .values_mut()
+            .map(|channel| &mut channel.uri)
+            .chain(job.output.as_mut())
+        {
+            if !uri.contains("://") {
+                *uri = folder.join(&*uri).display().to_string();
+            }
+        }
+        Ok(job)
+    }
+
+    /// Whether it can be run, as far as can be said without touching anything.
+    ///
+    /// # Errors
+    /// [`JobError::Input`] with the first thing that is wrong.
+    pub fn check(&self) -> Result<(), JobError> {
+        self.wrong().map_or(Ok(()), |reason| Err(JobError::Input(reason)))
+    }
+
+    fn wrong(&self) -> Option<String> {
+        if let Some(name) = self.name.as_ref().filter(|name| !is_name(name)) {
+            return Some(format!(
+                "{name:?} is no job's name; it takes letters, digits and hyphens, at most 63"
+            ));
+        }
+        if let Some(metric) = self.metrics.iter().find_map(|metric| metric.compile().err()) {
+            return Some(metric);
+        }
+        if let Some(name) = self.channels.keys().find(|name| !is_channel_name(name)) {
+            return Some(format!(
+                "{name:?} is no channel's name; it takes letters, digits, . _ and -, at most 64"
+            ));
+        }
+        for (what, names) in [
+            ("hyperparameter", self.hyperparameters.keys().collect::<Vec<_>>()),
+            ("variable", self.environment.keys().collect()),
+        ] {
+            if let Some(name) = names
+                .iter()
+                .find(|name| name.is_empty() || name.contains(['=', '\0']))
+            {
+                return Some(format!("{name:?} is no {what}'s name"));
+            }
+        }
+        if self.environment.values().any(|value| value.contains('\0')) {
+            return Some("a variable's value has a zero byte".to_owned());
+        }
+        if !(1..=MOST_INSTANCES).contains(&self.instances) {
+            return Some(format!(
+                "instances = {} is not between 1 and {MOST_INSTANCES}",
+                self.instances
+            ));
+        }
+        if self.processes_per_host == Some(0) || self.max_run_seconds == 0 {
+            return Some("processes-per-host and max-run-seconds are at least 1".to_owned());
+        }
+        if self.distribution == Distribution::Torch && !matches!(self.entry_point, EntryPoint::Python(_)) {
+            return Some("distribution = \"torch\" wants a .py file as its entry point".to_owned());
+        }
+        let remote = self
+            .source_dir
+            .as_deref()
+            .and_then(Path::to_str)
+            .filter(|dir| Location::is_remote(dir));
+        remote.map(|dir| format!("source-dir = {dir}: a source folder lies on this machine"))
+    }
+}
+
+/// Local processes: more of them than this is a slip.
+const MOST_INSTANCES: usize = 64;
+
+pub(crate) fn is_name(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    !name.is_empty() && name.len() <= 63 && name.chars().all(fine) && !name.starts_with('-')
+}
+
+fn is_channel_name(name: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || ['.', '_', '-'].contains(&c);
+    !name.is_empty() && name.len() <= 64 && name.chars().all(fine) && !name.starts_with('.')
+}
+
+/// What a hyperparameter on a command line means: JSON where it is JSON, else a text.
+pub fn hyperparameter(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<Job, JobError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("job.toml");
+        fs::write(&path, text).unwrap();
+        let job = Job::read(&path)?;
+        job.check()?;
+        Ok(job)
+    }
+
+    #[test]
+    fn the_template_is_a_job() {
+        let job = read(Job::template()).unwrap();
+        assert_eq!(job.entry_point, EntryPoint::Python("train.py".to_owned()));
+        // What is commented out is right, too: every line that is a key, and every table.
+        let mut all = String::new();
+        for line in Job::template().lines() {
+            let bare = line.strip_prefix("# ").or(line.strip_prefix('#')).unwrap_or(line);
+            let is_key = bare.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+            if line.starts_with('#') && (is_key || bare.starts_with('[')) || !line.starts_with('#') {
+                all.push_str(bare);
+            }
+            all.push('\n');
+        }
+        let full = read(&all).unwrap();
+        let keys = serde_json::to_value(&full).unwrap();
+        for key in keys.as_object().unwrap().keys() {
+            assert!(all.contains(key.as_str()), "the template does not explain {key}");
+        }
+        assert_eq!((full.instances, full.metrics.len()), (2, 1));
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        for (text, line, says) in [
+            (
+                "entry-point = \"train.py\"\nlearning-rate = 1\n",
+                2,
+                "unknown field",
+            ),
+            (
+                "entry-point = \"train.py\"\n[channels]\ntrain = \"s3://b,mode=FastFile\"\n",
+                3,
+                "not built",
+            ),
+            (
+                "entry-point = \"train.py\"\n\n[channels.train]\nuri = \"s3://b\"\nmod = 1\n",
+                5,
+                "unknown field `mod`",
+            ),
+            ("entry-point = \"../train.py\"\n", 1, "below the source folder"),
+            (
+                "entry-point = \"train.py\"\ninstances = \"two\"\n",
+                2,
+                "invalid type",
+            ),
+            ("entry-point = \n", 1, "string"),
+        ] {
+            let JobError::File {
+                path,
+                line: found,
+                reason,
+            } = read(text).unwrap_err()
+            else {
+                panic!("{text}: not an error of the file");
+            };
+            assert!(
+                path.ends_with("job.toml") && reason.contains(says),
+                "{text}: {reason}"
+            );
+            assert_eq!(found, Some(line), "{text}: {reason}");
+        }
+        assert!(Job::read(Path::new("/no/job.toml")).unwrap_err().is_input());
+    }
+
+    #[test]
+    fn what_cannot_run_is_said_before_anything_is_touched() {
+        let job = |change: &dyn Fn(&mut Job)| {
+            let mut job = Job::new(EntryPoint::Python("train.py".to_owned()));
+            change(&mut job);
+            job.check().map_err(|error| error.to_string())
+        };
+        job(&|_| ()).unwrap();
+        let metric = |regex: &str| Metric {
+            name: "m".to_owned(),
+            regex: regex.to_owned(),
+        };
+        let cases: [(&dyn Fn(&mut Job), &str); 8] = [
+            (&|job| job.name = Some("a/b".to_owned()), "no job's name"),
+            (&|job| job.metrics = vec![metric("(")], "metric m"),
+            (&|job| job.metrics = vec![metric("loss=.*")], "parentheses"),
+            (&|job| job.instances = 0, "between 1 and"),
+            (
+                &|job| drop(job.environment.insert("A=B".to_owned(), String::new())),
+                "no variable's name",
+            ),
+            (
+                &|job| {
+                    drop(
+                        job.channels
+                            .insert("../x".to_owned(), Channel::parse("d").unwrap()),
+                    )
+                },
+                "no channel's name",
+            ),
+            (
+                &|job| job.source_dir = Some("s3://b/src".into()),
+                "on this machine",
+            ),
+            (
+                &|job| {
+                    job.distribution = Distribution::Torch;
+                    job.entry_point = EntryPoint::Shell("run.sh".to_owned());
+                },
+                "wants a .py file",
+            ),
+        ];
+        for (change, says) in cases {
+            let error = job(change).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn reads_texts_of_a_command_line() {
+        assert_eq!(hyperparameter("0.1"), json!(0.1));
+        assert_eq!(hyperparameter("resnet18"), json!("resnet18"));
+        assert_eq!(hyperparameter("true"), json!(true));
+        for (text, kind) in [
+            ("train.py", EntryPoint::Python("train.py".to_owned())),
+            ("bin/run.sh", EntryPoint::Shell("bin/run.sh".to_owned())),
+            ("trainer", EntryPoint::Binary("trainer".to_owned())),
+            ("module:a.b", EntryPoint::Module("a.b".to_owned())),
+        ] {
+            assert_eq!(EntryPoint::parse(text).unwrap(), kind);
+        }
+        for text in [
+            "",
+            "/bin/sh",
+            "a/../../b",
+            "-c",
+            "module:",
+            "module:a..b",
+            "module:-c",
+        ] {
+            assert!(EntryPoint::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! Training jobs as SageMaker runs them, on this machine, without Docker and without an account.
+//!
+//! A script that was written for SageMaker finds what it expects: folders, files, variables, arguments ([`contract`]), data
+//! in its channels, a model folder that becomes `model.tar.gz`, and somebody who reads its metrics.
+//!
+//! ```text
+//!  job.toml ──► Job ──► Store::create ──► Store::claim ──► run ──► Record
+//!                        a folder, with    the lock of      Starting, Downloading, Training, Uploading,
+//!                        job.json and      the one runner   Completed | Failed | Stopped
+//!                        state.json
+//!  list, get, log, metrics, stop, wait, remove: any other process, at any time
+//! ```
+//!
+//! No daemon and no database: a job is a folder. Its state is one small file, written aside and renamed by the one process
+//! that holds the job's lock, so that every moment leaves it whole. The lock goes with the process that holds it; so a
+//! runner that was killed, or a machine that was started anew, leaves a job that says it failed and not one that seems to
+//! run for ever. The details stand in [`Store`]'s page.
+//!
+//! Instances are local processes that believe to be machines: `algo-1`, `algo-2`, .. with folders, ranks and, as far as there
+//! are enough, cores and GPUs of their own. They share this machine's address, disk and memory.
+//!
+//! # Channels
+//! | mode | what happens |
+//! |---|---|
+//! | [`Mode::File`] | all objects are copied before the start, several at once; what is there already is kept; the disk's room is looked at first |
+//! | [`Mode::Dir`] | a folder of this machine, linked: nothing is copied |
+//! | [`Mode::Pipe`] | objects stream through named pipes, one an epoch; RecordIO, gzip and another order in each epoch if wanted |
+//!
+//! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
+//!
+//! # What is not here
+//! Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, a
+//! `requirements.txt` in the source folder (install it, and name the interpreter), source folders in buckets. There are no keys
+//! for checkpoints that are synchronised with a place, and none for spot interruptions: `checkpoints` is a folder that
+//! [`Store::resume`] keeps. The profiler is not attached by itself. Under `mpi` one `mpirun` on `algo-1` starts all processes.
+//! An archive is sent to a bucket from memory, so a model has to fit there.
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use stokehold_jobs::{EntryPoint, Job, Metric, Status, Store, run};
+//!
+//! let folder = tempfile::tempdir()?;
+//! std::fs::write(folder.path().join("train.sh"), "echo loss=0.25; echo weights > $SM_MODEL_DIR/model.txt")?;
+//! let mut job = Job::new(EntryPoint::parse("train.sh")?);
+//! job.source_dir = Some(folder.path().to_owned());
+//! job.metrics.push(Metric::parse("loss=loss=([0-9.]+)")?);
+//!
+//! let store = Store::new(&folder.path().join("jobs"))?;
+//! let name = store.create(&job)?;
+//! let record = run(store.claim(&name)?, &AtomicBool::new(false), &|line| println!("{}", line.text))?;
+//! assert_eq!(record.status, Status::Completed);
+//! assert_eq!(record.metrics[0].value, 0.25);
+//! assert!(record.model.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod archive;
+mod channel;
+pub mod contract;
+mod data;
+mod error;
+mod job;
+mod lines;
+mod pipe;
+mod process;
+mod python;
+mod runner;
+mod store;
+
+pub use channel::{Channel, Compression, Kind, Mode, Sharing, Wrapper};
+pub use error::JobError;
+pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
+pub use lines::Line;
+pub use process::Process;
+pub use runner::{detach, run};
+pub use store::{Claim, FinalMetric, Record, Secondary, Status, Store, Transition};

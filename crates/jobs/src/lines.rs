@@ -1,0 +1,192 @@
+//! What scripts print: stored, shown, and searched for numbers.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use regex::Regex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json;
+
+use crate::store::{FinalMetric, Folder, now};
+use crate::{Job, JobError};
+
+/// A line that a script printed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line<'a> {
+    /// When it came, unix seconds.
+    pub time: f64,
+    /// Which instance printed it.
+    pub host: &'a str,
+    /// `out` or `err`.
+    pub stream: &'a str,
+    /// What it says, without its end.
+    pub text: &'a str,
+}
+
+/// A line is cut here: a script may print for hours without ending one.
+const LONGEST: usize = 64 << 10;
+
+/// How long a process that got away from its job may go on printing.
+const LEFTOVERS: Duration = Duration::from_secs(1);
+
+/// Where all lines of a job come together.
+pub(crate) struct Lines<'a> {
+    metrics: Vec<(String, Regex)>,
+    show: &'a (dyn Fn(&Line<'_>) + Sync),
+    files: Mutex<Files>,
+}
+
+struct Files {
+    log: File,
+    numbers: File,
+    last: BTreeMap<String, FinalMetric>,
+    /// The last line of standard error of each host: often the reason of a failure.
+    complaint: BTreeMap<String, String>,
+    /// Why nothing could be stored, once.
+    failed: Option<io::Error>,
+}
+
+impl<'a> Lines<'a> {
+    pub fn new(folder: &Folder, job: &Job, show: &'a (dyn Fn(&Line<'_>) + Sync)) -> Result<Self, JobError> {
+        let append = |name: &str| {
+            let path = folder.file(name);
+            File::options()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .map_err(JobError::io(&path))
+        };
+        let compiled = |metric: &crate::Metric| Some((metric.name.clone(), metric.compile().ok()?));
+        Ok(Self {
+            metrics: job.metrics.iter().filter_map(compiled).collect(),
+            show,
+            files: Mutex::new(Files {
+                log: append("log")?,
+                numbers: append("metrics.jsonl")?,
+                last: BTreeMap::new(),
+                complaint: BTreeMap::new(),
+                failed: None,
+            }),
+        })
+    }
+
+    /// Reads a stream to its end; after `quit`, until nothing more is there or [`LEFTOVERS`] is over.
+    pub fn read(&self, host: &str, stream: &str, mut from: impl Read + AsFd, quit: &AtomicBool) {
+        let mut chunk = [0; 8 << 10];
+        let mut line = Vec::new();
+        let mut since = None;
+        loop {
+            let quitting = quit.load(Ordering::SeqCst);
+            if quitting && since.get_or_insert_with(Instant::now).elapsed() > LEFTOVERS {
+                break;
+            }
+            let mut fds = [PollFd::new(&from, PollFlags::IN)];
+            let patience = Timespec {
+                tv_sec: 0,
+                tv_nsec: 50_000_000,
+            };
+            match poll(&mut fds, Some(&patience)) {
+                Ok(0) if quitting => break,
+                Ok(0) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(_) => {}
+                Err(_) => break,
+            }
+            match from.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(n) => {
+                    for byte in &chunk[..n] {
+                        // Progress bars end their lines by going back to the start.
+                        if *byte == b'\n' || *byte == b'\r' || line.len() == LONGEST {
+                            self.take(host, stream, &mut line);
+                        }
+                        if *byte != b'\n' && *byte != b'\r' {
+                            line.push(*byte);
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.take(host, stream, &mut line);
+    }
+
+    fn take(&self, host: &str, stream: &str, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        let text = String::from_utf8_lossy(bytes);
+        self.add(&Line {
+            time: now(),
+            host,
+            stream,
+            text: &text,
+        });
+        bytes.clear();
+    }
+
+    /// Takes a line.
+    pub fn add(&self, line: &Line<'_>) {
+        let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Line {
+            time,
+            host,
+            stream,
+            text,
+        } = line;
+        let stored = writeln!(files.log, "{time:.3} {host} {stream} {text}");
+        files.failed = files.failed.take().or(stored.err());
+        if *stream == "err" {
+            files.complaint.insert((*host).to_owned(), (*text).to_owned());
+        }
+        for (name, regex) in &self.metrics {
+            for found in regex.captures_iter(text) {
+                let Some(value) = found
+                    .get(1)
+                    .and_then(|number| number.as_str().trim().parse::<f64>().ok())
+                else {
+                    continue;
+                };
+                // JSON has no word for these.
+                let number = if value.is_finite() {
+                    json!(value)
+                } else {
+                    json!(value.to_string())
+                };
+                let entry = json!({"time": time, "host": host, "name": name, "value": number});
+                let stored = writeln!(files.numbers, "{entry}");
+                files.failed = files.failed.take().or(stored.err());
+                if value.is_finite() {
+                    let last = FinalMetric {
+                        name: name.clone(),
+                        value,
+                        time: *time,
+                    };
+                    files.last.insert(name.clone(), last);
+                }
+            }
+        }
+        (self.show)(line);
+    }
+
+    pub fn last(&self) -> Vec<FinalMetric> {
+        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.last.values().cloned().collect()
+    }
+
+    pub fn complaint(&self, host: &str) -> Option<String> {
+        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.complaint.get(host).cloned()
+    }
+
+    /// Why lines are missing from the files, if they are.
+    pub fn failed(&self) -> Option<String> {
+        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.failed.as_ref().map(ToString::to_string)
+    }
+}

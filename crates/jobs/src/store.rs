@@ -1,0 +1,565 @@
+//! Where jobs are kept, and what is true of them.
+//!
+//! ```text
+//! ROOT/<name>/job.json       what was asked for
+//! ROOT/<name>/state.json     what is true: written aside and renamed, by the runner alone
+//! ROOT/<name>/lock           locked by the runner while it lives
+//! ROOT/<name>/stop           there: somebody wants it to stop
+//! ROOT/<name>/log            every line: time, host, stream, text
+//! ROOT/<name>/metrics.jsonl  every number that was read out of a line
+//! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
+//! ROOT/<name>/output/        model.tar.gz, output.tar.gz
+//! ```
+//!
+//! The lock is the kernel's: it goes with the process, by kill -9 and by a reboot too. A state that says "in progress"
+//! without a lock is a runner that died; whoever sees it first takes the lock, ends what the runner left behind and
+//! writes down that it failed. What it left behind are processes, known by number, start time and boot, so that a number
+//! that was given to another process is never taken for it.
+
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::is_name;
+use crate::process::Process;
+use crate::{Job, JobError};
+
+/// The state that programs look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Status {
+    /// From the first moment on.
+    InProgress,
+    /// The script ended with 0.
+    Completed,
+    /// It did not, or could not be started.
+    Failed,
+    /// It was told to stop, and has not yet.
+    Stopping,
+    /// It was stopped, by somebody or by its time.
+    Stopped,
+}
+
+impl Status {
+    /// Whether nothing more happens.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Completed | Self::Failed | Self::Stopped)
+    }
+}
+
+/// What it is at within its [`Status`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Secondary {
+    /// Folders and processes are made.
+    Starting,
+    /// Channels are copied.
+    Downloading,
+    /// The script runs.
+    Training,
+    /// The model is packed.
+    Uploading,
+    /// The script has been told to stop.
+    Stopping,
+    /// Done.
+    Completed,
+    /// Not done.
+    Failed,
+    /// Stopped by somebody.
+    Stopped,
+    /// Stopped because its time was over.
+    MaxRuntimeExceeded,
+}
+
+/// When a job came to a state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Transition {
+    /// The state.
+    pub status: Secondary,
+    /// Unix seconds.
+    pub start: f64,
+}
+
+/// The last of a metric's numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FinalMetric {
+    /// Its name.
+    pub name: String,
+    /// The number.
+    pub value: f64,
+    /// When it was printed, unix seconds.
+    pub time: f64,
+}
+
+/// What is true of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: String,
+    /// The state that programs look at.
+    pub status: Status,
+    /// What it is at.
+    pub secondary: Secondary,
+    /// How it came there, oldest first.
+    pub transitions: Vec<Transition>,
+    /// Why it failed; at most 1024 characters.
+    pub failure_reason: Option<String>,
+    /// The exit code of the instance that decided; 128 and the signal's number for one that was killed.
+    pub exit_code: Option<i32>,
+    /// When it was asked for, unix seconds.
+    pub created: f64,
+    /// When the script started.
+    pub training_started: Option<f64>,
+    /// When it ended.
+    pub training_ended: Option<f64>,
+    /// The processes of its instances, as they were started.
+    pub processes: Vec<Process>,
+    /// The last number of each metric.
+    pub metrics: Vec<FinalMetric>,
+    /// Where the packed model lies.
+    pub model: Option<String>,
+    /// Where the other packed results lie.
+    pub output: Option<String>,
+}
+
+impl Record {
+    fn new(name: &str) -> Self {
+        let now = now();
+        Self {
+            name: name.to_owned(),
+            status: Status::InProgress,
+            secondary: Secondary::Starting,
+            transitions: vec![Transition {
+                status: Secondary::Starting,
+                start: now,
+            }],
+            failure_reason: None,
+            exit_code: None,
+            created: now,
+            training_started: None,
+            training_ended: None,
+            processes: Vec::new(),
+            metrics: Vec::new(),
+            model: None,
+            output: None,
+        }
+    }
+
+    pub(crate) fn enter(&mut self, status: Status, secondary: Secondary) {
+        self.status = status;
+        self.secondary = secondary;
+        self.transitions.push(Transition {
+            status: secondary,
+            start: now(),
+        });
+    }
+
+    /// The end of a job that failed.
+    pub(crate) fn fail(&mut self, reason: &str) {
+        self.failure_reason = Some(reason.chars().take(1024).collect());
+        self.enter(Status::Failed, Secondary::Failed);
+    }
+}
+
+pub(crate) fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
+}
+
+/// All jobs of a folder.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// One job's folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, record: &Record) -> Result<(), JobError> {
+        let text = serde_json::to_vec_pretty(record).map_err(|error| JobError::Input(error.to_string()))?;
+        let (path, aside) = (self.file("state.json"), self.file("state.json.part"));
+        let write = || {
+            let mut file = File::create(&aside)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        };
+        write().map_err(JobError::io(&path))
+    }
+
+    fn read(&self) -> Result<Record, JobError> {
+        let path = self.file("state.json");
+        let text = fs::read(&path).map_err(JobError::io(&path))?;
+        serde_json::from_slice(&text).map_err(|error| JobError::File {
+            path,
+            line: Some(error.line()),
+            reason: error.to_string(),
+        })
+    }
+
+    pub fn stop_wanted(&self) -> bool {
+        self.file("stop").exists()
+    }
+
+    /// The lock, if nobody has it.
+    fn lock(&self) -> Result<Option<File>, JobError> {
+        let path = self.file("lock");
+        let open = File::options().create(true).append(true).open(&path);
+        let file = open.map_err(JobError::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(JobError::io(&path)(error)),
+        }
+    }
+}
+
+/// A job whose runner this process is: it holds the lock.
+#[derive(Debug)]
+pub struct Claim {
+    pub(crate) folder: Folder,
+    pub(crate) job: Job,
+    pub(crate) record: Record,
+    /// Locked until it is dropped.
+    pub(crate) lock: File,
+}
+
+impl Claim {
+    /// The job's name.
+    pub fn name(&self) -> &str {
+        &self.record.name
+    }
+}
+
+impl Store {
+    /// The jobs below a folder, which is made when the first one is.
+    ///
+    /// # Errors
+    /// The folder's path cannot be made absolute.
+    pub fn new(root: &Path) -> Result<Self, JobError> {
+        let root = std::path::absolute(root).map_err(JobError::io(root))?;
+        Ok(Self { root })
+    }
+
+    /// `$STOKEHOLD_JOBS`, or `stokehold/jobs` where the user's data lies.
+    ///
+    /// # Errors
+    /// There is no home folder, and no variable says where.
+    pub fn of_user() -> Result<Self, JobError> {
+        let set = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let data = || set("XDG_DATA_HOME").or_else(|| Some(std::env::home_dir()?.join(".local/share")));
+        match set("STOKEHOLD_JOBS").or_else(|| Some(data()?.join("stokehold/jobs"))) {
+            Some(root) => Self::new(&root),
+            None => Err(JobError::Input(
+                "no home folder; set STOKEHOLD_JOBS to the folder of the jobs".to_owned(),
+            )),
+        }
+    }
+
+    /// The folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The folder of a job.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Makes a job: its folder, its file, its first state. The runner may be this process or another one.
+    ///
+    /// # Errors
+    /// What [`Job::check`] finds; a job of this name.
+    pub fn create(&self, job: &Job) -> Result<String, JobError> {
+        job.check()?;
+        let name = job.name.clone().unwrap_or_else(|| made_name(job));
+        fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
+        let folder = Folder(self.path(&name));
+        fs::create_dir(&folder.0).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => JobError::Input(format!(
+                "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
+            )),
+            _ => JobError::io(&folder.0)(error),
+        })?;
+        let absolute = |path: &Path| std::path::absolute(path).map_err(JobError::io(path));
+        let mut job = Job {
+            name: Some(name.clone()),
+            ..job.clone()
+        };
+        job.source_dir = job.source_dir.as_deref().map(absolute).transpose()?;
+        if let (None, Some(file)) = (&job.source_dir, job.entry_point.file()) {
+            // Kept with the job: the folder that it lies in is not.
+            let source = folder.file("source");
+            let (from, to) = (job.beside.join(file), source.join(file));
+            let copied =
+                fs::create_dir_all(to.parent().unwrap_or(&source)).and_then(|()| fs::copy(&from, &to));
+            if let Err(error) = copied {
+                // Nothing was made: the first error is the one to tell.
+                let _ = fs::remove_dir_all(&folder.0);
+                return Err(JobError::Input(format!(
+                    "the entry point {}: {error}",
+                    from.display()
+                )));
+            }
+            job.source_dir = Some(source);
+        }
+        for uri in job
+            .channels
+            .values_mut()
+            .map(|channel| &mut channel.uri)
+            .chain(job.output.as_mut())
+        {
+            if !uri.contains("://") {
+                *uri = absolute(Path::new(&*uri))?.display().to_string();
+            }
+        }
+        let path = folder.file("job.json");
+        let text = serde_json::to_vec_pretty(&job).map_err(|error| JobError::Input(error.to_string()))?;
+        fs::write(&path, text).map_err(JobError::io(&path))?;
+        folder.write(&Record::new(&name))?;
+        Ok(name)
+    }
+
+    /// Takes a job that has not ended, to run it in this process; one that was just made, or whose runner died.
+    ///
+    /// # Errors
+    /// Another process runs it; it has ended.
+    pub fn claim(&self, name: &str) -> Result<Claim, JobError> {
+        let (folder, lock) = self.locked(name)?;
+        let record = folder.read()?;
+        if record.status.is_final() {
+            return Err(JobError::Input(format!(
+                "job {name} has ended; resume it, or run it under another name"
+            )));
+        }
+        self.claimed(folder, record, lock)
+    }
+
+    /// Takes a job up again that failed or was stopped: in its own folders, with the data that was copied and its
+    /// checkpoints; the code is copied anew.
+    ///
+    /// # Errors
+    /// It runs, or was completed.
+    pub fn resume(&self, name: &str) -> Result<Claim, JobError> {
+        self.get(name)?;
+        let (folder, lock) = self.locked(name)?;
+        let mut record = folder.read()?;
+        if record.status == Status::Completed {
+            return Err(JobError::Input(format!(
+                "job {name} was completed; there is nothing to resume"
+            )));
+        }
+        let stop = folder.file("stop");
+        if stop.exists() {
+            fs::remove_file(&stop).map_err(JobError::io(&stop))?;
+        }
+        record.failure_reason = None;
+        record.exit_code = None;
+        record.enter(Status::InProgress, Secondary::Starting);
+        folder.write(&record)?;
+        self.claimed(folder, record, lock)
+    }
+
+    fn locked(&self, name: &str) -> Result<(Folder, File), JobError> {
+        let folder = self.folder(name)?;
+        let lock = folder.lock()?;
+        lock.map(|lock| (folder, lock))
+            .ok_or_else(|| JobError::Input(format!("job {name} runs in another process")))
+    }
+
+    fn claimed(&self, folder: Folder, record: Record, lock: File) -> Result<Claim, JobError> {
+        let path = folder.file("job.json");
+        let text = fs::read(&path).map_err(JobError::io(&path))?;
+        let job = serde_json::from_slice(&text).map_err(|error| JobError::File {
+            path,
+            line: Some(error.line()),
+            reason: error.to_string(),
+        })?;
+        Ok(Claim {
+            folder,
+            job,
+            record,
+            lock,
+        })
+    }
+
+    fn folder(&self, name: &str) -> Result<Folder, JobError> {
+        let missing = || JobError::NoSuchJob {
+            name: name.to_owned(),
+            root: self.root.clone(),
+        };
+        let folder = Folder(self.path(name));
+        match is_name(name) && folder.file("state.json").exists() {
+            true => Ok(folder),
+            false => Err(missing()),
+        }
+    }
+
+    /// What is true of a job. A job whose runner died is ended here.
+    ///
+    /// # Errors
+    /// There is none of this name; its files cannot be read.
+    pub fn get(&self, name: &str) -> Result<Record, JobError> {
+        let folder = self.folder(name)?;
+        let record = folder.read()?;
+        if record.status.is_final() {
+            return Ok(record);
+        }
+        let Some(_lock) = folder.lock()? else {
+            return Ok(record);
+        };
+        // It may have ended between the two looks.
+        let mut record = folder.read()?;
+        let is_new =
+            record.secondary == Secondary::Starting && now() - record.created < PATIENCE.as_secs_f64();
+        if record.status.is_final() || is_new {
+            return Ok(record);
+        }
+        for process in &record.processes {
+            process.end_group();
+        }
+        let during = record.secondary;
+        record.training_ended = record.training_started.map(|_| now());
+        record.fail(&format!(
+            "InternalServerError: the runner of this job died while it was {during:?}"
+        ));
+        folder.write(&record)?;
+        Ok(record)
+    }
+
+    /// Every job, the oldest first.
+    ///
+    /// # Errors
+    /// A job's files cannot be read.
+    pub fn list(&self) -> Result<Vec<Record>, JobError> {
+        let entries = match fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(JobError::io(&self.root)(error)),
+        };
+        let names = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok());
+        let mut records = Vec::new();
+        for name in names {
+            match self.get(&name) {
+                Ok(record) => records.push(record),
+                // Not a job, or one that is just being made or removed.
+                Err(JobError::NoSuchJob { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        records.sort_by(|a, b| a.created.total_cmp(&b.created).then_with(|| a.name.cmp(&b.name)));
+        Ok(records)
+    }
+
+    /// Tells a job to stop: SIGTERM to its script, after `stop-seconds` SIGKILL. Returns at once; see
+    /// [`wait`](Self::wait).
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn stop(&self, name: &str) -> Result<Record, JobError> {
+        let record = self.get(name)?;
+        if !record.status.is_final() {
+            let path = self.path(name).join("stop");
+            fs::write(&path, "").map_err(JobError::io(&path))?;
+        }
+        Ok(record)
+    }
+
+    /// Waits for a job's end, at most so long; then whatever is true.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn wait(&self, name: &str, at_most: Duration) -> Result<Record, JobError> {
+        let started = std::time::Instant::now();
+        loop {
+            let record = self.get(name)?;
+            if record.status.is_final() || started.elapsed() >= at_most {
+                return Ok(record);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Removes a job that has ended, with everything in its folder.
+    ///
+    /// # Errors
+    /// It runs.
+    pub fn remove(&self, name: &str) -> Result<(), JobError> {
+        let record = self.get(name)?;
+        let (folder, _lock) = self.locked(name)?;
+        if !record.status.is_final() {
+            return Err(JobError::Input(format!(
+                "job {name} is about to start; stop it first"
+            )));
+        }
+        // Without its state it is no job any more, whatever happens to the rest.
+        let state = folder.file("state.json");
+        fs::remove_file(&state).map_err(JobError::io(&state))?;
+        fs::remove_dir_all(&folder.0).map_err(JobError::io(&folder.0))
+    }
+
+    /// A job's lines from a byte of its log on; the second value is where to go on.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn log(&self, name: &str, from: u64) -> Result<(String, u64), JobError> {
+        use std::io::{Read, Seek, SeekFrom};
+        let path = self.folder(name)?.file("log");
+        let mut bytes = Vec::new();
+        match File::open(&path) {
+            Ok(mut file) => {
+                file.seek(SeekFrom::Start(from)).map_err(JobError::io(&path))?;
+                file.take(1 << 20)
+                    .read_to_end(&mut bytes)
+                    .map_err(JobError::io(&path))?;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(JobError::io(&path)(error)),
+        }
+        // Whole lines only: the rest comes with the next look.
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        Ok((
+            String::from_utf8_lossy(&bytes[..whole]).into_owned(),
+            from + whole as u64,
+        ))
+    }
+}
+
+/// How long a job that was made may be without a runner: `--detach` starts another process.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn made_name(job: &Job) -> String {
+    let entry = job.entry_point.name();
+    let stem = Path::new(&entry)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let fine = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let stem: String = stem.chars().map(fine).take(30).collect();
+    let stem = stem.trim_matches('-');
+    let millis = (now() * 1e3) as u64;
+    format!(
+        "{}-{millis}-{}",
+        if stem.is_empty() { "job" } else { stem },
+        std::process::id()
+    )
+}
