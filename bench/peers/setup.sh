@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
-#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug (default: all)
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit (default: all)
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
-# recipes), smdebug/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
+# recipes), smdebug/ and toolkit/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
 set -euo pipefail
 
@@ -14,7 +14,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug) echo "$cache/$1" ;;
+    torch | smdebug | toolkit) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -50,5 +50,5 @@ make_environment() {
     echo "$name: made at $environment"
 }
 
-if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug; fi
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit; fi
 for name in "$@"; do make_environment "$name"; done

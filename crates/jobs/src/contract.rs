@@ -263,13 +263,6 @@ pub fn variables(job: &Job, instance: &Instance) -> BTreeMap<String, String> {
         ("is_smddprun_installed", json!(false)),
         ("job_name", json!(instance.job)),
         ("master_hostname", json!(host(0))),
-        (
-            "sagemaker_s3_output",
-            job.hyperparameters
-                .get("sagemaker_s3_output")
-                .cloned()
-                .unwrap_or_default(),
-        ),
         ("topology", json!([])),
     ] {
         training_env.insert(name.to_owned(), value);

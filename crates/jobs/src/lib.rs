@@ -8,7 +8,7 @@
 //!                        a folder, with    the lock of      Starting, Downloading, Training, Uploading,
 //!                        job.json and      the one runner   Completed | Failed | Stopped
 //!                        state.json
-//!  list, get, log, metrics, stop, wait, remove: any other process, at any time
+//!  list, get, log, stop, wait, remove: any other process, at any time
 //! ```
 //!
 //! No daemon and no database: a job is a folder. Its state is one small file, written aside and renamed by the one process
@@ -29,7 +29,7 @@
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
 //!
 //! # What is not here
-//! Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, a
+//! There is no command line yet: jobs are run by a program that calls this library. Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, a
 //! `requirements.txt` in the source folder (install it, and name the interpreter), source folders in buckets. There are no keys
 //! for checkpoints that are synchronised with a place, and none for spot interruptions: `checkpoints` is a folder that
 //! [`Store::resume`] keeps. The profiler is not attached by itself. Under `mpi` one `mpirun` on `algo-1` starts all processes.

@@ -13,14 +13,14 @@ use stokehold_jobs::{EntryPoint, Job, Record, Store, run};
 use tempfile::TempDir;
 
 /// A folder for sources and jobs, and what a job printed.
-pub struct Bench {
-    pub dir: TempDir,
-    pub store: Store,
-    pub printed: Mutex<Vec<String>>,
+pub(crate) struct Bench {
+    pub(crate) dir: TempDir,
+    pub(crate) store: Store,
+    pub(crate) printed: Mutex<Vec<String>>,
 }
 
 impl Bench {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(&dir.path().join("jobs")).unwrap();
         Self {
@@ -30,12 +30,12 @@ impl Bench {
         }
     }
 
-    pub fn source(&self) -> PathBuf {
+    pub(crate) fn source(&self) -> PathBuf {
         self.dir.path().join("src")
     }
 
     /// A job that runs a script.
-    pub fn job(&self, file: &str, script: &str) -> Job {
+    pub(crate) fn job(&self, file: &str, script: &str) -> Job {
         let source = self.source();
         let path = source.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -46,12 +46,12 @@ impl Bench {
         job
     }
 
-    pub fn run(&self, job: &Job) -> Record {
+    pub(crate) fn run(&self, job: &Job) -> Record {
         let name = self.store.create(job).unwrap();
         self.run_again(self.store.claim(&name).unwrap())
     }
 
-    pub fn run_again(&self, claim: stokehold_jobs::Claim) -> Record {
+    pub(crate) fn run_again(&self, claim: stokehold_jobs::Claim) -> Record {
         self.printed.lock().unwrap().clear();
         run(claim, &AtomicBool::new(false), &|line| {
             self.printed
@@ -62,17 +62,17 @@ impl Bench {
         .unwrap()
     }
 
-    pub fn printed(&self) -> Vec<String> {
+    pub(crate) fn printed(&self) -> Vec<String> {
         self.printed.lock().unwrap().clone()
     }
 
-    pub fn base(&self, record: &Record, host: &str) -> PathBuf {
+    pub(crate) fn base(&self, record: &Record, host: &str) -> PathBuf {
         self.store.path(&record.name).join(host)
     }
 }
 
 /// The names and contents of an archive.
-pub fn unpacked(path: &Path) -> Vec<(String, String)> {
+pub(crate) fn unpacked(path: &Path) -> Vec<(String, String)> {
     use std::io::Read;
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(fs::File::open(path).unwrap()));
     let mut found = Vec::new();
