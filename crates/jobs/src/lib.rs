@@ -14,7 +14,7 @@
 //! No daemon and no database: a job is a folder. Its state is one small file, written aside and renamed by the one process
 //! that holds the job's lock, so that every moment leaves it whole. The lock goes with the process that holds it; so a
 //! runner that was killed, or a machine that was started anew, leaves a job that says it failed and not one that seems to
-//! run for ever. The details stand in [`Store`]'s page.
+//! run for ever. `store.rs` has the details.
 //!
 //! Instances are local processes that believe to be machines: `algo-1`, `algo-2`, .. with folders, ranks and, as far as there
 //! are enough, cores and GPUs of their own. They share this machine's address, disk and memory.

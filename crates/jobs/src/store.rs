@@ -19,7 +19,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -373,11 +373,19 @@ impl Store {
         self.claimed(folder, record, lock)
     }
 
+    /// The lock, for which those who only look are waited: they hold it for a moment.
     fn locked(&self, name: &str) -> Result<(Folder, File), JobError> {
         let folder = self.folder(name)?;
-        let lock = folder.lock()?;
-        lock.map(|lock| (folder, lock))
-            .ok_or_else(|| JobError::Input(format!("job {name} runs in another process")))
+        let started = Instant::now();
+        loop {
+            if let Some(lock) = folder.lock()? {
+                return Ok((folder, lock));
+            }
+            if started.elapsed() > LOOK {
+                return Err(JobError::Input(format!("job {name} runs in another process")));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn claimed(&self, folder: Folder, record: Record, lock: File) -> Result<Claim, JobError> {
@@ -485,7 +493,7 @@ impl Store {
     /// # Errors
     /// There is none of this name.
     pub fn wait(&self, name: &str, at_most: Duration) -> Result<Record, JobError> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         loop {
             let record = self.get(name)?;
             if record.status.is_final() || started.elapsed() >= at_most {
@@ -500,13 +508,12 @@ impl Store {
     /// # Errors
     /// It runs.
     pub fn remove(&self, name: &str) -> Result<(), JobError> {
-        let record = self.get(name)?;
-        let (folder, _lock) = self.locked(name)?;
-        if !record.status.is_final() {
+        if !self.get(name)?.status.is_final() {
             return Err(JobError::Input(format!(
-                "job {name} is about to start; stop it first"
+                "job {name} has not ended; stop it first"
             )));
         }
+        let (folder, _lock) = self.locked(name)?;
         // Without its state it is no job any more, whatever happens to the rest.
         let state = folder.file("state.json");
         fs::remove_file(&state).map_err(JobError::io(&state))?;
@@ -542,6 +549,9 @@ impl Store {
         ))
     }
 }
+
+/// How long somebody who only looks may hold a job's lock, on a machine that is busy.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a job that was made may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);
