@@ -71,8 +71,7 @@ fn a_job_runs_to_its_end_with_logs_metrics_and_archives() {
     let (log, end) = bench.store.log(&record.name, 0).unwrap();
     assert_eq!(log.lines().count(), printed.len());
     assert!(
-        log.lines()
-            .all(|line| line.splitn(4, ' ').nth(1) == Some("algo-1")),
+        log.lines().all(|line| line.split(' ').nth(1) == Some("algo-1")),
         "{log}"
     );
     assert_eq!(bench.store.log(&record.name, end).unwrap(), (String::new(), end));
