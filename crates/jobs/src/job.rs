@@ -440,7 +440,8 @@ mod tests {
             name: "m".to_owned(),
             regex: regex.to_owned(),
         };
-        let cases: [(&dyn Fn(&mut Job), &str); 8] = [
+        type Case<'a> = (&'a dyn Fn(&mut Job), &'a str);
+        let cases: [Case<'_>; 8] = [
             (&|job| job.name = Some("a/b".to_owned()), "no job's name"),
             (&|job| job.metrics = vec![metric("(")], "metric m"),
             (&|job| job.metrics = vec![metric("loss=.*")], "parentheses"),

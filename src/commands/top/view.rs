@@ -343,7 +343,7 @@ fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>
             let (sum, count) = known.fold((0, 0), |(sum, count), percent| {
                 (sum + u32::from(percent), count + 1)
             });
-            if count == 0 { GAP } else { (sum / count) as u8 }
+            sum.checked_div(count).map_or(GAP, |mean| mean as u8)
         });
         (name, first.colour, columns.collect())
     });
