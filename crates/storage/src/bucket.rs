@@ -69,7 +69,7 @@ impl Remote {
 
     /// The manifest, where the data set is a prepared one.
     pub fn manifest(&self) -> Result<Option<Manifest>, StorageError> {
-        if !self.objects.iter().any(|object| object.key == Manifest::FILE) {
+        if find(&self.objects, Manifest::FILE).is_none() {
             return Ok(None);
         }
         let mut bytes = Vec::new();
@@ -83,13 +83,13 @@ impl Remote {
 
     /// The shards of a part.
     pub fn shards(&self, part: &str, manifest: &Manifest) -> Result<ShardFolder, StorageError> {
-        ShardFolder::open_with(&self.uri, part, manifest, &|_, file| Ok(self.ranges(file)))
+        ShardFolder::open_with(&self.uri, part, manifest, &|file| Ok(self.ranges(file)))
     }
 
     /// Every image, without classes.
     pub fn unlabelled(&self) -> Result<Images, StorageError> {
         if let Some(manifest) = self.manifest()? {
-            let open = |_: &Path, file: &str| Ok(self.ranges(file));
+            let open = |file: &str| Ok(self.ranges(file));
             return Ok(Images::Shards(ShardFolder::unlabelled_with(
                 &self.uri, &manifest, &open,
             )?));

@@ -296,15 +296,7 @@ fn tiles(recording: &Recording, findings: &[Finding]) -> String {
         }
     }
     let boxes = gpu_boxes(recording, "heat-gpu", "");
-    if !boxes.is_empty() {
-        let sentence =
-            "Box: 25th to 75th percentile, with the median. Whiskers: 5th and 95th. Dots: extremes.";
-        tiles += &figure(
-            "GPU utilisation",
-            sentence,
-            &pictures::boxes(&boxes, "utilisation of a GPU"),
-        );
-    }
+    tiles += &gpu_figure(&boxes);
     let deviations = deviations(findings);
     for node in &recording.nodes {
         let Some((mode, steps)) = figures::steps(node) else {
@@ -326,6 +318,19 @@ fn tiles(recording: &Recording, findings: &[Finding]) -> String {
         return String::new();
     }
     format!("<div class=\"tiles\">\n{tiles}</div>\n")
+}
+
+/// The figure of box plots of GPUs; empty without GPUs.
+pub fn gpu_figure(boxes: &[(&'static str, String, [f64; 7])]) -> String {
+    if boxes.is_empty() {
+        return String::new();
+    }
+    let sentence = "Box: 25th to 75th percentile, with the median. Whiskers: 5th and 95th. Dots: extremes.";
+    figure(
+        "GPU utilisation",
+        sentence,
+        &pictures::boxes(boxes, "utilisation of a GPU"),
+    )
 }
 
 /// The box plots of GPUs, each with its node's name where there are several.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::figures::{self, Job, Spread};
 use super::html::{self, Table, figure, paragraph, section};
 use super::judged::ordered;
-use super::page::{deviations, facts, gpu_boxes, heat_box, step_sentence};
+use super::page::{deviations, facts, gpu_boxes, gpu_figure, heat_box, step_sentence};
 use super::pictures::{self, Part, duration};
 use super::svg::escape;
 use super::tables::METRICS;
@@ -201,15 +201,7 @@ fn tiles(pair: [&Contents<'_>; 2]) -> String {
         .into_iter()
         .flat_map(|number| gpu_boxes(recordings[number], CLASSES[number], ["A ", "B "][number]))
         .collect();
-    if !boxes.is_empty() {
-        let sentence =
-            "Box: 25th to 75th percentile, with the median. Whiskers: 5th and 95th. Dots: extremes.";
-        tiles += &figure(
-            "GPU utilisation",
-            sentence,
-            &pictures::boxes(&boxes, "utilisation of a GPU"),
-        );
-    }
+    tiles += &gpu_figure(&boxes);
     let steps = pair.map(|contents| {
         let all = contents.recording.nodes.iter().filter_map(figures::steps);
         let mut steps: Vec<_> = all.flat_map(|(_, steps)| steps).collect();

@@ -29,7 +29,7 @@ impl ShardFolder {
     /// A shard cannot be opened or read, or is another one than the manifest lists. Damaged samples are errors when they
     /// are read.
     pub fn open(dir: &Path, part: &str, manifest: &Manifest) -> Result<Self, StorageError> {
-        Self::open_with(dir, part, manifest, &open_file)
+        Self::open_with(dir, part, manifest, &|file| open_file(dir, file))
     }
 
     /// As [`ShardFolder::open`], with shards from wherever `open` finds them.
@@ -53,7 +53,7 @@ impl ShardFolder {
     /// # Errors
     /// As [`ShardFolder::open`].
     pub fn unlabelled(dir: &Path, manifest: &Manifest) -> Result<Self, StorageError> {
-        Self::unlabelled_with(dir, manifest, &open_file)
+        Self::unlabelled_with(dir, manifest, &|file| open_file(dir, file))
     }
 
     /// As [`ShardFolder::unlabelled`], with shards from wherever `open` finds them.
@@ -172,7 +172,7 @@ impl std::fmt::Debug for ShardFolder {
 }
 
 /// Opens a shard by its path below the data set's folder.
-pub(crate) type Opener<'a> = &'a dyn Fn(&Path, &str) -> Result<Box<dyn Ranges>, StorageError>;
+pub(crate) type Opener<'a> = &'a dyn Fn(&str) -> Result<Box<dyn Ranges>, StorageError>;
 
 fn open_file(dir: &Path, file: &str) -> Result<Box<dyn Ranges>, StorageError> {
     let path = dir.join(file);
@@ -194,7 +194,7 @@ fn open_all(
     })?;
     let open = |(shard, number): (&_, u32)| {
         let super::ShardFacts { file, .. } = shard;
-        Shard::open(open(dir, file)?, dir.join(file), id, number, classes, Some(shard))
+        Shard::open(open(file)?, dir.join(file), id, number, classes, Some(shard))
     };
     facts.shards.iter().zip(0..).map(open).collect()
 }
