@@ -40,11 +40,14 @@ only_waited() {
 
 found=0
 for target in "$@"; do
-    project=$root/fuzz
-    if [ "$target" = differential ]; then project=$root/fuzz/differential; fi
+    project=$root/fuzz features=()
+    case $target in
+    differential) project=$root/fuzz/differential ;;
+    image | pipeline | shard | samples | events) features=(--features rooms) ;;
+    esac
     corpus=$home/corpus/$target findings=$home/findings/$target
     mkdir -p "$corpus" "$findings" "$home/bin" "$home/logs"
-    (cd "$root" && cargo +nightly fuzz build --fuzz-dir "$project" "$target")
+    (cd "$root" && cargo +nightly fuzz build --fuzz-dir "$project" "${features[@]}" "$target")
     # A copy, which stays what it is while others build.
     program=$home/bin/$target-$commit
     built=${CARGO_TARGET_DIR:-$project/target}/x86_64-unknown-linux-gnu/release/$target

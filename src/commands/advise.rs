@@ -3,7 +3,7 @@
 //! What the run could not measure while it trained is measured here: other executors, shards and batch sizes, on images of its own
 //! ([`measure`]). The results are kept in the run's `recording.json`, where a report finds them, and are not measured again.
 
-mod measure;
+pub mod measure;
 mod show;
 mod trial;
 
@@ -96,37 +96,30 @@ impl Advised {
             ))
         })?;
         let recording = run.join(FOLDER);
-        let about = About::read(&recording).map_err(|error| Usage(error.to_string()))?;
-        let about_workload = about.as_ref().and_then(|about| about.workload.clone());
         let missing = |what: &str| Usage(format!("{}: {what}", run.display()));
-        let mut workload = about_workload.ok_or_else(|| {
+        let unmeasured = || {
             missing(
                 "it has left no measurements: it still trains, was killed, or is of an older version; finish it, with \
                  --resume where it was killed, or train again",
             )
-        })?;
+        };
+        let about = About::read(&recording).map_err(|error| Usage(error.to_string()))?;
+        let mut about = about.ok_or_else(unmeasured)?;
+        let workload = about.workload.as_ref().ok_or_else(unmeasured)?;
         if workload.seconds_per_epoch.is_none() {
             return Err(
                 missing("it has not finished an epoch; the same command with --resume continues it").into(),
             );
         }
-        if workload.loader_ceiling.is_none() || workload.trainer_ceiling.is_none() {
+        if !measure::can_be_predicted(workload) {
             return Err(missing(
                 "the ceilings of its loader and its trainer were not measured, as it was interrupted or had \
                  --ceiling-batches 0; train again, or resume it to its end",
             )
             .into());
         }
-        let mut notes = Vec::new();
-        if workload.alternatives.is_empty() {
-            measure::alternatives(&record, &mut workload, &mut notes);
-            if let Some(mut about) = about {
-                about.workload = Some(workload.clone());
-                if let Err(error) = about.write(&recording) {
-                    notes.push(format!("what was measured now is not kept: {error}"));
-                }
-            }
-        }
+        let mut notes = measure::once(&record, &recording, &mut about);
+        let workload = about.workload.ok_or_else(unmeasured)?;
         let advice = advise(&workload, &prices);
         if advice.is_empty() {
             notes.push("its measurements do not suffice for a prediction".to_owned());

@@ -11,7 +11,9 @@ use stokehold_profile::Recording;
 use stokehold_profile::advice::{Advice, Prices, advise, verdict};
 use stokehold_profile::report::{self, Contents};
 use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
+use stokehold_train::run::RunFolder;
 
+use super::advise::measure;
 use crate::{elsewhere, interrupt};
 
 /// Advice that the terminal shows; the page has all.
@@ -84,12 +86,29 @@ struct Judged {
     findings: Vec<Finding>,
     advice: Vec<Advice>,
     verdict: String,
+    /// What could not be measured for the advice, and why.
+    notes: Vec<String>,
+}
+
+/// A run of `stokehold train` on this machine gets the measurements that advice needs, where they have not been made yet.
+fn measure_once(recording: &mut Recording) -> Vec<String> {
+    let Some(about) = recording.about.as_mut() else {
+        return Vec::new();
+    };
+    let folder = recording.path.parent().unwrap_or(Path::new("."));
+    match RunFolder::new(folder).read_record() {
+        Ok(Some(record)) => measure::once(&record, &recording.path, about),
+        // Of another program, or brought from elsewhere without the run's own files.
+        Ok(None) => Vec::new(),
+        Err(error) => vec![format!("no advice is measured: {error}")],
+    }
 }
 
 impl Judged {
     fn of(run: &Path, parameters: &Parameters, prices: &Prices) -> Result<Self, Box<dyn Error>> {
         let stop = interrupt::flag_for("stopping; nothing is written")?;
-        let recording = elsewhere::recording(run, stop)?;
+        let mut recording = elsewhere::recording(run, stop)?;
+        let notes = measure_once(&mut recording);
         let findings = judge(&recording, parameters);
         let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
         let advice = workload.map_or_else(Vec::new, |workload| advise(workload, prices));
@@ -99,6 +118,7 @@ impl Judged {
             findings,
             advice,
             verdict,
+            notes,
         })
     }
 
@@ -124,6 +144,7 @@ impl Judged {
             "advice": self.advice,
             "findings": findings,
             "problems": self.recording.problems,
+            "notes": self.notes,
         })
     }
 }
@@ -153,6 +174,9 @@ fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode
                 "  advice: {}: {:.2} s per epoch, {:.2} s less ({:.0} %)",
                 advice.title, advice.seconds_per_epoch, advice.gain_seconds, advice.gain_percent
             )?;
+        }
+        for note in &run.notes {
+            writeln!(out, "  note: {}", plain(note))?;
         }
         match run.recording.problems.as_slice() {
             [] => {}

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Exit code, standard output and standard error of the program in `dir`.
-fn stokehold(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub fn stokehold(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
         .args(arguments)
         .current_dir(dir)
@@ -22,7 +22,7 @@ fn stokehold(dir: &Path, arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// A run of one epoch on generated images with the per-op executor, in `runs/one`.
-fn trained(ceiling_batches: &str) -> TempDir {
+pub fn trained(ceiling_batches: &str) -> TempDir {
     let dir = TempDir::new().unwrap();
     let (code, _, said) = stokehold(
         dir.path(),
@@ -55,7 +55,7 @@ fn trained(ceiling_batches: &str) -> TempDir {
     dir
 }
 
-const RECORDING: &str = "runs/one/profiler-output/recording.json";
+pub const RECORDING: &str = "runs/one/profiler-output/recording.json";
 
 fn advice(dir: &Path, more: &[&str]) -> Value {
     let (code, text, said) = stokehold(dir, &[&["advise", "runs/one", "--json"], more].concat());

@@ -8,4 +8,6 @@ mod dataset;
 mod explain;
 mod prepare;
 mod profile;
+mod report;
+mod top;
 mod train;

@@ -16,7 +16,7 @@ use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor};
 use stokehold_prepare::{Options, prepare};
 use stokehold_profile::advice::{Alternative, Change, Workload};
-use stokehold_profile::percentile;
+use stokehold_profile::{About, percentile};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{TrainConfig, step_times};
@@ -32,8 +32,35 @@ const MOST: usize = 15;
 /// A trainer that would take longer than this for the trial of a batch size is not tried.
 const STEPS_LIMIT: f64 = 10.0;
 
+/// Measures what a run of Stokehold's could not while it trained, unless that has been done, and keeps it in the recording. The result says what could not
+/// be measured or kept, and why.
+pub fn once(record: &RunRecord, recording: &Path, about: &mut About) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(workload) = about.workload.as_mut() else {
+        return notes;
+    };
+    if !can_be_predicted(workload) || !workload.alternatives.is_empty() {
+        return notes;
+    }
+    eprintln!(
+        "measuring other executors, shards and batches on images of the run; this is done once and takes seconds"
+    );
+    alternatives(record, workload, &mut notes);
+    if let Err(error) = about.write(recording) {
+        notes.push(format!("what was measured now is not kept: {error}"));
+    }
+    notes
+}
+
+/// Whether the run measured what predictions start from.
+pub fn can_be_predicted(workload: &Workload) -> bool {
+    workload.seconds_per_epoch.is_some()
+        && workload.loader_ceiling.is_some()
+        && workload.trainer_ceiling.is_some()
+}
+
 /// Fills in [`Workload::alternatives`]; `notes` says what could not be measured, and why.
-pub fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
+fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
     let loaders =
         own_images(record).and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
     match loaders {

@@ -1,6 +1,6 @@
 //! The verdict: how a run did, what limits it, and what helps most, in one sentence.
 
-use super::{Advice, Workload};
+use super::{Advice, Change, Workload};
 use crate::rules::Finding;
 use crate::{Recording, dimension, span};
 
@@ -19,7 +19,10 @@ pub fn verdict(
         Some(workload) => of_workload(workload),
         None => of_recording(recording, findings),
     };
-    if let Some(best) = advice.first() {
+    // What this machine can do comes before another machine, which costs more than an option.
+    let here = |advice: &&Advice| !matches!(advice.change, Change::Machine { .. });
+    let best = advice.iter().filter(here).find(|advice| advice.is_worth_it());
+    if let Some(best) = best.or(advice.first()) {
         let now = best.seconds_per_epoch + best.gain_seconds;
         parts.push(if best.is_worth_it() {
             format!(
@@ -189,7 +192,7 @@ fn seconds(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::workload;
-    use super::super::{Alternative, Change, Prices, advise};
+    use super::super::{Alternative, Prices, advise};
     use super::*;
     use crate::{Node, Series, Span};
 

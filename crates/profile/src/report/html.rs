@@ -94,8 +94,17 @@ impl Table {
                     ""
                 };
                 let scope = if tag == "th" { " scope=\"col\"" } else { "" };
+                // On a narrow screen a row becomes a list, whose entries say themselves what they are.
+                let label = match (tag, self.head.get(column)) {
+                    ("td", Some(head)) if !head.is_empty() => format!(" data-is=\"{}\"", escape(head)),
+                    _ => String::new(),
+                };
                 let lines: Vec<String> = cell.lines().map(escape).collect();
-                let _ = write!(html, "<{tag}{scope}{class}>{}</{tag}>", lines.join("<br/>"));
+                let _ = write!(
+                    html,
+                    "<{tag}{scope}{class}{label}>{}</{tag}>",
+                    lines.join("<br/>")
+                );
             }
             html + "</tr>\n"
         };
@@ -161,7 +170,7 @@ mod tests {
         table.row(["<b>\nx", "1"]);
         let html = table.html();
         assert!(
-            html.contains("<td class=\"word\">&lt;b&gt;<br/>x</td><td>1</td>"),
+            html.contains("<td class=\"word\" data-is=\"a\">&lt;b&gt;<br/>x</td><td data-is=\"b\">1</td>"),
             "{html}"
         );
     }

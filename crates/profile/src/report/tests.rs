@@ -157,7 +157,8 @@ fn a_page_is_well_formed_whatever_names_are() {
         let page = page::page(&contents(&recording, &findings, name));
         let data = parsed(&page);
         assert_eq!(data[0]["nodes"][0]["name"], recording.nodes[0].name);
-        assert!(page.contains("<td class=\"word\">CPUBottleneck</td><td class=\"word\">yes</td>"));
+        let row = "<td class=\"word\" data-is=\"Rule\">CPUBottleneck</td><td class=\"word\" data-is=\"Triggered\">yes</td>";
+        assert!(page.contains(row));
         assert!(page.len() < 1_500_000, "{}", page.len());
         let other = run(2, 0, 20, name);
         let pair = pair::page([

@@ -1,0 +1,59 @@
+//! `stokehold report`: a page of a run of training, which is measured for its advice once; two runs; what it refuses.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::advise::{RECORDING, stokehold, trained};
+
+fn report(dir: &Path, arguments: &[&str]) -> (Value, String) {
+    let (code, text, said) = stokehold(dir, &[&["report", "--json"], arguments].concat());
+    assert_eq!(code, 0, "{said}");
+    (serde_json::from_str(&text).unwrap(), said)
+}
+
+#[test]
+fn a_run_of_training_is_measured_once_and_told_what_would_help() {
+    let dir = trained("2");
+    let (first, said) = report(dir.path(), &["runs/one", "-o", "page"]);
+    assert!(said.contains("measuring other executors"), "{said}");
+    let titles = |report: &Value| -> Vec<String> {
+        let advice = report["runs"][0]["advice"].as_array().unwrap();
+        let titles = advice.iter().map(|one| one["title"].as_str().unwrap().to_owned());
+        titles.collect()
+    };
+    let fused = "fused instead of per-op";
+    assert!(titles(&first).iter().any(|title| title == fused), "{first}");
+    assert_eq!(first["runs"][0]["notes"], Value::Array(Vec::new()));
+    let kept: Value = serde_json::from_slice(&fs::read(dir.path().join(RECORDING)).unwrap()).unwrap();
+    assert!(!kept["workload"]["alternatives"].as_array().unwrap().is_empty());
+
+    let page = fs::read_to_string(dir.path().join(first["page"].as_str().unwrap())).unwrap();
+    let verdict = first["runs"][0]["verdict"].as_str().unwrap();
+    assert!(page.contains(verdict) && page.contains(fused), "{verdict}");
+
+    // What was measured is kept, and so the second report says the same without measuring; beside itself, too.
+    let (second, said) = report(dir.path(), &["runs/one", "runs/one", "-o", "pair"]);
+    assert!(!said.contains("measuring"), "{said}");
+    assert_eq!(second["runs"][0]["verdict"], first["runs"][0]["verdict"]);
+    assert_eq!(second["runs"][0]["advice"], second["runs"][1]["advice"]);
+    let page = fs::read_to_string(dir.path().join(second["page"].as_str().unwrap())).unwrap();
+    assert_eq!(page.matches(verdict).count(), 2);
+}
+
+#[test]
+fn what_is_no_run_and_no_parameter_is_named() {
+    let dir = tempfile::TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    for (arguments, says) in [
+        (&["report", "empty"][..], "empty"),
+        (&["report", "not-there"], "not-there"),
+        (&["report", "empty", "--set", "CPUBottleneck_colour=1"], "colour"),
+    ] {
+        let (code, text, said) = stokehold(dir.path(), arguments);
+        assert_eq!((code, text.as_str()), (2, ""), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is written");
+}
