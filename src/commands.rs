@@ -5,6 +5,7 @@ pub mod bench;
 pub mod compare;
 pub mod dataset;
 pub mod explain;
+pub mod job;
 pub mod prepare;
 pub mod profile;
 pub mod report;

@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
+use stokehold_jobs::JobError;
 use stokehold_loader::LoaderError;
 use stokehold_objects::ObjectError;
 use stokehold_pipeline::PipelineError;
@@ -39,6 +40,9 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
 
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     if let Some(error) = error.downcast_ref::<TrainError>() {
+        return error.is_input();
+    }
+    if let Some(error) = error.downcast_ref::<JobError>() {
         return error.is_input();
     }
     if let Some(error) = error.downcast_ref::<PrepareError>() {

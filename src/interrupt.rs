@@ -1,17 +1,24 @@
-//! Ctrl-C: the first one asks the work to stop at the next good place, the second one ends the program at once.
+//! Ctrl-C, and what clusters and terminals send to end a program: the first signal asks the work to stop at the next good
+//! place, the second one ends the program at once.
+//!
+//! A thread waits for the signals, so that what is done about them is ordinary code.
 
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
 /// The exit code of a program that was stopped by Ctrl-C.
 pub const EXIT_CODE: u8 = 130;
 
-/// The flag that Ctrl-C (or SIGTERM) sets. The handler is installed by the first call.
+/// The flag that Ctrl-C (SIGTERM, SIGHUP) sets. The handler is installed by the first call.
 ///
 /// # Errors
 /// Where the system refuses the handler.
-pub fn flag() -> Result<&'static AtomicBool, ctrlc::Error> {
+pub fn flag() -> io::Result<&'static AtomicBool> {
     flag_for("stopping after this step and saving a checkpoint; press Ctrl-C again to end at once")
 }
 
@@ -19,15 +26,42 @@ pub fn flag() -> Result<&'static AtomicBool, ctrlc::Error> {
 ///
 /// # Errors
 /// Where the system refuses the handler.
-pub fn flag_for(says: &'static str) -> Result<&'static AtomicBool, ctrlc::Error> {
+pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::SeqCst) {
-        ctrlc::set_handler(move || {
-            if STOP.swap(true, Ordering::SeqCst) {
-                std::process::exit(i32::from(EXIT_CODE));
+        on_each(move |nth| {
+            if nth > 1 {
+                end();
             }
-            eprintln!("\n{says}");
+            STOP.store(true, Ordering::SeqCst);
+            say(says);
         })?;
     }
     Ok(&STOP)
+}
+
+/// Has a thread call `act` at every signal, with 1 at the first one; instead of [`flag`], for work with a mind of its own.
+///
+/// # Errors
+/// Where the system refuses the handler.
+pub fn on_each(mut act: impl FnMut(usize) + Send + 'static) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for (before, _) in signals.forever().enumerate() {
+                act(before + 1);
+            }
+        })?;
+    Ok(())
+}
+
+/// Says something below what Ctrl-C left on the line. The terminal may be gone, which is what SIGHUP says.
+pub fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "\n{text}");
+}
+
+/// Ends the program as one that Ctrl-C stopped.
+pub fn end() -> ! {
+    std::process::exit(i32::from(EXIT_CODE))
 }

@@ -1,7 +1,8 @@
 //! The `stokehold` command line: one thin module a subcommand.
 //!
 //! Exit codes: 0 done; 1 a failure on the way (or broken images found); 2 wrong usage or input; 130 stopped by
-//! Ctrl-C, with the last checkpoint kept. `profile` ends with the code of the command that it runs.
+//! Ctrl-C, with the last checkpoint kept. `profile` ends with the code of the command that it runs, `job` as
+//! its front page says.
 
 // The help texts are doc comments, and the <class> of a path is no HTML.
 #![allow(rustdoc::invalid_html_tags)]
@@ -41,6 +42,8 @@ enum Command {
     Profile(commands::profile::Args),
     /// Say what each change would gain a run, and try the best one.
     Advise(commands::advise::Args),
+    /// Run a training script as SageMaker would, and look at what was run.
+    Job(commands::job::Args),
     /// Measure a part of Stokehold by itself.
     #[command(subcommand)]
     Bench(commands::bench::Args),
@@ -60,6 +63,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),
+        Command::Job(args) => commands::job::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
         Command::Explain(args) => commands::explain::run(&args),

@@ -5,7 +5,6 @@
 //! (`PR_SET_CHILD_SUBREAPER`), so that none leaves the tree that is followed.
 
 mod signals;
-mod timeline;
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -21,12 +20,11 @@ use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use stokehold_profile::timeline::VARIABLE;
+use stokehold_profile::timeline::{Spans, VARIABLE};
 use stokehold_profile::{Change, Ending, FOLDER, ProfileError, Recorder, Settings, SystemSummary, Tree};
 
 use crate::failure::Usage;
 use signals::Signals;
-use timeline::Spans;
 
 /// Record what the machine does while a command runs, whatever it is.
 ///

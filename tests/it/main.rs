@@ -6,6 +6,7 @@ mod bucket;
 mod compare;
 mod dataset;
 mod explain;
+mod job;
 mod prepare;
 mod profile;
 mod report;

@@ -31,6 +31,14 @@ pub(crate) fn pack(folders: &[PathBuf], to: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
+/// The files below a folder, by their path in it.
+pub(crate) fn files(folder: &Path) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
+    let mut entries = BTreeMap::new();
+    collect(folder, Path::new(""), &mut entries)?;
+    entries.retain(|_, path| path.is_file());
+    Ok(entries)
+}
+
 /// Files, folders and links; pipes and sockets are nothing that an archive could give back.
 fn collect(folder: &Path, below: &Path, entries: &mut BTreeMap<PathBuf, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {

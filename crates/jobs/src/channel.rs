@@ -2,13 +2,14 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use stokehold_objects::Location;
 
 /// How a channel's data comes to the script.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
     /// All objects are copied before the script starts.
     File,
@@ -42,7 +43,7 @@ impl Mode {
 }
 
 /// Which objects an instance gets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Sharing {
     /// All of them.
     #[default]
@@ -52,7 +53,7 @@ pub enum Sharing {
 }
 
 /// What the place names.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
     /// A folder of objects.
     #[default]
@@ -62,7 +63,7 @@ pub enum Kind {
 }
 
 /// How objects are told apart in a pipe.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Wrapper {
     /// Not at all: one follows the other.
     #[default]
@@ -72,7 +73,7 @@ pub enum Wrapper {
 }
 
 /// How objects are packed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Compression {
     /// They are what the script wants.
     #[default]
@@ -82,8 +83,9 @@ pub enum Compression {
 }
 
 /// A channel; in a job file a text `URI[,mode=..]` or a table with the same names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[schemars(deny_unknown_fields)]
 pub struct Channel {
     /// Where the data lies: `s3://`, `gs://`, `az://`, `http://` or a path.
     pub uri: String,
@@ -91,12 +93,16 @@ pub struct Channel {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Which objects an instance gets.
+    #[schemars(default)]
     pub distribution: Sharing,
     /// What the URI names.
+    #[schemars(default)]
     pub kind: Kind,
     /// How objects are told apart in a pipe.
+    #[schemars(default)]
     pub wrapper: Wrapper,
     /// How they are packed.
+    #[schemars(default)]
     pub compression: Compression,
     /// Another order of the objects in each epoch of a pipe, drawn from this number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,6 +110,16 @@ pub struct Channel {
     /// What the script is told of the type of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+}
+
+/// What a job file may say of a channel.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+pub(crate) enum TextOrTable {
+    /// `URI[,mode=..][,distribution=..]` and so on
+    Text(String),
+    Table(Channel),
 }
 
 /// The same, as a table: modes are read as texts, so that those that are not built get their own message.

@@ -40,6 +40,9 @@ pub enum JobError {
     /// A place for the results cannot be written.
     #[error("output: {0}")]
     Output(ObjectError),
+    /// What requirements.txt asks for cannot be installed.
+    #[error("requirements.txt: {0}")]
+    Requirements(String),
     /// The system refuses.
     #[error("{}: {source}", path.display())]
     Io {
@@ -56,7 +59,7 @@ impl JobError {
         match self {
             Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } => true,
             Self::Channel { source, .. } | Self::Output(source) => source.is_input(),
-            Self::Io { .. } => false,
+            Self::Requirements(_) | Self::Io { .. } => false,
         }
     }
 

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use regex::Regex;
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use stokehold_objects::Location;
@@ -12,13 +13,14 @@ use stokehold_objects::Location;
 use crate::{Channel, JobError};
 
 /// A training job, as it is asked for. As a file it is TOML; [`Job::template`] explains every key.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Job {
     /// Its name: letters, digits and hyphens, at most 63. Without, one is made of the entry point and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What runs.
+    /// What runs: a `.py` or `.sh` file below the source folder, a program there, or `module:package.train`.
+    #[schemars(with = "String")]
     pub entry_point: EntryPoint,
     /// The folder that becomes the script's working folder; without, the entry point's file alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,15 +33,18 @@ pub struct Job {
     pub hyperparameters: BTreeMap<String, Value>,
     /// Where data comes from, by name.
     #[serde(default)]
+    #[schemars(with = "BTreeMap<String, crate::channel::TextOrTable>")]
     pub channels: BTreeMap<String, Channel>,
     /// Variables for the script; those that a store knows (`AWS_ENDPOINT_URL`, ..) count for the channels, too.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Where `NAME/output/model.tar.gz` and `output.tar.gz` go besides the job's own folder: a URI or a path.
+    /// Where `NAME/output/model.tar.gz` and `output.tar.gz`, the recording and its report go besides the job's own folder: a
+    /// URI or a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The script is stopped after so long.
     #[serde(default = "a_day")]
+    #[schemars(range(min = 1))]
     pub max_run_seconds: u64,
     /// What a script that is told to stop (SIGTERM) gets before it is ended (SIGKILL).
     #[serde(default = "two_minutes")]
@@ -49,6 +54,7 @@ pub struct Job {
     pub metrics: Vec<Metric>,
     /// How many machines the script believes to run on: processes of this one.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 64))]
     pub instances: usize,
     /// What the script is told of the kind of machine.
     #[serde(default = "local")]
@@ -58,7 +64,11 @@ pub struct Job {
     pub distribution: Distribution,
     /// Processes of an instance under torch and mpi; without, one a GPU, or one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub processes_per_host: Option<usize>,
+    /// Whether the machine is recorded meanwhile, and a report written.
+    #[serde(default = "yes")]
+    pub profile: bool,
     /// Where the entry point's file lies when there is no source folder: the job file's folder. No key of a file.
     #[serde(skip)]
     pub beside: PathBuf,
@@ -80,12 +90,16 @@ fn one() -> usize {
     1
 }
 
+fn yes() -> bool {
+    true
+}
+
 fn local() -> String {
     "local".to_owned()
 }
 
 /// Who starts the processes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
     /// One process an instance, by itself.
@@ -171,7 +185,7 @@ impl<'de> Deserialize<'de> for EntryPoint {
 }
 
 /// A number that the script prints.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
     /// What it is called: `train:loss`.
@@ -230,6 +244,7 @@ impl Job {
             instance_type: local(),
             distribution: Distribution::None,
             processes_per_host: None,
+            profile: yes(),
             beside: PathBuf::new(),
         }
     }
@@ -237,6 +252,11 @@ impl Job {
     /// A job file with every key explained.
     pub fn template() -> &'static str {
         include_str!("job.toml")
+    }
+
+    /// The JSON schema of a job file, for editors and other programs. What a file means beyond its form, [`check`](Self::check) says.
+    pub fn schema() -> Value {
+        schemars::schema_for!(Self).to_value()
     }
 
     /// Reads a job file. Relative paths in it are meant from its folder.
@@ -260,6 +280,9 @@ impl Job {
         let folder = path.parent().unwrap_or(Path::new(""));
         // Without a source folder the entry point's file lies beside the job file.
         job.source_dir = job.source_dir.map(|dir| folder.join(dir));
+        if is_a_path(&job.python) {
+            job.python = folder.join(&job.python);
+        }
         job.beside = folder.to_owned();
         for uri in job
             .channels
@@ -272,6 +295,19 @@ impl Job {
             }
         }
         Ok(job)
+    }
+
+    /// The same for eyes: values of variables that look like secrets are not in it.
+    ///
+    /// Hyperparameters are shown: as arguments every process of the machine can read them anyway.
+    pub fn without_secrets(&self) -> Self {
+        let mut job = self.clone();
+        for (name, value) in &mut job.environment {
+            if is_secret(name, value) {
+                *value = "(hidden)".to_owned();
+            }
+        }
+        job
     }
 
     /// Whether it can be run, as far as can be said without touching anything.
@@ -316,6 +352,14 @@ impl Job {
                 self.instances
             ));
         }
+        let places = self
+            .channels
+            .values()
+            .map(|channel| &channel.uri)
+            .chain(&self.output);
+        if let Some(error) = places.into_iter().find_map(|uri| Location::parse(uri).err()) {
+            return Some(error.to_string());
+        }
         if self.processes_per_host == Some(0) || self.max_run_seconds == 0 {
             return Some("processes-per-host and max-run-seconds are at least 1".to_owned());
         }
@@ -331,8 +375,44 @@ impl Job {
     }
 }
 
+/// Whether a program is named by a path, and not to be looked for.
+pub(crate) fn is_a_path(program: &Path) -> bool {
+    program.components().count() > 1
+}
+
 /// Local processes: more of them than this is a slip.
 const MOST_INSTANCES: usize = 64;
+
+/// Whether a variable holds what nobody should read over a shoulder: by a word of its name, or a password in a URI.
+fn is_secret(name: &str, value: &str) -> bool {
+    const WORDS: [&str; 12] = [
+        "KEY",
+        "KEYS",
+        "SECRET",
+        "SECRETS",
+        "TOKEN",
+        "TOKENS",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "AUTH",
+    ];
+    let name = name.to_ascii_uppercase();
+    let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let in_uri = || {
+        let authority = value
+            .split_once("://")
+            .map(|(_, rest)| rest.split('/').next().unwrap_or(rest));
+        authority.is_some_and(|authority| {
+            authority
+                .split_once('@')
+                .is_some_and(|(user, _)| user.contains(':'))
+        })
+    };
+    words.any(|word| WORDS.contains(&word)) || name.contains("CONNECTION_STRING") || in_uri()
+}
 
 pub(crate) fn is_name(name: &str) -> bool {
     let fine = |c: char| c.is_ascii_alphanumeric() || c == '-';
@@ -475,6 +555,30 @@ mod tests {
             let error = job(change).unwrap_err();
             assert!(error.contains(says), "{error}");
         }
+    }
+
+    #[test]
+    fn secrets_are_hidden_and_the_rest_is_not() {
+        let mut job = Job::new(EntryPoint::Python("train.py".to_owned()));
+        for (name, value) in [
+            ("AWS_SECRET_ACCESS_KEY", "s3cret"),
+            ("HF_TOKEN", "s3cret"),
+            ("db-password", "s3cret"),
+            ("AZURE_STORAGE_CONNECTION_STRING", "s3cret"),
+            ("DATABASE_URL", "postgres://me:s3cret@host/db"),
+            ("TOKENIZERS_PARALLELISM", "false"),
+            ("AWS_ENDPOINT_URL", "http://127.0.0.1:9000/a:b@c"),
+            ("OMP_NUM_THREADS", "1"),
+        ] {
+            job.environment.insert(name.to_owned(), value.to_owned());
+        }
+        let shown = job.without_secrets();
+        assert!(!format!("{shown:?}").contains("s3cret"), "{shown:?}");
+        let kept: Vec<&str> = ["TOKENIZERS_PARALLELISM", "AWS_ENDPOINT_URL", "OMP_NUM_THREADS"]
+            .iter()
+            .map(|name| shown.environment[*name].as_str())
+            .collect();
+        assert_eq!(kept, ["false", "http://127.0.0.1:9000/a:b@c", "1"]);
     }
 
     #[test]

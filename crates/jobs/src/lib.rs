@@ -28,11 +28,21 @@
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
 //!
+//! # Requirements
+//! A `requirements.txt` in the source folder of a Python script is installed into a virtual environment that sees the packages of the
+//! job's interpreter. It is made once for the same text and interpreter, and shared by the jobs of a store; `venv.rs` has the
+//! details.
+//!
+//! # Recording
+//! The machine is recorded while a job runs, as `stokehold profile` does, and the script finds in `STOKEHOLD_TIMELINE` where to send its
+//! steps. Recording and report lie in the job's folder, so that this folder is what `stokehold report` and `top` take; with `output`
+//! they are laid out there as SageMaker does.
+//!
 //! # What is not here
-//! There is no command line yet: jobs are run by a program that calls this library. Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, a
-//! `requirements.txt` in the source folder (install it, and name the interpreter), source folders in buckets. There are no keys
+//! Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, source folders in
+//! buckets. There are no keys
 //! for checkpoints that are synchronised with a place, and none for spot interruptions: `checkpoints` is a folder that
-//! [`Store::resume`] keeps. The profiler is not attached by itself. Under `mpi` one `mpirun` on `algo-1` starts all processes.
+//! [`Store::resume`] keeps. Under `mpi` one `mpirun` on `algo-1` starts all processes.
 //! An archive is sent to a bucket from memory, so a model has to fit there.
 //!
 //! ```
@@ -63,9 +73,11 @@ mod job;
 mod lines;
 mod pipe;
 mod process;
+mod profiler;
 mod python;
 mod runner;
 mod store;
+mod venv;
 
 pub use channel::{Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use error::JobError;
@@ -73,4 +85,4 @@ pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use lines::Line;
 pub use process::Process;
 pub use runner::{detach, run};
-pub use store::{Claim, FinalMetric, Record, Secondary, Status, Store, Transition};
+pub use store::{Claim, FinalMetric, Record, Secondary, Status, Store, Transition, now};

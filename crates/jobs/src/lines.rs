@@ -1,9 +1,10 @@
 //! What scripts print: stored, shown, and searched for numbers.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -28,6 +29,19 @@ pub struct Line<'a> {
     pub text: &'a str,
 }
 
+impl<'a> Line<'a> {
+    /// Reads a line of a job's log; see [`Store::log`](crate::Store::log).
+    pub fn parse(stored: &'a str) -> Option<Self> {
+        let mut parts = stored.splitn(4, ' ');
+        Some(Self {
+            time: parts.next()?.parse().ok()?,
+            host: parts.next()?,
+            stream: parts.next()?,
+            text: parts.next()?,
+        })
+    }
+}
+
 /// A line is cut here: a script may print for hours without ending one.
 const LONGEST: usize = 64 << 10;
 
@@ -36,6 +50,7 @@ const LEFTOVERS: Duration = Duration::from_secs(1);
 
 /// Where all lines of a job come together.
 pub(crate) struct Lines<'a> {
+    log: PathBuf,
     metrics: Vec<(String, Regex)>,
     show: &'a (dyn Fn(&Line<'_>) + Sync),
     files: Mutex<Files>,
@@ -63,6 +78,7 @@ impl<'a> Lines<'a> {
         };
         let compiled = |metric: &crate::Metric| Some((metric.name.clone(), metric.compile().ok()?));
         Ok(Self {
+            log: folder.file("log"),
             metrics: job.metrics.iter().filter_map(compiled).collect(),
             show,
             files: Mutex::new(Files {
@@ -130,6 +146,16 @@ impl<'a> Lines<'a> {
         bytes.clear();
     }
 
+    /// Takes a line of the runner itself.
+    pub fn say(&self, text: &str) {
+        self.add(&Line {
+            time: now(),
+            host: "stokehold",
+            stream: "err",
+            text,
+        });
+    }
+
     /// Takes a line.
     pub fn add(&self, line: &Line<'_>) {
         let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -182,6 +208,18 @@ impl<'a> Lines<'a> {
     pub fn complaint(&self, host: &str) -> Option<String> {
         let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         files.complaint.get(host).cloned()
+    }
+
+    /// The last lines, as a text.
+    pub fn tail(&self, lines: usize) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LONGEST)..]);
+        let texts: Vec<&str> = text
+            .lines()
+            .filter_map(Line::parse)
+            .map(|line| line.text)
+            .collect();
+        texts[texts.len().saturating_sub(lines)..].join("\n")
     }
 
     /// Why lines are missing from the files, if they are.

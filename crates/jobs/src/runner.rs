@@ -10,25 +10,27 @@
 //! which leads a group of its own, waits for it, and ends the group with it, as a container ends with its first process;
 //! two an instance read its lines; one a pipe feeds it. All of them end with the job.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use stokehold_objects::ObjectError;
+use stokehold_objects::Bucket;
 
 use crate::contract::{self, Instance};
 use crate::data::{self, Objects};
 use crate::lines::{Line, Lines};
 use crate::process::{self, Process, exit_code, signal_group};
+use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
-use crate::{Job, JobError, Mode, archive, pipe};
+use crate::{EntryPoint, Job, JobError, Mode, archive, pipe, venv};
 
 /// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.
 ///
@@ -50,6 +52,9 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         lines: &lines,
         record: Mutex::new(record),
         halt: AtomicBool::new(false),
+        kill: AtomicBool::new(false),
+        environment: OnceLock::new(),
+        timeline: OnceLock::new(),
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -57,6 +62,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
             while !over.load(Ordering::SeqCst) {
                 if stop.load(Ordering::SeqCst) || folder.stop_wanted() {
                     runner.halt.store(true, Ordering::SeqCst);
+                    runner.kill.store(folder.kill_wanted(), Ordering::SeqCst);
                 }
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -79,6 +85,12 @@ struct Runner<'a> {
     record: Mutex<Record>,
     /// The job is to stop.
     halt: AtomicBool,
+    /// At once.
+    kill: AtomicBool,
+    /// The virtual environment, where there are requirements.
+    environment: OnceLock<PathBuf>,
+    /// Where the script may send its spans.
+    timeline: OnceLock<OsString>,
 }
 
 /// How an instance's process ended.
@@ -114,8 +126,10 @@ impl Runner<'_> {
     fn work(&self) -> Result<(), JobError> {
         let instances = match self.start() {
             Ok(instances) => instances,
+            Err(_) if self.is_halted() => return self.enter(Status::Stopped, Secondary::Stopped),
             Err(error) => return self.fail(&format!("ClientError: {error}")),
         };
+        let profiler = self.profiler(&instances)?;
         self.enter(Status::InProgress, Secondary::Downloading)?;
         let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
         let brought = data::bring(self.job, &folders, &self.halt);
@@ -158,6 +172,7 @@ impl Runner<'_> {
             .map(|ended| ended.code);
         let code = code.or(ended.iter().flatten().map(|ended| ended.code).max());
         self.change(|record| record.exit_code = code)?;
+        self.report(profiler, code)?;
         self.enter(
             if told {
                 Status::Stopping
@@ -226,14 +241,40 @@ impl Runner<'_> {
             self.copy_code(&instance)?;
             instances.push(instance);
         }
+        self.install(&instances[0].code())?;
         Ok(instances)
+    }
+
+    /// Installs the requirements of a Python script, as the toolkit does; a shell script may do so itself.
+    fn install(&self, code: &Path) -> Result<(), JobError> {
+        let is_python = matches!(
+            self.job.entry_point,
+            EntryPoint::Python(_) | EntryPoint::Module(_)
+        );
+        if !is_python || !code.join(venv::REQUIREMENTS).exists() {
+            return Ok(());
+        }
+        let maker = venv::Maker {
+            job: self.job,
+            jobs: self.jobs(),
+            folder: &self.folder.0,
+            lines: self.lines,
+            stop: &self.halt,
+        };
+        let environment = maker.environment(code)?;
+        self.environment.get_or_init(|| environment);
+        Ok(())
+    }
+
+    /// The folder of all jobs.
+    fn jobs(&self) -> &Path {
+        self.folder.0.parent().unwrap_or(Path::new("/"))
     }
 
     fn copy_code(&self, instance: &Instance) -> Result<(), JobError> {
         let (job, code) = (self.job, instance.code());
         if let Some(source) = &job.source_dir {
-            let jobs = self.folder.0.parent().unwrap_or(Path::new("/"));
-            archive::copy_folder(source, &code, jobs).map_err(JobError::io(source))?;
+            archive::copy_folder(source, &code, self.jobs()).map_err(JobError::io(source))?;
         }
         let Some(file) = job.entry_point.file() else {
             return Ok(());
@@ -246,16 +287,40 @@ impl Runner<'_> {
                 source.display()
             )));
         }
-        if code.join("requirements.txt").exists() {
-            return Err(JobError::Input(
-                "the source folder has a requirements.txt, and installing it is not built; install it into an environment \
-                 of yours, name its interpreter (python = \"..\"), and take the file out"
-                    .to_owned(),
-            ));
-        }
         let facts = fs::metadata(&inside).map_err(JobError::io(&inside))?;
         let mode = fs::Permissions::from_mode(facts.permissions().mode() | 0o700);
         fs::set_permissions(&inside, mode).map_err(JobError::io(&inside))
+    }
+
+    /// Begins the recording of the machine. A job does not fail where that is not possible.
+    fn profiler(&self, instances: &[Instance]) -> Result<Option<Profiler>, JobError> {
+        if !self.job.profile {
+            return Ok(None);
+        }
+        let command = contract::command(self.job, &instances[0]).unwrap_or_default();
+        match Profiler::start(&self.folder.0, command) {
+            Ok(profiler) => {
+                self.timeline.get_or_init(|| profiler.address().to_owned());
+                self.change(|record| record.profile = Some(self.folder.0.clone()))?;
+                Ok(Some(profiler))
+            }
+            Err(error) => {
+                self.lines.say(&format!("the machine is not recorded: {error}"));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Ends the recording and writes its report.
+    fn report(&self, profiler: Option<Profiler>, code: Option<i32>) -> Result<(), JobError> {
+        match profiler.map(|profiler| profiler.finish(code)) {
+            Some(Ok(page)) => self.change(|record| record.report = Some(page)),
+            Some(Err(error)) => {
+                self.lines.say(&format!("there is no report: {error}"));
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Opens what the pipes of every instance will carry, and makes the first ones.
@@ -358,11 +423,22 @@ impl Runner<'_> {
         give_up: &AtomicBool,
         late: &AtomicBool,
     ) -> Result<Option<Ended>, JobError> {
-        let job = self.job;
+        let mut job = self.job.clone();
+        if let Some(environment) = self.environment.get() {
+            job.python = environment.join("bin/python");
+        }
+        let job = &job;
         let Some(words) = contract::command(job, instance) else {
             return Ok(None);
         };
         let mut command = Command::new(&words[0]);
+        if let Some(environment) = self.environment.get() {
+            let outer = std::env::var_os("PATH").unwrap_or_default();
+            let paths = std::iter::once(environment.join("bin")).chain(std::env::split_paths(&outer));
+            // A path with a colon cannot be said; then programs are found where they were.
+            command.env("PATH", std::env::join_paths(paths).unwrap_or(outer.clone()));
+            command.env("VIRTUAL_ENV", environment);
+        }
         command.args(&words[1..]).current_dir(instance.code());
         for (name, _) in std::env::vars_os() {
             if name.to_str().is_some_and(|name| name.starts_with("SM_")) {
@@ -374,6 +450,9 @@ impl Runner<'_> {
             let share = process::share(&gpus, instance.rank, job.instances);
             let share: Vec<_> = share.iter().map(ToString::to_string).collect();
             command.env("CUDA_VISIBLE_DEVICES", share.join(","));
+        }
+        if let Some(address) = self.timeline.get() {
+            command.env(stokehold_profile::timeline::VARIABLE, address);
         }
         command.envs(contract::surroundings(job, instance));
         command
@@ -443,7 +522,8 @@ impl Runner<'_> {
                 signal_group(group, Signal::TERM);
                 told = Some(Instant::now());
             }
-            if !killed && told.is_some_and(|told| told.elapsed() >= grace) {
+            let kill = || self.kill.load(Ordering::SeqCst);
+            if !killed && told.is_some_and(|told| told.elapsed() >= grace || kill()) {
                 signal_group(group, Signal::KILL);
                 killed = true;
             }
@@ -485,10 +565,17 @@ impl Runner<'_> {
         }
     }
 
-    /// Packs the results into the job's folder, and copies the archives to the output's place.
+    /// Packs the results into the job's folder, and copies them, the recording and its report to the output's place, laid
+    /// out as SageMaker does.
     fn upload(&self, instances: &[Instance]) -> Result<(), JobError> {
         let folder = self.folder.file("output");
         fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
+        let place = self
+            .job
+            .output
+            .as_deref()
+            .map(|uri| self.place(uri))
+            .transpose()?;
         for (below, name) in [("model", "model.tar.gz"), ("output/data", "output.tar.gz")] {
             let from: Vec<PathBuf> = instances
                 .iter()
@@ -499,32 +586,43 @@ impl Runner<'_> {
             if !archive::pack(&from, &to).map_err(JobError::io(&to))? {
                 continue;
             }
-            let mut place = to.display().to_string();
-            if let Some(uri) = &self.job.output {
-                place = self.send(uri, name, &to)?;
-            }
+            let uri = match &place {
+                Some(bucket) => self.send(bucket, &format!("output/{name}"), &to)?,
+                None => to.display().to_string(),
+            };
             self.change(|record| match below {
-                "model" => record.model = Some(place),
-                _ => record.output = Some(place),
+                "model" => record.model = Some(uri),
+                _ => record.output = Some(uri),
             })?;
+        }
+        for name in PROFILE {
+            let folder = self.folder.file(name);
+            if let Some(bucket) = place.as_ref().filter(|_| folder.is_dir()) {
+                for (below, path) in archive::files(&folder).map_err(JobError::io(&folder))? {
+                    self.send(bucket, &format!("{name}/{}", below.display()), &path)?;
+                }
+            }
         }
         Ok(())
     }
 
-    fn send(&self, uri: &str, name: &str, file: &Path) -> Result<String, JobError> {
+    fn place(&self, uri: &str) -> Result<Bucket, JobError> {
         if !uri.contains("://") {
             fs::create_dir_all(uri).map_err(JobError::io(Path::new(uri)))?;
         }
+        data::open(self.job, uri).map_err(JobError::Output)
+    }
+
+    fn send(&self, bucket: &Bucket, name: &str, file: &Path) -> Result<String, JobError> {
         let bytes = fs::read(file).map_err(JobError::io(file))?;
-        let key = format!("{}/output/{name}", self.job.name.as_deref().unwrap_or_default());
-        let put = || -> Result<String, ObjectError> {
-            let bucket = data::open(self.job, uri)?;
-            bucket.put(&key, bytes)?;
-            Ok(bucket.location().uri(&key))
-        };
-        put().map_err(JobError::Output)
+        let key = format!("{}/{name}", self.job.name.as_deref().unwrap_or_default());
+        bucket.put(&key, bytes).map_err(JobError::Output)?;
+        Ok(bucket.location().uri(&key))
     }
 }
+
+/// The folders of the recording and its report.
+const PROFILE: [&str; 2] = [stokehold_profile::FOLDER, "rule-output"];
 
 fn killed(code: i32) -> &'static str {
     match code {

@@ -4,11 +4,14 @@
 //! ROOT/<name>/job.json       what was asked for
 //! ROOT/<name>/state.json     what is true: written aside and renamed, by the runner alone
 //! ROOT/<name>/lock           locked by the runner while it lives
-//! ROOT/<name>/stop           there: somebody wants it to stop
+//! ROOT/<name>/stop           there: somebody wants it to stop; "kill" in it: at once
 //! ROOT/<name>/log            every line: time, host, stream, text
 //! ROOT/<name>/metrics.jsonl  every number that was read out of a line
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
+//! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
+//! ROOT/<name>/runner.log     what the runner of a job in the background had to say besides
+//! ROOT/.environments/        virtual environments of requirements.txt, shared; may be removed
 //! ```
 //!
 //! The lock is the kernel's: it goes with the process, by kill -9 and by a reboot too. A state that says "in progress"
@@ -18,12 +21,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-use crate::job::is_name;
+use crate::job::{is_a_path, is_name};
 use crate::process::Process;
 use crate::{Job, JobError};
 
@@ -121,6 +125,10 @@ pub struct Record {
     pub model: Option<String>,
     /// Where the other packed results lie.
     pub output: Option<String>,
+    /// The folder of the recorded run, for `stokehold report` and `top`.
+    pub profile: Option<PathBuf>,
+    /// The page that explains it.
+    pub report: Option<PathBuf>,
 }
 
 impl Record {
@@ -143,6 +151,8 @@ impl Record {
             metrics: Vec::new(),
             model: None,
             output: None,
+            profile: None,
+            report: None,
         }
     }
 
@@ -162,7 +172,8 @@ impl Record {
     }
 }
 
-pub(crate) fn now() -> f64 {
+/// The time, unix seconds, as records have it.
+pub fn now() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -197,7 +208,15 @@ impl Folder {
     }
 
     fn read(&self) -> Result<Record, JobError> {
-        let path = self.file("state.json");
+        self.parse("state.json")
+    }
+
+    fn job(&self) -> Result<Job, JobError> {
+        self.parse("job.json")
+    }
+
+    fn parse<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T, JobError> {
+        let path = self.file(name);
         let text = fs::read(&path).map_err(JobError::io(&path))?;
         serde_json::from_slice(&text).map_err(|error| JobError::File {
             path,
@@ -208,6 +227,10 @@ impl Folder {
 
     pub fn stop_wanted(&self) -> bool {
         self.file("stop").exists()
+    }
+
+    pub fn kill_wanted(&self) -> bool {
+        fs::read(self.file("stop")).is_ok_and(|text| text == KILL)
     }
 
     /// The lock, if nobody has it.
@@ -282,54 +305,32 @@ impl Store {
     /// Makes a job: its folder, its file, its first state. The runner may be this process or another one.
     ///
     /// # Errors
-    /// What [`Job::check`] finds; a job of this name.
+    /// What [`Job::check`] finds; an entry point that is not there; a job of this name.
     pub fn create(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
         let name = job.name.clone().unwrap_or_else(|| made_name(job));
+        let folder = self.path(&name);
+        let (job, kept) = settled(job, &name, &folder)?;
         fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
-        let folder = Folder(self.path(&name));
-        fs::create_dir(&folder.0).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => JobError::Input(format!(
-                "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
-            )),
-            _ => JobError::io(&folder.0)(error),
-        })?;
-        let absolute = |path: &Path| std::path::absolute(path).map_err(JobError::io(path));
-        let mut job = Job {
-            name: Some(name.clone()),
-            ..job.clone()
-        };
-        job.source_dir = job.source_dir.as_deref().map(absolute).transpose()?;
-        if let (None, Some(file)) = (&job.source_dir, job.entry_point.file()) {
-            // Kept with the job: the folder that it lies in is not.
-            let source = folder.file("source");
-            let (from, to) = (job.beside.join(file), source.join(file));
-            let copied =
-                fs::create_dir_all(to.parent().unwrap_or(&source)).and_then(|()| fs::copy(&from, &to));
-            if let Err(error) = copied {
-                // Nothing was made: the first error is the one to tell.
-                let _ = fs::remove_dir_all(&folder.0);
-                return Err(JobError::Input(format!(
-                    "the entry point {}: {error}",
-                    from.display()
-                )));
-            }
-            job.source_dir = Some(source);
+        // Made aside, so that a job is there as a whole or not at all.
+        let unique = format!(".{name}.{}.{}.part", std::process::id(), (now() * 1e6) as u64);
+        let aside = Folder(self.root.join(unique));
+        let made = fs::create_dir(&aside.0)
+            .map_err(JobError::io(&aside.0))
+            .and_then(|()| fill(&aside, &job, kept.as_deref()))
+            .and_then(|()| {
+                fs::rename(&aside.0, &folder).map_err(|error| match folder.exists() {
+                    true => JobError::Input(format!(
+                        "there is a job {name} already; take another name, resume it, or remove it (stokehold job rm {name})"
+                    )),
+                    false => JobError::io(&folder)(error),
+                })
+            });
+        if let Err(error) = made {
+            // The first error is the one to tell.
+            let _ = fs::remove_dir_all(&aside.0);
+            return Err(error);
         }
-        for uri in job
-            .channels
-            .values_mut()
-            .map(|channel| &mut channel.uri)
-            .chain(job.output.as_mut())
-        {
-            if !uri.contains("://") {
-                *uri = absolute(Path::new(&*uri))?.display().to_string();
-            }
-        }
-        let path = folder.file("job.json");
-        let text = serde_json::to_vec_pretty(&job).map_err(|error| JobError::Input(error.to_string()))?;
-        fs::write(&path, text).map_err(JobError::io(&path))?;
-        folder.write(&Record::new(&name))?;
         Ok(name)
     }
 
@@ -389,16 +390,9 @@ impl Store {
     }
 
     fn claimed(&self, folder: Folder, record: Record, lock: File) -> Result<Claim, JobError> {
-        let path = folder.file("job.json");
-        let text = fs::read(&path).map_err(JobError::io(&path))?;
-        let job = serde_json::from_slice(&text).map_err(|error| JobError::File {
-            path,
-            line: Some(error.line()),
-            reason: error.to_string(),
-        })?;
         Ok(Claim {
+            job: folder.job()?,
             folder,
-            job,
             record,
             lock,
         })
@@ -448,6 +442,14 @@ impl Store {
         Ok(record)
     }
 
+    /// What was asked for, with secrets in it; [`Job::without_secrets`] is for eyes.
+    ///
+    /// # Errors
+    /// There is none of this name; its file cannot be read.
+    pub fn job(&self, name: &str) -> Result<Job, JobError> {
+        self.folder(name)?.job()
+    }
+
     /// Every job, the oldest first.
     ///
     /// # Errors
@@ -480,10 +482,22 @@ impl Store {
     /// # Errors
     /// There is none of this name.
     pub fn stop(&self, name: &str) -> Result<Record, JobError> {
+        self.tell(name, b"")
+    }
+
+    /// As [`stop`](Self::stop), but SIGKILL at once.
+    ///
+    /// # Errors
+    /// There is none of this name.
+    pub fn kill(&self, name: &str) -> Result<Record, JobError> {
+        self.tell(name, KILL)
+    }
+
+    fn tell(&self, name: &str, how: &[u8]) -> Result<Record, JobError> {
         let record = self.get(name)?;
         if !record.status.is_final() {
             let path = self.path(name).join("stop");
-            fs::write(&path, "").map_err(JobError::io(&path))?;
+            fs::write(&path, how).map_err(JobError::io(&path))?;
         }
         Ok(record)
     }
@@ -550,11 +564,81 @@ impl Store {
     }
 }
 
+/// What the file `stop` holds when there is to be no time to end.
+const KILL: &[u8] = b"kill";
+
 /// How long somebody who only looks may hold a job's lock, on a machine that is busy.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a job that was made may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The job with its name and absolute paths, and the entry point's file where that is to be kept with the job.
+fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>), JobError> {
+    let absolute = |path: &Path| std::path::absolute(path).map_err(JobError::io(path));
+    let mut job = Job {
+        name: Some(name.to_owned()),
+        ..job.clone()
+    };
+    let from = job
+        .source_dir
+        .clone()
+        .unwrap_or_else(|| Path::new(".").join(&job.beside));
+    let from = absolute(&from)?;
+    let entry = job.entry_point.file().map(|file| from.join(file));
+    if let Some(entry) = entry.as_deref().filter(|entry| !entry.is_file()) {
+        return Err(JobError::Input(format!(
+            "the entry point {} is not in {}: there is no file {}",
+            job.entry_point.name(),
+            from.display(),
+            entry.display()
+        )));
+    }
+    // Without a source folder the file is kept with the job: the folder that it lies in is not.
+    let kept = entry.filter(|_| job.source_dir.is_none());
+    job.source_dir = match &kept {
+        Some(_) => Some(folder.join(SOURCE)),
+        None => job.source_dir.map(|_| from),
+    };
+    if is_a_path(&job.python) {
+        job.python = absolute(&job.python)?;
+    }
+    for uri in job
+        .channels
+        .values_mut()
+        .map(|channel| &mut channel.uri)
+        .chain(job.output.as_mut())
+    {
+        if !uri.contains("://") {
+            *uri = absolute(Path::new(&*uri))?.display().to_string();
+        }
+    }
+    Ok((job, kept))
+}
+
+/// The folder of an entry point that had no source folder.
+const SOURCE: &str = "source";
+
+/// Writes what a new job's folder holds.
+fn fill(folder: &Folder, job: &Job, kept: Option<&Path>) -> Result<(), JobError> {
+    if let (Some(from), Some(file)) = (kept, job.entry_point.file()) {
+        let to = folder.file(SOURCE).join(file);
+        fs::create_dir_all(to.parent().unwrap_or(&folder.0))
+            .and_then(|()| fs::copy(from, &to))
+            .map_err(JobError::io(from))?;
+    }
+    let path = folder.file("job.json");
+    let text = serde_json::to_vec_pretty(job).map_err(|error| JobError::Input(error.to_string()))?;
+    // Its variables may be secrets.
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(&text))
+        .map_err(JobError::io(&path))?;
+    folder.write(&Record::new(job.name.as_deref().unwrap_or_default()))
+}
 
 fn made_name(job: &Job) -> String {
     let entry = job.entry_point.name();

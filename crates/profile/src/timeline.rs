@@ -37,11 +37,15 @@ mod client;
 pub mod line;
 #[cfg(unix)]
 mod server;
+#[cfg(unix)]
+mod spans;
 mod thin;
 
 pub use client::Client;
 #[cfg(unix)]
 pub use server::Server;
+#[cfg(unix)]
+pub use spans::Spans;
 pub use thin::DETAILS;
 
 use thin::Thinner;

@@ -2,7 +2,10 @@
 
 mod channels;
 mod contract;
+mod profiler;
+mod requirements;
 mod runs;
+mod schema;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_jobs::{Distribution, JobError, Metric, Secondary, Status, run};
+use stokehold_jobs::{Distribution, JobError, Line, Metric, Secondary, Status, run};
 
 use crate::{Bench, unpacked};
 
@@ -69,11 +69,12 @@ fn a_job_runs_to_its_end_with_logs_metrics_and_archives() {
         "{printed:?}"
     );
     let (log, end) = bench.store.log(&record.name, 0).unwrap();
-    assert_eq!(log.lines().count(), printed.len());
-    assert!(
-        log.lines().all(|line| line.split(' ').nth(1) == Some("algo-1")),
-        "{log}"
-    );
+    let stored: Vec<_> = log
+        .lines()
+        .map(|line| Line::parse(line).unwrap())
+        .map(|line| format!("{} {} {}", line.host, line.stream, line.text))
+        .collect();
+    assert_eq!(stored, printed);
     assert_eq!(bench.store.log(&record.name, end).unwrap(), (String::new(), end));
 
     let base = bench.base(&record, "algo-1");
@@ -149,8 +150,11 @@ fn a_script_that_fails_says_why() {
     }
     let mut job = bench.job("run.sh", "true");
     job.entry_point = stokehold_jobs::EntryPoint::parse("missing.py").unwrap();
-    let record = bench.run(&job);
-    assert!(record.failure_reason.unwrap().contains("missing.py is not in"));
+    let refused = bench.store.create(&job).unwrap_err();
+    assert!(
+        refused.is_input() && refused.to_string().contains("missing.py is not in"),
+        "{refused}"
+    );
 }
 
 fn record_of(bench: &Bench) -> stokehold_jobs::Record {
@@ -375,16 +379,9 @@ fn torch_starts_a_gloo_job_of_two() {
 }
 
 #[test]
-fn what_is_not_built_is_refused() {
+fn a_name_is_taken_once() {
     let bench = Bench::new();
-    let job = bench.job("run.sh", "true");
-    fs::write(bench.source().join("requirements.txt"), "numpy").unwrap();
-    let reason = bench.run(&job).failure_reason.unwrap();
-    assert!(
-        reason.contains("requirements.txt") && reason.contains("not built"),
-        "{reason}"
-    );
-    let mut named = job.clone();
+    let mut named = bench.job("run.sh", "true");
     named.name = Some("twice".to_owned());
     bench.store.create(&named).unwrap();
     assert!(

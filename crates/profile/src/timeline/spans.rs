@@ -1,14 +1,15 @@
-//! Takes the spans that the command sends, and those of its children.
+//! The spans of programs that a recorder starts, beside its samples.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use stokehold_profile::timeline::{Server, Timeline};
-use stokehold_profile::{ProfileError, events};
+use super::{Server, Timeline};
+use crate::{ProfileError, events};
 
-/// The socket, and the files that the spans go to.
+/// A socket whose address programs get as [`VARIABLE`](super::VARIABLE), and the files of a recording that their spans go to.
 pub struct Spans {
     socket: PathBuf,
     taking: Result<(Timeline, Server), String>,
@@ -18,7 +19,9 @@ impl Spans {
     /// Listens. Where that is not possible, the recording has no spans and says so.
     pub fn take(recording: &Path) -> Self {
         // Not in the recording's folder: paths of sockets have at most about 100 bytes.
-        let socket = std::env::temp_dir().join(format!("stokehold-{}.socket", std::process::id()));
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let socket = std::env::temp_dir().join(format!("stokehold-{}-{number}.socket", std::process::id()));
         // One with our number was left by a recorder that was killed.
         let _ = fs::remove_file(&socket);
         let taking = listen(&socket, recording).map_err(|error| format!("spans are not taken: {error}"));

@@ -1,0 +1,55 @@
+//! The profiler beside a job: samples of the machine, spans of the script, and the report at the end.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use stokehold_profile::advice::{Prices, verdict};
+use stokehold_profile::report::{self, Contents};
+use stokehold_profile::rules::{Defaults, Parameters, judge};
+use stokehold_profile::timeline::Spans;
+use stokehold_profile::{Ending, FOLDER, ProfileError, Recording, Sampler, Settings, Tree};
+
+/// A recording that is being made. Dropped, it ends without a report.
+pub(crate) struct Profiler {
+    /// The job's folder.
+    run: PathBuf,
+    sampler: Sampler,
+    spans: Spans,
+}
+
+impl Profiler {
+    /// Begins a recording in a job's folder, or goes on with the one that is there.
+    pub fn start(run: &Path, command: Vec<String>) -> Result<Self, ProfileError> {
+        let folder = run.join(FOLDER);
+        let settings = Settings::new(Tree::Below(std::process::id()), command);
+        Ok(Self {
+            run: run.to_owned(),
+            sampler: Sampler::start(&folder, settings)?,
+            spans: Spans::take(&folder),
+        })
+    }
+
+    /// Where programs may send their spans; empty where nobody listens.
+    pub fn address(&self) -> &OsStr {
+        self.spans.address()
+    }
+
+    /// Ends the recording, and writes the page that explains it; its path.
+    pub fn finish(self, exit_code: Option<i32>) -> Result<PathBuf, ProfileError> {
+        self.sampler.stop(Ending {
+            exit_code,
+            notes: self.spans.finish(),
+            ..Ending::default()
+        })?;
+        let recording = Recording::open(&self.run)?;
+        let findings = judge(&recording, &Parameters::new(Defaults::default()));
+        let contents = Contents {
+            recording: &recording,
+            findings: &findings,
+            verdict: &verdict(&recording, &findings, None, &[]),
+            advice: &[],
+            currency: &Prices::built_in().currency,
+        };
+        report::write(&contents, &report::folder_in(&self.run))
+    }
+}

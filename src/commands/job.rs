@@ -1,0 +1,270 @@
+//! `stokehold job`: run a training script as SageMaker would, and look at what was run.
+//!
+//! Everything here is a call of the library `stokehold-jobs`; this is what its answers look like on a terminal.
+
+mod run;
+mod show;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use clap::{Args as ClapArgs, Subcommand};
+use stokehold_jobs::{Job, Line, Record, Status, Store};
+
+use crate::failure::Usage;
+use crate::{files, interrupt};
+
+/// Run a training script as SageMaker would, and look at what was run.
+///
+/// A job is a folder: its state, its lines, its data and its results. It ends with 0 when it was completed, 1 when it failed
+/// or its time was over, 130 when it was stopped.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The folder of all jobs [default: $STOKEHOLD_JOBS, or stokehold/jobs where the user's data lies]
+    #[arg(long, value_name = "DIR", global = true)]
+    jobs: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a job and wait for its end, or leave it in the background.
+    Run(Box<run::Args>),
+    /// The process that runs a job in the background.
+    #[command(hide = true)]
+    Runner(run::RunnerArgs),
+    /// List all jobs, the oldest first.
+    List {
+        /// Print the states as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what is known of a job, and where its files are.
+    Show {
+        /// The job's name
+        name: String,
+        /// Print it as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the lines of a job.
+    Logs {
+        /// The job's name
+        name: String,
+        /// Go on until the job ends
+        #[arg(short, long)]
+        follow: bool,
+        /// Only those of one instance, such as algo-1
+        #[arg(long)]
+        host: Option<String>,
+    },
+    /// Tell a job to stop: SIGTERM to its script, and SIGKILL when its stop-seconds are over.
+    Stop {
+        /// The job's name
+        name: String,
+        /// SIGKILL at once
+        #[arg(long)]
+        now: bool,
+    },
+    /// Wait for a job's end; exits as its run does.
+    Wait {
+        /// The job's name
+        name: String,
+        /// Give up (exit code 1) after so long, such as 10m
+        #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+        timeout: Option<Duration>,
+        /// Print the state as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove jobs that have ended, with everything in their folders.
+    Rm {
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Write a job file with every key explained.
+    Init {
+        /// The file
+        #[arg(default_value = "job.toml")]
+        file: PathBuf,
+    },
+    /// Print the JSON schema of job files, for editors.
+    Schema,
+}
+
+/// How often a job of another process is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Input that makes no sense (exit code 2); files that cannot be read or written (1).
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let store = || match &args.jobs {
+        Some(root) => Store::new(root),
+        None => Store::of_user(),
+    };
+    match args.command {
+        Command::Run(asked) => run::run(&store()?, *asked),
+        Command::Runner(asked) => run::runner(&store()?, &asked),
+        Command::List { json } => {
+            let records = store()?.list()?;
+            match json {
+                true => print_json(&records)?,
+                false => write!(io::stdout(), "{}", show::list(&records))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Show { name, json } => {
+            let store = store()?;
+            let (record, job) = (store.get(&name)?, store.job(&name)?.without_secrets());
+            let folder = store.path(&name);
+            match json {
+                true => print_json(&serde_json::json!({"folder": folder, "job": job, "record": record}))?,
+                false => write!(io::stdout(), "{}", show::job(&folder, &job, &record))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Logs { name, follow, host } => logs(&store()?, &name, follow, host.as_deref()),
+        Command::Stop { name, now } => {
+            let store = store()?;
+            let record = if now {
+                store.kill(&name)?
+            } else {
+                store.stop(&name)?
+            };
+            if record.status.is_final() {
+                writeln!(io::stderr(), "job {name} had ended already: {:?}", record.status)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Wait { name, timeout, json } => wait(&store()?, &name, timeout, json),
+        Command::Rm { names } => {
+            let store = store()?;
+            for name in &names {
+                store.remove(name)?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Init { file } => init(&file),
+        Command::Schema => {
+            print_json(&Job::schema())?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// What a job's end is to the shell.
+fn code(record: &Record) -> ExitCode {
+    use stokehold_jobs::Secondary::MaxRuntimeExceeded;
+    match record.status {
+        Status::Completed => ExitCode::SUCCESS,
+        Status::Stopped if record.secondary != MaxRuntimeExceeded => ExitCode::from(interrupt::EXIT_CODE),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+    writeln!(io::stdout(), "{text}")
+}
+
+/// Prints a line where the script printed it. Its reader may be gone, which is no reason to do anything differently.
+fn print(line: &Line<'_>) -> io::Result<()> {
+    match line.stream {
+        "err" => writeln!(io::stderr(), "[{}] {}", line.host, line.text),
+        _ => writeln!(io::stdout(), "[{}] {}", line.host, line.text),
+    }
+}
+
+fn logs(store: &Store, name: &str, follow: bool, host: Option<&str>) -> Result<ExitCode, Box<dyn Error>> {
+    let hosts: Vec<String> = (0..store.job(name)?.instances)
+        .map(stokehold_jobs::contract::host)
+        .collect();
+    if let Some(host) = host.filter(|host| !hosts.iter().any(|known| known == host)) {
+        let text = format!("job {name} has no instance {host}; it has {}", hosts.join(", "));
+        return Err(Usage(text).into());
+    }
+    let stop = interrupt::flag_for("leaving; the job goes on")?;
+    let mut from = 0;
+    loop {
+        // Before the lines: the last ones come before the end.
+        let ended = store.get(name)?.status.is_final();
+        loop {
+            let (text, next) = store.log(name, from)?;
+            for line in text.lines().filter_map(Line::parse) {
+                if host.is_none_or(|host| line.host == host) {
+                    print(&line)?;
+                }
+            }
+            if next == from {
+                break;
+            }
+            from = next;
+        }
+        if ended || !follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if stop.load(Ordering::SeqCst) {
+            return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn wait(
+    store: &Store,
+    name: &str,
+    timeout: Option<Duration>,
+    json: bool,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let stop = interrupt::flag_for("leaving; the job goes on")?;
+    let began = Instant::now();
+    loop {
+        let record = store.get(name)?;
+        if record.status.is_final() {
+            match json {
+                true => print_json(&record)?,
+                false => writeln!(io::stdout(), "{}", show::end(&record))?,
+            }
+            return Ok(code(&record));
+        }
+        if stop.load(Ordering::SeqCst) {
+            return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        }
+        if let Some(timeout) = timeout.filter(|timeout| began.elapsed() >= *timeout) {
+            let timeout = humantime::format_duration(timeout);
+            let text = format!(
+                "job {name} has not ended after {timeout}; it is {:?}",
+                record.secondary
+            );
+            return Err(io::Error::other(text).into());
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn init(file: &std::path::Path) -> Result<ExitCode, Box<dyn Error>> {
+    match File::create_new(file) {
+        Ok(mut made) => made
+            .write_all(Job::template().as_bytes())
+            .map_err(|error| files::named(file, &error))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Usage(format!("{} is there already; give another name", file.display())).into());
+        }
+        Err(error) => return Err(files::named(file, &error).into()),
+    }
+    let file = file.display();
+    writeln!(
+        io::stderr(),
+        "{file} is written; `stokehold job run {file}` runs it"
+    )?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,295 @@
+//! Runs a job here, or in a process of its own that survives the terminal.
+
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use serde_json::Value;
+use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, Store};
+
+use super::{code, print, print_json, show};
+use crate::failure::Usage;
+use crate::{files, interrupt};
+
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "stokehold job run JOB.toml [OPTIONS]\n       \
+    stokehold job run --entry-point FILE [OPTIONS]\n       \
+    stokehold job run --resume NAME")]
+pub struct Args {
+    /// The job file; `stokehold job init` writes one. Options go before what it says.
+    #[arg(value_name = "JOB.toml")]
+    file: Option<PathBuf>,
+    /// Go on with a job that failed or was stopped; its data and checkpoints are kept
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "Asked"])]
+    resume: Option<String>,
+    /// Run it in the background, where it survives the terminal, and print its name
+    #[arg(long)]
+    detach: bool,
+    /// Print how it ended as JSON; its lines go to standard error
+    #[arg(long, conflicts_with = "detach")]
+    json: bool,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+/// What a job file can say, too.
+#[derive(Debug, ClapArgs)]
+#[group(multiple = true)]
+#[command(next_help_heading = "The job")]
+struct Asked {
+    /// What runs: a .py or .sh file, a program, or module:package.train
+    #[arg(long, value_name = "FILE", value_parser = EntryPoint::parse)]
+    entry_point: Option<EntryPoint>,
+    /// The folder that becomes its working folder [default: the file alone]
+    #[arg(long, value_name = "DIR")]
+    source_dir: Option<PathBuf>,
+    /// An argument of the script: --NAME VALUE; JSON where it is JSON. Can be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = hyperparameter)]
+    hyperparameter: Vec<(String, Value)>,
+    /// Where data comes from; the script finds it at SM_CHANNEL_NAME. Can be given several times
+    #[arg(long, value_name = "NAME=URI[,mode=..]", value_parser = channel)]
+    channel: Vec<(String, Channel)>,
+    /// A number to read out of the script's lines, group 1 of the expression. Can be given several times
+    #[arg(long, value_name = "NAME=REGEX", value_parser = Metric::parse)]
+    metric: Vec<Metric>,
+    /// A variable of the script. Can be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    environment: Vec<(String, String)>,
+    /// Where NAME/output/model.tar.gz goes besides the job's own folder: a URI or a path
+    #[arg(long, value_name = "URI")]
+    output: Option<String>,
+    /// The script is stopped after so long: seconds, or 2h [default: a day]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    max_run: Option<u64>,
+    /// Processes that believe to be machines of their own [default: 1]
+    #[arg(long, value_name = "N")]
+    instances: Option<usize>,
+    /// How they find each other: none, torch or mpi
+    #[arg(long, value_name = "WAY", value_parser = distribution)]
+    distribution: Option<Distribution>,
+    /// Processes of each under torch and mpi [default: one a GPU, or one]
+    #[arg(long, value_name = "N")]
+    processes_per_host: Option<usize>,
+    /// The interpreter of Python scripts [default: python3]
+    #[arg(long, value_name = "PROGRAM")]
+    python: Option<PathBuf>,
+    /// Do not record the machine
+    #[arg(long)]
+    no_profile: bool,
+    /// The job's name [default: made of the entry point and the time]
+    #[arg(long)]
+    name: Option<String>,
+}
+
+/// The process that runs a job in the background.
+#[derive(Debug, ClapArgs)]
+pub struct RunnerArgs {
+    name: String,
+    #[arg(long)]
+    resume: bool,
+}
+
+impl Asked {
+    /// The job of a file, of these options, or of both.
+    fn job(self, file: Option<PathBuf>) -> Result<Job, Box<dyn Error>> {
+        let mut job = match (&file, &self.entry_point) {
+            (Some(file), _) => Job::read(file)?,
+            (None, Some(entry_point)) => Job::new(entry_point.clone()),
+            (None, None) => {
+                let text =
+                    "what is to run? Give a job file (`stokehold job init` writes one) or --entry-point";
+                return Err(Usage(text.to_owned()).into());
+            }
+        };
+        fn set<T>(field: &mut T, asked: Option<T>) {
+            if let Some(asked) = asked {
+                *field = asked;
+            }
+        }
+        set(&mut job.entry_point, self.entry_point);
+        set(&mut job.max_run_seconds, self.max_run);
+        set(&mut job.instances, self.instances);
+        set(&mut job.distribution, self.distribution);
+        set(&mut job.python, self.python);
+        job.source_dir = self.source_dir.or(job.source_dir);
+        job.output = self.output.or(job.output);
+        job.processes_per_host = self.processes_per_host.or(job.processes_per_host);
+        job.name = self.name.or(job.name);
+        job.profile &= !self.no_profile;
+        job.hyperparameters.extend(self.hyperparameter);
+        job.channels.extend(self.channel);
+        job.environment.extend(self.environment);
+        for metric in self.metric {
+            job.metrics.retain(|known| known.name != metric.name);
+            job.metrics.push(metric);
+        }
+        Ok(job)
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let (name, resume) = match args.resume {
+        Some(name) => (name, true),
+        None => (store.create(&args.asked.job(args.file)?)?, false),
+    };
+    if args.detach {
+        return detach(store, &name, resume);
+    }
+    let claim = claim(store, &name, resume)?;
+    let stop = stop_on_signals(store, &name)?;
+    writeln!(io::stderr(), "job {name}")?;
+    let json = args.json;
+    // Whoever reads may go away; the job does not end for that.
+    let show = |line: &Line<'_>| {
+        let _ = match json {
+            true => print(&Line {
+                stream: "err",
+                ..line.clone()
+            }),
+            false => print(line),
+        };
+    };
+    let record = stokehold_jobs::run(claim, stop, &show)?;
+    match json {
+        true => print_json(&record)?,
+        false => writeln!(io::stderr(), "{}", show::end(&record))?,
+    }
+    Ok(code(&record))
+}
+
+/// Runs a job in this process, which was started by [`detach`] to do that.
+pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Error>> {
+    stokehold_jobs::detach()?;
+    let claim = claim(store, &args.name, args.resume)?;
+    let stop = stop_on_signals(store, &args.name)?;
+    writeln!(io::stdout(), "{READY}")?;
+    Ok(code(&stokehold_jobs::run(claim, stop, &|_| ())?))
+}
+
+/// What a runner says when the job is its own.
+const READY: &str = "ready";
+
+fn claim(store: &Store, name: &str, resume: bool) -> Result<Claim, Box<dyn Error>> {
+    Ok(match resume {
+        true => store.resume(name)?,
+        false => store.claim(name)?,
+    })
+}
+
+/// The first Ctrl-C stops the job, the second one kills its script, the third one leaves it to whoever looks next.
+fn stop_on_signals(store: &Store, name: &str) -> io::Result<&'static AtomicBool> {
+    static STOP: AtomicBool = AtomicBool::new(false);
+    let (store, name) = (store.clone(), name.to_owned());
+    interrupt::on_each(move |nth| match nth {
+        1 => {
+            STOP.store(true, Ordering::SeqCst);
+            interrupt::say("stopping; the script gets its time to end; press Ctrl-C again to kill it");
+        }
+        2 => match store.kill(&name) {
+            Ok(_) => interrupt::say("killing the script"),
+            Err(error) => interrupt::say(&error.to_string()),
+        },
+        _ => interrupt::end(),
+    })?;
+    Ok(&STOP)
+}
+
+/// Has a process of its own run a job, and returns when that process has it.
+fn detach(store: &Store, name: &str, resume: bool) -> Result<ExitCode, Box<dyn Error>> {
+    // So that a name that is not there is said here.
+    store.get(name)?;
+    let log = store.path(name).join("runner.log");
+    let errors = File::create(&log).map_err(|error| files::named(&log, &error))?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .arg("job")
+        .arg("--jobs")
+        .arg(store.root())
+        .args(["runner", name]);
+    if resume {
+        command.arg("--resume");
+    }
+    let mut runner = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .spawn()?;
+    let mut said = String::new();
+    if let Some(stdout) = runner.stdout.take() {
+        BufReader::new(stdout).read_line(&mut said)?;
+    }
+    if said.trim_end() == READY {
+        writeln!(io::stdout(), "{name}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let status = runner.wait()?;
+    write!(io::stderr(), "{}", fs::read_to_string(&log)?)?;
+    Ok(match status.code() {
+        Some(code) => ExitCode::from(code as u8),
+        None => ExitCode::FAILURE,
+    })
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+fn hyperparameter(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = pair(text)?;
+    Ok((name, stokehold_jobs::hyperparameter(&value)))
+}
+
+fn channel(text: &str) -> Result<(String, Channel), String> {
+    let (name, value) = pair(text).map_err(|_| "write NAME=URI".to_owned())?;
+    Ok((name, Channel::parse(&value)?))
+}
+
+fn distribution(text: &str) -> Result<Distribution, String> {
+    serde_json::from_value(text.into()).map_err(|error| error.to_string())
+}
+
+fn seconds(text: &str) -> Result<u64, String> {
+    let time = text
+        .parse()
+        .map(Duration::from_secs)
+        .or_else(|_| humantime::parse_duration(text));
+    match time {
+        Ok(time) if time.as_secs() > 0 => Ok(time.as_secs()),
+        _ => Err("write seconds, or a time such as 90m or 2h".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_or_have_units() {
+        assert_eq!(
+            (seconds("90"), seconds("2h"), seconds("1m 5s")),
+            (Ok(90), Ok(7200), Ok(65))
+        );
+        for wrong in ["", "0", "1ms", "-1", "soon"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn pairs_keep_what_follows_the_first_sign() {
+        assert_eq!(pair("a=b=c"), Ok(("a".to_owned(), "b=c".to_owned())));
+        assert_eq!(pair("a="), Ok(("a".to_owned(), String::new())));
+        assert!(pair("=b").is_err() && pair("a").is_err());
+        assert_eq!(hyperparameter("lr=0.1").unwrap().1, serde_json::json!(0.1));
+        assert!(channel("train").is_err() && channel("train=").is_err());
+        assert!(distribution("horovod").unwrap_err().contains("`torch`"));
+    }
+}

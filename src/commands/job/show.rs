@@ -1,0 +1,184 @@
+//! Jobs as text for people.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use stokehold_jobs::{Distribution, Job, Record, Secondary, Status, contract};
+
+/// How a job ended, in one line or two.
+pub fn end(record: &Record) -> String {
+    let mut text = format!("job {} {}", record.name, state(record));
+    if let Some(reason) = &record.failure_reason {
+        text += &format!(": {reason}");
+    }
+    if let Some(model) = &record.model {
+        text += &format!("\nmodel: {model}");
+    }
+    if let Some(report) = &record.report {
+        text += &format!("\nreport: {}", report.display());
+    }
+    text
+}
+
+/// A table of all jobs.
+pub fn list(records: &[Record]) -> String {
+    let mut rows = vec![["NAME", "STATE", "CREATED", "TOOK", "RESULT"].map(str::to_owned)];
+    rows.extend(records.iter().map(|record| {
+        [
+            record.name.clone(),
+            state(record),
+            date(record.created),
+            took(record),
+            result(record),
+        ]
+    }));
+    let widths: Vec<usize> = (0..4)
+        .map(|column| {
+            rows.iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths.iter().chain([&0])) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+/// All that is known of a job.
+pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
+    let mut text = String::new();
+    let mut row = |name: &str, value: &str| {
+        if !value.is_empty() {
+            let _ = writeln!(text, "{name:<12}{value}");
+        }
+    };
+    let each = |values: Vec<String>| values.join(", ");
+    row("name", &record.name);
+    row("state", &state(record));
+    row("reason", record.failure_reason.as_deref().unwrap_or_default());
+    row(
+        "exit code",
+        &record.exit_code.map(|code| code.to_string()).unwrap_or_default(),
+    );
+    row("created", &date(record.created));
+    row("took", &took(record));
+    row("states", &states(record));
+    row("runs", &runs(job));
+    row(
+        "arguments",
+        &contract::arguments(&contract::hyperparameters(job)).join(" "),
+    );
+    for (name, channel) in &job.channels {
+        row(
+            "channel",
+            &format!("{name}: {} ({:?})", channel.uri, channel.mode()),
+        );
+    }
+    row(
+        "variables",
+        &each(
+            job.environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
+        ),
+    );
+    row("metrics", &each(metrics(record)));
+    row("model", record.model.as_deref().unwrap_or_default());
+    row("output", record.output.as_deref().unwrap_or_default());
+    let path = |path: &Option<PathBuf>| {
+        path.as_ref()
+            .map(|path| path.display().to_string())
+            .unwrap_or_default()
+    };
+    row("recording", &path(&record.profile));
+    row("report", &path(&record.report));
+    row("folder", &folder.display().to_string());
+    text
+}
+
+fn runs(job: &Job) -> String {
+    let mut text = job.entry_point.name();
+    if let Some(source) = &job.source_dir {
+        text += &format!(" in {}", source.display());
+    }
+    if job.instances > 1 || job.distribution != Distribution::None {
+        text += &format!(", {} instances", job.instances);
+    }
+    match job.distribution {
+        Distribution::None => {}
+        Distribution::Torch => text += ", torch",
+        Distribution::Mpi => text += ", mpi",
+    }
+    text
+}
+
+/// The status, and what it is at or why it ended where that says more.
+fn state(record: &Record) -> String {
+    match (record.status, record.secondary) {
+        (Status::InProgress, at) => format!("{at:?}"),
+        (Status::Stopped, Secondary::MaxRuntimeExceeded) => "Stopped (its time was over)".to_owned(),
+        (status, _) => format!("{status:?}"),
+    }
+}
+
+fn states(record: &Record) -> String {
+    let ends = record
+        .transitions
+        .iter()
+        .skip(1)
+        .map(|next| Some(next.start))
+        .chain([None]);
+    let each = record.transitions.iter().zip(ends).map(|(state, end)| match end {
+        Some(end) => format!("{:?} {}", state.status, duration(end - state.start)),
+        None => format!("{:?}", state.status),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn took(record: &Record) -> String {
+    let last = record.transitions.last().filter(|_| record.status.is_final());
+    let end = last.map_or_else(stokehold_jobs::now, |last| last.start);
+    duration(end - record.created)
+}
+
+/// The last metrics, or why it failed.
+fn result(record: &Record) -> String {
+    match &record.failure_reason {
+        Some(reason) => reason
+            .chars()
+            .take(60)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect(),
+        None => metrics(record).join(" "),
+    }
+}
+
+fn metrics(record: &Record) -> Vec<String> {
+    let each = record.metrics.iter();
+    each.map(|metric| format!("{}={}", metric.name, metric.value))
+        .collect()
+}
+
+fn date(unix: f64) -> String {
+    let time = UNIX_EPOCH + Duration::from_secs(unix.max(0.0) as u64);
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// Whole seconds above ten, else tenths.
+fn duration(seconds: f64) -> String {
+    let seconds = seconds.max(0.0);
+    match seconds < 10.0 {
+        true => format!("{seconds:.1}s"),
+        false => humantime::format_duration(Duration::from_secs(seconds.round() as u64)).to_string(),
+    }
+}

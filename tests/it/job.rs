@@ -1,0 +1,398 @@
+//! `stokehold job`: what a terminal and a program see of jobs.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with sources and jobs of its own.
+struct Jobs {
+    dir: TempDir,
+}
+
+/// Exit code, standard output, standard error.
+type Ended = (Option<i32>, String, String);
+
+impl Jobs {
+    fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// `stokehold job ..` in the folder.
+    fn command(&self, words: &[&str]) -> Command {
+        // A runner of tests may ignore signals, and so would whatever it starts.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_stokehold"), "job"]);
+        command.args(words).env("STOKEHOLD_JOBS", self.path("jobs"));
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn job(&self, words: &[&str]) -> Ended {
+        ended(&mut self.command(words))
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let (code, out, err) = self.job(words);
+        assert_eq!(code, Some(0), "{words:?}: {err}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    fn record(&self, name: &str) -> Value {
+        self.json(&["show", name, "--json"])["record"].clone()
+    }
+
+    /// Starts a job in the foreground, whose script says `ready`.
+    fn ready(&self, words: &[&str]) -> Child {
+        let mut command = self.command(words);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "[algo-1] ready\n");
+        // What else it prints is in its log.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        child
+    }
+}
+
+fn ended(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn send(signal: &str, child: &Child) {
+    let sent = Command::new("kill")
+        .args([signal, &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// Polls until something is so.
+fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "waited for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const FILE: &str = "entry-point = \"train.sh\"\nsource-dir = \"src\"\nstop-seconds = 60\n\
+    [hyperparameters]\nlr = 0.1\nepochs = 3\n\
+    [environment]\nWANDB_API_KEY = \"s3cret\"\nMODE = \"file\"\n\
+    [[metrics]]\nname = \"loss\"\nregex = \"train-loss: ([0-9.]+)\"\n";
+
+#[test]
+fn a_job_file_runs_and_is_looked_at() {
+    let jobs = Jobs::new();
+    jobs.write("job.toml", FILE);
+    jobs.write(
+        "src/train.sh",
+        "echo \"$@\" $MODE; echo 'train-loss: 0.5'; echo careful >&2; echo w > $SM_MODEL_DIR/w",
+    );
+    let words = [
+        "run",
+        "job.toml",
+        "--name",
+        "first",
+        "--hyperparameter",
+        "lr=0.2",
+        "--environment",
+        "MODE=flag",
+    ];
+    let (code, out, err) = jobs.job(&words);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(
+        out,
+        "[algo-1] --epochs 3 --lr 0.2 flag\n[algo-1] train-loss: 0.5\n"
+    );
+    assert!(
+        err.contains("[algo-1] careful\n") && err.contains("job first Completed"),
+        "{err}"
+    );
+
+    let record = jobs.record("first");
+    assert_eq!(
+        (&record["status"], &record["exit_code"]),
+        (&"Completed".into(), &0.into())
+    );
+    assert_eq!(record["metrics"][0]["value"], 0.5);
+    assert!(Path::new(record["model"].as_str().unwrap()).exists());
+    let (_, shown, _) = jobs.job(&["show", "first"]);
+    for said in [
+        "Completed",
+        "loss=0.5",
+        "train.sh",
+        "--epochs 3 --lr 0.2",
+        "model.tar.gz",
+        "(hidden)",
+    ] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
+    let (_, json, _) = jobs.job(&["show", "first", "--json"]);
+    assert!(!shown.contains("s3cret") && !json.contains("s3cret"));
+    let asked = fs::metadata(jobs.path("jobs/first/job.json")).unwrap();
+    assert_eq!(asked.permissions().mode() & 0o777, 0o600);
+
+    let (code, out, err) = jobs.job(&["logs", "first", "--host", "algo-1"]);
+    assert_eq!((code, out.lines().count()), (Some(0), 2));
+    assert_eq!(err, "[algo-1] careful\n");
+    let (code, _, err) = jobs.job(&["logs", "first", "--host", "algo-2"]);
+    assert!(code == Some(2) && err.contains("it has algo-1"), "{err}");
+
+    // The same again, for a program; without a name, one is made.
+    let second = jobs.json(&["run", "job.toml", "--json"]);
+    assert_eq!(second["status"], "Completed");
+    let name = second["name"].as_str().unwrap();
+    assert!(name.starts_with("train-"), "{name}");
+    assert_eq!(jobs.json(&["wait", name, "--json"]), second);
+    let listed = jobs.json(&["list", "--json"]);
+    let names: Vec<&str> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["first", name]);
+    let (_, table, _) = jobs.job(&["list"]);
+    assert!(
+        table.lines().count() == 3 && table.contains("loss=0.5"),
+        "{table}"
+    );
+    assert_eq!(jobs.job(&["rm", "first", name]).0, Some(0));
+    assert_eq!(jobs.json(&["list", "--json"]), Value::Array(Vec::new()));
+}
+
+#[test]
+fn the_exit_code_says_how_it_ended() {
+    let jobs = Jobs::new();
+    jobs.write("fails.sh", "echo 'no such column' >&2; exit 3");
+    jobs.write("long.sh", "exec sleep 100");
+    let (code, _, err) = jobs.job(&["run", "--entry-point", "fails.sh", "--name", "fails"]);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(
+        err.contains("job fails Failed: algo-1 ended with exit code 3: no such column"),
+        "{err}"
+    );
+    assert_eq!(jobs.job(&["wait", "fails"]).0, Some(1));
+    let (code, _, err) = jobs.job(&["run", "--entry-point", "long.sh", "--max-run", "1"]);
+    assert!(
+        code == Some(1) && err.contains("its time was over"),
+        "{code:?} {err}"
+    );
+}
+
+#[test]
+fn ctrl_c_stops_a_job_and_twice_kills_its_script() {
+    let jobs = Jobs::new();
+    jobs.write(
+        "polite.sh",
+        "trap 'echo saving; echo w > $SM_MODEL_DIR/m; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+    );
+    jobs.write(
+        "deaf.sh",
+        "trap '' TERM; echo ready; while :; do sleep 0.05; done",
+    );
+    jobs.write(
+        "deaf.toml",
+        "entry-point = \"deaf.sh\"\nstop-seconds = 100000\nname = \"deaf\"\n",
+    );
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let mut child = jobs.ready(&[
+            "run",
+            "--entry-point",
+            "polite.sh",
+            "--name",
+            &format!("polite{signal}"),
+        ]);
+        send(signal, &child);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        let record = jobs.record(&format!("polite{signal}"));
+        assert_eq!(
+            (&record["status"], &record["exit_code"]),
+            (&"Stopped".into(), &0.into())
+        );
+        assert!(record["model"].is_string(), "it had its time: {record}");
+    }
+
+    let mut child = jobs.ready(&["run", "deaf.toml"]);
+    send("-INT", &child);
+    until("the first Ctrl-C", || jobs.record("deaf")["status"] == "Stopping");
+    assert!(child.try_wait().unwrap().is_none());
+    send("-INT", &child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let record = jobs.record("deaf");
+    assert_eq!(
+        (&record["status"], &record["exit_code"]),
+        (&"Stopped".into(), &137.into())
+    );
+}
+
+#[test]
+fn a_job_in_the_background_survives_its_terminal_and_is_stopped_from_elsewhere() {
+    let jobs = Jobs::new();
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; echo went";
+    jobs.write("waits.sh", script);
+    let mut command = jobs.command(&["run", "--entry-point", "waits.sh", "--name", "waits", "--detach"]);
+    let terminal = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
+    let group = terminal.id();
+    let output = terminal.wait_with_output().unwrap();
+    assert_eq!(
+        (output.status.code(), &output.stdout[..]),
+        (Some(0), &b"waits\n"[..])
+    );
+    // Nobody may be left in the group, which is what is wanted.
+    let _ = Command::new("kill")
+        .args(["-HUP", "--", &format!("-{group}")])
+        .stderr(Stdio::null())
+        .status();
+
+    let (code, _, err) = jobs.job(&["wait", "waits", "--timeout", "1ms"]);
+    assert!(code == Some(1) && err.contains("has not ended"), "{err}");
+    let (code, _, err) = jobs.job(&["run", "--resume", "waits"]);
+    assert!(code == Some(2) && err.contains("another process"), "{err}");
+    let (code, _, err) = jobs.job(&["run", "--resume", "waits", "--detach"]);
+    assert!(code == Some(2) && err.contains("another process"), "{err}");
+    let (code, _, err) = jobs.job(&["rm", "waits"]);
+    assert!(code == Some(2) && err.contains("stop it first"), "{err}");
+    let mut follow = jobs.ready(&["logs", "waits", "-f"]);
+    until("its start", || {
+        jobs.path("jobs/waits/algo-1/code/waits.sh").exists()
+    });
+    fs::write(jobs.path("jobs/waits/algo-1/code/go"), "").unwrap();
+    assert_eq!(follow.wait().unwrap().code(), Some(0));
+    let (code, out, _) = jobs.job(&["wait", "waits"]);
+    assert_eq!((code, out.lines().next()), (Some(0), Some("job waits Completed")));
+    assert!(jobs.job(&["logs", "waits"]).1.contains("[algo-1] went"));
+
+    jobs.write(
+        "deaf.sh",
+        "trap '' TERM; echo ready; while :; do sleep 0.05; done",
+    );
+    assert_eq!(
+        jobs.job(&["run", "--entry-point", "deaf.sh", "--name", "deaf", "--detach"])
+            .0,
+        Some(0)
+    );
+    until("its line", || jobs.job(&["logs", "deaf"]).1.contains("ready"));
+    assert_eq!(jobs.job(&["stop", "deaf"]).0, Some(0));
+    until("the stop", || jobs.record("deaf")["status"] == "Stopping");
+    assert_eq!(jobs.job(&["stop", "deaf", "--now"]).0, Some(0));
+    assert_eq!(jobs.job(&["wait", "deaf"]).0, Some(130));
+}
+
+#[test]
+fn a_job_that_failed_is_taken_up_again() {
+    let jobs = Jobs::new();
+    let script = "c=$SAGEMAKER_BASE_DIR/checkpoints/1; [ -e $c ] && exit 0; touch $c; exit 7";
+    jobs.write("again.sh", script);
+    for (name, how) in [("here", None), ("there", Some("--detach"))] {
+        assert_eq!(
+            jobs.job(&["run", "--entry-point", "again.sh", "--name", name]).0,
+            Some(1)
+        );
+        let words: Vec<&str> = ["run", "--resume", name].into_iter().chain(how).collect();
+        assert_eq!(jobs.job(&words).0, Some(0));
+        assert_eq!(jobs.job(&["wait", name]).0, Some(0));
+        let (code, _, err) = jobs.job(&words);
+        assert!(code == Some(2) && err.contains("was completed"), "{err}");
+    }
+}
+
+#[test]
+fn bad_input_says_what_to_do_and_leaves_no_job() {
+    let jobs = Jobs::new();
+    jobs.write("train.sh", "true");
+    jobs.write("bad.toml", "entry-point = \"train.sh\"\nlearning-rate = 1\n");
+    jobs.write(
+        "mode.toml",
+        "entry-point = \"train.sh\"\n[channels]\nt = \"s3://b,mode=Fast\"\n",
+    );
+    let run =
+        |option: &'static str, value: &'static str| vec!["run", "--entry-point", "train.sh", option, value];
+    for (words, said) in [
+        (vec!["run"], "Give a job file"),
+        (vec!["run", "none.toml"], "none.toml"),
+        (
+            vec!["run", "bad.toml"],
+            "bad.toml, line 2: unknown field `learning-rate`",
+        ),
+        (
+            vec!["run", "mode.toml"],
+            "mode.toml, line 3: mode=Fast is not known",
+        ),
+        (vec!["run", "--entry-point", "none.sh"], "none.sh is not in"),
+        (
+            vec!["run", "--entry-point", "../train.sh"],
+            "below the source folder",
+        ),
+        (run("--source-dir", "none"), "train.sh is not in"),
+        (run("--hyperparameter", "lr"), "write NAME=VALUE"),
+        (run("--channel", "train"), "write NAME=URI"),
+        (run("--channel", "t=d,shuffle=1"), "shuffle is for mode=Pipe"),
+        (run("--channel", "../t=d"), "no channel's name"),
+        (run("--metric", "loss"), "NAME=REGEX"),
+        (run("--metric", "loss=x"), "parentheses"),
+        (run("--environment", "A"), "write NAME=VALUE"),
+        (run("--max-run", "0"), "write seconds"),
+        (run("--instances", "0"), "between 1 and"),
+        (run("--distribution", "horovod"), "`torch`"),
+        (run("--distribution", "torch"), "wants a .py file"),
+        (run("--name", "a/b"), "no job's name"),
+        (run("--resume", "x"), "cannot be used with"),
+        (run("--output", "ftp://x"), "ftp:// is not known"),
+        (vec!["show", "none"], "there is no job none"),
+        (vec!["logs", "none"], "there is no job none"),
+        (vec!["wait", "none"], "there is no job none"),
+        (vec!["stop", "none"], "there is no job none"),
+        (vec!["rm", "none"], "there is no job none"),
+        (vec!["run", "--resume", "none"], "there is no job none"),
+        (
+            vec!["run", "--resume", "none", "--detach"],
+            "there is no job none",
+        ),
+        (vec!["show", "../jobs"], "there is no job"),
+        (vec!["init", "bad.toml"], "is there already"),
+    ] {
+        let (code, out, err) = jobs.job(&words);
+        assert_eq!(code, Some(2), "{words:?}: {err}");
+        assert!(out.is_empty() && err.contains(said), "{words:?}: {err}");
+    }
+    let left: Vec<_> = fs::read_dir(jobs.path("jobs"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn the_file_that_init_writes_can_be_run() {
+    let jobs = Jobs::new();
+    assert_eq!(jobs.job(&["init"]).0, Some(0));
+    assert_eq!(jobs.job(&["init", "other.toml"]).0, Some(0));
+    jobs.write("train.py", "import os\nprint(os.environ['SM_MODEL_DIR'])\n");
+    let (code, out, err) = jobs.job(&["run", "job.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.trim_end().ends_with("/algo-1/model"), "{out}");
+}
