@@ -1,0 +1,260 @@
+#!/usr/bin/env python3
+"""Stokehold's search strategies beside Optuna's samplers, on the same problems with the same seeds.
+
+    bench/tune.py optuna gp tpe --out results.jsonl      # with the python of: bench/peers/setup.sh optuna
+    bench/tune.py stokehold bayesian tpe --out results.jsonl
+    bench/tune.py table results.jsonl
+    bench/tune.py time                                   # seconds for one suggestion, by trials told
+
+A line of the results is one study: {problem, side, seed, values: [objective of each trial]}. Studies that a file has already are not
+run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/serve.rs` of the crate
+stokehold-tune (`cargo build --release -p stokehold-tune --examples`).
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+TRIALS = 100
+SEEDS = 20
+LOOKS = (20, 50, 100)
+
+
+def branin(x):
+    a, b = x["x1"], x["x2"]
+    curve = b - 5.1 / (4 * math.pi**2) * a**2 + 5 / math.pi * a - 6
+    return curve**2 + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a) + 10
+
+
+def hartmann6(x):
+    alpha = (1.0, 1.2, 3.0, 3.2)
+    a = ((10, 3, 17, 3.5, 1.7, 8), (0.05, 10, 17, 0.1, 8, 14), (3, 3.5, 1.7, 10, 17, 8), (17, 8, 0.05, 10, 0.1, 14))
+    p = (
+        (0.1312, 0.1696, 0.5569, 0.0124, 0.8283, 0.5886),
+        (0.2329, 0.4135, 0.8307, 0.3736, 0.1004, 0.9991),
+        (0.2348, 0.1451, 0.3522, 0.2883, 0.3047, 0.6650),
+        (0.4047, 0.8828, 0.8732, 0.5743, 0.1091, 0.0381),
+    )
+    at = [x[f"x{j}"] for j in range(1, 7)]
+    return -sum(
+        alpha[i] * math.exp(-sum(a[i][j] * (at[j] - p[i][j]) ** 2 for j in range(6))) for i in range(4)
+    )
+
+
+def rosenbrock4(x):
+    at = [x[f"x{j}"] for j in range(1, 5)]
+    return sum(100 * (at[i + 1] - at[i] ** 2) ** 2 + (1 - at[i]) ** 2 for i in range(3))
+
+
+def mixed(x):
+    """A validation loss as trainings have it: where the learning rate is best depends on the optimiser and the batch size."""
+    best = {"sgd": -1.0, "momentum": -2.0, "adam": -3.0}[x["optimizer"]] + 0.5 * math.log10(x["batch"] / 64)
+    floor = {"sgd": 0.30, "momentum": 0.22, "adam": 0.24}[x["optimizer"]]
+    off = math.log10(x["lr"]) - best
+    slope = 0.35 if off > 0 else 0.12
+    depth = 0.02 * (x["layers"] - 5) ** 2
+    dropout = 1.2 * (x["dropout"] - 0.05 * x["layers"]) ** 2
+    act = {"relu": 0.02, "gelu": 0.0, "tanh": 0.06}[x["activation"]]
+    return floor + slope * off**2 + depth + dropout + act + 0.01 * math.log2(x["batch"] / 32)
+
+
+def continuous(low, high, scaling="linear"):
+    return {"type": "continuous", "min": low, "max": high, "scaling": scaling}
+
+
+def integer(low, high):
+    return {"type": "integer", "min": low, "max": high, "scaling": "linear"}
+
+
+def categorical(*values):
+    return {"type": "categorical", "values": list(values)}
+
+
+def recorded():
+    """Trainings that Stokehold made (bench/tune_table.sh): the loss after the last epoch of every cell of a grid."""
+    path = HERE / "tune_table.csv"
+    if not path.exists():
+        return None
+    rows = list(csv.DictReader(path.open()))
+    names = [name for name in rows[0] if name not in ("epoch", "train_loss", "val_loss", "top1")]
+    levels = {name: sorted({float(row[name]) for row in rows}) for name in names}
+    last = max(int(row["epoch"]) for row in rows)
+    cells = {
+        tuple(levels[name].index(float(row[name])) for name in names): float(row["val_loss"])
+        for row in rows
+        if int(row["epoch"]) == last
+    }
+    space = {name: integer(0, len(levels[name]) - 1) for name in names}
+    return (lambda x: cells[tuple(x[name] for name in names)]), space
+
+
+PROBLEMS = {
+    "branin": (branin, {"x1": continuous(-5, 10), "x2": continuous(0, 15)}),
+    "hartmann6": (hartmann6, {f"x{j}": continuous(0, 1) for j in range(1, 7)}),
+    "rosenbrock4": (rosenbrock4, {f"x{j}": continuous(0.02, 5, "logarithmic") for j in range(1, 5)}),
+    "mixed": (
+        mixed,
+        {
+            "optimizer": categorical("sgd", "momentum", "adam"),
+            "activation": categorical("relu", "gelu", "tanh"),
+            "batch": categorical(32, 64, 128, 256),
+            "lr": continuous(1e-5, 1, "logarithmic"),
+            "layers": integer(1, 8),
+            "dropout": continuous(0, 0.6),
+        },
+    ),
+}
+if (found := recorded()) is not None:
+    PROBLEMS["recorded"] = found
+
+
+def optuna_suggest(trial, space):
+    values = {}
+    for name, p in space.items():
+        if p["type"] == "categorical":
+            values[name] = trial.suggest_categorical(name, p["values"])
+        elif p["type"] == "integer":
+            values[name] = trial.suggest_int(name, p["min"], p["max"])
+        else:
+            values[name] = trial.suggest_float(name, p["min"], p["max"], log=p["scaling"] == "logarithmic")
+    return values
+
+
+class Optuna:
+    def __init__(self, sampler, space, seed):
+        import warnings
+
+        import optuna
+
+        warnings.simplefilter("ignore")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        made = {
+            "gp": lambda: optuna.samplers.GPSampler(seed=seed),
+            "gp-deterministic": lambda: optuna.samplers.GPSampler(seed=seed, deterministic_objective=True),
+            "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
+            "tpe-multivariate": lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True),
+        }
+        self.space = space
+        self.study = optuna.create_study(direction="minimize", sampler=made[sampler]())
+
+    def ask(self):
+        self.trial = self.study.ask()
+        return optuna_suggest(self.trial, self.space)
+
+    def tell(self, value):
+        self.study.tell(self.trial, value)
+
+    def end(self):
+        pass
+
+
+class Stokehold:
+    def __init__(self, strategy, space, seed):
+        target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
+        self.server = subprocess.Popen(
+            [target / "release/examples/serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.say({"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed})
+
+    def say(self, what):
+        self.server.stdin.write(json.dumps(what) + "\n")
+
+    def ask(self):
+        self.say({"ask": True})
+        return json.loads(self.server.stdout.readline())["values"]
+
+    def tell(self, value):
+        self.say({"tell": value})
+
+    def end(self):
+        self.server.stdin.close()
+        self.server.wait()
+
+
+def study(side, name, problem, seed, trials=TRIALS, times=None):
+    function, space = PROBLEMS[problem]
+    them = side(name, space, seed)
+    values = []
+    for _ in range(trials):
+        started = time.perf_counter()
+        at = them.ask()
+        if times is not None:
+            times.append(time.perf_counter() - started)
+        values.append(function(at))
+        them.tell(values[-1])
+    them.end()
+    return values
+
+
+def run(side, kind, names, out, problems, seeds):
+    done = set()
+    if out.exists():
+        done = {(r["problem"], r["side"], r["seed"]) for r in map(json.loads, out.open())}
+    for seed in range(seeds):
+        for problem in problems:
+            for name in names:
+                label = f"{kind} {name}"
+                if (problem, label, seed) in done:
+                    continue
+                values = study(side, name, problem, seed)
+                with out.open("a") as file:
+                    file.write(json.dumps({"problem": problem, "side": label, "seed": seed, "values": values}) + "\n")
+
+
+def table(paths):
+    studies = {}
+    for path in paths:
+        for record in map(json.loads, path.open()):
+            studies.setdefault(record["problem"], {}).setdefault(record["side"], {})[record["seed"]] = record["values"]
+    for problem, sides in studies.items():
+        print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in LOOKS))
+        print("|---|---|" + "---|" * len(LOOKS))
+        for side in sorted(sides, key=lambda s: statistics.median(min(v) for v in sides[s].values())):
+            cells = []
+            for look in LOOKS:
+                bests = sorted(min(values[:look]) for values in sides[side].values())
+                low, high = bests[len(bests) // 4], bests[(3 * len(bests) - 1) // 4]
+                cells.append(f" {statistics.median(bests):.4g} ({low:.4g} to {high:.4g}) |")
+            print(f"| {side} | {len(sides[side])} |" + "".join(cells))
+
+
+def timing():
+    for name in ("bayesian", "tpe"):
+        times = []
+        study(Stokehold, name, "hartmann6", 0, 210, times)
+        last = sorted(times[190:])
+        print(f"{name}: a suggestion after 200 trials of hartmann6 takes {1e3 * statistics.median(last):.0f} ms")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for side in ("optuna", "stokehold"):
+        command = commands.add_parser(side)
+        command.add_argument("names", nargs="+")
+        command.add_argument("--out", type=Path, required=True)
+        command.add_argument("--problems", default=",".join(PROBLEMS))
+        command.add_argument("--seeds", type=int, default=SEEDS)
+    command = commands.add_parser("table")
+    command.add_argument("files", type=Path, nargs="+")
+    commands.add_parser("time")
+    args = parser.parse_args()
+    if args.command == "table":
+        table(args.files)
+    elif args.command == "time":
+        timing()
+    else:
+        side = {"optuna": Optuna, "stokehold": Stokehold}[args.command]
+        run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+//! What can go wrong with a study, apart from its trials.
+
+use std::path::{Path, PathBuf};
+
+/// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of its study.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TuneError {
+    /// What was asked for makes no sense, or is not there.
+    #[error("{0}")]
+    Input(String),
+    /// A line in the middle of a journal is not what was written.
+    #[error(
+        "{}, line {line}: {reason}. The lines after it are whole, so this is no crash but a damaged file: restore it from a copy, \
+         or keep what comes before (head -n {} {0} > copy) and resume from there",
+        path.display(), line - 1
+    )]
+    Corrupt {
+        /// The journal.
+        path: PathBuf,
+        /// Counted from one.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The system refuses.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+impl TuneError {
+    /// Whether the input is at fault, and not the work.
+    pub fn is_input(&self) -> bool {
+        !matches!(self, Self::Io { .. })
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+pub(crate) fn input<T>(reason: impl Into<String>) -> Result<T, TuneError> {
+    Err(TuneError::Input(reason.into()))
+}

@@ -1,0 +1,676 @@
+//! What may be tried: parameters with ranges, how they are scaled, and when they are there at all.
+//!
+//! Strategies see a point: one number a parameter, in the order of their names. Continuous and integer parameters are in 0..=1
+//! after scaling, categorical ones are the index of their value, and one that is not there is NaN.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::TuneError;
+use crate::error::input;
+use crate::random::Random;
+
+/// Hyperparameters of a trial by name: numbers, texts or truths.
+pub type Values = BTreeMap<String, Value>;
+
+/// How many values a categorical parameter takes at most, as in the reference.
+pub const MOST_CATEGORIES: usize = 30;
+
+/// A parameter: its range, and when it is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Parameter {
+    /// What it may be.
+    pub range: Range,
+    /// Only there when another parameter has one of some values.
+    pub when: Option<When>,
+}
+
+impl From<Range> for Parameter {
+    fn from(range: Range) -> Self {
+        Self { range, when: None }
+    }
+}
+
+/// What a parameter may be.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Range {
+    /// A number in min..=max.
+    Continuous {
+        /// The least.
+        min: f64,
+        /// The most.
+        max: f64,
+        /// Where the range is searched more finely.
+        scaling: Scaling,
+    },
+    /// A whole number in min..=max.
+    Integer {
+        /// The least.
+        min: i64,
+        /// The most.
+        max: i64,
+        /// Where the range is searched more finely.
+        scaling: Scaling,
+    },
+    /// One of some values without an order, at most [`MOST_CATEGORIES`].
+    Categorical {
+        /// Texts, numbers or truths.
+        values: Vec<Value>,
+    },
+    /// The same in every trial.
+    Static {
+        /// What it is.
+        value: Value,
+    },
+}
+
+/// A parameter as a file has it: `{ type = "continuous", min = 0.001, max = 0.1 }`. One struct, so that a key that is misspelt or
+/// belongs to another type is an error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    r#type: Type,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scaling: Option<Scaling>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    when: Option<When>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Type {
+    Continuous,
+    Integer,
+    Categorical,
+    Static,
+}
+
+/// A number of a file, which JSON cannot say when it is not finite and TOML can.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    fn real(self) -> f64 {
+        match self {
+            Self::Whole(x) => x as f64,
+            Self::Real(x) => x,
+        }
+    }
+
+    fn whole(self) -> Result<i64, String> {
+        match self {
+            Self::Whole(x) => Ok(x),
+            Self::Real(x) if x.fract() == 0.0 && x.abs() <= MOST_INTEGER => Ok(x as i64),
+            Self::Real(x) => Err(format!("the ends of an integer parameter are whole numbers, and {x} is none")),
+        }
+    }
+}
+
+impl TryFrom<Written> for Parameter {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let Written {
+            r#type,
+            min,
+            max,
+            scaling,
+            values,
+            value,
+            when,
+        } = written;
+        let range = match (r#type, min, max, scaling, values, value) {
+            (Type::Continuous, Some(min), Some(max), scaling, None, None) => Range::Continuous {
+                min: min.real(),
+                max: max.real(),
+                scaling: scaling.unwrap_or_default(),
+            },
+            (Type::Integer, Some(min), Some(max), scaling, None, None) => Range::Integer {
+                min: min.whole()?,
+                max: max.whole()?,
+                scaling: scaling.unwrap_or_default(),
+            },
+            (Type::Categorical, None, None, None, Some(values), None) => Range::Categorical { values },
+            (Type::Static, None, None, None, None, Some(value)) => Range::Static { value },
+            (Type::Continuous | Type::Integer, ..) => {
+                return Err("a continuous or integer parameter has min, max, and scaling if wanted".to_owned());
+            }
+            (Type::Categorical, ..) => return Err("a categorical parameter has values and no more".to_owned()),
+            (Type::Static, ..) => return Err("a static parameter has a value and no more".to_owned()),
+        };
+        Ok(Self { range, when })
+    }
+}
+
+impl From<Parameter> for Written {
+    fn from(parameter: Parameter) -> Self {
+        let mut written = Self {
+            r#type: Type::Static,
+            min: None,
+            max: None,
+            scaling: None,
+            values: None,
+            value: None,
+            when: parameter.when,
+        };
+        match parameter.range {
+            Range::Continuous { min, max, scaling } => {
+                written.r#type = Type::Continuous;
+                (written.min, written.max) = (Some(Number::Real(min)), Some(Number::Real(max)));
+                written.scaling = Some(scaling);
+            }
+            Range::Integer { min, max, scaling } => {
+                written.r#type = Type::Integer;
+                (written.min, written.max) = (Some(Number::Whole(min)), Some(Number::Whole(max)));
+                written.scaling = Some(scaling);
+            }
+            Range::Categorical { values } => {
+                written.r#type = Type::Categorical;
+                written.values = Some(values);
+            }
+            Range::Static { value } => written.value = Some(value),
+        }
+        written
+    }
+}
+
+/// How the distance of two values is seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scaling {
+    /// Logarithmic where the range is positive and spans a factor of [`AUTO_LOGARITHMIC`] or more, else linear.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// As it is.
+    #[serde(rename = "linear")]
+    Linear,
+    /// By factors: the range is above 0.
+    #[serde(rename = "logarithmic")]
+    Logarithmic,
+    /// By factors of what is missing to 1: the range is within 0 <= x < 1, and the parameter continuous.
+    #[serde(rename = "reverse-logarithmic")]
+    ReverseLogarithmic,
+}
+
+/// From which max / min on [`Scaling::Auto`] is logarithmic.
+pub const AUTO_LOGARITHMIC: f64 = 100.0;
+
+/// A parameter is there when another one is there and has one of these values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    /// The other parameter.
+    pub parameter: String,
+    /// The values.
+    pub is: Vec<Value>,
+}
+
+/// Parameters that were checked, as strategies see them.
+#[derive(Debug, Clone)]
+pub struct Space {
+    /// All but the static ones, by name.
+    dims: Vec<Dim>,
+    fixed: Values,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Dim {
+    pub name: String,
+    pub kind: Kind,
+    /// The other dimension and which of its values.
+    when: Option<(usize, Vec<Value>)>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    Continuous { scale: Scale, min: f64, max: f64 },
+    Integer { scale: Scale, min: i64, max: i64 },
+    Categorical { values: Vec<Value> },
+}
+
+/// The ends of a range after scaling.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale {
+    scaling: Scaling,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of(scaling: Scaling, auto: Scaling, min: f64, max: f64) -> Self {
+        let scaling = if scaling == Scaling::Auto { auto } else { scaling };
+        let ends = Self {
+            scaling,
+            low: 0.0,
+            high: 1.0,
+        };
+        Self {
+            scaling,
+            low: ends.forward(min),
+            high: ends.forward(max),
+        }
+    }
+
+    fn forward(self, x: f64) -> f64 {
+        match self.scaling {
+            Scaling::Logarithmic => x.ln(),
+            Scaling::ReverseLogarithmic => -(-x).ln_1p(),
+            Scaling::Auto | Scaling::Linear => x,
+        }
+    }
+
+    fn unit(self, x: f64) -> f64 {
+        match self.high - self.low {
+            width if width > 0.0 => ((self.forward(x) - self.low) / width).clamp(0.0, 1.0),
+            _ => 0.5,
+        }
+    }
+
+    fn value(self, unit: f64) -> f64 {
+        let x = self.low + unit * (self.high - self.low);
+        match self.scaling {
+            Scaling::Logarithmic => x.exp(),
+            Scaling::ReverseLogarithmic => -(-x).exp_m1(),
+            Scaling::Auto | Scaling::Linear => x,
+        }
+    }
+}
+
+impl Kind {
+    /// The number of values, where it is one.
+    pub fn count(&self) -> Option<u64> {
+        match self {
+            Self::Continuous { min, max, .. } => (min == max).then_some(1),
+            Self::Integer { min, max, .. } => max.abs_diff(*min).checked_add(1),
+            Self::Categorical { values } => Some(values.len() as u64),
+        }
+    }
+
+    /// The coordinate of the i-th value of those that can be counted.
+    pub fn level(&self, i: u64) -> f64 {
+        match self {
+            Self::Continuous { .. } => 0.5,
+            Self::Integer { scale, min, .. } => scale.unit(min.saturating_add_unsigned(i) as f64),
+            Self::Categorical { .. } => i as f64,
+        }
+    }
+
+    /// The next coordinate that stands for a value.
+    fn snap(&self, x: f64) -> f64 {
+        match self {
+            Self::Continuous { .. } => x.clamp(0.0, 1.0),
+            Self::Integer { scale, .. } => scale.unit(self.integer(x) as f64),
+            Self::Categorical { values } => x.round().clamp(0.0, (values.len() - 1) as f64),
+        }
+    }
+
+    /// The whole number that a coordinate stands for.
+    pub fn integer(&self, x: f64) -> i64 {
+        match self {
+            Self::Integer { scale, min, max } => (scale.value(x).round() as i64).clamp(*min, *max),
+            Self::Continuous { .. } | Self::Categorical { .. } => x as i64,
+        }
+    }
+
+    fn value(&self, x: f64) -> Value {
+        match self {
+            Self::Continuous { scale, min, max } => Value::from(scale.value(x).clamp(*min, *max)),
+            Self::Integer { .. } => Value::from(self.integer(x)),
+            Self::Categorical { values } => values[(x.round() as usize).min(values.len() - 1)].clone(),
+        }
+    }
+
+    /// None where the value is outside.
+    fn coordinate(&self, value: &Value) -> Option<f64> {
+        match self {
+            Self::Continuous { scale, min, max } => {
+                let x = value.as_f64()?;
+                // A value that was computed from the other end of the scale may be off by a rounding.
+                let slack = 1e-9 * (max - min);
+                (x >= min - slack && x <= max + slack).then(|| scale.unit(x.clamp(*min, *max)))
+            }
+            Self::Integer { scale, min, max } => {
+                let x = value
+                    .as_i64()
+                    .or_else(|| value.as_f64().filter(|x| x.fract() == 0.0).map(|x| x as i64))?;
+                (*min..=*max).contains(&x).then(|| scale.unit(x as f64))
+            }
+            Self::Categorical { values } => values
+                .iter()
+                .position(|other| same(other, value))
+                .map(|i| i as f64),
+        }
+    }
+
+    fn draw(&self, random: &mut Random) -> f64 {
+        match self {
+            Self::Categorical { values } => random.below(values.len()) as f64,
+            Self::Continuous { .. } | Self::Integer { .. } => self.snap(random.unit()),
+        }
+    }
+}
+
+/// 1 and 1.0 are one number.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a.as_f64(), b.as_f64()) {
+        (Some(a), Some(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+impl Dim {
+    fn coordinate(&self, value: &Value) -> Result<f64, TuneError> {
+        self.kind
+            .coordinate(value)
+            .ok_or_else(|| TuneError::Input(format!("parameter {}: {value} is outside its range", self.name)))
+    }
+}
+
+impl Space {
+    /// Checks parameters.
+    ///
+    /// # Errors
+    /// [`TuneError::Input`] with the first one that is wrong, and what to change.
+    pub fn new(parameters: &BTreeMap<String, Parameter>) -> Result<Self, TuneError> {
+        let mut space = Self {
+            dims: Vec::new(),
+            fixed: Values::new(),
+        };
+        for (name, parameter) in parameters {
+            if name.is_empty() || name.contains(['=', '\0', '{', '}']) {
+                return input(format!("{name:?} is no parameter's name"));
+            }
+            if let Some(kind) = kind(&parameter.range).map_err(|reason| {
+                TuneError::Input(format!("parameter {name}: {reason}"))
+            })? {
+                let dim = Dim {
+                    name: name.clone(),
+                    kind,
+                    when: None,
+                };
+                space.dims.push(dim);
+            } else if let Range::Static { value } = &parameter.range {
+                space.fixed.insert(name.clone(), value.clone());
+            }
+        }
+        if space.dims.is_empty() {
+            return input("there is no parameter to tune; give one a range");
+        }
+        for (name, parameter) in parameters {
+            let Some(when) = &parameter.when else { continue };
+            let says = |reason: String| TuneError::Input(format!("parameter {name}, when: {reason}"));
+            let Some(own) = space.dims.iter().position(|dim| &dim.name == name) else {
+                return Err(says("a static parameter is always there".to_owned()));
+            };
+            let Some(other) = space.dims.iter().position(|dim| dim.name == when.parameter) else {
+                return Err(says(format!("there is no parameter {} with a range", when.parameter)));
+            };
+            if let Some(value) = when
+                .is
+                .iter()
+                .find(|value| space.dims[other].kind.coordinate(value).is_none())
+            {
+                return Err(says(format!("{} is never {value}", when.parameter)));
+            }
+            if when.is.is_empty() {
+                return Err(says(format!("is = [] is never true; name values of {}", when.parameter)));
+            }
+            space.dims[own].when = Some((other, when.is.clone()));
+        }
+        for start in 0..space.dims.len() {
+            let mut at = start;
+            for _ in 0..=space.dims.len() {
+                match &space.dims[at].when {
+                    Some((other, _)) => at = *other,
+                    None => break,
+                }
+            }
+            if space.dims[at].when.is_some() {
+                return input(format!(
+                    "parameter {}: its condition leads back to itself",
+                    space.dims[start].name
+                ));
+            }
+        }
+        Ok(space)
+    }
+
+    pub(crate) fn dims(&self) -> &[Dim] {
+        &self.dims
+    }
+
+    /// Whether a parameter is there, given the rest of the point.
+    fn is_active(&self, point: &[f64], i: usize) -> bool {
+        match &self.dims[i].when {
+            None => true,
+            Some((other, values)) => {
+                let value = self.dims[*other].kind.value(point[*other].max(0.0));
+                self.is_active(point, *other) && values.iter().any(|one| same(one, &value))
+            }
+        }
+    }
+
+    /// The point with every coordinate on a value, and NaN where nothing is.
+    pub(crate) fn snap(&self, point: &[f64]) -> Vec<f64> {
+        let snapped: Vec<f64> = self
+            .dims
+            .iter()
+            .zip(point)
+            .map(|(dim, x)| dim.kind.snap(if x.is_nan() { 0.5 } else { *x }))
+            .collect();
+        (0..snapped.len())
+            .map(|i| if self.is_active(&snapped, i) { snapped[i] } else { f64::NAN })
+            .collect()
+    }
+
+    /// A point drawn evenly.
+    pub(crate) fn draw(&self, random: &mut Random) -> Vec<f64> {
+        let point: Vec<f64> = self.dims.iter().map(|dim| dim.kind.draw(random)).collect();
+        self.snap(&point)
+    }
+
+    /// What a trial gets: the point's values and the static ones.
+    pub(crate) fn values(&self, point: &[f64]) -> Values {
+        let point = self.snap(point);
+        let mut values = self.fixed.clone();
+        for (dim, x) in self.dims.iter().zip(&point) {
+            if !x.is_nan() {
+                values.insert(dim.name.clone(), dim.kind.value(*x));
+            }
+        }
+        values
+    }
+
+    /// The point of some values, with the other coordinates from another point.
+    ///
+    /// # Errors
+    /// A value is outside its parameter's range, of an unknown parameter, or of one that is not there with the others.
+    pub(crate) fn complete(&self, values: &Values, mut point: Vec<f64>) -> Result<Vec<f64>, TuneError> {
+        self.check_names(values)?;
+        for (i, dim) in self.dims.iter().enumerate() {
+            if let Some(value) = values.get(&dim.name) {
+                point[i] = dim.coordinate(value)?;
+            } else if point[i].is_nan() {
+                point[i] = 0.5;
+            }
+        }
+        let point = self.snap(&point);
+        let missing = |(dim, x): &(&Dim, &f64)| x.is_nan() && values.contains_key(&dim.name);
+        match self.dims.iter().zip(&point).find(missing) {
+            Some((dim, _)) => {
+                let when = dim.when.as_ref().map(|(other, _)| self.dims[*other].name.as_str());
+                input(format!(
+                    "parameter {} is not there with these values; give {} too",
+                    dim.name,
+                    when.unwrap_or_default()
+                ))
+            }
+            None => Ok(point),
+        }
+    }
+
+    fn check_names(&self, values: &Values) -> Result<(), TuneError> {
+        for (name, value) in values {
+            match self.fixed.get(name) {
+                Some(fixed) if !same(fixed, value) => {
+                    return input(format!("parameter {name} is static: it is always {fixed}"));
+                }
+                None if !self.dims.iter().any(|dim| &dim.name == name) => {
+                    return input(format!("there is no parameter {name}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The point of a trial's values.
+    ///
+    /// # Errors
+    /// A parameter is missing, outside its range, or unknown.
+    pub(crate) fn point(&self, values: &Values) -> Result<Vec<f64>, TuneError> {
+        self.check_names(values)?;
+        let coordinate = |dim: &Dim| match values.get(&dim.name) {
+            None => Ok(f64::NAN),
+            Some(value) => dim.coordinate(value),
+        };
+        let point: Vec<f64> = self.dims.iter().map(coordinate).collect::<Result<_, _>>()?;
+        for (i, dim) in self.dims.iter().enumerate() {
+            if point[i].is_nan() && self.is_active(&point, i) {
+                return input(format!("parameter {} has no value", dim.name));
+            }
+            if !point[i].is_nan() && !self.is_active(&point, i) {
+                return input(format!("parameter {} is not there with these values", dim.name));
+            }
+        }
+        Ok(point)
+    }
+
+    /// How many trials differ, without regard to conditions; none where there is no end.
+    pub(crate) fn count(&self) -> Option<u64> {
+        self.dims
+            .iter()
+            .try_fold(1_u64, |all, dim| all.checked_mul(dim.kind.count()?))
+    }
+
+    /// Every point of a space that can be counted, each once.
+    pub(crate) fn grid(&self) -> impl Iterator<Item = Vec<f64>> {
+        let all = self.count().unwrap_or(0);
+        (0..all).filter_map(|number| {
+            let mut left = number;
+            let mut point = vec![0.0; self.dims.len()];
+            let mut first = vec![true; self.dims.len()];
+            // The last parameter changes fastest.
+            for (i, dim) in self.dims.iter().enumerate().rev() {
+                let count = dim.kind.count().unwrap_or(1);
+                point[i] = dim.kind.level(left % count);
+                first[i] = left % count == 0;
+                left /= count;
+            }
+            let point = self.snap(&point);
+            // Points that differ in what is not there are one.
+            point
+                .iter()
+                .zip(&first)
+                .all(|(x, first)| !x.is_nan() || *first)
+                .then_some(point)
+        })
+    }
+}
+
+fn kind(range: &Range) -> Result<Option<Kind>, String> {
+    Ok(Some(match range {
+        Range::Continuous { min, max, scaling } => {
+            check_ends(*min, *max, *scaling)?;
+            let auto = auto(*min, *max);
+            Kind::Continuous {
+                scale: Scale::of(*scaling, auto, *min, *max),
+                min: *min,
+                max: *max,
+            }
+        }
+        Range::Integer { min, max, scaling } => {
+            let (low, high) = (*min as f64, *max as f64);
+            check_ends(low, high, *scaling)?;
+            if *scaling == Scaling::ReverseLogarithmic {
+                return Err("reverse-logarithmic scaling is for continuous parameters".to_owned());
+            }
+            if low.abs() > MOST_INTEGER || high.abs() > MOST_INTEGER {
+                return Err(format!("whole numbers go up to {MOST_INTEGER}"));
+            }
+            Kind::Integer {
+                // Every value gets a cell of the range.
+                scale: Scale::of(*scaling, auto(low, high), low - 0.5, high + 0.5),
+                min: *min,
+                max: *max,
+            }
+        }
+        Range::Categorical { values } => {
+            let fine = |value: &Value| value.is_string() || value.is_number() || value.is_boolean();
+            if values.is_empty() {
+                return Err("values = [] leaves nothing to choose from; list at least one".to_owned());
+            }
+            if values.len() > MOST_CATEGORIES {
+                return Err(format!(
+                    "{} values are more than {MOST_CATEGORIES}; an integer range may do",
+                    values.len()
+                ));
+            }
+            if let Some(value) = values.iter().find(|value| !fine(value)) {
+                return Err(format!("{value} is neither a text nor a number nor a truth"));
+            }
+            if let Some(twice) = (1..values.len()).find(|i| values[..*i].iter().any(|one| same(one, &values[*i]))) {
+                return Err(format!("{} is there twice", values[twice]));
+            }
+            Kind::Categorical {
+                values: values.clone(),
+            }
+        }
+        Range::Static { .. } => return Ok(None),
+    }))
+}
+
+/// Up to here every whole number is an f64 of its own, and half of it, too.
+const MOST_INTEGER: f64 = 4_503_599_627_370_496.0;
+
+fn auto(min: f64, max: f64) -> Scaling {
+    match min > 0.0 && max / min >= AUTO_LOGARITHMIC {
+        true => Scaling::Logarithmic,
+        false => Scaling::Linear,
+    }
+}
+
+fn check_ends(min: f64, max: f64, scaling: Scaling) -> Result<(), String> {
+    if !min.is_finite() || !max.is_finite() {
+        return Err(format!("min = {min} and max = {max} have to be finite"));
+    }
+    if min > max {
+        return Err(format!("min = {min} is above max = {max}; exchange them"));
+    }
+    if scaling == Scaling::Logarithmic && min <= 0.0 {
+        return Err(format!(
+            "logarithmic scaling wants a range above 0, and min = {min}; raise min or take linear"
+        ));
+    }
+    if scaling == Scaling::ReverseLogarithmic && !(min >= 0.0 && max < 1.0) {
+        return Err(format!(
+            "reverse-logarithmic scaling wants 0 <= min and max < 1, and the range is {min} to {max}; change it or take linear"
+        ));
+    }
+    Ok(())
+}

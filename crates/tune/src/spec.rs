@@ -1,0 +1,346 @@
+//! What a study is: data, from a file or put together by a program.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::input;
+use crate::space::{Parameter, Space, Values};
+use crate::TuneError;
+
+/// A study, as it is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Spec {
+    /// The number that is made small or large: a metric's name.
+    pub objective: String,
+    /// Which of the two.
+    #[serde(default)]
+    pub direction: Direction,
+    /// Which of a trial's reports is its result, where it is told none.
+    #[serde(default)]
+    pub take: Take,
+    /// What may be tried.
+    pub parameters: BTreeMap<String, Parameter>,
+    /// Who chooses.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// The same seed and the same results so far choose the same next trial.
+    #[serde(default)]
+    pub seed: u64,
+    /// When it ends, and how many trials run at once.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Which trials are not worth their end.
+    #[serde(default)]
+    pub early_stopping: EarlyStopping,
+    /// The steps at which trials are compared by `hyperband` and `asha`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rungs: Option<Rungs>,
+    /// What is tried before anything else: some or all parameters of each; the strategy chooses the others.
+    #[serde(default)]
+    pub enqueue: Vec<Values>,
+    /// Studies that are built upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm_start: Option<WarmStart>,
+}
+
+/// Which objective is the better one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// The smaller.
+    #[default]
+    Minimize,
+    /// The larger.
+    Maximize,
+}
+
+impl Direction {
+    /// The objective as something to be minimised, and back.
+    pub fn loss(self, value: f64) -> f64 {
+        match self {
+            Self::Minimize => value,
+            Self::Maximize => -value,
+        }
+    }
+}
+
+/// Which of a trial's reports is its result.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Take {
+    /// The last one.
+    #[default]
+    Last,
+    /// The best one.
+    Best,
+    /// Their mean.
+    Mean,
+}
+
+/// Who chooses what is tried next.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// A Gaussian process of the results so far, and the point of most expected improvement.
+    #[default]
+    Bayesian,
+    /// Two densities, of the better and of the other results, and the point where they differ most.
+    Tpe,
+    /// Evenly drawn.
+    Random,
+    /// Every combination of categorical and integer parameters, once.
+    Grid,
+    /// Evenly drawn, with most trials stopped at the rungs.
+    Hyperband,
+}
+
+/// When a study ends, and how many trials run at once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Trials in all. Default 10.
+    pub max_jobs: usize,
+    /// Trials at once, over all processes. Default 1.
+    pub max_parallel_jobs: usize,
+    /// So many failed trials end the study. Default 10.
+    pub max_failed_jobs: usize,
+    /// So many ended trials in a row without a better one end the study.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_jobs_without_improvement: Option<usize>,
+    /// Seconds from the study's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_run_seconds: Option<f64>,
+    /// An objective that is good enough.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target: Option<f64>,
+    /// End when the model sees no further improvement of more than 1 % as likely. For `bayesian`.
+    pub until_converged: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_jobs: 10,
+            max_parallel_jobs: 1,
+            max_failed_jobs: 10,
+            max_jobs_without_improvement: None,
+            max_run_seconds: None,
+            target: None,
+            until_converged: false,
+        }
+    }
+}
+
+/// Which trials are stopped before their end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct EarlyStopping {
+    /// The rule. Default `off`.
+    pub rule: Rule,
+    /// For `auto`: with what a trial is compared.
+    pub against: Against,
+    /// For `auto`: no trial is stopped before it has reported so many times. Default 1.
+    pub grace_reports: usize,
+    /// For `auto`: no trial is stopped before so many others can be compared. Default 3.
+    pub min_trials: usize,
+}
+
+impl Default for EarlyStopping {
+    fn default() -> Self {
+        Self {
+            rule: Rule::Off,
+            against: Against::Earlier,
+            grace_reports: 1,
+            min_trials: 3,
+        }
+    }
+}
+
+/// A rule for early stopping.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rule {
+    /// Every trial runs to its end.
+    #[default]
+    Off,
+    /// A trial that is worse than the median of the others stops.
+    Auto,
+    /// At each rung only the best go on: 1 of `reduction` (asynchronous successive halving).
+    Asha,
+}
+
+/// With what the median rule compares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Against {
+    /// A trial's objective with the running averages of all earlier trials up to the same step (SageMaker).
+    #[default]
+    Earlier,
+    /// A trial's best objective so far with the running averages of completed trials (Vizier, Ray Tune).
+    Completed,
+}
+
+/// The steps at which trials are compared: `min-steps`, times `reduction`, and so on, below `max-steps`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Rungs {
+    /// The first.
+    #[serde(default = "one")]
+    pub min_steps: u64,
+    /// What a whole trial takes.
+    pub max_steps: u64,
+    /// One of so many goes on.
+    #[serde(default = "three")]
+    pub reduction: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn three() -> u64 {
+    3
+}
+
+/// Studies that are built upon.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct WarmStart {
+    /// What is the same.
+    pub kind: Kind,
+    /// Their folders, at most 5.
+    pub parents: Vec<PathBuf>,
+}
+
+/// What a study has in common with its parents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Data and algorithm: the parents' results count like its own, and the best is the best of all.
+    IdenticalDataAndAlgorithm,
+    /// Not all: the parents' results say where to look first, and what they say weighs less.
+    TransferLearning,
+}
+
+impl Spec {
+    /// A study of some parameters, with everything else as a file that does not say it.
+    pub fn new(objective: &str, parameters: BTreeMap<String, Parameter>) -> Self {
+        Self {
+            objective: objective.to_owned(),
+            direction: Direction::default(),
+            take: Take::default(),
+            parameters,
+            strategy: Strategy::default(),
+            seed: 0,
+            limits: Limits::default(),
+            early_stopping: EarlyStopping::default(),
+            rungs: None,
+            enqueue: Vec::new(),
+            warm_start: None,
+        }
+    }
+
+    /// Whether it can be run, as far as can be said without touching anything.
+    ///
+    /// # Errors
+    /// [`TuneError::Input`] with the first thing that is wrong, and what to change.
+    pub fn check(&self) -> Result<Space, TuneError> {
+        let space = Space::new(&self.parameters)?;
+        if self.objective.is_empty() {
+            return input("objective = \"\" is no metric's name");
+        }
+        self.limits.check()?;
+        if self.limits.until_converged && self.strategy != Strategy::Bayesian {
+            return input("until-converged asks the model of strategy = \"bayesian\"; take that, or another limit");
+        }
+        if self.early_stopping.min_trials == 0 {
+            return input("min-trials = 0 leaves nothing to compare with; take at least 1");
+        }
+        let needs = match (self.strategy, self.early_stopping.rule) {
+            (Strategy::Hyperband, Rule::Off) => Some("strategy = \"hyperband\""),
+            (Strategy::Hyperband, _) => {
+                return input("strategy = \"hyperband\" stops trials itself; take early stopping off");
+            }
+            (_, Rule::Asha) => Some("early stopping by \"asha\""),
+            (_, Rule::Off | Rule::Auto) => None,
+        };
+        match (needs, &self.rungs) {
+            (Some(who), None) => return input(format!("{who} needs [rungs] with max-steps, the steps of a whole trial")),
+            (None, Some(_)) => return input("[rungs] is for strategy = \"hyperband\" or early stopping by \"asha\""),
+            (_, Some(rungs)) if rungs.reduction < 2 => return input("rungs: reduction is at least 2"),
+            (_, Some(rungs)) if rungs.min_steps == 0 || rungs.min_steps >= rungs.max_steps => {
+                return input(format!(
+                    "rungs: min-steps = {} is not between 1 and max-steps = {}",
+                    rungs.min_steps, rungs.max_steps
+                ));
+            }
+            _ => {}
+        }
+        if self.strategy == Strategy::Grid {
+            match space.count() {
+                None => {
+                    return input(
+                        "strategy = \"grid\" takes categorical and integer parameters; list the values of continuous ones",
+                    );
+                }
+                Some(count) if count > MOST_CELLS => {
+                    return input(format!("a grid of {count} trials is no plan; make it smaller"));
+                }
+                Some(_) => {}
+            }
+        }
+        for values in &self.enqueue {
+            check_enqueued(&space, values)?;
+        }
+        if let Some(warm) = &self.warm_start
+            && !(1..=MOST_PARENTS).contains(&warm.parents.len())
+        {
+            return input(format!(
+                "a warm start has 1 to {MOST_PARENTS} parents, and not {}",
+                warm.parents.len()
+            ));
+        }
+        Ok(space)
+    }
+}
+
+/// A grid of more cells than this is a slip.
+const MOST_CELLS: u64 = 1_000_000;
+
+/// As in the reference.
+const MOST_PARENTS: usize = 5;
+
+/// Some parameters, each within its range.
+pub(crate) fn check_enqueued(space: &Space, values: &Values) -> Result<(), TuneError> {
+    space
+        .complete(values, vec![0.5; space.dims().len()])
+        .map(drop)
+        .map_err(|error| TuneError::Input(format!("enqueue: {error}")))
+}
+
+impl Limits {
+    pub(crate) fn check(&self) -> Result<(), TuneError> {
+        for (name, value) in [
+            ("max-jobs", self.max_jobs),
+            ("max-parallel-jobs", self.max_parallel_jobs),
+            ("max-failed-jobs", self.max_failed_jobs),
+            (
+                "max-jobs-without-improvement",
+                self.max_jobs_without_improvement.unwrap_or(1),
+            ),
+        ] {
+            if value == 0 {
+                return input(format!("{name} is at least 1"));
+            }
+        }
+        if self.max_run_seconds.is_some_and(|seconds| !(seconds > 0.0)) {
+            return input("max-run-seconds is above 0");
+        }
+        if self.target.is_some_and(|target| !target.is_finite()) {
+            return input("target is a finite number");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,598 @@
+//! A study: what was tried, what is running, and what is tried next.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::input;
+use crate::event::{Event, History, Origin, Outcome, Report, Trial};
+use crate::journal::{Journal, News};
+use crate::spec::{Limits, Spec, check_enqueued};
+use crate::strategy::{self, Choice};
+use crate::{Space, TuneError, Values, stopping, warm};
+
+/// The file of a study's folder that is the study.
+pub const JOURNAL: &str = "journal.jsonl";
+
+/// The version of the journal's lines.
+const VERSION: u32 = 1;
+
+/// A trial that took so many processes with it is not handed out again.
+const MOST_ATTEMPTS: u32 = 3;
+
+/// A study, open in this process.
+#[derive(Debug)]
+pub struct Study {
+    history: History,
+    space: Space,
+    worker: Worker,
+    place: Option<Place>,
+}
+
+/// Where a study is kept.
+#[derive(Debug)]
+struct Place {
+    folder: PathBuf,
+    journal: Journal,
+    torn: u64,
+}
+
+/// Who hands trials out here: a file whose lock lives as long as this process. Its lock says to others whether it lives.
+#[derive(Debug)]
+struct Worker {
+    name: String,
+    file: Option<(PathBuf, File)>,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some((path, _)) = &self.file {
+            // A name without a file is a worker that is gone, which is what it is now.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// What there is to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ask {
+    /// This trial.
+    Trial(Trial),
+    /// Nothing now: as many trials run as may, or what they will say decides. Ask again after one has ended, or in a while.
+    Wait,
+    /// Nothing any more.
+    Finished(End),
+}
+
+/// What to do with a trial that reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Go on.
+    Continue,
+    /// It is not worth its end, or the study is over: stop it, and tell that it was stopped.
+    Stop,
+}
+
+/// Why a study is over.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum End {
+    /// All trials were made.
+    MaxJobs,
+    /// Too many failed.
+    MaxFailedJobs,
+    /// The last ones made nothing better.
+    NoImprovement,
+    /// Its time is over.
+    MaxRunTime,
+    /// An objective is good enough.
+    Target,
+    /// The model sees no further improvement of more than 1 % as likely.
+    Converged,
+    /// Every combination was tried.
+    NothingLeft,
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::MaxJobs => "all jobs were made",
+            Self::MaxFailedJobs => "too many jobs failed",
+            Self::NoImprovement => "the last jobs made nothing better",
+            Self::MaxRunTime => "its time is over",
+            Self::Target => "the target is reached",
+            Self::Converged => "no further improvement of more than 1 % is likely",
+            Self::NothingLeft => "every combination was tried",
+        })
+    }
+}
+
+impl Study {
+    /// A study that is forgotten with the process.
+    ///
+    /// # Errors
+    /// What [`Spec::check`] finds; a parent that does not fit.
+    pub fn in_memory(spec: Spec) -> Result<Self, TuneError> {
+        let space = spec.check()?;
+        let parents = warm::read(&spec, &space)?;
+        Ok(Self {
+            history: History::new(spec, now(), parents),
+            space,
+            worker: Worker {
+                name: "memory".to_owned(),
+                file: None,
+            },
+            place: None,
+        })
+    }
+
+    /// Makes a study in a folder, which is made too.
+    ///
+    /// # Errors
+    /// What [`Spec::check`] finds; a parent that does not fit; there is a study.
+    pub fn create(folder: &Path, spec: Spec) -> Result<Self, TuneError> {
+        let space = spec.check()?;
+        let parents = warm::read(&spec, &space)?;
+        let path = folder.join(JOURNAL);
+        if path.exists() {
+            return input(format!(
+                "{} has a study already; resume it, or take another folder",
+                folder.display()
+            ));
+        }
+        let worker = Worker::new(folder)?;
+        let created = now();
+        let event = Event::Created {
+            version: VERSION,
+            time: created,
+            spec: Box::new(spec.clone()),
+            parents: parents.clone(),
+        };
+        // Written aside: a journal without its first line would be neither there nor not there.
+        let aside = folder.join(format!("{JOURNAL}.{}", worker.name));
+        let made = Journal::create(&aside).and_then(|mut journal| journal.append(&[event]));
+        let linked = made.and_then(|()| fs::hard_link(&aside, &path).map_err(TuneError::io(&path)));
+        fs::remove_file(&aside).map_err(TuneError::io(&aside))?;
+        linked?;
+        drop(worker);
+        Self::open(folder)
+    }
+
+    /// Opens a study that was made before, to go on with it; other processes may have it open, too.
+    ///
+    /// # Errors
+    /// There is none; its journal is damaged.
+    pub fn open(folder: &Path) -> Result<Self, TuneError> {
+        let (history, journal, torn) = load(folder)?;
+        let space = history.spec.check()?;
+        Ok(Self {
+            history,
+            space,
+            worker: Worker::new(folder)?,
+            place: Some(Place {
+                folder: folder.to_owned(),
+                journal,
+                torn,
+            }),
+        })
+    }
+
+    /// What is true of a study, without taking part in it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn look(folder: &Path) -> Result<History, TuneError> {
+        load(folder).map(|(history, ..)| history)
+    }
+
+    /// What is true of it, as far as this process has seen.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The bytes after the last whole line that opening found, which a process left that was killed while it wrote.
+    pub fn torn(&self) -> u64 {
+        self.place.as_ref().map_or(0, |place| place.torn)
+    }
+
+    /// Reads what other processes have written.
+    ///
+    /// # Errors
+    /// The journal cannot be read, or is damaged.
+    pub fn refresh(&mut self) -> Result<(), TuneError> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        let news = place.journal.read()?;
+        take_up(&mut self.history, news, &place.folder)
+    }
+
+    /// Runs something that reads the newest state and may append events, while no other process writes.
+    fn change<T>(
+        &mut self,
+        decide: impl FnOnce(&Self) -> Result<(T, Vec<Event>), TuneError>,
+    ) -> Result<T, TuneError> {
+        if let Some(place) = &mut self.place {
+            place.journal.lock()?;
+        }
+        let result = self.change_locked(decide);
+        let unlocked = self.place.as_ref().map_or(Ok(()), |place| place.journal.unlock());
+        let result = result?;
+        unlocked.map(|()| result)
+    }
+
+    fn change_locked<T>(
+        &mut self,
+        decide: impl FnOnce(&Self) -> Result<(T, Vec<Event>), TuneError>,
+    ) -> Result<T, TuneError> {
+        if let Some(place) = &mut self.place {
+            let news = place.journal.read()?;
+            if news.torn > 0 {
+                place.journal.cut()?;
+            }
+            take_up(&mut self.history, news, &place.folder)?;
+        }
+        let (result, events) = decide(self)?;
+        if let Some(place) = &mut self.place
+            && !events.is_empty()
+        {
+            place.journal.append(&events)?;
+        }
+        for event in events {
+            self.history.apply(event).map_err(TuneError::Input)?;
+        }
+        Ok(result)
+    }
+
+    /// What there is to do. A trial whose process has died is handed out again before anything new.
+    ///
+    /// # Errors
+    /// The journal cannot be written, or is damaged.
+    pub fn ask(&mut self) -> Result<Ask, TuneError> {
+        let decision = self.change(|study| {
+            let mut events = Vec::new();
+            Ok((study.decide(&mut events)?, events))
+        })?;
+        Ok(match decision {
+            Decision::Trial(number) => Ask::Trial(self.history.trials[number].clone()),
+            Decision::Wait => Ask::Wait,
+            Decision::Finished(end) => Ask::Finished(end),
+        })
+    }
+
+    fn decide(&self, events: &mut Vec<Event>) -> Result<Decision, TuneError> {
+        let (history, time) = (&self.history, now());
+        let mut running = history.running().count();
+        if let Some(end) = self.end_now() {
+            return Ok(Decision::Finished(end));
+        }
+        for orphan in self.orphans()? {
+            if orphan.attempt < MOST_ATTEMPTS {
+                events.push(Event::Again {
+                    trial: orphan.number,
+                    worker: self.worker.name.clone(),
+                    time,
+                });
+                return Ok(Decision::Trial(orphan.number));
+            }
+            let reason = format!("its process died {MOST_ATTEMPTS} times");
+            events.push(Event::Told {
+                trial: orphan.number,
+                outcome: Outcome::Failed { reason },
+                time,
+            });
+            running -= 1;
+        }
+        let number = history.trials.len();
+        if number >= history.spec.limits.max_jobs {
+            return Ok(match running {
+                0 => Decision::Finished(End::MaxJobs),
+                _ => Decision::Wait,
+            });
+        }
+        if running >= history.spec.limits.max_parallel_jobs {
+            return Ok(Decision::Wait);
+        }
+        let choice = strategy::choose(&self.space, history);
+        let (point, origin) = match (history.enqueued.front(), choice) {
+            (Some(values), choice) => {
+                let rest = match choice {
+                    Choice::Point(point) => point,
+                    Choice::NothingLeft | Choice::Converged => vec![0.5; self.space.dims().len()],
+                };
+                (self.space.complete(values, rest)?, Origin::Enqueued)
+            }
+            (None, Choice::Point(point)) => (point, Origin::Strategy),
+            (None, Choice::NothingLeft) if running > 0 => return Ok(Decision::Wait),
+            (None, Choice::NothingLeft) => return Ok(Decision::Finished(End::NothingLeft)),
+            (None, Choice::Converged) if running > 0 => return Ok(Decision::Wait),
+            (None, Choice::Converged) => return Ok(Decision::Finished(End::Converged)),
+        };
+        events.push(Event::Asked {
+            trial: number,
+            values: self.space.values(&point),
+            origin,
+            worker: self.worker.name.clone(),
+            time,
+        });
+        Ok(Decision::Trial(number))
+    }
+
+    /// Why nothing is to be started any more, and what runs is to be stopped.
+    pub fn end_now(&self) -> Option<End> {
+        let (history, limits) = (&self.history, &self.history.spec.limits);
+        let best = history.overall_best().map(|(.., value)| value);
+        let is_reached = |target| best.is_some_and(|best| best == target || history.is_better(best, target));
+        let is_late = |seconds| now() - history.created >= seconds;
+        if limits.target.is_some_and(is_reached) {
+            Some(End::Target)
+        } else if history.counts().failed >= limits.max_failed_jobs {
+            Some(End::MaxFailedJobs)
+        } else if limits.max_run_seconds.is_some_and(is_late) {
+            Some(End::MaxRunTime)
+        } else if limits
+            .max_jobs_without_improvement
+            .is_some_and(|most| history.without_improvement() >= most)
+        {
+            Some(End::NoImprovement)
+        } else {
+            None
+        }
+    }
+
+    /// Running trials whose process is gone.
+    fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
+        let Some(place) = &self.place else { return Ok(Vec::new()) };
+        let workers: BTreeSet<&str> = self.history.running().map(|trial| trial.worker.as_str()).collect();
+        let mut dead = BTreeSet::new();
+        for worker in workers {
+            if worker != self.worker.name && !is_alive(&place.folder, worker)? {
+                dead.insert(worker);
+            }
+        }
+        let is_orphan = |trial: &&Trial| dead.contains(trial.worker.as_str());
+        Ok(self.history.running().filter(is_orphan).collect())
+    }
+
+    /// Takes up how far a trial came: the objective after a step (an epoch, or whatever is counted, from 1 on).
+    ///
+    /// # Errors
+    /// The trial is not running here; the value is no number (tell that the trial failed); the journal cannot be written.
+    pub fn report(&mut self, trial: usize, step: u64, value: f64) -> Result<Verdict, TuneError> {
+        self.change(|study| {
+            let mut own = study.running_here(trial)?.clone();
+            if !value.is_finite() {
+                return input(format!(
+                    "trial {trial} reports {value} at step {step}, which is no objective; tell that it failed"
+                ));
+            }
+            let time = now();
+            let reported = Event::Reported {
+                trial,
+                step,
+                value,
+                time,
+            };
+            let report = Report { step, value, time };
+            own.reports.retain(|other| other.step < step);
+            own.reports.push(report);
+            if own.stop.is_some() || study.end_now().is_some() {
+                return Ok((Verdict::Stop, vec![reported]));
+            }
+            match stopping::is_hopeless(&study.history, &own, report) {
+                true => Ok((Verdict::Stop, vec![reported, Event::Stop { trial, step }])),
+                false => Ok((Verdict::Continue, vec![reported])),
+            }
+        })
+    }
+
+    /// Takes up that a trial ran to its end, with its objective; without one, what it reported says it.
+    ///
+    /// # Errors
+    /// The trial is not running here; there is neither an objective nor a report; the journal cannot be written.
+    pub fn tell(&mut self, trial: usize, objective: Option<f64>) -> Result<Outcome, TuneError> {
+        self.end(trial, |study, own| {
+            let better = |a, b| study.history.is_better(a, b);
+            match objective.or_else(|| own.result(study.history.spec.take, better)) {
+                Some(value) if value.is_finite() => Ok(Outcome::Completed { value }),
+                Some(value) => input(format!("trial {trial}: {value} is no objective; tell that it failed")),
+                None => input(format!("trial {trial} has no objective: it told none and reported none")),
+            }
+        })
+    }
+
+    /// Takes up that a trial was stopped before its end.
+    ///
+    /// # Errors
+    /// The trial is not running here; the journal cannot be written.
+    pub fn tell_stopped(&mut self, trial: usize) -> Result<Outcome, TuneError> {
+        self.end(trial, |_, own| {
+            Ok(Outcome::Stopped {
+                value: own.reports.last().map(|report| report.value),
+            })
+        })
+    }
+
+    /// Takes up that a trial failed. Its region is avoided from now on as if it had been the worst.
+    ///
+    /// # Errors
+    /// The trial is not running here; the journal cannot be written.
+    pub fn tell_failed(&mut self, trial: usize, reason: &str) -> Result<Outcome, TuneError> {
+        self.end(trial, |_, _| {
+            Ok(Outcome::Failed {
+                reason: reason.to_owned(),
+            })
+        })
+    }
+
+    fn end(
+        &mut self,
+        trial: usize,
+        outcome: impl FnOnce(&Self, &Trial) -> Result<Outcome, TuneError>,
+    ) -> Result<Outcome, TuneError> {
+        self.change(|study| {
+            let outcome = outcome(study, study.running_here(trial)?)?;
+            let told = Event::Told {
+                trial,
+                outcome: outcome.clone(),
+                time: now(),
+            };
+            Ok((outcome, vec![told]))
+        })
+    }
+
+    fn running_here(&self, number: usize) -> Result<&Trial, TuneError> {
+        let Some(trial) = self.history.trials.get(number) else {
+            return input(format!("there is no trial {number}"));
+        };
+        if trial.is_over() {
+            return input(format!("trial {number} has ended"));
+        }
+        if trial.worker != self.worker.name {
+            return input(format!("trial {number} is with {} now, and not here", trial.worker));
+        }
+        Ok(trial)
+    }
+
+    /// Puts something into the queue that is tried before what the strategy chooses: some or all parameters.
+    ///
+    /// # Errors
+    /// A value is outside its range; the journal cannot be written.
+    pub fn enqueue(&mut self, values: Values) -> Result<(), TuneError> {
+        self.change(|study| {
+            check_enqueued(&study.space, &values)?;
+            Ok(((), vec![Event::Enqueued { values }]))
+        })
+    }
+
+    /// Sets other limits from now on.
+    ///
+    /// # Errors
+    /// A limit makes no sense; the journal cannot be written.
+    pub fn set_limits(&mut self, limits: Limits) -> Result<(), TuneError> {
+        limits.check()?;
+        self.change(|_| Ok(((), vec![Event::Limits { limits }])))
+    }
+
+    /// Whether another description is this study's, apart from limits: a study whose ranges change is another one.
+    ///
+    /// # Errors
+    /// [`TuneError::Input`] with what is not the same.
+    pub fn fits(&self, spec: &Spec) -> Result<(), TuneError> {
+        let own = &self.history.spec;
+        let changed: Vec<String> = own
+            .parameters
+            .keys()
+            .chain(spec.parameters.keys())
+            .filter(|name| own.parameters.get(*name) != spec.parameters.get(*name))
+            .map(|name| format!("parameter {name}"))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let others = [
+            ("objective", own.objective != spec.objective),
+            ("direction", own.direction != spec.direction),
+            ("take", own.take != spec.take),
+            ("strategy", own.strategy != spec.strategy),
+            ("seed", own.seed != spec.seed),
+            ("early stopping", own.early_stopping != spec.early_stopping),
+            ("rungs", own.rungs != spec.rungs),
+            ("enqueue", own.enqueue != spec.enqueue),
+            ("warm start", own.warm_start != spec.warm_start),
+        ];
+        let others = others.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned());
+        let changed: Vec<String> = changed.into_iter().chain(others).collect();
+        match changed.is_empty() {
+            true => Ok(()),
+            false => input(format!(
+                "the study was made with another {}; put it back, or make a new study, with this one as its parent \
+                 ([study.warm-start])",
+                changed.join(", ")
+            )),
+        }
+    }
+}
+
+enum Decision {
+    Trial(usize),
+    Wait,
+    Finished(End),
+}
+
+fn load(folder: &Path) -> Result<(History, Journal, u64), TuneError> {
+    let path = folder.join(JOURNAL);
+    if !path.is_file() {
+        return input(format!("there is no study in {}", folder.display()));
+    }
+    let mut journal = Journal::open(&path)?;
+    let mut news = journal.read()?;
+    let first = if news.events.is_empty() { None } else { Some(news.events.remove(0)) };
+    let Some(Event::Created {
+        version,
+        time,
+        spec,
+        parents,
+    }) = first
+    else {
+        return input(format!("{} does not begin as a study's journal does", path.display()));
+    };
+    if version != VERSION {
+        return input(format!(
+            "{} is of version {version}, and this Stokehold reads {VERSION}",
+            path.display()
+        ));
+    }
+    let mut history = History::new(*spec, time, parents);
+    let torn = news.torn;
+    take_up(&mut history, news, folder)?;
+    Ok((history, journal, torn))
+}
+
+fn take_up(history: &mut History, news: News, folder: &Path) -> Result<(), TuneError> {
+    for event in news.events {
+        history
+            .apply(event)
+            .map_err(|reason| TuneError::Input(format!("{}: {reason}", folder.join(JOURNAL).display())))?;
+    }
+    Ok(())
+}
+
+impl Worker {
+    fn new(folder: &Path) -> Result<Self, TuneError> {
+        let workers = folder.join("workers");
+        fs::create_dir_all(&workers).map_err(TuneError::io(&workers))?;
+        let mut count = 0;
+        loop {
+            let name = format!("{}-{:.0}-{count}", std::process::id(), now() * 1e3);
+            let path = workers.join(&name);
+            match File::options().write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    file.lock().map_err(TuneError::io(&path))?;
+                    return Ok(Self {
+                        name,
+                        file: Some((path, file)),
+                    });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => count += 1,
+                Err(error) => return Err(TuneError::io(&path)(error)),
+            }
+        }
+    }
+}
+
+/// Whether a worker's process has its file locked.
+fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
+    let path = folder.join("workers").join(worker);
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(TuneError::io(&path)(error)),
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(TuneError::io(&path)(error)),
+    }
+}
+
+pub(crate) fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
