@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Values;
 use crate::spec::{Limits, Spec, Take};
 use crate::warm::Parent;
-use crate::Values;
 
 /// What happened. Times are unix seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,7 +136,9 @@ impl Trial {
         match take {
             Take::Last => values().next_back(),
             Take::Best => values().reduce(|a, b| if better(b, a) { b } else { a }),
-            Take::Mean => (!self.reports.is_empty()).then(|| values().sum::<f64>() / self.reports.len() as f64),
+            Take::Mean => {
+                (!self.reports.is_empty()).then(|| values().sum::<f64>() / self.reports.len() as f64)
+            }
         }
     }
 }
@@ -225,11 +227,7 @@ impl History {
             Event::Stop { trial, step } => {
                 self.trials.get_mut(trial).ok_or_else(|| missing(trial))?.stop = Some(step);
             }
-            Event::Told {
-                trial,
-                outcome,
-                time,
-            } => {
+            Event::Told { trial, outcome, time } => {
                 let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
                 trial.outcome = Some(outcome);
                 trial.ended = Some(time);
@@ -267,7 +265,10 @@ impl History {
             .filter(|parent| parent.is_identical)
             .flat_map(|parent| {
                 let name = Some(parent.name.as_str());
-                parent.results.iter().map(move |result| (name, &result.values, result.value))
+                parent
+                    .results
+                    .iter()
+                    .map(move |result| (name, &result.values, result.value))
             });
         own.into_iter()
             .chain(parents)
@@ -301,7 +302,11 @@ impl History {
             a_end.total_cmp(&b_end).then(a.number.cmp(&b.number))
         });
         match self.best() {
-            Some(best) => ended.iter().rev().take_while(|trial| trial.number != best.number).count(),
+            Some(best) => ended
+                .iter()
+                .rev()
+                .take_while(|trial| trial.number != best.number)
+                .count(),
             None => 0,
         }
     }
@@ -332,13 +337,18 @@ pub fn in_words(values: &Values) -> String {
         .map(|(name, value)| {
             let text = match value {
                 serde_json::Value::String(text) => text.clone(),
-                serde_json::Value::Number(number) if number.is_f64() => short(number.as_f64().unwrap_or(f64::NAN)),
+                serde_json::Value::Number(number) if number.is_f64() => {
+                    short(number.as_f64().unwrap_or(f64::NAN))
+                }
                 other => other.to_string(),
             };
             (name, text)
         })
         .collect();
-    let words: Vec<String> = words.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let words: Vec<String> = words
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     words.join(" ")
 }
 
@@ -347,7 +357,11 @@ pub fn short(x: f64) -> String {
     if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
         return format!("{x:.3e}");
     }
-    let digits = if x == 0.0 { 0 } else { (3 - x.abs().log10().floor() as i32).max(0) as usize };
+    let digits = if x == 0.0 {
+        0
+    } else {
+        (3 - x.abs().log10().floor() as i32).max(0) as usize
+    };
     let text = format!("{x:.digits$}");
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),

@@ -36,7 +36,11 @@ pub(crate) struct News {
 
 impl Journal {
     pub fn create(path: &Path) -> Result<Self, TuneError> {
-        let open = File::options().read(true).append(true).create_new(true).open(path);
+        let open = File::options()
+            .read(true)
+            .append(true)
+            .create_new(true)
+            .open(path);
         Ok(Self::of(path, open.map_err(TuneError::io(path))?))
     }
 
@@ -74,7 +78,10 @@ impl Journal {
         let mut news = News::default();
         let mut at = 0;
         while at < text.len() {
-            let end = text[at..].iter().position(|byte| *byte == b'\n').map(|end| at + end);
+            let end = text[at..]
+                .iter()
+                .position(|byte| *byte == b'\n')
+                .map(|end| at + end);
             match end.map(|end| parse(&text[at..end])) {
                 Some(Ok(event)) => {
                     news.events.push(event);

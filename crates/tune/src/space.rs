@@ -116,7 +116,9 @@ impl Number {
         match self {
             Self::Whole(x) => Ok(x),
             Self::Real(x) if x.fract() == 0.0 && x.abs() <= MOST_INTEGER => Ok(x as i64),
-            Self::Real(x) => Err(format!("the ends of an integer parameter are whole numbers, and {x} is none")),
+            Self::Real(x) => Err(format!(
+                "the ends of an integer parameter are whole numbers, and {x} is none"
+            )),
         }
     }
 }
@@ -148,9 +150,13 @@ impl TryFrom<Written> for Parameter {
             (Type::Categorical, None, None, None, Some(values), None) => Range::Categorical { values },
             (Type::Static, None, None, None, None, Some(value)) => Range::Static { value },
             (Type::Continuous | Type::Integer, ..) => {
-                return Err("a continuous or integer parameter has min, max, and scaling if wanted".to_owned());
+                return Err(
+                    "a continuous or integer parameter has min, max, and scaling if wanted".to_owned(),
+                );
             }
-            (Type::Categorical, ..) => return Err("a categorical parameter has values and no more".to_owned()),
+            (Type::Categorical, ..) => {
+                return Err("a categorical parameter has values and no more".to_owned());
+            }
             (Type::Static, ..) => return Err("a static parameter has a value and no more".to_owned()),
         };
         Ok(Self { range, when })
@@ -311,7 +317,7 @@ impl Kind {
     }
 
     /// The next coordinate that stands for a value.
-    fn snap(&self, x: f64) -> f64 {
+    pub fn snap(&self, x: f64) -> f64 {
         match self {
             Self::Continuous { .. } => x.clamp(0.0, 1.0),
             Self::Integer { scale, .. } => scale.unit(self.integer(x) as f64),
@@ -327,7 +333,7 @@ impl Kind {
         }
     }
 
-    fn value(&self, x: f64) -> Value {
+    pub fn value(&self, x: f64) -> Value {
         match self {
             Self::Continuous { scale, min, max } => Value::from(scale.value(x).clamp(*min, *max)),
             Self::Integer { .. } => Value::from(self.integer(x)),
@@ -336,7 +342,7 @@ impl Kind {
     }
 
     /// None where the value is outside.
-    fn coordinate(&self, value: &Value) -> Option<f64> {
+    pub fn coordinate(&self, value: &Value) -> Option<f64> {
         match self {
             Self::Continuous { scale, min, max } => {
                 let x = value.as_f64()?;
@@ -395,9 +401,9 @@ impl Space {
             if name.is_empty() || name.contains(['=', '\0', '{', '}']) {
                 return input(format!("{name:?} is no parameter's name"));
             }
-            if let Some(kind) = kind(&parameter.range).map_err(|reason| {
-                TuneError::Input(format!("parameter {name}: {reason}"))
-            })? {
+            if let Some(kind) = kind(&parameter.range)
+                .map_err(|reason| TuneError::Input(format!("parameter {name}: {reason}")))?
+            {
                 let dim = Dim {
                     name: name.clone(),
                     kind,
@@ -418,7 +424,10 @@ impl Space {
                 return Err(says("a static parameter is always there".to_owned()));
             };
             let Some(other) = space.dims.iter().position(|dim| dim.name == when.parameter) else {
-                return Err(says(format!("there is no parameter {} with a range", when.parameter)));
+                return Err(says(format!(
+                    "there is no parameter {} with a range",
+                    when.parameter
+                )));
             };
             if let Some(value) = when
                 .is
@@ -428,7 +437,10 @@ impl Space {
                 return Err(says(format!("{} is never {value}", when.parameter)));
             }
             if when.is.is_empty() {
-                return Err(says(format!("is = [] is never true; name values of {}", when.parameter)));
+                return Err(says(format!(
+                    "is = [] is never true; name values of {}",
+                    when.parameter
+                )));
             }
             space.dims[own].when = Some((other, when.is.clone()));
         }
@@ -474,7 +486,13 @@ impl Space {
             .map(|(dim, x)| dim.kind.snap(if x.is_nan() { 0.5 } else { *x }))
             .collect();
         (0..snapped.len())
-            .map(|i| if self.is_active(&snapped, i) { snapped[i] } else { f64::NAN })
+            .map(|i| {
+                if self.is_active(&snapped, i) {
+                    snapped[i]
+                } else {
+                    f64::NAN
+                }
+            })
             .collect()
     }
 
@@ -513,7 +531,10 @@ impl Space {
         let missing = |(dim, x): &(&Dim, &f64)| x.is_nan() && values.contains_key(&dim.name);
         match self.dims.iter().zip(&point).find(missing) {
             Some((dim, _)) => {
-                let when = dim.when.as_ref().map(|(other, _)| self.dims[*other].name.as_str());
+                let when = dim
+                    .when
+                    .as_ref()
+                    .map(|(other, _)| self.dims[*other].name.as_str());
                 input(format!(
                     "parameter {} is not there with these values; give {} too",
                     dim.name,
@@ -634,7 +655,9 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
             if let Some(value) = values.iter().find(|value| !fine(value)) {
                 return Err(format!("{value} is neither a text nor a number nor a truth"));
             }
-            if let Some(twice) = (1..values.len()).find(|i| values[..*i].iter().any(|one| same(one, &values[*i]))) {
+            if let Some(twice) =
+                (1..values.len()).find(|i| values[..*i].iter().any(|one| same(one, &values[*i])))
+            {
                 return Err(format!("{} is there twice", values[twice]));
             }
             Kind::Categorical {

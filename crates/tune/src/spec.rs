@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::TuneError;
 use crate::error::input;
 use crate::space::{Parameter, Space, Values};
-use crate::TuneError;
 
 /// A study, as it is asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -253,7 +253,9 @@ impl Spec {
         }
         self.limits.check()?;
         if self.limits.until_converged && self.strategy != Strategy::Bayesian {
-            return input("until-converged asks the model of strategy = \"bayesian\"; take that, or another limit");
+            return input(
+                "until-converged asks the model of strategy = \"bayesian\"; take that, or another limit",
+            );
         }
         if self.early_stopping.min_trials == 0 {
             return input("min-trials = 0 leaves nothing to compare with; take at least 1");
@@ -267,8 +269,14 @@ impl Spec {
             (_, Rule::Off | Rule::Auto) => None,
         };
         match (needs, &self.rungs) {
-            (Some(who), None) => return input(format!("{who} needs [rungs] with max-steps, the steps of a whole trial")),
-            (None, Some(_)) => return input("[rungs] is for strategy = \"hyperband\" or early stopping by \"asha\""),
+            (Some(who), None) => {
+                return input(format!(
+                    "{who} needs [rungs] with max-steps, the steps of a whole trial"
+                ));
+            }
+            (None, Some(_)) => {
+                return input("[rungs] is for strategy = \"hyperband\" or early stopping by \"asha\"");
+            }
             (_, Some(rungs)) if rungs.reduction < 2 => return input("rungs: reduction is at least 2"),
             (_, Some(rungs)) if rungs.min_steps == 0 || rungs.min_steps >= rungs.max_steps => {
                 return input(format!(
@@ -335,7 +343,10 @@ impl Limits {
                 return input(format!("{name} is at least 1"));
             }
         }
-        if self.max_run_seconds.is_some_and(|seconds| !(seconds > 0.0)) {
+        if self
+            .max_run_seconds
+            .is_some_and(|seconds| seconds.is_nan() || seconds <= 0.0)
+        {
             return input("max-run-seconds is above 0");
         }
         if self.target.is_some_and(|target| !target.is_finite()) {

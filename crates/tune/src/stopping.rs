@@ -27,7 +27,9 @@ fn is_below_median(history: &History, trial: &Trial, report: Report, rule: &Earl
         return false;
     }
     let is_compared = |other: &&Trial| match rule.against {
-        Against::Earlier => other.number < trial.number && !matches!(other.outcome, Some(Outcome::Failed { .. })),
+        Against::Earlier => {
+            other.number < trial.number && !matches!(other.outcome, Some(Outcome::Failed { .. }))
+        }
         Against::Completed => matches!(other.outcome, Some(Outcome::Completed { .. })),
     };
     let mut averages: Vec<f64> = history
@@ -61,7 +63,8 @@ fn running_average(trial: &Trial, step: u64) -> Option<f64> {
 
 fn best_so_far(direction: Direction, trial: &Trial, step: u64) -> f64 {
     let upto = trial.reports.iter().take_while(|report| report.step <= step);
-    upto.map(|report| direction.loss(report.value)).fold(f64::INFINITY, f64::min)
+    upto.map(|report| direction.loss(report.value))
+        .fold(f64::INFINITY, f64::min)
 }
 
 pub(crate) fn median(values: &mut [f64]) -> f64 {
@@ -84,7 +87,9 @@ fn falls(
     is_peer: impl Fn(&Trial) -> bool,
 ) -> bool {
     let direction = history.spec.direction;
-    let first = rungs.min_steps.saturating_mul(rungs.reduction.saturating_pow(bracket));
+    let first = rungs
+        .min_steps
+        .saturating_mul(rungs.reduction.saturating_pow(bracket));
     let mut rung = first;
     // A trial that reports every few steps is compared at the rung that it just passed.
     let before = trial
@@ -147,7 +152,12 @@ mod tests {
     use crate::{Parameter, Range, Values};
 
     fn history(rule: EarlyStopping, curves: &[&[f64]]) -> History {
-        let parameters = [("x".to_owned(), Parameter::from(Range::Categorical { values: vec![1.into()] }))];
+        let parameters = [(
+            "x".to_owned(),
+            Parameter::from(Range::Categorical {
+                values: vec![1.into()],
+            }),
+        )];
         let mut spec = Spec::new("loss", parameters.into());
         spec.early_stopping = rule;
         let mut history = History::new(spec, 0.0, Vec::new());
@@ -198,7 +208,11 @@ mod tests {
         let others: [&[f64]; 3] = [&[2.0, 1.0], &[4.0, 3.0], &[2.0, 2.0, 0.1]];
         for (own, stops) in [([9.0, 1.9], false), ([1.0, 2.0], false), ([0.1, 2.1], true)] {
             let curves = [others[0], others[1], others[2], &own];
-            assert_eq!(last_stops(&history(auto(Against::Earlier), &curves)), stops, "{own:?}");
+            assert_eq!(
+                last_stops(&history(auto(Against::Earlier), &curves)),
+                stops,
+                "{own:?}"
+            );
         }
         // A trial that was handed out later does not count, and one that has not come so far neither.
         let mut few = history(auto(Against::Earlier), &[&[1.0, 1.0], &[9.0, 9.0], &[1.0, 1.0]]);
@@ -278,6 +292,9 @@ mod tests {
             steps[bracket] += 3_f64.powi(bracket as i32) * (4 - bracket) as f64;
         }
         let all: f64 = steps.iter().sum();
-        assert!(steps.iter().all(|share| (share / all - 0.25).abs() < 0.05), "{steps:?}");
+        assert!(
+            steps.iter().all(|share| (share / all - 0.25).abs() < 0.05),
+            "{steps:?}"
+        );
     }
 }

@@ -200,7 +200,9 @@ impl Study {
     /// # Errors
     /// The journal cannot be read, or is damaged.
     pub fn refresh(&mut self) -> Result<(), TuneError> {
-        let Some(place) = &mut self.place else { return Ok(()) };
+        let Some(place) = &mut self.place else {
+            return Ok(());
+        };
         let news = place.journal.read()?;
         take_up(&mut self.history, news, &place.folder)
     }
@@ -340,8 +342,14 @@ impl Study {
 
     /// Running trials whose process is gone.
     fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
-        let Some(place) = &self.place else { return Ok(Vec::new()) };
-        let workers: BTreeSet<&str> = self.history.running().map(|trial| trial.worker.as_str()).collect();
+        let Some(place) = &self.place else {
+            return Ok(Vec::new());
+        };
+        let workers: BTreeSet<&str> = self
+            .history
+            .running()
+            .map(|trial| trial.worker.as_str())
+            .collect();
         let mut dead = BTreeSet::new();
         for worker in workers {
             if worker != self.worker.name && !is_alive(&place.folder, worker)? {
@@ -393,8 +401,12 @@ impl Study {
             let better = |a, b| study.history.is_better(a, b);
             match objective.or_else(|| own.result(study.history.spec.take, better)) {
                 Some(value) if value.is_finite() => Ok(Outcome::Completed { value }),
-                Some(value) => input(format!("trial {trial}: {value} is no objective; tell that it failed")),
-                None => input(format!("trial {trial} has no objective: it told none and reported none")),
+                Some(value) => input(format!(
+                    "trial {trial}: {value} is no objective; tell that it failed"
+                )),
+                None => input(format!(
+                    "trial {trial} has no objective: it told none and reported none"
+                )),
             }
         })
     }
@@ -447,7 +459,10 @@ impl Study {
             return input(format!("trial {number} has ended"));
         }
         if trial.worker != self.worker.name {
-            return input(format!("trial {number} is with {} now, and not here", trial.worker));
+            return input(format!(
+                "trial {number} is with {} now, and not here",
+                trial.worker
+            ));
         }
         Ok(trial)
     }
@@ -498,7 +513,10 @@ impl Study {
             ("enqueue", own.enqueue != spec.enqueue),
             ("warm start", own.warm_start != spec.warm_start),
         ];
-        let others = others.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned());
+        let others = others
+            .iter()
+            .filter(|(_, differs)| *differs)
+            .map(|(name, _)| (*name).to_owned());
         let changed: Vec<String> = changed.into_iter().chain(others).collect();
         match changed.is_empty() {
             true => Ok(()),
@@ -524,7 +542,11 @@ fn load(folder: &Path) -> Result<(History, Journal, u64), TuneError> {
     }
     let mut journal = Journal::open(&path)?;
     let mut news = journal.read()?;
-    let first = if news.events.is_empty() { None } else { Some(news.events.remove(0)) };
+    let first = if news.events.is_empty() {
+        None
+    } else {
+        Some(news.events.remove(0))
+    };
     let Some(Event::Created {
         version,
         time,
@@ -532,7 +554,10 @@ fn load(folder: &Path) -> Result<(History, Journal, u64), TuneError> {
         parents,
     }) = first
     else {
-        return input(format!("{} does not begin as a study's journal does", path.display()));
+        return input(format!(
+            "{} does not begin as a study's journal does",
+            path.display()
+        ));
     };
     if version != VERSION {
         return input(format!(
@@ -594,5 +619,8 @@ fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
 }
 
 pub(crate) fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64()
 }

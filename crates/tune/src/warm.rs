@@ -43,7 +43,11 @@ pub(crate) fn read(spec: &Spec, space: &Space) -> Result<Vec<Parent>, TuneError>
     let mut parents = Vec::new();
     for path in &warm.parents {
         let history = Study::look(path)?;
-        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned();
         parents.push(parent(name, path, &history, spec, space, warm.kind)?);
     }
     Ok(parents)
@@ -91,7 +95,10 @@ fn parent(
         let known = |name: &String| {
             let is_range = |range: &Range| !matches!(range, Range::Static { .. });
             spec.parameters.contains_key(name)
-                || other.parameters.get(name).is_some_and(|parameter| is_range(&parameter.range))
+                || other
+                    .parameters
+                    .get(name)
+                    .is_some_and(|parameter| is_range(&parameter.range))
         };
         let values: Values = trial
             .values

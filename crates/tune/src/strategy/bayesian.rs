@@ -79,7 +79,11 @@ impl View {
             curve,
             best,
             worst,
-            spread: if spread > 0.0 { spread } else { (worst - best).max(1e-12) },
+            spread: if spread > 0.0 {
+                spread
+            } else {
+                (worst - best).max(1e-12)
+            },
             mean: 0.0,
             deviation: 1.0,
         };
@@ -139,7 +143,11 @@ impl Surrogate {
                 .iter()
                 .map(|dim| matches!(dim.kind, Kind::Categorical { .. }))
                 .collect(),
-            rows: observed.points.iter().map(|point| features(space, point)).collect(),
+            rows: observed
+                .points
+                .iter()
+                .map(|point| features(space, point))
+                .collect(),
             foreign: observed.foreign,
         };
         let order = by_importance(&observed.losses);
@@ -181,9 +189,13 @@ impl Surrogate {
         })
     }
 
-    /// The loss that is expected at a point.
-    pub fn mean(&self, space: &Space, point: &[f64]) -> f64 {
-        let seen = self.process.mean(&features(space, point));
+    /// What is expected at a point, as the process sees it: by the curve, with deviation 1.
+    pub fn seen(&self, space: &Space, point: &[f64]) -> f64 {
+        self.process.mean(&features(space, point))
+    }
+
+    /// The loss that is so seen.
+    pub fn loss(&self, seen: f64) -> f64 {
         self.view.unbend(seen * self.view.deviation + self.view.mean)
     }
 }
@@ -205,7 +217,13 @@ fn by_importance(losses: &[f64]) -> Vec<usize> {
     order
 }
 
-pub(crate) fn choose(space: &Space, observed: &Observed, limits: &Limits, seed: u64, number: usize) -> Choice {
+pub(crate) fn choose(
+    space: &Space,
+    observed: &Observed,
+    limits: &Limits,
+    seed: u64,
+    number: usize,
+) -> Choice {
     let dims = space.dims().len();
     let mut random = Random::of(seed, number);
     let start = start(dims);
@@ -219,11 +237,18 @@ pub(crate) fn choose(space: &Space, observed: &Observed, limits: &Limits, seed: 
     let Some(surrogate) = Surrogate::new(space, observed) else {
         return Choice::Point(random::draw(space, observed, &mut random));
     };
-    let pending: Vec<Vec<f64>> = observed.pending.iter().map(|point| features(space, point)).collect();
+    let pending: Vec<Vec<f64>> = observed
+        .pending
+        .iter()
+        .map(|point| features(space, point))
+        .collect();
     let believing = surrogate.process.believing(&surrogate.seen, &pending);
     let process = believing.as_ref().unwrap_or(&surrogate.process);
     let rows = &surrogate.inputs.rows;
-    let best = rows.iter().map(|row| process.mean(row)).fold(f64::INFINITY, f64::min);
+    let best = rows
+        .iter()
+        .map(|row| process.mean(row))
+        .fold(f64::INFINITY, f64::min);
     let improvement = Improvement { process, best };
     let found = maximise(&improvement, space, observed, &mut random);
     if limits.until_converged && observed.points.len() - observed.foreign >= 10 + 2 * dims {

@@ -184,8 +184,8 @@ impl<'a> Fit<'a> {
             by_scale += by_entry * shape.scale;
             by_noise += by_entry * shape.noise;
         }
-        for j in 0..d {
-            gradient[j] = shape.weights[j] * dot(&slopes, &self.differences[j]);
+        for (j, differences) in self.differences.iter().enumerate() {
+            gradient[j] = shape.weights[j] * dot(&slopes, differences);
         }
         gradient[d] = by_scale;
         gradient[d + 1] = by_noise;
@@ -233,7 +233,9 @@ impl Gaussian {
                 for j in 0..i {
                     let (a, b) = (&inputs.rows[i], &inputs.rows[j]);
                     let differences = shape.weights.iter().enumerate();
-                    let r2 = differences.map(|(d, weight)| weight * inputs.difference(d, a[d], b[d])).sum();
+                    let r2 = differences
+                        .map(|(d, weight)| weight * inputs.difference(d, a[d], b[d]))
+                        .sum();
                     k[i * n + j] = shape.scale * matern(r2).0;
                 }
                 k[i * n + i] = shape.scale + noise + inputs.extra(i);
@@ -242,7 +244,9 @@ impl Gaussian {
         };
         // Points that are nearly one need some more noise to be told apart.
         let noises = [1.0, 10.0, 100.0, 1e4].map(|more| shape.noise * more);
-        let cholesky = noises.iter().find_map(|noise| Cholesky::new(covariance(*noise), n))?;
+        let cholesky = noises
+            .iter()
+            .find_map(|noise| Cholesky::new(covariance(*noise), n))?;
         let mut alpha = values.to_vec();
         cholesky.forward(&mut alpha);
         cholesky.backward(&mut alpha);
@@ -296,7 +300,9 @@ impl Gaussian {
         let (mut k, mut slopes) = (Vec::with_capacity(n), Vec::with_capacity(n));
         for row in &self.inputs.rows {
             let differences = self.shape.weights.iter().enumerate();
-            let r2 = differences.map(|(j, weight)| weight * self.inputs.difference(j, row[j], x[j])).sum();
+            let r2 = differences
+                .map(|(j, weight)| weight * self.inputs.difference(j, row[j], x[j]))
+                .sum();
             let (m, slope) = matern(r2);
             k.push(self.shape.scale * m);
             slopes.push(self.shape.scale * slope);
@@ -328,7 +334,10 @@ mod tests {
         let rows: Vec<Vec<f64>> = (0..n)
             .map(|_| vec![random.unit(), random.unit(), random.below(3) as f64])
             .collect();
-        let values = rows.iter().map(|x| (6.0 * x[0]).sin() + x[1] * x[1] + 0.3 * x[2]).collect();
+        let values = rows
+            .iter()
+            .map(|x| (6.0 * x[0]).sin() + x[1] * x[1] + 0.3 * x[2])
+            .collect();
         let inputs = Inputs {
             is_category: vec![false, false, true],
             rows,
@@ -353,7 +362,10 @@ mod tests {
                 fit.worse(&there, &mut [0.0; 5])
             };
             let quotient = (value(1e-5) - value(-1e-5)) / 2e-5;
-            assert!((quotient - gradient[j]).abs() < 1e-5 * (1.0 + quotient.abs()), "{j}: {quotient} {gradient:?}");
+            assert!(
+                (quotient - gradient[j]).abs() < 1e-5 * (1.0 + quotient.abs()),
+                "{j}: {quotient} {gradient:?}"
+            );
         }
         let process = fit.process(Shape::start(3, 2.0), &values).unwrap();
         let x = [0.4, 0.6, 1.0];

@@ -4,7 +4,12 @@
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a_chunks, b_chunks) = (a.chunks_exact(8), b.chunks_exact(8));
-    let rest: f64 = a_chunks.remainder().iter().zip(b_chunks.remainder()).map(|(a, b)| a * b).sum();
+    let rest: f64 = a_chunks
+        .remainder()
+        .iter()
+        .zip(b_chunks.remainder())
+        .map(|(a, b)| a * b)
+        .sum();
     for (a, b) in a_chunks.zip(b_chunks) {
         for i in 0..8 {
             sums[i] += a[i] * b[i];
@@ -31,7 +36,7 @@ impl Cholesky {
                     row[j] = (row[j] - dot(&row[..j], &other[..j])) / other[j];
                 } else {
                     let left = row[i] - dot(&row[..i], &row[..i]);
-                    if !(left > 0.0) {
+                    if left.is_nan() || left <= 0.0 {
                         return None;
                     }
                     row[i] = left.sqrt();
@@ -102,11 +107,14 @@ mod tests {
     #[test]
     fn solves_and_inverts() {
         let n = 13;
-        let a: Vec<f64> = (0..n * n).map(|i| ((i * 7919) % 101) as f64 / 101.0 - 0.5).collect();
+        let a: Vec<f64> = (0..n * n)
+            .map(|i| ((i * 7919) % 101) as f64 / 101.0 - 0.5)
+            .collect();
         let mut k = vec![0.0; n * n];
         for i in 0..n {
             for j in 0..n {
-                k[i * n + j] = dot(&a[i * n..(i + 1) * n], &a[j * n..(j + 1) * n]) + f64::from(u8::from(i == j));
+                k[i * n + j] =
+                    dot(&a[i * n..(i + 1) * n], &a[j * n..(j + 1) * n]) + f64::from(u8::from(i == j));
             }
         }
         let cholesky = Cholesky::new(k.clone(), n).unwrap();
@@ -123,6 +131,9 @@ mod tests {
                 }
             }
         }
-        assert!(Cholesky::new(vec![1.0, 0.0, 2.0, 1.0], 2).is_none(), "not positive");
+        assert!(
+            Cholesky::new(vec![1.0, 0.0, 2.0, 1.0], 2).is_none(),
+            "not positive"
+        );
     }
 }

@@ -26,15 +26,21 @@ pub(crate) fn minimise(
             (x[i] <= bounds[i].0 && gradient[i] > 0.0) || (x[i] >= bounds[i].1 && gradient[i] < 0.0)
         };
         let free: Vec<f64> = (0..n)
-            .map(|i| if is_held(i, &x, &gradient) { 0.0 } else { gradient[i] })
+            .map(|i| {
+                if is_held(i, &x, &gradient) {
+                    0.0
+                } else {
+                    gradient[i]
+                }
+            })
             .collect();
         if !value.is_finite() || free.iter().all(|g| g.abs() < 1e-9) {
             break;
         }
         let mut way = direction(&free, &memory);
-        for i in 0..n {
+        for (i, way) in way.iter_mut().enumerate() {
             if is_held(i, &x, &gradient) {
-                way[i] = 0.0;
+                *way = 0.0;
             }
         }
         if dot(&way, &free) >= 0.0 {
@@ -61,7 +67,9 @@ pub(crate) fn minimise(
             }
             length *= 0.4;
         }
-        let Some((to, found, there, step)) = next else { break };
+        let Some((to, found, there, step)) = next else {
+            break;
+        };
         let change: Vec<f64> = there.iter().zip(&gradient).map(|(a, b)| a - b).collect();
         let curvature = dot(&step, &change);
         if curvature > 1e-10 * dot(&change, &change).max(1e-300) {

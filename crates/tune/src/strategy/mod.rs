@@ -47,7 +47,9 @@ impl Observed {
         let mut own = Vec::new();
         for trial in &history.trials {
             // What was checked when it was handed out.
-            let Ok(point) = space.point(&trial.values) else { continue };
+            let Ok(point) = space.point(&trial.values) else {
+                continue;
+            };
             match &trial.outcome {
                 None => observed.pending.push(point),
                 Some(Outcome::Completed { value }) => own.push((point, history.spec.direction.loss(*value))),
@@ -89,10 +91,15 @@ impl Observed {
         let own: Vec<f64> = own.iter().map(|(_, loss)| *loss).collect();
         let (mean, deviation) = moments(&losses);
         // Two own results say little of their spread.
-        let (own_mean, own_deviation) = if own.len() > 2 { moments(&own) } else { (mean, deviation) };
+        let (own_mean, own_deviation) = if own.len() > 2 {
+            moments(&own)
+        } else {
+            (mean, deviation)
+        };
         for (point, loss) in results {
             self.points.push(point.clone());
-            self.losses.push(own_mean + (loss - mean) / deviation * own_deviation);
+            self.losses
+                .push(own_mean + (loss - mean) / deviation * own_deviation);
             self.foreign += 1;
         }
     }
@@ -120,7 +127,14 @@ pub(crate) fn moments(values: &[f64]) -> (f64, f64) {
     let mean = values.iter().sum::<f64>() / n;
     let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
     let deviation = variance.sqrt();
-    (mean, if deviation > 1e-12 * mean.abs().max(1e-300) { deviation } else { 1.0 })
+    (
+        mean,
+        if deviation > 1e-12 * mean.abs().max(1e-300) {
+            deviation
+        } else {
+            1.0
+        },
+    )
 }
 
 /// What a study tries next.

@@ -56,7 +56,11 @@ fn hypercube(space: &Space, n: usize, random: &mut Random) -> Vec<Vec<f64>> {
 fn closest(points: &[Vec<f64>]) -> f64 {
     let distance = |a: &[f64], b: &[f64]| -> f64 {
         // Not a number: not there, no distance.
-        a.iter().zip(b).map(|(a, b)| (a - b).powi(2).min(1.0)).filter(|d| !d.is_nan()).sum()
+        a.iter()
+            .zip(b)
+            .map(|(a, b)| (a - b).powi(2).min(1.0))
+            .filter(|d| !d.is_nan())
+            .sum()
     };
     let mut closest = f64::INFINITY;
     for i in 1..points.len() {

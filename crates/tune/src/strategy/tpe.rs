@@ -59,7 +59,9 @@ impl<'a> Density<'a> {
             at < 0.0
         });
         let kernel = kernel.unwrap_or(self.centres.len());
-        let point: Vec<f64> = (0..self.space.dims().len()).map(|j| self.draw_one(kernel, j, random)).collect();
+        let point: Vec<f64> = (0..self.space.dims().len())
+            .map(|j| self.draw_one(kernel, j, random))
+            .collect();
         self.space.snap(&point)
     }
 
@@ -80,7 +82,10 @@ impl<'a> Density<'a> {
                 let (centre, width) = self.bell(kernel, j);
                 // The centre is inside, so at least every other draw is, too, for all but the widest.
                 let drawn = (0..64).map(|_| centre + width * random.normal());
-                drawn.into_iter().find(|x| (0.0..=1.0).contains(x)).unwrap_or(centre)
+                drawn
+                    .into_iter()
+                    .find(|x| (0.0..=1.0).contains(x))
+                    .unwrap_or(centre)
             }
         }
     }
@@ -114,7 +119,9 @@ impl<'a> Density<'a> {
                 }
                 Kind::Continuous { .. } | Kind::Integer { .. } => {
                     let (centre, width) = self.bell(kernel, j);
-                    let cut = |end: f64| libm::erfc((end - centre) / width * -std::f64::consts::FRAC_1_SQRT_2) / 2.0;
+                    let cut = |end: f64| {
+                        libm::erfc((end - centre) / width * -std::f64::consts::FRAC_1_SQRT_2) / 2.0
+                    };
                     let z = (x - centre) / width;
                     -0.5 * z * z - width.ln() - (cut(1.0) - cut(0.0)).ln()
                 }
@@ -167,10 +174,17 @@ pub(crate) fn choose(space: &Space, observed: &Observed, random: &mut Random) ->
     // Back to the order of the trials, by which they are weighted.
     order[..better].sort_unstable();
     order[better..].sort_unstable();
-    let points = |which: &[usize]| which.iter().map(|i| observed.points[*i].clone()).collect::<Vec<_>>();
+    let points = |which: &[usize]| {
+        which
+            .iter()
+            .map(|i| observed.points[*i].clone())
+            .collect::<Vec<_>>()
+    };
     let good = Density::new(space, points(&order[..better]));
     // What runs is taken for no better than the rest, so that parallel trials keep apart.
-    let others = points(&order[better..]).into_iter().chain(observed.pending.iter().cloned());
+    let others = points(&order[better..])
+        .into_iter()
+        .chain(observed.pending.iter().cloned());
     let rest = Density::new(space, others.collect());
     let mut drawn: Vec<(f64, Vec<f64>)> = (0..DRAWN)
         .map(|_| {

@@ -1,0 +1,172 @@
+//! What the results say about the parameters: which of them matter, and how.
+//!
+//! A Gaussian process of the results stands for the objective. Everything here is read off it, at points drawn from the space with a fixed
+//! seed, and is as good as the process is: of a handful of results it says little.
+
+use serde_json::Value;
+
+use crate::History;
+use crate::random::Random;
+use crate::space::{Kind, Space};
+use crate::strategy::{Observed, Surrogate};
+
+/// Points whose variance is explained, and over how many of them is averaged.
+const DRAWN: usize = 1024;
+const AVERAGED: usize = 256;
+
+/// Values of a parameter at which is averaged, where it has more.
+const LEVELS: usize = 24;
+
+/// A model of a study's objective.
+pub struct Insight {
+    space: Space,
+    surrogate: Surrogate,
+    drawn: Vec<Vec<f64>>,
+    best: Vec<f64>,
+    direction: crate::Direction,
+}
+
+/// A value of a parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Level {
+    /// Where it is on the parameter's scale: 0..=1, or the index of a category.
+    pub at: f64,
+    /// The value.
+    pub value: Value,
+}
+
+impl Insight {
+    /// None where there are too few results to model: fewer than 4.
+    pub fn of(history: &History) -> Option<Self> {
+        let space = Space::new(&history.spec.parameters).ok()?;
+        let observed = Observed::of(&space, history);
+        if observed.points.len() < 4 {
+            return None;
+        }
+        let surrogate = Surrogate::new(&space, &observed)?;
+        let mut random = Random::of(0, 0);
+        let drawn = (0..DRAWN).map(|_| space.draw(&mut random)).collect();
+        let best =
+            (0..observed.points.len()).min_by(|a, b| observed.losses[*a].total_cmp(&observed.losses[*b]))?;
+        Some(Self {
+            best: observed.points[best].clone(),
+            space,
+            surrogate,
+            drawn,
+            direction: history.spec.direction,
+        })
+    }
+
+    /// How much of the objective's variance each parameter explains by itself, 0..=1 (functional ANOVA; Hutter and others 2014), the
+    /// largest first. What is missing to 1 is explained by parameters together. The objective is taken as the model sees it, so that
+    /// a few very bad results do not decide alone.
+    pub fn importance(&self) -> Vec<(String, f64)> {
+        let all: Vec<f64> = self
+            .drawn
+            .iter()
+            .map(|point| self.surrogate.seen(&self.space, point))
+            .collect();
+        let total = variance(&all);
+        let share = |j: usize| {
+            let averages: Vec<f64> = self.cells(j).iter().map(|at| self.average(j, *at)).collect();
+            if total > 0.0 {
+                (variance(&averages) / total).min(1.0)
+            } else {
+                0.0
+            }
+        };
+        let names = self.space.dims().iter().enumerate();
+        let mut shares: Vec<(String, f64)> = names.map(|(j, dim)| (dim.name.clone(), share(j))).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        shares
+    }
+
+    /// The values at which a parameter is looked at, in the order of its scale. None of an unknown or static one.
+    pub fn levels(&self, name: &str) -> Option<Vec<Level>> {
+        Some(self.levels_at(self.dim(name)?))
+    }
+
+    /// Where a value is on its parameter's scale.
+    pub fn position(&self, name: &str, value: &Value) -> Option<f64> {
+        self.space.dims()[self.dim(name)?].kind.coordinate(value)
+    }
+
+    /// The objective that is expected when one parameter changes and the others are those of the best trial.
+    pub fn slice(&self, name: &str) -> Option<Vec<(Level, f64)>> {
+        let j = self.dim(name)?;
+        let at = |level: Level| {
+            let mut point = self.best.clone();
+            point[j] = level.at;
+            let objective = self.objective(&point);
+            (level, objective)
+        };
+        Some(self.levels_at(j).into_iter().map(at).collect())
+    }
+
+    /// The same with two parameters: a row for each level of the second one.
+    pub fn contour(&self, across: &str, up: &str) -> Option<Vec<Vec<f64>>> {
+        let (i, j) = (self.dim(across)?, self.dim(up)?);
+        let row = |y: &Level| {
+            let at = |x: &Level| {
+                let mut point = self.best.clone();
+                (point[i], point[j]) = (x.at, y.at);
+                self.objective(&point)
+            };
+            self.levels_at(i).iter().map(at).collect()
+        };
+        Some(self.levels_at(j).iter().map(row).collect())
+    }
+
+    fn dim(&self, name: &str) -> Option<usize> {
+        self.space.dims().iter().position(|dim| dim.name == name)
+    }
+
+    fn objective(&self, point: &[f64]) -> f64 {
+        let seen = self.surrogate.seen(&self.space, &self.space.snap(point));
+        self.direction.loss(self.surrogate.loss(seen))
+    }
+
+    /// The mean over drawn points, with one parameter at a level.
+    fn average(&self, j: usize, level: f64) -> f64 {
+        let at = |point: &Vec<f64>| {
+            let mut point = point.clone();
+            point[j] = level;
+            self.surrogate.seen(&self.space, &self.space.snap(&point))
+        };
+        self.drawn[..AVERAGED].iter().map(at).sum::<f64>() / AVERAGED as f64
+    }
+
+    /// The middles of equal parts of a parameter's scale, or all its values.
+    fn cells(&self, j: usize) -> Vec<f64> {
+        let kind = &self.space.dims()[j].kind;
+        match kind.count() {
+            Some(count) if count <= LEVELS as u64 => (0..count).map(|i| kind.level(i)).collect(),
+            _ => (0..LEVELS).map(|i| (i as f64 + 0.5) / LEVELS as f64).collect(),
+        }
+    }
+
+    fn levels_at(&self, j: usize) -> Vec<Level> {
+        let kind = &self.space.dims()[j].kind;
+        let level = |at: f64| {
+            let at = kind.snap(at);
+            Level {
+                at,
+                value: kind.value(at),
+            }
+        };
+        let mut levels: Vec<Level> = match (kind, kind.count()) {
+            (Kind::Continuous { .. }, Some(_)) => vec![level(0.5)],
+            (_, Some(count)) if count <= LEVELS as u64 => (0..count).map(|i| level(kind.level(i))).collect(),
+            _ => (0..LEVELS)
+                .map(|i| level(i as f64 / (LEVELS - 1) as f64))
+                .collect(),
+        };
+        levels.dedup_by(|a, b| a.at == b.at);
+        levels
+    }
+}
+
+fn variance(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / values.len() as f64
+}
