@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
-#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit (default: all)
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, optuna (default: all)
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
 # recipes), smdebug/ and toolkit/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
@@ -34,7 +34,7 @@ check_debian_packages() {
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit optuna" >&2
         exit 2
     fi
     environment=$(environment_of "$name")
@@ -50,5 +50,5 @@ make_environment() {
     echo "$name: made at $environment"
 }
 
-if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit; fi
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit optuna; fi
 for name in "$@"; do make_environment "$name"; done
