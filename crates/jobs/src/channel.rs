@@ -15,6 +15,8 @@ pub enum Mode {
     File,
     /// A folder of this machine, as it is: nothing is copied. Also for mounted file systems (EFS, Lustre, NFS).
     Dir,
+    /// A read-only view of the objects as files, which are fetched when they are read.
+    FastFile,
     /// Objects stream through named pipes, one an epoch.
     Pipe,
 }
@@ -24,12 +26,11 @@ impl Mode {
         match text {
             "File" => Ok(Self::File),
             "Dir" => Ok(Self::Dir),
+            "FastFile" => Ok(Self::FastFile),
             "Pipe" => Ok(Self::Pipe),
-            "FastFile" | "Cache" => Err(format!(
-                "mode={text} is not built; File copies the data before the start, Pipe streams it, Dir uses a folder that is \
-                 mounted already"
+            other => Err(format!(
+                "mode={other} is not known; there are File, FastFile, Pipe and Dir"
             )),
-            other => Err(format!("mode={other} is not known; there are File, Pipe and Dir")),
         }
     }
 
@@ -37,6 +38,7 @@ impl Mode {
     pub fn input_mode(self) -> &'static str {
         match self {
             Self::File | Self::Dir => "File",
+            Self::FastFile => "FastFile",
             Self::Pipe => "Pipe",
         }
     }
@@ -141,7 +143,7 @@ struct Table {
 }
 
 impl Channel {
-    /// Reads `URI[,mode=File|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED][,content-type=..]`.
+    /// Reads `URI[,mode=File|FastFile|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED][,content-type=..]`.
     /// Only what follows the last commas and is of the form `name=value` with one of these names is an option.
     ///
     /// # Errors
@@ -220,7 +222,7 @@ impl Channel {
             }
             if channel.kind != Kind::S3Prefix || channel.distribution != Sharing::FullyReplicated {
                 return Err(
-                    "a folder is used as it is (mode=Dir); kind and distribution want mode=File or Pipe"
+                    "a folder is used as it is (mode=Dir); kind and distribution want another mode"
                         .to_owned(),
                 );
             }
@@ -304,9 +306,7 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, says) in [
             ("", "no URI"),
-            ("s3://b,mode=FastFile", "not built; File copies"),
-            ("s3://b,mode=Cache", "not built"),
-            ("s3://b,mode=file", "there are File, Pipe and Dir"),
+            ("s3://b,mode=file", "there are File, FastFile, Pipe and Dir"),
             ("s3://b,mode=Dir", "wants a folder of this machine"),
             ("s3://b,shuffle=1", "shuffle is for mode=Pipe"),
             ("s3://b,mode=Pipe,shuffle=x", "a number is wanted"),
@@ -314,7 +314,7 @@ mod tests {
                 "s3://b,kind=AugmentedManifestFile",
                 "expected `S3Prefix` or `ManifestFile`",
             ),
-            ("data,distribution=ShardedByS3Key", "mode=File or Pipe"),
+            ("data,distribution=ShardedByS3Key", "want another mode"),
         ] {
             let error = Channel::parse(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

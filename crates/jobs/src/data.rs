@@ -105,6 +105,16 @@ impl Objects {
     }
 }
 
+/// Has the path `from` lead to `to`.
+pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
+    // A job that is taken up again has it already.
+    match fs::remove_file(from) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => symlink(to, from),
+    }
+    .map_err(JobError::io(from))
+}
+
 /// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
 /// once, for the first; the others have links to it.
 pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<(), JobError> {
@@ -113,16 +123,8 @@ pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result
             channel: name.clone(),
             source,
         };
-        let link = |to: &Path, from: &Path| {
-            // A job that is taken up again has it already.
-            match fs::remove_file(from) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-                _ => symlink(to, from),
-            }
-            .map_err(JobError::io(from))
-        };
         match channel.mode() {
-            Mode::Pipe => {}
+            Mode::Pipe | Mode::FastFile => {}
             Mode::Dir => {
                 let folder = Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri));
                 if !folder.is_dir() {

@@ -474,9 +474,9 @@ mod tests {
                 "unknown field",
             ),
             (
-                "entry-point = \"train.py\"\n[channels]\ntrain = \"s3://b,mode=FastFile\"\n",
+                "entry-point = \"train.py\"\n[channels]\ntrain = \"s3://b,mode=Fast\"\n",
                 3,
-                "not built",
+                "mode=Fast is not known",
             ),
             (
                 "entry-point = \"train.py\"\n\n[channels.train]\nuri = \"s3://b\"\nmod = 1\n",

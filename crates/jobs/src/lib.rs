@@ -24,6 +24,7 @@
 //! |---|---|
 //! | [`Mode::File`] | all objects are copied before the start, several at once; what is there already is kept; the disk's room is looked at first |
 //! | [`Mode::Dir`] | a folder of this machine, linked: nothing is copied |
+//! | [`Mode::FastFile`] | a mounted view of the objects, fetched when they are read, and ahead of who reads on; wants FUSE; `mount.rs` |
 //! | [`Mode::Pipe`] | objects stream through named pipes, one an epoch; RecordIO, gzip and another order in each epoch if wanted |
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
@@ -39,7 +40,7 @@
 //! they are laid out there as SageMaker does.
 //!
 //! # What is not here
-//! Asking for one of these is an error that says so: the modes FastFile and Cache, augmented manifests, source folders in
+//! Asking for one of these is an error that says so: the mode Cache, augmented manifests, source folders in
 //! buckets. There are no keys
 //! for checkpoints that are synchronised with a place, and none for spot interruptions: `checkpoints` is a folder that
 //! [`Store::resume`] keeps. Under `mpi` one `mpirun` on `algo-1` starts all processes.
@@ -71,6 +72,7 @@ mod data;
 mod error;
 mod job;
 mod lines;
+mod mount;
 mod pipe;
 mod process;
 mod profiler;

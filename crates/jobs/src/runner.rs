@@ -27,6 +27,7 @@ use stokehold_objects::Bucket;
 use crate::contract::{self, Instance};
 use crate::data::{self, Objects};
 use crate::lines::{Line, Lines};
+use crate::mount::{self, Complaints, Mounts};
 use crate::process::{self, Process, exit_code, signal_group};
 use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
@@ -133,11 +134,12 @@ impl Runner<'_> {
         self.enter(Status::InProgress, Secondary::Downloading)?;
         let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
         let brought = data::bring(self.job, &folders, &self.halt);
-        let piped = brought.and_then(|()| self.pipes(&instances));
+        let mounted = brought.and_then(|()| Mounts::new(self.job, &folders));
+        let piped = mounted.and_then(|mounts| Ok((mounts, self.pipes(&instances)?)));
         if self.is_halted() {
             return self.enter(Status::Stopped, Secondary::Stopped);
         }
-        let piped = match piped {
+        let (mounts, piped) = match piped {
             Ok(piped) => piped,
             Err(error) => return self.fail(&format!("ClientError: {error}")),
         };
@@ -147,7 +149,8 @@ impl Runner<'_> {
             record.processes.clear();
             record.enter(Status::InProgress, Secondary::Training);
         })?;
-        let (result, late) = self.train(&instances, &piped);
+        let (result, late) = self.train(&instances, &piped, &mounts.complaints);
+        drop(mounts);
         self.change(|record| {
             record.training_ended = Some(now());
             record.metrics = self.lines.last();
@@ -201,6 +204,8 @@ impl Runner<'_> {
     fn start(&self) -> Result<Vec<Instance>, JobError> {
         let job = self.job;
         let name = job.name.clone().unwrap_or_default();
+        // What a runner that was killed left.
+        mount::clear(&self.folder.0).map_err(JobError::io(&self.folder.0))?;
         let (cores, gpus) = (process::cores(), process::gpus());
         let port = free_port()?;
         let mut instances = Vec::new();
@@ -351,6 +356,7 @@ impl Runner<'_> {
         &self,
         instances: &[Instance],
         piped: &[(usize, String, Objects)],
+        complaints: &Complaints,
     ) -> (Result<Vec<Option<Ended>>, JobError>, bool) {
         let (late, give_up, over) = (
             AtomicBool::new(false),
@@ -366,6 +372,14 @@ impl Runner<'_> {
             give_up.store(true, Ordering::SeqCst);
         };
         let ended = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut quit = false;
+                while !quit {
+                    quit = over.load(Ordering::SeqCst);
+                    self.tell(complaints);
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
             for (rank, name, found) in piped {
                 let (channel, data) = (&self.job.channels[name], instances[*rank].data());
                 let (over, blame) = (&over, &blame);
@@ -414,6 +428,18 @@ impl Runner<'_> {
             .into_inner()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         (trouble.map_or(Ok(ended), Err), late.load(Ordering::SeqCst))
+    }
+
+    /// Writes into the log what went wrong while scripts read.
+    fn tell(&self, complaints: &Complaints) {
+        for text in complaints.take() {
+            self.lines.add(&Line {
+                time: now(),
+                host: "runner",
+                stream: "err",
+                text: &text,
+            });
+        }
     }
 
     /// Runs one instance's process, on a thread of its own whose cores the process inherits.

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{is_a_path, is_name};
 use crate::process::Process;
-use crate::{Job, JobError};
+use crate::{Job, JobError, mount};
 
 /// The state that programs look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -435,8 +435,12 @@ impl Store {
         }
         let during = record.secondary;
         record.training_ended = record.training_started.map(|_| now());
+        let left = match mount::clear(&folder.0) {
+            Ok(_) => String::new(),
+            Err(error) => format!("; its mounted channels are still there: {error}"),
+        };
         record.fail(&format!(
-            "InternalServerError: the runner of this job died while it was {during:?}"
+            "InternalServerError: the runner of this job died while it was {during:?}{left}"
         ));
         folder.write(&record)?;
         Ok(record)
@@ -528,6 +532,7 @@ impl Store {
             )));
         }
         let (folder, _lock) = self.locked(name)?;
+        mount::clear(&folder.0).map_err(JobError::io(&folder.0))?;
         // Without its state it is no job any more, whatever happens to the rest.
         let state = folder.file("state.json");
         fs::remove_file(&state).map_err(JobError::io(&state))?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::TryStreamExt;
@@ -13,7 +14,7 @@ use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectStore,
+    BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore,
     ObjectStoreExt, RetryConfig, WriteMultipart,
 };
 use tokio::sync::Semaphore;
@@ -78,6 +79,48 @@ pub struct Object {
     pub etag: Option<String>,
     /// When it was last changed, unix seconds.
     pub modified: i64,
+}
+
+impl Object {
+    /// Whether an answer is of this version.
+    fn is(&self, answer: &ObjectMeta) -> bool {
+        // Azure's lists leave out the quotes that its answers have.
+        let bare = |etag: &str| etag.trim_start_matches("W/").trim_matches('"').to_owned();
+        let same = match (&self.etag, &answer.e_tag) {
+            (Some(listed), Some(now)) => bare(listed) == bare(now),
+            _ => self.modified == answer.last_modified.timestamp(),
+        };
+        same && self.size == answer.size
+    }
+}
+
+/// A range of a listed object.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// What the server calls the version that they are of, where it does; a list may have left that out.
+    pub etag: Option<String>,
+}
+
+/// What this process has asked of places and got from them since it started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests for objects and ranges of objects; retries and lists are not counted.
+    pub requests: u64,
+    /// Bytes of objects that came.
+    pub bytes: u64,
+}
+
+static REQUESTS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// The traffic of this process.
+pub fn traffic() -> Traffic {
+    Traffic {
+        requests: REQUESTS.load(Ordering::Relaxed),
+        bytes: BYTES.load(Ordering::Relaxed),
+    }
 }
 
 /// A place that was opened; clones share its connections and its bound on requests.
@@ -272,7 +315,7 @@ impl Bucket {
     /// # Errors
     /// What the server reports; an object of more than 1 GiB.
     pub fn fetch(&self, key: &str, into: &mut Vec<u8>) -> Result<(), ObjectError> {
-        block_on(self.inner.get(key, None, into))?
+        block_on(self.inner.get(key, None, None, into))?.map(drop)
     }
 
     /// Fills `into` with the bytes of an object from `offset` on.
@@ -282,7 +325,7 @@ impl Bucket {
     pub fn fetch_range(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
         let mut bytes = Vec::new();
         let range = offset..offset + into.len() as u64;
-        block_on(self.inner.get(key, Some(range), &mut bytes))??;
+        block_on(self.inner.get(key, Some(range), None, &mut bytes))??;
         into.copy_from_slice(&bytes);
         Ok(())
     }
@@ -304,6 +347,31 @@ impl Bucket {
         Ok(head.size)
     }
 
+    /// Fetches a range of a listed object in the background, and calls `then` with what came, on a thread that must not be
+    /// kept waiting. Dropping the result gives the fetch up; `then` is not called then.
+    ///
+    /// The bytes are of the listed version: an object that was written anew meanwhile is an error. A version is told by its
+    /// ETag, or where the list has none by the time of its last change and its size.
+    ///
+    /// # Errors
+    /// No threads for requests; everything else is reported to `then`.
+    pub fn begin_of(
+        &self,
+        object: &Object,
+        range: Range<u64>,
+        then: impl FnOnce(Result<Part, ObjectError>) + Send + 'static,
+    ) -> Result<Begun, ObjectError> {
+        let (inner, object) = (Arc::clone(&self.inner), object.clone());
+        let task = spawn(async move {
+            let mut bytes = Vec::new();
+            let got = inner
+                .get(&object.key, Some(range), Some(&object), &mut bytes)
+                .await;
+            then(got.map(|etag| Part { bytes, etag }));
+        })?;
+        Ok(Begun { task })
+    }
+
     /// Begins to fetch an object, or a range of it, in the background.
     ///
     /// # Errors
@@ -313,7 +381,8 @@ impl Bucket {
         let uri = inner.location.uri(&key);
         let task = spawn(async move {
             let mut bytes = Vec::new();
-            inner.get(&key, range, &mut bytes).await.map(|()| bytes)
+            let got = inner.get(&key, range, None, &mut bytes).await;
+            got.map(|_| bytes)
         })?;
         Ok(Fetch { uri, task })
     }
@@ -385,22 +454,37 @@ impl Inner {
             ..GetOptions::default()
         };
         let path = self.path(key)?;
+        REQUESTS.fetch_add(1, Ordering::Relaxed);
         self.store
             .get_opts(&path, options)
             .await
             .map_err(|error| self.error(key, &error))
     }
 
-    async fn get(&self, key: &str, range: Option<Range<u64>>, into: &mut Vec<u8>) -> Result<(), ObjectError> {
+    /// The bytes of an object, or of a range of it; if one is expected, of that version. Returns the ETag.
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        expected: Option<&Object>,
+        into: &mut Vec<u8>,
+    ) -> Result<Option<String>, ObjectError> {
         into.clear();
         if range.as_ref().is_some_and(Range::is_empty) {
-            return Ok(());
+            return Ok(None);
         }
         let _permit = self.permit().await;
         let wanted = range.as_ref().map(|range| range.end - range.start);
         let got = self.request(key, range).await?;
         let length = got.range.end - got.range.start;
         let wrong = |cause, reason: String| Err(ObjectError::new(self.location.uri(key), cause, reason));
+        if expected.is_some_and(|object| !object.is(&got.meta)) {
+            return wrong(
+                Cause::Changed,
+                "it was written anew since it was listed".to_owned(),
+            );
+        }
+        let etag = got.meta.e_tag.clone();
         if wanted.is_some_and(|wanted| wanted != length) {
             return wrong(
                 Cause::Changed,
@@ -418,8 +502,9 @@ impl Inner {
         while let Some(chunk) = chunks.try_next().await.map_err(|error| self.error(key, &error))? {
             into.extend_from_slice(&chunk);
         }
+        BYTES.fetch_add(into.len() as u64, Ordering::Relaxed);
         match into.len() as u64 == length {
-            true => Ok(()),
+            true => Ok(etag),
             false => wrong(
                 Cause::Unreachable,
                 format!("only {} of {length} bytes came", into.len()),
@@ -453,6 +538,18 @@ impl Fetch {
 }
 
 impl Drop for Fetch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A fetch that calls back; dropping it gives the fetch up.
+#[derive(Debug)]
+pub struct Begun {
+    task: JoinHandle<()>,
+}
+
+impl Drop for Begun {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -38,7 +38,7 @@ mod error;
 mod location;
 mod runtime;
 
-pub use bucket::{Bucket, Fetch, Object, Options};
+pub use bucket::{Begun, Bucket, Fetch, Object, Options, Part, Traffic, traffic};
 pub use copy::Copied;
 pub use error::{Cause, ObjectError};
 pub use location::{Location, Scheme};

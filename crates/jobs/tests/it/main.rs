@@ -2,6 +2,7 @@
 
 mod channels;
 mod contract;
+mod mounts;
 mod profiler;
 mod requirements;
 mod runs;

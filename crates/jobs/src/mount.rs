@@ -1,0 +1,248 @@
+//! Channels that are mounted: a read-only view of the objects, as files.
+//!
+//! ```text
+//!  script ──► kernel ──► view (64 threads) ──► tape ──► pieces in memory ◄── requests ◄── bucket
+//!   open, read  page      names, sizes, from     │        4 MiB at most,       many at
+//!               cache     the list of the start  │        dropped when read    once
+//!                                                └──────► pieces on disk (mode Cache)
+//! ```
+//!
+//! - The list is made once, at the start; names and sizes are answered from it, and the kernel may keep them.
+//! - All objects one after the other, in the order of their keys, are a **tape**, cut into pieces. Whoever reads one after the
+//!   other, within a file or from file to file, is followed and read ahead of; whoever jumps gets what he asks for, by a
+//!   ranged request ([`tape`]).
+//! - A piece is bound to the version that was listed. An object that is written anew meanwhile is an error, and never a
+//!   mixture.
+//! - What cannot be had is `EIO` for the script, and a line in the job's log that names the object and the cause.
+//!
+//! The kernel keeps what was read in memory that nobody else needs, as it does for a disk.
+//!
+//! # Ends
+//! The view is unmounted when its [`Mount`] is dropped, by force: whoever still reads gets an error, and nobody waits. A
+//! runner that is killed leaves a mount without a server, at which every call fails at once; [`clear`] removes it, when the
+//! job is next looked at or run. No call of this process touches a file below its own mount: it would wait for itself.
+
+mod fs;
+mod stale;
+mod tape;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use stokehold_objects::{Cause, ObjectError};
+
+use crate::data::{Objects, link};
+use crate::{Job, JobError, Mode, Sharing};
+use fs::View;
+use tape::Tape;
+use tree::Tree;
+
+pub(crate) use stale::clear;
+
+/// What went wrong while scripts read: kept until the runner writes it into the log.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints {
+    lines: Mutex<(Vec<String>, String)>,
+}
+
+/// More than this many are not kept between two looks.
+const MOST_COMPLAINTS: usize = 100;
+
+impl Complaints {
+    /// A script that tries again and again is told once.
+    fn add(&self, line: String) {
+        let mut lines = self.lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (lines, last) = &mut *lines;
+        if *last != line && lines.len() < MOST_COMPLAINTS {
+            last.clone_from(&line);
+            lines.push(line);
+        }
+    }
+
+    pub fn take(&self) -> Vec<String> {
+        let mut lines = self.lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        std::mem::take(&mut lines.0)
+    }
+}
+
+/// A mounted view; dropping it unmounts.
+pub(crate) struct Mount {
+    folder: PathBuf,
+    tape: Arc<Tape>,
+    session: Option<fuser::BackgroundSession>,
+}
+
+/// The mounted channels of a job.
+pub(crate) struct Mounts {
+    pub complaints: Arc<Complaints>,
+    /// Unmounted with this.
+    _all: Vec<Mount>,
+}
+
+impl Mounts {
+    /// Mounts the channels of mode `FastFile` for all instances, whose data folders are given. A replicated
+    /// channel is mounted once, for the first; the others have links to it.
+    pub fn new(job: &Job, folders: &[PathBuf]) -> Result<Self, JobError> {
+        let complaints = Arc::new(Complaints::default());
+        let mut all = Vec::new();
+        for (name, channel) in &job.channels {
+            if channel.mode() != Mode::FastFile {
+                continue;
+            }
+            let failed = |source| JobError::Channel {
+                channel: name.clone(),
+                source,
+            };
+            for (rank, data) in folders.iter().enumerate() {
+                let folder = data.join(name);
+                if rank > 0 && channel.distribution == Sharing::FullyReplicated {
+                    link(&folders[0].join(name), &folder)?;
+                    continue;
+                }
+                let found = Objects::of(job, channel, rank).map_err(failed)?;
+                std::fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
+                all.push(Mount::new(found, &folder, name, &complaints).map_err(failed)?);
+            }
+        }
+        Ok(Self {
+            complaints,
+            _all: all,
+        })
+    }
+}
+
+/// Reads that may wait at the same time: 64 requests of 20 ms each are 3,200 a second.
+const THREADS: usize = 64;
+
+/// How long the threads of a view get to end. They end at once, unless the system kept it from being unmounted by force and
+/// a process that got away from its job still has a file open; then they stay, and answer every read with an error.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Mount {
+    /// Mounts a view of the objects at an empty folder. Complaints begin with the channel's name.
+    ///
+    /// # Errors
+    /// The system does not permit it; the message says what can be used instead.
+    pub fn new(
+        found: Objects,
+        folder: &Path,
+        channel: &str,
+        complaints: &Arc<Complaints>,
+    ) -> Result<Self, ObjectError> {
+        let uri = found.bucket.location().to_string();
+        let tree = Tree::new(&found.objects);
+        if let Some(hidden) = tree.hidden.first() {
+            complaints.add(format!(
+                "channel {channel}: {} objects are not shown, because others lie below a folder of the same name; the first is \
+                 {}",
+                tree.hidden.len(),
+                found.bucket.location().uri(hidden)
+            ));
+        }
+        let tape = Tape::new(found.bucket, found.objects);
+        let view = View::new(
+            tree,
+            Arc::clone(&tape),
+            channel.to_owned(),
+            Arc::clone(complaints),
+        );
+        let mounted = mount(view, folder);
+        let session = mounted.map_err(|reason| ObjectError {
+            uri,
+            cause: Cause::Other,
+            reason: format!(
+                "it cannot be mounted at {}: {reason}. Modes FastFile and Cache want FUSE: /dev/fuse, and either the right to \
+                 mount (root, CAP_SYS_ADMIN) or the program fusermount3 (package fuse3). mode=File copies the data before \
+                 the start and mode=Pipe streams it; neither wants FUSE",
+                folder.display()
+            ),
+        })?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            tape,
+            session: Some(session),
+        })
+    }
+}
+
+fn mount(view: View, folder: &Path) -> Result<fuser::BackgroundSession, String> {
+    if !Path::new("/dev/fuse").exists() {
+        return Err("there is no /dev/fuse".to_owned());
+    }
+    use fuser::MountOption::{DefaultPermissions, FSName, NoAtime, NoDev, NoSuid, RO, Subtype};
+    let mut options = fuser::Config::default();
+    options.mount_options = vec![
+        RO,
+        NoSuid,
+        NoDev,
+        NoAtime,
+        DefaultPermissions,
+        FSName("stokehold".to_owned()),
+        Subtype("stokehold".to_owned()),
+    ];
+    options.n_threads = Some(THREADS);
+    let session = fuser::Session::new(view, folder, &options);
+    let spawned = session.and_then(fuser::Session::spawn);
+    spawned.map_err(|error| error.to_string())
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // First whoever waits for bytes is sent away, then the kernel.
+        self.tape.close();
+        // What cannot be unmounted now is found and removed when the job is next looked at.
+        let _ = stale::unmount(&self.folder);
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        let started = Instant::now();
+        while !session.guard.is_finished() && started.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if session.guard.is_finished() {
+            // Only says how the kernel took its leave.
+            let _ = session.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_mount_hears_what_else_there_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = stokehold_objects::Bucket::open(folder.path().to_str().unwrap()).unwrap();
+        let found = Objects {
+            bucket,
+            objects: Vec::new(),
+        };
+        let missing = folder.path().join("missing");
+        let error = Mount::new(found, &missing, "train", &Arc::default())
+            .err()
+            .unwrap();
+        let message = error.to_string();
+        assert!(
+            message.contains("mode=File") && message.contains("mode=Pipe"),
+            "{message}"
+        );
+        assert!(
+            message.contains("fusermount3") && message.contains("missing"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn a_script_that_tries_again_and_again_is_told_once() {
+        let complaints = Complaints::default();
+        for line in ["a", "a", "b", "a"] {
+            complaints.add(line.to_owned());
+        }
+        assert_eq!(complaints.take(), ["a", "b", "a"]);
+        complaints.add("a".to_owned());
+        assert!(complaints.take().is_empty());
+    }
+}

@@ -1,0 +1,108 @@
+//! Mounts that are removed: at the end, and those that a killed runner left.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
+
+/// Unmounts every FUSE view at or below a folder, and says how many there were. To be called with the job's lock held, so
+/// that none of them has a server.
+///
+/// # Errors
+/// The system does not permit it.
+pub(crate) fn clear(folder: &Path) -> io::Result<usize> {
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let mut points = points(&mounts);
+    points.retain(|point| point.starts_with(folder));
+    // What was mounted last lies on top.
+    for point in points.iter().rev() {
+        unmount(point)?;
+    }
+    Ok(points.len())
+}
+
+/// Unmounts by force and at once, whoever uses it. What is not mounted is unmounted already.
+///
+/// # Errors
+/// The system does not permit it.
+pub(crate) fn unmount(point: &Path) -> io::Result<()> {
+    // Force ends the connection to the server, so that nobody waits for an answer; detach does not wait for open files.
+    let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
+    match umount2(point, flags) {
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
+        Err(Errno::EPERM) => helped(point),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Users who may not unmount have a helper that may, if it is their own view.
+fn helped(point: &Path) -> io::Result<()> {
+    let mut said = String::new();
+    for helper in ["fusermount3", "fusermount"] {
+        let mut command = Command::new(helper);
+        command.args(["-u", "-z", "--"]).arg(point).stdin(Stdio::null());
+        match command.output() {
+            Ok(output) if output.status.success() => return Ok(()),
+            Ok(output) => said = String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => said = error.to_string(),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{} cannot be unmounted: {said}", point.display()),
+    ))
+}
+
+/// Where FUSE file systems are mounted, the oldest first, by the text of `/proc/PID/mountinfo`.
+fn points(mounts: &[u8]) -> Vec<PathBuf> {
+    let lines = mounts.split(|byte| *byte == b'\n');
+    lines
+        .filter_map(|line| {
+            let mut fields = line.split(|byte| *byte == b' ');
+            let point = fields.nth(4)?;
+            // Optional fields end with a hyphen; then comes the type.
+            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+            let is_fuse = kind == b"fuse" || kind.starts_with(b"fuse.");
+            is_fuse.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescaped(point))))
+        })
+        .collect()
+}
+
+/// Undoes `\040` and its like.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::new();
+    let mut rest = text;
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| byte == b'\\');
+        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
+        plain.push(code.unwrap_or(byte));
+        rest = if code.is_some() { &after[3..] } else { after };
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_fuse_mounts_and_nothing_else() {
+        let mounts = b"25 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+            90 25 0:50 / /jobs/a\\040b/train ro,nosuid - fuse.stokehold stokehold ro,user_id=0\n\
+            91 25 0:51 / /mnt/x\\134y ro shared:5 master:1 - fuse sshfs ro\n\
+            92 25 0:52 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n\
+            93 25 0:53 / /ntfs rw - fuseblk /dev/sdb rw\n\
+            torn";
+        let found: Vec<_> = points(mounts)
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        assert_eq!(found, ["/jobs/a b/train", "/mnt/x\\y"]);
+        assert_eq!(unescaped(b"a\\04"), b"a\\04");
+    }
+}

@@ -1,0 +1,163 @@
+//! Names of objects as folders and files.
+
+use std::collections::HashMap;
+
+use stokehold_objects::Object;
+
+/// The folder that everything lies in.
+pub const ROOT: u64 = 1;
+
+/// Folders and files, numbered from [`ROOT`] on.
+pub struct Tree {
+    nodes: Vec<Node>,
+    /// Keys that are not shown, because a folder has the same name: usually its empty marker, which is not counted.
+    pub hidden: Vec<String>,
+}
+
+/// A folder or a file.
+pub enum Node {
+    Folder {
+        parent: u64,
+        /// Names and numbers, in the order of their names.
+        children: Vec<(Box<str>, u64)>,
+    },
+    /// The number of an object.
+    File(usize),
+}
+
+impl Tree {
+    /// Of a list of objects.
+    pub fn new(objects: &[Object]) -> Self {
+        let mut growing = Growing {
+            nodes: Vec::new(),
+            numbers: HashMap::new(),
+        };
+        growing.nodes.push(growing.empty(ROOT));
+        // Folders first, so that they win.
+        for object in objects {
+            if let Some((folders, _)) = object.key.rsplit_once('/') {
+                growing.folder(folders);
+            }
+        }
+        let mut hidden = Vec::new();
+        for (number, object) in objects.iter().enumerate() {
+            let (folder, name) = object.key.rsplit_once('/').unwrap_or(("", &object.key));
+            let folder = growing.folder(folder);
+            if growing.add(folder, name, Node::File(number)).is_none() && object.size > 0 {
+                hidden.push(object.key.clone());
+            }
+        }
+        let mut nodes = growing.nodes;
+        for node in &mut nodes {
+            if let Node::Folder { children, .. } = node {
+                children.sort_unstable();
+            }
+        }
+        Self { nodes, hidden }
+    }
+
+    pub fn find(&self, folder: u64, name: &str) -> Option<u64> {
+        let Node::Folder { children, .. } = self.node(folder)? else {
+            return None;
+        };
+        let found = children.binary_search_by(|(known, _)| (**known).cmp(name));
+        found.ok().map(|at| children[at].1)
+    }
+
+    pub fn node(&self, number: u64) -> Option<&Node> {
+        self.nodes.get(usize::try_from(number.checked_sub(1)?).ok()?)
+    }
+}
+
+/// A tree that is being made.
+struct Growing<'a> {
+    nodes: Vec<Node>,
+    numbers: HashMap<(u64, &'a str), u64>,
+}
+
+impl<'a> Growing<'a> {
+    fn empty(&self, parent: u64) -> Node {
+        Node::Folder {
+            parent,
+            children: Vec::new(),
+        }
+    }
+
+    /// The number of a folder, which is made if it is not there.
+    fn folder(&mut self, path: &'a str) -> u64 {
+        let mut at = ROOT;
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = match self.numbers.get(&(at, name)) {
+                Some(&known) => known,
+                None => self.add(at, name, self.empty(at)).unwrap_or(at),
+            };
+        }
+        at
+    }
+
+    /// The number of a new node; none where the name is taken.
+    fn add(&mut self, folder: u64, name: &'a str, node: Node) -> Option<u64> {
+        if name.is_empty() || self.numbers.contains_key(&(folder, name)) {
+            return None;
+        }
+        self.nodes.push(node);
+        let number = self.nodes.len() as u64;
+        self.numbers.insert((folder, name), number);
+        if let Some(Node::Folder { children, .. }) = self.nodes.get_mut(folder as usize - 1) {
+            children.push((name.into(), number));
+        }
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(keys: &[(&str, u64)]) -> Tree {
+        let objects: Vec<Object> = keys
+            .iter()
+            .map(|(key, size)| Object {
+                key: (*key).to_owned(),
+                size: *size,
+                etag: None,
+                modified: 0,
+            })
+            .collect();
+        Tree::new(&objects)
+    }
+
+    fn names(tree: &Tree, folder: u64) -> Vec<&str> {
+        match tree.node(folder) {
+            Some(Node::Folder { children, .. }) => children.iter().map(|(name, _)| &**name).collect(),
+            _ => panic!("{folder} is no folder"),
+        }
+    }
+
+    #[test]
+    fn keys_become_folders_and_files() {
+        let tree = tree(&[("a-b/1", 1), ("a/b/2", 1), ("a/b/3", 1), ("a/c", 1), ("z", 1)]);
+        assert_eq!(names(&tree, ROOT), ["a", "a-b", "z"]);
+        let a = tree.find(ROOT, "a").unwrap();
+        assert_eq!(names(&tree, a), ["b", "c"]);
+        let b = tree.find(a, "b").unwrap();
+        assert_eq!(names(&tree, b), ["2", "3"]);
+        assert!(matches!(
+            tree.node(tree.find(b, "3").unwrap()),
+            Some(Node::File(2))
+        ));
+        assert!(matches!(tree.node(b), Some(Node::Folder { parent, .. }) if *parent == a));
+        assert!(tree.find(ROOT, "2").is_none() && tree.node(0).is_none() && tree.node(99).is_none());
+    }
+
+    #[test]
+    fn a_folder_hides_an_object_of_its_name() {
+        let tree = tree(&[("a", 0), ("a/1", 1), ("b", 5), ("b/c/1", 1)]);
+        assert_eq!(names(&tree, ROOT), ["a", "b"]);
+        assert_eq!(tree.hidden, ["b"]);
+        assert!(matches!(
+            tree.node(tree.find(ROOT, "b").unwrap()),
+            Some(Node::Folder { .. })
+        ));
+    }
+}
