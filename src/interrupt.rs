@@ -29,7 +29,7 @@ pub fn flag() -> io::Result<&'static AtomicBool> {
 pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::SeqCst) {
-        on_each(move |nth| {
+        on_each(move |nth, _| {
             if nth > 1 {
                 end();
             }
@@ -40,17 +40,17 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Has a thread call `act` at every signal, with 1 at the first one; instead of [`flag`], for work with a mind of its own.
+/// Has a thread call `act` at every signal, with 1 at the first one and with the signal; instead of [`flag`], for work with a mind of its own.
 ///
 /// # Errors
 /// Where the system refuses the handler.
-pub fn on_each(mut act: impl FnMut(usize) + Send + 'static) -> io::Result<()> {
+pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for (before, _) in signals.forever().enumerate() {
-                act(before + 1);
+            for (before, signal) in signals.forever().enumerate() {
+                act(before + 1, signal);
             }
         })?;
     Ok(())

@@ -163,10 +163,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// What a job's end is to the shell.
 fn code(record: &Record) -> ExitCode {
-    use stokehold_jobs::Secondary::MaxRuntimeExceeded;
+    use stokehold_jobs::Secondary::{MaxRuntimeExceeded, MaxWaitTimeExceeded};
+    let is_late = matches!(record.secondary, MaxRuntimeExceeded | MaxWaitTimeExceeded);
     match record.status {
         Status::Completed => ExitCode::SUCCESS,
-        Status::Stopped if record.secondary != MaxRuntimeExceeded => ExitCode::from(interrupt::EXIT_CODE),
+        Status::Stopped if !is_late => ExitCode::from(interrupt::EXIT_CODE),
         _ => ExitCode::FAILURE,
     }
 }

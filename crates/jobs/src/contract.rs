@@ -9,7 +9,7 @@
 //! BASE/code                        the working folder
 //! BASE/model, BASE/output/data     become model.tar.gz and output.tar.gz
 //! BASE/output/{success,failure}    how it ended
-//! BASE/checkpoints                 kept when the job is taken up again
+//! BASE/checkpoints                 kept when the job is taken up again; SM_CHECKPOINT_DIR
 //! ```
 //!
 //! BASE is `/opt/ml` in a container; here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`.
@@ -72,6 +72,11 @@ impl Instance {
     /// The folder of its channels.
     pub fn data(&self) -> PathBuf {
         self.base.join("input/data")
+    }
+
+    /// The folder of its checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.base.join("checkpoints")
     }
 
     /// Every folder that has to be there before the script starts.
@@ -306,6 +311,8 @@ pub fn surroundings(job: &Job, instance: &Instance) -> BTreeMap<String, String> 
     let mut all = variables(job, instance);
     let mut add = |name: &str, value: String| all.insert(name.to_owned(), value);
     add("SAGEMAKER_BASE_DIR", path(&instance.base));
+    // In a container it is always /opt/ml/checkpoints, so nobody has to say it.
+    add("SM_CHECKPOINT_DIR", path(&instance.checkpoints()));
     add("TRAINING_JOB_NAME", instance.job.clone());
     add("SAGEMAKER_JOB_NAME", instance.job.clone());
     add("CURRENT_HOST", instance.host());

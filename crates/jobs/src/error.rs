@@ -43,6 +43,9 @@ pub enum JobError {
     /// What requirements.txt asks for cannot be installed.
     #[error("requirements.txt: {0}")]
     Requirements(String),
+    /// The place for checkpoints cannot be read or written.
+    #[error("checkpoints: {0}")]
+    Checkpoints(ObjectError),
     /// The system refuses.
     #[error("{}: {source}", path.display())]
     Io {
@@ -58,7 +61,9 @@ impl JobError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } => true,
-            Self::Channel { source, .. } | Self::Output(source) => source.is_input(),
+            Self::Channel { source, .. } | Self::Output(source) | Self::Checkpoints(source) => {
+                source.is_input()
+            }
             Self::Requirements(_) | Self::Io { .. } => false,
         }
     }

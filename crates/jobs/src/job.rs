@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use stokehold_objects::Location;
 
-use crate::{Channel, JobError};
+use crate::{Channel, JobError, Spot};
 
 /// A training job, as it is asked for. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -42,6 +42,12 @@ pub struct Job {
     /// URI or a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
+    /// Where the checkpoint folders are kept: a URI or a path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<String>,
+    /// On machines that may be taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<Spot>,
     /// The script is stopped after so long.
     #[serde(default = "a_day")]
     #[schemars(range(min = 1))]
@@ -237,6 +243,8 @@ impl Job {
             channels: BTreeMap::new(),
             environment: BTreeMap::new(),
             output: None,
+            checkpoints: None,
+            spot: None,
             max_run_seconds: a_day(),
             stop_seconds: two_minutes(),
             metrics: Vec::new(),
@@ -289,6 +297,7 @@ impl Job {
             .values_mut()
             .map(|channel| &mut channel.uri)
             .chain(job.output.as_mut())
+            .chain(job.checkpoints.as_mut())
         {
             if !uri.contains("://") {
                 *uri = folder.join(&*uri).display().to_string();
@@ -362,6 +371,13 @@ impl Job {
         }
         if self.processes_per_host == Some(0) || self.max_run_seconds == 0 {
             return Some("processes-per-host and max-run-seconds are at least 1".to_owned());
+        }
+        if let Some(reason) = self
+            .spot
+            .as_ref()
+            .and_then(|spot| spot.wrong(self.max_run_seconds))
+        {
+            return Some(reason);
         }
         if self.distribution == Distribution::Torch && !matches!(self.entry_point, EntryPoint::Python(_)) {
             return Some("distribution = \"torch\" wants a .py file as its entry point".to_owned());

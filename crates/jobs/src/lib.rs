@@ -39,11 +39,15 @@
 //! steps. Recording and report lie in the job's folder, so that this folder is what `stokehold report` and `top` take; with `output`
 //! they are laid out there as SageMaker does.
 //!
+//! # Checkpoints and interruptions
+//! What a script writes to `SM_CHECKPOINT_DIR` (`/opt/ml/checkpoints` in a container) stays in the job's folder for
+//! [`Store::resume`]. With [`Job::checkpoints`] it is kept alike with a place, file by complete file, and comes from there at
+//! every start; with [`Job::spot`] the job's machine may be taken away, or seem to be. `checkpoints.rs` and `spot.rs` say what
+//! holds then.
+//!
 //! # What is not here
 //! Asking for one of these is an error that says so: the mode Cache, augmented manifests, source folders in
-//! buckets. There are no keys
-//! for checkpoints that are synchronised with a place, and none for spot interruptions: `checkpoints` is a folder that
-//! [`Store::resume`] keeps. Under `mpi` one `mpirun` on `algo-1` starts all processes.
+//! buckets. Under `mpi` one `mpirun` on `algo-1` starts all processes.
 //! An archive is sent to a bucket from memory, so a model has to fit there.
 //!
 //! ```
@@ -67,24 +71,29 @@
 
 mod archive;
 mod channel;
+mod checkpoints;
 pub mod contract;
 mod data;
 mod error;
 mod job;
 mod lines;
 mod mount;
+mod notice;
 mod pipe;
 mod process;
 mod profiler;
 mod python;
 mod runner;
+mod spot;
 mod store;
 mod venv;
 
 pub use channel::{Channel, Compression, Kind, Mode, Sharing, Wrapper};
+pub use checkpoints::Kept;
 pub use error::JobError;
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use lines::Line;
 pub use process::Process;
 pub use runner::{detach, run};
+pub use spot::{Bill, Simulation, Spot};
 pub use store::{Claim, FinalMetric, Record, Secondary, Status, Store, Transition, now};

@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use regex::Regex;
@@ -21,7 +21,7 @@ use crate::{Job, JobError};
 pub struct Line<'a> {
     /// When it came, unix seconds.
     pub time: f64,
-    /// Which instance printed it.
+    /// Which instance printed it; `stokehold` for what the runner has to say.
     pub host: &'a str,
     /// `out` or `err`.
     pub stream: &'a str,
@@ -64,6 +64,19 @@ struct Files {
     complaint: BTreeMap<String, String>,
     /// Why nothing could be stored, once.
     failed: Option<io::Error>,
+}
+
+impl Files {
+    fn store(&mut self, line: &Line<'_>) {
+        let Line {
+            time,
+            host,
+            stream,
+            text,
+        } = line;
+        let stored = writeln!(self.log, "{time:.3} {host} {stream} {text}");
+        self.failed = self.failed.take().or(stored.err());
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -146,27 +159,20 @@ impl<'a> Lines<'a> {
         bytes.clear();
     }
 
-    /// Takes a line of the runner itself.
-    pub fn say(&self, text: &str) {
-        self.add(&Line {
-            time: now(),
-            host: "stokehold",
-            stream: "err",
-            text,
-        });
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a line.
     pub fn add(&self, line: &Line<'_>) {
-        let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut files = self.files();
+        files.store(line);
         let Line {
             time,
             host,
             stream,
             text,
         } = line;
-        let stored = writeln!(files.log, "{time:.3} {host} {stream} {text}");
-        files.failed = files.failed.take().or(stored.err());
         if *stream == "err" {
             files.complaint.insert((*host).to_owned(), (*text).to_owned());
         }
@@ -200,13 +206,27 @@ impl<'a> Lines<'a> {
         (self.show)(line);
     }
 
+    /// Adds what the runner itself has to say: a line of the host `stokehold`, in which no metric is looked for.
+    pub fn say(&self, text: &str) {
+        let line = Line {
+            time: now(),
+            host: "stokehold",
+            stream: "err",
+            text,
+        };
+        // Held while it is shown, so that lines are shown in the order in which they are stored.
+        let mut files = self.files();
+        files.store(&line);
+        (self.show)(&line);
+    }
+
     pub fn last(&self) -> Vec<FinalMetric> {
-        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let files = self.files();
         files.last.values().cloned().collect()
     }
 
     pub fn complaint(&self, host: &str) -> Option<String> {
-        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let files = self.files();
         files.complaint.get(host).cloned()
     }
 
@@ -224,7 +244,7 @@ impl<'a> Lines<'a> {
 
     /// Why lines are missing from the files, if they are.
     pub fn failed(&self) -> Option<String> {
-        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let files = self.files();
         files.failed.as_ref().map(ToString::to_string)
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!  Starting ──► Downloading ──► Training ──► Uploading ──► Completed | Failed | Stopped
-//!  folders,     channels of     a thread an  model and
-//!  code, JSON   mode File, Dir  instance     output packed
+//!  folders,     checkpoints,    a thread an  checkpoints,
+//!  code, JSON   channels of     instance     model and
+//!     ▲         mode File, Dir     │         output packed
+//!     └─────── Interrupted ◄───────┘
 //! ```
 //!
-//! One thread watches for the wish to stop (the caller's flag, the job's `stop` file); one an instance starts its process,
+//! One thread watches for what cuts the work short (the caller's flag, the job's `stop` file, its time, an interruption); one
+//! keeps the checkpoints; one an instance starts its process,
 //! which leads a group of its own, waits for it, and ends the group with it, as a container ends with its first process;
 //! two an instance read its lines; one a pipe feeds it. All of them end with the job.
 
@@ -18,20 +21,22 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use stokehold_objects::Bucket;
 
+use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
 use crate::data::{self, Objects};
 use crate::lines::{Line, Lines};
 use crate::mount::{self, Complaints, Mounts};
+use crate::notice::{self, Metadata};
 use crate::process::{self, Process, exit_code, signal_group};
 use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
-use crate::{EntryPoint, Job, JobError, Mode, archive, pipe, venv};
+use crate::{Bill, EntryPoint, Job, JobError, Mode, archive, pipe, venv};
 
 /// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.
 ///
@@ -56,18 +61,15 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         kill: AtomicBool::new(false),
         environment: OnceLock::new(),
         timeline: OnceLock::new(),
+        cut: Mutex::new(None),
+        clock: Mutex::new((Duration::ZERO, None)),
     };
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !over.load(Ordering::SeqCst) {
-                if stop.load(Ordering::SeqCst) || folder.stop_wanted() {
-                    runner.halt.store(true, Ordering::SeqCst);
-                    runner.kill.store(folder.kill_wanted(), Ordering::SeqCst);
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
+        scope.spawn(|| runner.watch(stop, &over));
+        if job.spot.as_ref().is_some_and(|spot| spot.simulate.is_none()) {
+            scope.spawn(|| runner.await_notice(&over));
+        }
         let ended = runner.work();
         over.store(true, Ordering::SeqCst);
         ended
@@ -84,9 +86,12 @@ struct Runner<'a> {
     folder: &'a Folder,
     lines: &'a Lines<'a>,
     record: Mutex<Record>,
-    /// The job is to stop.
+    /// The work is to be cut short, for the reason in `cut`.
     halt: AtomicBool,
-    /// At once.
+    cut: Mutex<Option<Cut>>,
+    /// How long the script has run before, and since when it runs.
+    clock: Mutex<(Duration, Option<Instant>)>,
+    /// The script is to end at once.
     kill: AtomicBool,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
@@ -94,20 +99,60 @@ struct Runner<'a> {
     timeline: OnceLock<OsString>,
 }
 
+/// Why the work is cut short; what comes later here goes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cut {
+    /// A simulated interruption: it goes on with another start.
+    Simulated,
+    /// The machine is taken away.
+    Notice,
+    /// It was not done in time, pauses included.
+    MaxWait,
+    /// Somebody wants it.
+    Stop,
+}
+
+impl Cut {
+    fn is_interruption(self) -> bool {
+        matches!(self, Self::Simulated | Self::Notice)
+    }
+}
+
+/// How a start ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Attempt {
+    /// In a final state.
+    Ended,
+    /// By an interruption after which it goes on here.
+    Interrupted,
+}
+
+/// What stays from one start to the next.
+struct Held<'a> {
+    say: &'a (dyn Fn(&str) + Sync),
+    /// The job's place for checkpoints.
+    keeper: Option<Keeper<'a>>,
+    profiler: Option<Profiler>,
+}
+
 /// How an instance's process ended.
 struct Ended {
     code: i32,
     /// It was told to: a stop, its time, another instance's failure.
     told: bool,
+    /// A signal ended it.
+    killed: bool,
 }
 
 impl Runner<'_> {
     fn change(&self, change: impl FnOnce(&mut Record)) -> Result<(), JobError> {
-        let mut record = self
-            .record
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut record);
+        record.spot = self
+            .job
+            .spot
+            .as_ref()
+            .map(|spot| Bill::of(spot, self.job.instances, &record));
         self.folder.write(&record)
     }
 
@@ -115,33 +160,152 @@ impl Runner<'_> {
         self.change(|record| record.enter(status, secondary))
     }
 
-    fn fail(&self, reason: &str) -> Result<(), JobError> {
-        self.change(|record| record.fail(reason))
-    }
-
     fn is_halted(&self) -> bool {
         self.halt.load(Ordering::SeqCst)
     }
 
+    fn cut(&self) -> Option<Cut> {
+        *self.cut.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut_short(&self, why: Cut) {
+        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        if cut.is_some_and(|cut| cut >= why) {
+            return;
+        }
+        if why.is_interruption() {
+            let grace = self.job.spot.as_ref().map_or(0, |spot| spot.grace_seconds);
+            self.lines.say(&format!(
+                "spot: interrupted after {:.0} s; the script has {grace} s to end",
+                self.ran().as_secs_f64()
+            ));
+        }
+        *cut = Some(why);
+        self.halt.store(true, Ordering::SeqCst);
+    }
+
+    /// Makes ready for another start after a simulated interruption. What cuts that start short, too, if something does.
+    fn take_interruption(&self) -> Option<Cut> {
+        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        *cut = cut.filter(|cut| *cut != Cut::Simulated);
+        self.halt.store(cut.is_some(), Ordering::SeqCst);
+        *cut
+    }
+
+    fn clock(&self) -> MutexGuard<'_, (Duration, Option<Instant>)> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the script has run, all starts taken together.
+    fn ran(&self) -> Duration {
+        let (before, since) = *self.clock();
+        before + since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Cuts the work short where that is due, until it is over.
+    fn watch(&self, stop: &AtomicBool, over: &AtomicBool) {
+        let began = Instant::now();
+        let spot = self.job.spot.as_ref();
+        let wait = spot
+            .and_then(|spot| spot.max_wait_seconds)
+            .map(Duration::from_secs);
+        let simulation = spot.and_then(|spot| spot.simulate.as_ref());
+        // Only a script that runs is interrupted; the next one is due when this one is over.
+        let mut due = simulation.and_then(|simulation| simulation.after(self.ran()));
+        while !over.load(Ordering::SeqCst) {
+            if stop.load(Ordering::SeqCst) || self.folder.stop_wanted() {
+                self.cut_short(Cut::Stop);
+                self.kill.store(self.folder.kill_wanted(), Ordering::SeqCst);
+            }
+            if wait.is_some_and(|wait| began.elapsed() >= wait) {
+                self.cut_short(Cut::MaxWait);
+            }
+            if spot.is_some() && self.folder.interruption_wanted() {
+                self.cut_short(Cut::Notice);
+            }
+            let ran = self.ran();
+            if due.is_some_and(|due| ran >= due) {
+                self.cut_short(Cut::Simulated);
+                due = simulation.and_then(|simulation| simulation.after(ran));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Asks the machine's metadata service whether it will be taken away, until it is over.
+    fn await_notice(&self, over: &AtomicBool) {
+        let own = |name: &str| {
+            self.job
+                .environment
+                .get(name)
+                .cloned()
+                .or_else(|| std::env::var(name).ok())
+        };
+        let Some(mut metadata) = Metadata::new(&own) else {
+            return;
+        };
+        while !over.load(Ordering::SeqCst) {
+            if let Some(notice) = metadata.notice() {
+                self.lines
+                    .say(&format!("spot: this machine is taken away: {}", notice.trim()));
+                return self.cut_short(Cut::Notice);
+            }
+            let asked = Instant::now();
+            while asked.elapsed() < notice::INTERVAL && !over.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
     /// Every way out leaves a final state.
     fn work(&self) -> Result<(), JobError> {
-        let instances = match self.start() {
-            Ok(instances) => instances,
-            Err(_) if self.is_halted() => return self.enter(Status::Stopped, Secondary::Stopped),
-            Err(error) => return self.fail(&format!("ClientError: {error}")),
+        let say = |text: &str| self.lines.say(text);
+        let mut held = Held {
+            say: &say,
+            keeper: None,
+            profiler: None,
         };
-        let profiler = self.profiler(&instances)?;
+        let mut again = false;
+        while self.attempt(&mut held, again)? == Attempt::Interrupted {
+            again = true;
+            self.enter(Status::InProgress, Secondary::Interrupted)?;
+            let pause = Duration::from_secs(self.job.spot.as_ref().map_or(0, |spot| spot.pause_seconds));
+            let interrupted = Instant::now();
+            let wanted = || self.cut().is_none_or(|cut| cut == Cut::Simulated);
+            while interrupted.elapsed() < pause && wanted() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if let Some(cut) = self.take_interruption() {
+                return self.end_cut(&mut held, cut).map(drop);
+            }
+            self.enter(Status::InProgress, Secondary::Starting)?;
+        }
+        Ok(())
+    }
+
+    /// From Starting to a final state, or to an interruption after which it goes on.
+    fn attempt(&self, held: &mut Held<'_>, again: bool) -> Result<Attempt, JobError> {
+        let instances = match (self.start(again), self.cut()) {
+            (Ok(instances), _) => instances,
+            (Err(_), Some(cut)) => return self.end_cut(held, cut),
+            (Err(error), None) => return self.fail(held, &format!("ClientError: {error}")),
+        };
+        if !again {
+            held.profiler = self.profiler(&instances)?;
+        }
         self.enter(Status::InProgress, Secondary::Downloading)?;
         let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
-        let brought = data::bring(self.job, &folders, &self.halt);
+        let brought = self
+            .bring_checkpoints(&instances, held)
+            .and_then(|()| data::bring(self.job, &folders, &self.halt));
         let mounted = brought.and_then(|()| Mounts::new(self.job, &folders));
         let piped = mounted.and_then(|mounts| Ok((mounts, self.pipes(&instances)?)));
-        if self.is_halted() {
-            return self.enter(Status::Stopped, Secondary::Stopped);
+        if let Some(cut) = self.cut() {
+            return self.end_cut(held, cut);
         }
         let (mounts, piped) = match piped {
             Ok(piped) => piped,
-            Err(error) => return self.fail(&format!("ClientError: {error}")),
+            Err(error) => return self.fail(held, &format!("ClientError: {error}")),
         };
         self.change(|record| {
             record.training_started = Some(now());
@@ -149,15 +313,18 @@ impl Runner<'_> {
             record.processes.clear();
             record.enter(Status::InProgress, Secondary::Training);
         })?;
-        let (result, late) = self.train(&instances, &piped, &mounts.complaints);
+        self.clock().1 = Some(Instant::now());
+        let (result, late) = self.train(&instances, &piped, &mounts.complaints, held.keeper.as_mut());
+        let ran = self.ran();
+        *self.clock() = (ran, None);
         drop(mounts);
         self.change(|record| {
             record.training_ended = Some(now());
             record.metrics = self.lines.last();
         })?;
-        let ended = match result {
-            Ok(ended) => ended,
-            Err(error) => return self.fail(&format!("ClientError: {error}")),
+        let ended = match &result {
+            Ok(ended) => ended.as_slice(),
+            Err(_) => &[],
         };
         // The first that failed by itself decides; those that were told to end may say anything.
         let decisive = ended
@@ -165,8 +332,10 @@ impl Runner<'_> {
             .flatten()
             .position(|ended| ended.code != 0 && !ended.told);
         let told = ended.iter().flatten().any(|ended| ended.told);
-        let failed = decisive.filter(|_| !late && !self.is_halted());
-        for (instance, ended) in instances.iter().zip(&ended) {
+        // What came when everything had ended cuts nothing short.
+        let cut = self.cut().filter(|_| told);
+        let failed = decisive.filter(|_| !late && cut.is_none());
+        for (instance, ended) in instances.iter().zip(ended) {
             self.leave_mark(instance, ended.as_ref())?;
         }
         let code = failed
@@ -175,33 +344,112 @@ impl Runner<'_> {
             .map(|ended| ended.code);
         let code = code.or(ended.iter().flatten().map(|ended| ended.code).max());
         self.change(|record| record.exit_code = code)?;
-        self.report(profiler, code)?;
-        self.enter(
-            if told {
+        let interrupted = cut.is_some_and(Cut::is_interruption);
+        if !interrupted {
+            let status = if told {
                 Status::Stopping
             } else {
                 Status::InProgress
-            },
-            Secondary::Uploading,
-        )?;
-        if let Err(error) = self.upload(&instances) {
-            return self.fail(&format!("ClientError: {error}"));
+            };
+            self.enter(status, Secondary::Uploading)?;
+        }
+        let unkept = self.settle(held.keeper.as_mut(), ended)?;
+        if cut == Some(Cut::Simulated) {
+            return Ok(Attempt::Interrupted);
+        }
+        self.report(held.profiler.take(), code)?;
+        if let Some(cut) = cut.filter(|_| interrupted) {
+            return self.end_cut(held, cut);
+        }
+        let uploaded = result.and_then(|_| self.upload(&instances));
+        if let Err(error) = uploaded {
+            return self.fail(held, &format!("ClientError: {error}"));
         }
         if let Some(missing) = self.lines.failed() {
-            return self.fail(&format!(
-                "InternalServerError: the job's lines could not be stored: {missing}"
-            ));
+            let reason = format!("InternalServerError: the job's lines could not be stored: {missing}");
+            return self.fail(held, &reason);
         }
-        match failed {
-            Some(i) => self.fail(&self.reason(&instances[i], code.unwrap_or(1))),
-            None if told && late => self.enter(Status::Stopped, Secondary::MaxRuntimeExceeded),
-            None if told => self.enter(Status::Stopped, Secondary::Stopped),
-            None => self.enter(Status::Completed, Secondary::Completed),
+        match (failed, unkept, cut) {
+            (Some(i), _, _) => self.fail(held, &self.reason(&instances[i], code.unwrap_or(1))),
+            (None, Some(unkept), _) => self.fail(held, &format!("ClientError: {unkept}")),
+            (None, None, Some(cut)) => self.end_cut(held, cut),
+            (None, None, None) => match told && late {
+                true => self.end(held, Status::Stopped, Secondary::MaxRuntimeExceeded),
+                false => self.end(held, Status::Completed, Secondary::Completed),
+            },
         }
     }
 
+    /// A final state.
+    fn end(&self, held: &mut Held<'_>, status: Status, secondary: Secondary) -> Result<Attempt, JobError> {
+        // Its place is free before anybody can see that the job has ended.
+        held.keeper = None;
+        self.enter(status, secondary)?;
+        Ok(Attempt::Ended)
+    }
+
+    fn fail(&self, held: &mut Held<'_>, reason: &str) -> Result<Attempt, JobError> {
+        held.keeper = None;
+        self.change(|record| record.fail(reason))?;
+        Ok(Attempt::Ended)
+    }
+
+    fn end_cut(&self, held: &mut Held<'_>, cut: Cut) -> Result<Attempt, JobError> {
+        match cut {
+            Cut::Simulated => Ok(Attempt::Interrupted),
+            Cut::Notice => self.end(held, Status::Stopped, Secondary::Interrupted),
+            Cut::MaxWait => self.end(held, Status::Stopped, Secondary::MaxWaitTimeExceeded),
+            Cut::Stop => self.end(held, Status::Stopped, Secondary::Stopped),
+        }
+    }
+
+    /// Takes the job's place for checkpoints, where it has one, and brings what lies there.
+    fn bring_checkpoints(&self, instances: &[Instance], held: &mut Held<'_>) -> Result<(), JobError> {
+        let Some(uri) = &self.job.checkpoints else {
+            return Ok(());
+        };
+        let keeper = match &mut held.keeper {
+            Some(keeper) => keeper,
+            keeper => {
+                let folders = instances.iter().map(Instance::checkpoints).collect();
+                keeper.insert(Keeper::take(self.job, uri, &self.folder.0, folders, held.say)?)
+            }
+        };
+        keeper.restore(self.job, &self.halt)?;
+        self.change(|record| record.checkpoints = Some(keeper.kept()))
+    }
+
+    /// Sends the checkpoints that are left; why some could not be.
+    fn settle(
+        &self,
+        keeper: Option<&mut Keeper<'_>>,
+        ended: &[Option<Ended>],
+    ) -> Result<Option<String>, JobError> {
+        let Some(keeper) = keeper else { return Ok(None) };
+        let end = |rank: usize| match ended.get(rank) {
+            Some(Some(ended)) if ended.killed => End::Killed,
+            Some(_) => End::Itself,
+            // Nothing is known of it.
+            None => End::Killed,
+        };
+        let ends: Vec<End> = (0..self.job.instances).map(end).collect();
+        let kept = keeper.settle(&ends, Duration::from_secs(self.job.stop_seconds));
+        let unkept = kept.trouble.as_ref().map(|trouble| {
+            let place = &kept.uri;
+            format!(
+                "checkpoints: {} files could not be kept at {place}, they lie in the job's folder: {trouble}",
+                kept.waiting
+            )
+        });
+        if let Some(unkept) = &unkept {
+            self.lines.say(unkept);
+        }
+        self.change(|record| record.checkpoints = Some(kept))?;
+        Ok(unkept)
+    }
+
     /// Folders, code and configuration of every instance.
-    fn start(&self) -> Result<Vec<Instance>, JobError> {
+    fn start(&self, again: bool) -> Result<Vec<Instance>, JobError> {
         let job = self.job;
         let name = job.name.clone().unwrap_or_default();
         // What a runner that was killed left.
@@ -218,16 +466,7 @@ impl Runner<'_> {
                 gpus: process::share(&gpus, rank, job.instances).len(),
                 port,
             };
-            // What an earlier run left; its data and checkpoints stay.
-            for left in ["code", "model", "output"] {
-                let path = instance.base.join(left);
-                match fs::remove_dir_all(&path) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(JobError::io(&path)(error));
-                    }
-                    _ => {}
-                }
-            }
+            self.clear(&instance, again)?;
             for folder in instance.folders() {
                 fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
             }
@@ -248,6 +487,41 @@ impl Runner<'_> {
         }
         self.install(&instances[0].code())?;
         Ok(instances)
+    }
+
+    /// Removes what an earlier start left; its data and checkpoints stay. After an interruption, which took the machine, all
+    /// goes; and checkpoints that are kept at a place come from there.
+    fn clear(&self, instance: &Instance, interrupted: bool) -> Result<(), JobError> {
+        let remove = |path: PathBuf| match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(JobError::io(&path)(error)),
+            _ => Ok(()),
+        };
+        if interrupted {
+            return remove(instance.base.clone());
+        }
+        for left in ["code", "model", "output"] {
+            remove(instance.base.join(left))?;
+        }
+        if self.job.checkpoints.is_none() {
+            return Ok(());
+        }
+        let checkpoints = instance.checkpoints();
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        if record.checkpoints.as_ref().is_none_or(|kept| kept.waiting == 0) || !checkpoints.exists() {
+            return remove(checkpoints);
+        }
+        let aside = self
+            .folder
+            .file("unsent")
+            .join(format!("{}-{:.0}", instance.host(), now()));
+        let moved =
+            fs::create_dir_all(self.folder.file("unsent")).and_then(|()| fs::rename(&checkpoints, &aside));
+        moved.map_err(JobError::io(&aside))?;
+        self.lines.say(&format!(
+            "checkpoints: what could not be sent before lies in {}",
+            aside.display()
+        ));
+        Ok(())
     }
 
     /// Installs the requirements of a Python script, as the toolkit does; a shell script may do so itself.
@@ -357,6 +631,7 @@ impl Runner<'_> {
         instances: &[Instance],
         piped: &[(usize, String, Objects)],
         complaints: &Complaints,
+        keeper: Option<&mut Keeper<'_>>,
     ) -> (Result<Vec<Option<Ended>>, JobError>, bool) {
         let (late, give_up, over) = (
             AtomicBool::new(false),
@@ -393,6 +668,15 @@ impl Runner<'_> {
                             channel: name.clone(),
                             source,
                         });
+                    }
+                });
+            }
+            if let Some(keeper) = keeper {
+                let (over, blame) = (&over, &blame);
+                scope.spawn(move || {
+                    let report = |kept| self.change(|record| record.checkpoints = Some(kept));
+                    if let Err(error) = keeper.follow(over, &report) {
+                        blame(error);
                     }
                 });
             }
@@ -433,12 +717,7 @@ impl Runner<'_> {
     /// Writes into the log what went wrong while scripts read.
     fn tell(&self, complaints: &Complaints) {
         for text in complaints.take() {
-            self.lines.add(&Line {
-                time: now(),
-                host: "runner",
-                stream: "err",
-                text: &text,
-            });
+            self.lines.say(&text);
         }
     }
 
@@ -524,11 +803,8 @@ impl Runner<'_> {
         give_up: &AtomicBool,
         late: &AtomicBool,
     ) -> Result<Ended, JobError> {
-        let started = Instant::now();
-        let (time, grace) = (
-            Duration::from_secs(self.job.max_run_seconds),
-            Duration::from_secs(self.job.stop_seconds),
-        );
+        let time = Duration::from_secs(self.job.max_run_seconds);
+        let mut grace = Duration::from_secs(self.job.stop_seconds);
         let mut told: Option<Instant> = None;
         let mut killed = false;
         loop {
@@ -536,15 +812,21 @@ impl Runner<'_> {
                 .try_wait()
                 .map_err(JobError::io(Path::new("the script's process")))?
             {
+                let code = exit_code(status);
                 return Ok(Ended {
-                    code: exit_code(status),
+                    code,
                     told: told.is_some(),
+                    // A shell says of what it ran that it was killed.
+                    killed: killed || status.code().is_none() || code == KILLED,
                 });
             }
-            let over = started.elapsed() >= time;
+            let over = self.ran() >= time;
             if told.is_none() && (over || self.is_halted() || give_up.load(Ordering::SeqCst)) {
                 late.fetch_or(over && !self.is_halted(), Ordering::SeqCst);
-                self.enter(Status::Stopping, Secondary::Stopping)?;
+                match (self.cut().filter(|cut| cut.is_interruption()), &self.job.spot) {
+                    (Some(_), Some(spot)) => grace = Duration::from_secs(spot.grace_seconds),
+                    _ => self.enter(Status::Stopping, Secondary::Stopping)?,
+                }
                 signal_group(group, Signal::TERM);
                 told = Some(Instant::now());
             }
@@ -561,7 +843,9 @@ impl Runner<'_> {
     fn leave_mark(&self, instance: &Instance, ended: Option<&Ended>) -> Result<(), JobError> {
         let output = instance.base.join("output");
         let (file, text) = match ended {
-            Some(Ended { code, told: false }) if *code != 0 => {
+            Some(Ended {
+                code, told: false, ..
+            }) if *code != 0 => {
                 let complaint = self.lines.complaint(&instance.host());
                 let said = complaint.map(|line| format!(": {line}")).unwrap_or_default();
                 (
@@ -650,9 +934,12 @@ impl Runner<'_> {
 /// The folders of the recording and its report.
 const PROFILE: [&str; 2] = [stokehold_profile::FOLDER, "rule-output"];
 
+/// The exit code of a process that SIGKILL ended.
+const KILLED: i32 = 137;
+
 fn killed(code: i32) -> &'static str {
     match code {
-        137 => " (killed; most often the system was out of memory)",
+        KILLED => " (killed; most often the system was out of memory)",
         _ => "",
     }
 }

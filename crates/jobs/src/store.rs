@@ -5,6 +5,8 @@
 //! ROOT/<name>/state.json     what is true: written aside and renamed, by the runner alone
 //! ROOT/<name>/lock           locked by the runner while it lives
 //! ROOT/<name>/stop           there: somebody wants it to stop; "kill" in it: at once
+//! ROOT/<name>/interrupt      there: its machine is taken away
+//! ROOT/<name>/lease          the number by which its place for checkpoints knows it
 //! ROOT/<name>/log            every line: time, host, stream, text
 //! ROOT/<name>/metrics.jsonl  every number that was read out of a line
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
@@ -29,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{is_a_path, is_name};
 use crate::process::Process;
-use crate::{Job, JobError, mount};
+use crate::{Bill, Job, JobError, Kept, mount};
 
 /// The state that programs look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +66,8 @@ pub enum Secondary {
     Training,
     /// The model is packed.
     Uploading,
+    /// Its machine was taken away: another one is waited for, or the job waits to be resumed (it is `Stopped` then).
+    Interrupted,
     /// The script has been told to stop.
     Stopping,
     /// Done.
@@ -74,6 +78,8 @@ pub enum Secondary {
     Stopped,
     /// Stopped because its time was over.
     MaxRuntimeExceeded,
+    /// Stopped because it was not done in time, pauses included.
+    MaxWaitTimeExceeded,
 }
 
 /// When a job came to a state.
@@ -129,10 +135,16 @@ pub struct Record {
     pub profile: Option<PathBuf>,
     /// The page that explains it.
     pub report: Option<PathBuf>,
+    /// The process that runs it, or ran it last.
+    pub runner: Option<Process>,
+    /// Its checkpoints, where they are kept at a place.
+    pub checkpoints: Option<Kept>,
+    /// What it costs, where it runs on spot machines.
+    pub spot: Option<Bill>,
 }
 
 impl Record {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let now = now();
         Self {
             name: name.to_owned(),
@@ -153,6 +165,9 @@ impl Record {
             output: None,
             profile: None,
             report: None,
+            runner: None,
+            checkpoints: None,
+            spot: None,
         }
     }
 
@@ -231,6 +246,19 @@ impl Folder {
 
     pub fn kill_wanted(&self) -> bool {
         fs::read(self.file("stop")).is_ok_and(|text| text == KILL)
+    }
+
+    pub fn interruption_wanted(&self) -> bool {
+        self.file("interrupt").exists()
+    }
+
+    /// When its runner wrote something last, unix seconds.
+    fn last_sign(&self) -> Option<f64> {
+        let written = ["state.json", "log"].iter().filter_map(|name| {
+            let time = fs::metadata(self.file(name)).ok()?.modified().ok()?;
+            Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+        });
+        written.max_by(f64::total_cmp)
     }
 
     /// The lock, if nobody has it.
@@ -363,14 +391,15 @@ impl Store {
                 "job {name} was completed; there is nothing to resume"
             )));
         }
-        let stop = folder.file("stop");
-        if stop.exists() {
-            fs::remove_file(&stop).map_err(JobError::io(&stop))?;
+        for wish in ["stop", "interrupt"] {
+            let wish = folder.file(wish);
+            if wish.exists() {
+                fs::remove_file(&wish).map_err(JobError::io(&wish))?;
+            }
         }
         record.failure_reason = None;
         record.exit_code = None;
         record.enter(Status::InProgress, Secondary::Starting);
-        folder.write(&record)?;
         self.claimed(folder, record, lock)
     }
 
@@ -389,7 +418,9 @@ impl Store {
         }
     }
 
-    fn claimed(&self, folder: Folder, record: Record, lock: File) -> Result<Claim, JobError> {
+    fn claimed(&self, folder: Folder, mut record: Record, lock: File) -> Result<Claim, JobError> {
+        record.runner = Process::of(std::process::id());
+        folder.write(&record)?;
         Ok(Claim {
             job: folder.job()?,
             folder,
@@ -425,8 +456,7 @@ impl Store {
         };
         // It may have ended between the two looks.
         let mut record = folder.read()?;
-        let is_new =
-            record.secondary == Secondary::Starting && now() - record.created < PATIENCE.as_secs_f64();
+        let is_new = record.runner.is_none() && now() - record.created < PATIENCE.as_secs_f64();
         if record.status.is_final() || is_new {
             return Ok(record);
         }
@@ -434,7 +464,6 @@ impl Store {
             process.end_group();
         }
         let during = record.secondary;
-        record.training_ended = record.training_started.map(|_| now());
         let left = match mount::clear(&folder.0) {
             Ok(_) => String::new(),
             Err(error) => format!("; its mounted channels are still there: {error}"),
@@ -442,6 +471,12 @@ impl Store {
         record.fail(&format!(
             "InternalServerError: the runner of this job died while it was {during:?}{left}"
         ));
+        // It has been over since then, whenever somebody looks.
+        if let ([.., before, end], Some(last)) = (record.transitions.as_mut_slice(), folder.last_sign()) {
+            end.start = last.max(before.start);
+        }
+        let end = record.transitions.last().map(|transition| transition.start);
+        record.training_ended = record.training_started.and(end);
         folder.write(&record)?;
         Ok(record)
     }
@@ -502,6 +537,25 @@ impl Store {
         if !record.status.is_final() {
             let path = self.path(name).join("stop");
             fs::write(&path, how).map_err(JobError::io(&path))?;
+        }
+        Ok(record)
+    }
+
+    /// Tells a job on spot machines ([`Job::spot`]) that its machine will be taken away: its script gets SIGTERM, its
+    /// checkpoints are kept, and it is `Stopped`, `Interrupted`, to be resumed elsewhere. Returns at once.
+    ///
+    /// # Errors
+    /// There is none of this name; it is not on spot machines.
+    pub fn interrupt(&self, name: &str) -> Result<Record, JobError> {
+        let record = self.get(name)?;
+        if record.spot.is_none() {
+            return Err(JobError::Input(format!(
+                "job {name} does not run on spot machines ([spot] in its file); stop it instead"
+            )));
+        }
+        if !record.status.is_final() {
+            let path = self.path(name).join("interrupt");
+            fs::write(&path, "").map_err(JobError::io(&path))?;
         }
         Ok(record)
     }
@@ -613,6 +667,7 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
         .values_mut()
         .map(|channel| &mut channel.uri)
         .chain(job.output.as_mut())
+        .chain(job.checkpoints.as_mut())
     {
         if !uri.contains("://") {
             *uri = absolute(Path::new(&*uri))?.display().to_string();
@@ -642,7 +697,12 @@ fn fill(folder: &Folder, job: &Job, kept: Option<&Path>) -> Result<(), JobError>
         .open(&path)
         .and_then(|mut file| file.write_all(&text))
         .map_err(JobError::io(&path))?;
-    folder.write(&Record::new(job.name.as_deref().unwrap_or_default()))
+    let mut record = Record::new(job.name.as_deref().unwrap_or_default());
+    record.spot = job
+        .spot
+        .as_ref()
+        .map(|spot| Bill::of(spot, job.instances, &record));
+    folder.write(&record)
 }
 
 fn made_name(job: &Job) -> String {

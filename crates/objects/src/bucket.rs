@@ -15,7 +15,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore,
-    ObjectStoreExt, RetryConfig, WriteMultipart,
+    ObjectStoreExt, RetryConfig,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -142,9 +142,6 @@ pub(crate) struct Inner {
 
 /// No object that is fetched whole may be larger: an error instead of an exhausted memory.
 const WHOLE: u64 = 1 << 30;
-
-/// Objects above this are written in parts.
-const PART: usize = 16 << 20;
 
 impl Bucket {
     /// Opens a URI or a path with the default options; see the crate's front page for where credentials come from. No
@@ -385,32 +382,6 @@ impl Bucket {
             got.map(|_| bytes)
         })?;
         Ok(Fetch { uri, task })
-    }
-
-    /// Writes an object, in parts where it is large; it appears whole or not at all.
-    ///
-    /// # Errors
-    /// What the server reports.
-    pub fn put(&self, key: &str, bytes: impl Into<bytes::Bytes>) -> Result<(), ObjectError> {
-        let inner = &self.inner;
-        let bytes = bytes.into();
-        block_on(async {
-            let _permit = inner.permit().await;
-            let path = inner.path(key)?;
-            let put = async {
-                if bytes.len() <= PART {
-                    return inner.store.put(&path, bytes.into()).await.map(drop);
-                }
-                let mut parts =
-                    WriteMultipart::new_with_chunk_size(inner.store.put_multipart(&path).await?, PART);
-                for part in 0..bytes.len().div_ceil(PART) {
-                    parts.wait_for_capacity(4).await?;
-                    parts.put(bytes.slice(part * PART..bytes.len().min((part + 1) * PART)));
-                }
-                parts.finish().await.map(drop)
-            };
-            put.await.map_err(|error| inner.error(key, &error))
-        })?
     }
 
     /// Removes an object; one that is not there is removed already.

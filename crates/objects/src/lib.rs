@@ -12,6 +12,7 @@
 //! The protocols, signatures and retries are the crate `object_store`'s; it is asynchronous. Here is what a loader wants of
 //! it: calls that block, fetches that are begun early and waited for late ([`Bucket::begin`]), one bound on the requests in
 //! flight and so on memory, and errors that name the object, the cause and the remedy and never print a secret.
+//! [`Bucket::upload`] writes what is too large for memory, [`Bucket::put_if`] what several may want to write.
 //!
 //! Credentials are found where AWS's own tools look: the environment (`AWS_ACCESS_KEY_ID`, ..), then the profile
 //! (`AWS_PROFILE` in `~/.aws/credentials` and `~/.aws/config`), then the container's or the instance's role.
@@ -35,10 +36,14 @@ mod aws;
 mod bucket;
 mod copy;
 mod error;
+mod guarded;
 mod location;
 mod runtime;
+mod upload;
 
 pub use bucket::{Begun, Bucket, Fetch, Object, Options, Part, Traffic, traffic};
 pub use copy::Copied;
 pub use error::{Cause, ObjectError};
+pub use guarded::Version;
 pub use location::{Location, Scheme};
+pub use upload::Upload;

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use serde_json::Value;
-use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, Store};
+use signal_hook::consts::SIGTERM;
+use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, Simulation, Store};
 
 use super::{code, print, print_json, show};
 use crate::failure::Usage;
@@ -63,6 +64,24 @@ struct Asked {
     /// Where NAME/output/model.tar.gz goes besides the job's own folder: a URI or a path
     #[arg(long, value_name = "URI")]
     output: Option<String>,
+    /// Where its checkpoint folder (SM_CHECKPOINT_DIR) is kept, and comes from at every start: a URI or a path
+    #[arg(long, value_name = "URI")]
+    checkpoint_uri: Option<String>,
+    /// The machine may be taken away: EC2's notice or SIGTERM interrupts the job, and --resume goes on with it
+    #[arg(long)]
+    spot: bool,
+    /// Interrupt it and go on: "every 90s", "after 30s" or "at 10s,60s" of the script's running time
+    #[arg(long, value_name = "WHEN", value_parser = Simulation::parse)]
+    spot_simulate: Option<Simulation>,
+    /// On spot machines: the job is stopped when it is not done in so long, pauses included
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    max_wait: Option<u64>,
+    /// What an instance costs in an hour
+    #[arg(long, value_name = "MONEY", requires = "spot_price")]
+    price: Option<f64>,
+    /// What it costs in an hour as a spot instance
+    #[arg(long, value_name = "MONEY", requires = "price")]
+    spot_price: Option<f64>,
     /// The script is stopped after so long: seconds, or 2h [default: a day]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_run: Option<u64>,
@@ -118,6 +137,14 @@ impl Asked {
         set(&mut job.python, self.python);
         job.source_dir = self.source_dir.or(job.source_dir);
         job.output = self.output.or(job.output);
+        job.checkpoints = self.checkpoint_uri.or(job.checkpoints);
+        if self.spot || self.spot_simulate.is_some() || self.max_wait.is_some() || self.price.is_some() {
+            let spot = job.spot.get_or_insert_default();
+            spot.simulate = self.spot_simulate.or(spot.simulate.take());
+            spot.max_wait_seconds = self.max_wait.or(spot.max_wait_seconds);
+            spot.price = self.price.or(spot.price);
+            spot.spot_price = self.spot_price.or(spot.spot_price);
+        }
         job.processes_per_host = self.processes_per_host.or(job.processes_per_host);
         job.name = self.name.or(job.name);
         job.profile &= !self.no_profile;
@@ -182,11 +209,17 @@ fn claim(store: &Store, name: &str, resume: bool) -> Result<Claim, Box<dyn Error
     })
 }
 
-/// The first Ctrl-C stops the job, the second one kills its script, the third one leaves it to whoever looks next.
-fn stop_on_signals(store: &Store, name: &str) -> io::Result<&'static AtomicBool> {
+/// The first Ctrl-C stops the job, the second one kills its script, the third one leaves it to whoever looks next. On spot
+/// machines SIGTERM says that this one is taken away.
+fn stop_on_signals(store: &Store, name: &str) -> Result<&'static AtomicBool, Box<dyn Error>> {
     static STOP: AtomicBool = AtomicBool::new(false);
+    let is_spot = store.job(name)?.spot.is_some();
     let (store, name) = (store.clone(), name.to_owned());
-    interrupt::on_each(move |nth| match nth {
+    interrupt::on_each(move |nth, signal| match nth {
+        1 if is_spot && signal == SIGTERM => match store.interrupt(&name) {
+            Ok(_) => interrupt::say("the machine is taken away; the script gets its time to end"),
+            Err(error) => interrupt::say(&error.to_string()),
+        },
         1 => {
             STOP.store(true, Ordering::SeqCst);
             interrupt::say("stopping; the script gets its time to end; press Ctrl-C again to kill it");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stokehold_jobs::{Distribution, Job, Record, Secondary, Status, contract};
+use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, contract};
 
 /// How a job ended, in one line or two.
 pub fn end(record: &Record) -> String {
@@ -12,8 +12,14 @@ pub fn end(record: &Record) -> String {
     if let Some(reason) = &record.failure_reason {
         text += &format!(": {reason}");
     }
+    if (record.status, record.secondary) == (Status::Stopped, Secondary::Interrupted) {
+        text += &format!("\nto go on: stokehold job run --resume {}", record.name);
+    }
     if let Some(model) = &record.model {
         text += &format!("\nmodel: {model}");
+    }
+    if let Some(bill) = &record.spot {
+        text += &format!("\nspot: {}", self::bill(bill));
     }
     if let Some(report) = &record.report {
         text += &format!("\nreport: {}", report.display());
@@ -95,6 +101,11 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
     row("metrics", &each(metrics(record)));
     row("model", record.model.as_deref().unwrap_or_default());
     row("output", record.output.as_deref().unwrap_or_default());
+    row(
+        "checkpoints",
+        &record.checkpoints.as_ref().map(kept).unwrap_or_default(),
+    );
+    row("spot", &record.spot.as_ref().map(bill).unwrap_or_default());
     let path = |path: &Option<PathBuf>| {
         path.as_ref()
             .map(|path| path.display().to_string())
@@ -103,6 +114,32 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
     row("recording", &path(&record.profile));
     row("report", &path(&record.report));
     row("folder", &folder.display().to_string());
+    text
+}
+
+fn kept(kept: &Kept) -> String {
+    let mut text = format!("{} files, {} bytes at {}", kept.files, kept.bytes, kept.uri);
+    if kept.waiting > 0 {
+        text += &format!(", {} wait", kept.waiting);
+    }
+    if let Some(trouble) = &kept.trouble {
+        text += &format!(": {trouble}");
+    }
+    text
+}
+
+/// As SageMaker says it of managed spot training, and the money.
+fn bill(bill: &Bill) -> String {
+    let mut text = format!(
+        "{} interruptions, {:.0} s in all, training seconds: {:.0}, billable seconds: {:.0}",
+        bill.interruptions, bill.wall_seconds, bill.training_seconds, bill.billable_seconds
+    );
+    if let Some(savings) = bill.savings {
+        text += &format!(", savings: {:.1}%", 100.0 * savings);
+    }
+    if let (Some(cost), Some(full)) = (bill.cost, bill.full_cost) {
+        text += &format!(", cost: {cost:.4} instead of {full:.4}");
+    }
     text
 }
 
@@ -127,6 +164,10 @@ fn state(record: &Record) -> String {
     match (record.status, record.secondary) {
         (Status::InProgress, at) => format!("{at:?}"),
         (Status::Stopped, Secondary::MaxRuntimeExceeded) => "Stopped (its time was over)".to_owned(),
+        (Status::Stopped, Secondary::MaxWaitTimeExceeded) => {
+            "Stopped (its time and its pauses were over)".to_owned()
+        }
+        (Status::Stopped, Secondary::Interrupted) => "Stopped (interrupted)".to_owned(),
         (status, _) => format!("{status:?}"),
     }
 }

@@ -1,12 +1,15 @@
 //! Jobs with real processes, real pipes and a real S3 server.
 
 mod channels;
+mod checkpoints;
 mod contract;
+mod front;
 mod mounts;
 mod profiler;
 mod requirements;
 mod runs;
 mod schema;
+mod spot;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -317,11 +317,11 @@ fn what_cannot_be_read_is_an_error_for_the_script_and_a_line_in_the_log() {
     );
     assert!(said("algo-1 out 1000"), "{printed:?}");
     assert!(
-        said("runner err channel train: s3://bucket/train/b: it was written anew since it was listed"),
+        said("stokehold err channel train: s3://bucket/train/b: it was written anew since it was listed"),
         "{printed:?}"
     );
     assert!(
-        said("runner err channel train: s3://bucket/train/c: "),
+        said("stokehold err channel train: s3://bucket/train/c: "),
         "{printed:?}"
     );
     let (log, _) = bench.store.log(&name, 0).unwrap();

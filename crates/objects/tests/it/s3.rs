@@ -213,3 +213,69 @@ fn walk(folder: &std::path::Path) -> Vec<String> {
     }
     found
 }
+
+#[test]
+fn an_upload_appears_whole_or_not_at_all() {
+    let place = place();
+    let large = contents(4, (33 << 20) + 5);
+    for (key, size) in [
+        ("empty", 0),
+        ("small", 1000),
+        ("a part", 16 << 20),
+        ("parts", large.len()),
+    ] {
+        let mut upload = place.bucket.upload(key, size as u64).unwrap();
+        for chunk in large[..size].chunks(5_000_000) {
+            upload.write(chunk).unwrap();
+        }
+        let seen: Vec<String> = place
+            .bucket
+            .list()
+            .unwrap()
+            .into_iter()
+            .map(|object| object.key)
+            .collect();
+        assert!(!seen.iter().any(|seen| seen == key), "{seen:?}");
+        upload.finish().unwrap();
+        assert!(
+            std::fs::read(place.folder.path().join("photos/set").join(key)).unwrap() == large[..size],
+            "{key}"
+        );
+    }
+    let mut upload = place.bucket.upload("given up", large.len() as u64).unwrap();
+    upload.write(&large).unwrap();
+    drop(upload);
+    assert_eq!(
+        place.bucket.fetch("given up", &mut Vec::new()).unwrap_err().cause,
+        Cause::NotFound
+    );
+}
+
+#[test]
+fn who_writes_over_a_version_that_is_no_more_is_told() {
+    let place = place();
+    let folder = tempfile::tempdir().unwrap();
+    for bucket in [
+        place.bucket.clone(),
+        Bucket::open(folder.path().to_str().unwrap()).unwrap(),
+    ] {
+        assert!(bucket.read_version("k").unwrap().is_none());
+        let first = bucket.put_if("k", "one", None).unwrap().unwrap();
+        assert!(
+            bucket.put_if("k", "two", None).unwrap().is_none(),
+            "it is there already"
+        );
+        let second = bucket.put_if("k", "second", Some(&first)).unwrap().unwrap();
+        assert!(
+            bucket.put_if("k", "third", Some(&first)).unwrap().is_none(),
+            "it was written since"
+        );
+        let (bytes, version) = bucket.read_version("k").unwrap().unwrap();
+        assert_eq!((bytes.as_slice(), &version), (&b"second"[..], &second));
+        bucket.delete("k").unwrap();
+        assert!(
+            bucket.put_if("k", "four", Some(&version)).unwrap().is_none(),
+            "it is gone"
+        );
+    }
+}

@@ -1,0 +1,252 @@
+//! One job at a time keeps its checkpoints at a place: a small object there says which, and until when.
+//!
+//! The object is written over its own version only ([`Bucket::put_if`]), so of two jobs that come at once one gets it. Its
+//! owner renews it every [`RENEWAL`]; not renewed for [`TERM`], it is anybody's. So a runner that was killed frees the place
+//! within a minute, and at once for its own job: the owner is told by a number that lies in the job's folder. The clocks of
+//! two machines that share a place have to agree to half a minute.
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::{Deserialize, Serialize};
+use stokehold_objects::{Bucket, ObjectError, Version};
+
+use crate::JobError;
+use crate::store::now;
+
+/// The lease's object; no file of a script has this name.
+pub(super) const KEY: &str = ".stokehold-lease.json";
+
+const TERM: Duration = Duration::from_secs(60);
+const RENEWAL: Duration = Duration::from_secs(15);
+/// After a renewal that failed.
+const AGAIN: Duration = Duration::from_secs(3);
+
+/// The contents of the object.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Owner {
+    /// What tells this job from all others.
+    id: String,
+    /// Its name, for people.
+    job: String,
+    /// The machine, for people.
+    host: String,
+    /// When the lease was renewed last, unix seconds.
+    renewed: f64,
+}
+
+/// A place that is this job's; dropping it gives the place free.
+pub(super) struct Lease {
+    shared: Arc<Shared>,
+    renewing: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    bucket: Bucket,
+    owner: Owner,
+    state: Mutex<State>,
+    /// Wakes the thread that renews.
+    over: Condvar,
+}
+
+struct State {
+    version: Version,
+    renewed: Instant,
+    /// Whose it is now, when it is not ours.
+    lost: Option<String>,
+    over: bool,
+}
+
+impl Lease {
+    /// Takes a place for the job `name`, whose folder is given.
+    pub fn take(bucket: &Bucket, name: &str, folder: &Path) -> Result<Self, JobError> {
+        let path = folder.join("lease");
+        let owner = Owner {
+            id: identity(&path).map_err(JobError::io(&path))?,
+            job: name.to_owned(),
+            host: fs::read_to_string("/proc/sys/kernel/hostname")
+                .unwrap_or_default()
+                .trim()
+                .to_owned(),
+            renewed: now(),
+        };
+        // Whoever is slower looks again, and then finds who was faster.
+        for _ in 0..3 {
+            let found = bucket.read_version(KEY).map_err(JobError::Checkpoints)?;
+            if let Some((text, _)) = &found {
+                let other: Owner = serde_json::from_slice(text).map_err(|error| {
+                    JobError::Input(format!(
+                        "checkpoints: {}: it is no lease ({error}); remove it, if no job keeps its checkpoints there",
+                        bucket.location().uri(KEY)
+                    ))
+                })?;
+                let left = other.renewed + TERM.as_secs_f64() - now();
+                if other.id != owner.id && left > 0.0 {
+                    return Err(JobError::Input(format!(
+                        "checkpoints: {} is kept by the job {} on {}; take another place, or stop that job (if it is dead, the \
+                         place is free in {left:.0} s)",
+                        bucket.location(),
+                        other.job,
+                        other.host
+                    )));
+                }
+            }
+            let put = bucket.put_if(KEY, owner.text(), found.as_ref().map(|(_, version)| version));
+            if let Some(version) = put.map_err(JobError::Checkpoints)? {
+                return Ok(Self::held(bucket, owner, version));
+            }
+        }
+        Err(JobError::Input(format!(
+            "checkpoints: {}: several jobs want it at once; give each its own",
+            bucket.location()
+        )))
+    }
+
+    fn held(bucket: &Bucket, owner: Owner, version: Version) -> Self {
+        let shared = Arc::new(Shared {
+            bucket: bucket.clone(),
+            owner,
+            state: Mutex::new(State {
+                version,
+                renewed: Instant::now(),
+                lost: None,
+                over: false,
+            }),
+            over: Condvar::new(),
+        });
+        let renewing = Arc::clone(&shared);
+        let renewing = std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || renewing.renew());
+        Self {
+            shared,
+            renewing: renewing.ok(),
+        }
+    }
+
+    /// Why nothing may be written there now.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.shared.state();
+        match &state.lost {
+            Some(other) => Some(format!(
+                "{} is kept by the job {other} now; this job could not renew its lease in time",
+                self.shared.bucket.location()
+            )),
+            None if state.renewed.elapsed() > TERM => Some(format!(
+                "{}: the lease could not be renewed",
+                self.shared.bucket.location()
+            )),
+            None => None,
+        }
+    }
+
+    /// Whether another job has it.
+    pub fn is_lost(&self) -> bool {
+        self.shared.state().lost.is_some()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews until it is over, or another's.
+    fn renew(&self) {
+        let mut pause = RENEWAL;
+        loop {
+            let state = self.state();
+            let waited = self.over.wait_timeout_while(state, pause, |state| !state.over);
+            let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if state.over {
+                return;
+            }
+            let version = state.version.clone();
+            drop(state);
+            match self.renewed(&version) {
+                Ok(Ok(version)) => {
+                    let mut state = self.state();
+                    (state.version, state.renewed) = (version, Instant::now());
+                    pause = RENEWAL;
+                }
+                Ok(Err(other)) => {
+                    self.state().lost = Some(other);
+                    return;
+                }
+                // The place cannot be reached; whoever sends something says so.
+                Err(_) => pause = AGAIN,
+            }
+        }
+    }
+
+    /// The new version, or whose the lease is now.
+    fn renewed(&self, version: &Version) -> Result<Result<Version, String>, ObjectError> {
+        let owner = Owner {
+            renewed: now(),
+            ..self.owner.clone()
+        };
+        if let Some(version) = self.bucket.put_if(KEY, owner.text(), Some(version))? {
+            return Ok(Ok(version));
+        }
+        // An earlier renewal may have been written though its answer was lost.
+        let found = self.bucket.read_version(KEY)?;
+        let other = found
+            .as_ref()
+            .and_then(|(text, _)| serde_json::from_slice::<Owner>(text).ok());
+        match (found, other) {
+            (Some((_, version)), Some(other)) if other.id == self.owner.id => Ok(Ok(version)),
+            (_, Some(other)) => Ok(Err(format!("{} on {}", other.job, other.host))),
+            // Somebody removed it: it is taken again.
+            (found, None) => {
+                let taken =
+                    self.bucket
+                        .put_if(KEY, owner.text(), found.as_ref().map(|(_, version)| version))?;
+                Ok(taken.ok_or_else(|| "that was faster".to_owned()))
+            }
+        }
+    }
+}
+
+impl Owner {
+    fn text(&self) -> Vec<u8> {
+        serde_json::json!(self).to_string().into_bytes()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.shared.state().over = true;
+        self.shared.over.notify_all();
+        if let Some(renewing) = self.renewing.take() {
+            let _ = renewing.join();
+        }
+        let ours = || -> Option<()> {
+            let (text, _) = self.shared.bucket.read_version(KEY).ok()??;
+            let owner: Owner = serde_json::from_slice(&text).ok()?;
+            (owner.id == self.shared.owner.id).then_some(())
+        };
+        // What cannot be removed now is anybody's in a minute.
+        if !self.is_lost() && ours().is_some() {
+            let _ = self.shared.bucket.delete(KEY);
+        }
+    }
+}
+
+/// The number in the job's folder, drawn the first time.
+fn identity(path: &Path) -> io::Result<String> {
+    match fs::read_to_string(path) {
+        Ok(text) if text.len() == 32 => return Ok(text),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut bytes = [0; 16];
+    let drawn = SystemRandom::new().fill(&mut bytes);
+    drawn.map_err(|_| io::Error::other("the system has no random numbers"))?;
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(path, &text)?;
+    Ok(text)
+}

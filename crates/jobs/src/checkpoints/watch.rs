@@ -1,0 +1,451 @@
+//! What is to be sent and what to be removed: a function of what was seen, without a byte read or sent.
+//!
+//! A look is the list of all files with their [`Stamp`]s and whether somebody has them open for writing. From one look to
+//! the next [`Watch`] remembers which file was sent in which state, and so finds what is new, complete or gone.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The instance's number and the file's name below its checkpoint folder: the key of its object.
+pub(super) type Name = (usize, String);
+
+/// Which contents a file has, without reading them: another file in its place, another size, or a later write has another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Stamp {
+    /// Nanoseconds since 1970; first, so that stamps are in the order of the writes.
+    pub modified: i128,
+    changed: i128,
+    pub size: u64,
+    pub file: (u64, u64),
+}
+
+impl Stamp {
+    pub fn of(facts: &Metadata) -> Self {
+        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        Self {
+            modified: nanos(facts.mtime(), facts.mtime_nsec()),
+            changed: nanos(facts.ctime(), facts.ctime_nsec()),
+            size: facts.len(),
+            file: (facts.dev(), facts.ino()),
+        }
+    }
+}
+
+/// A file as a look found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub stamp: Stamp,
+    /// Somebody has it open for writing.
+    pub open: bool,
+}
+
+pub(super) type Look = BTreeMap<Name, Seen>;
+
+/// How the script of an instance ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself: what it left is what it wanted to leave.
+    Itself,
+    /// Killed: a file that it was writing is there in part.
+    Killed,
+}
+
+/// What a look leads to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    /// Complete files that are not at the place, in the order in which they were written.
+    pub send: Vec<(Name, Stamp)>,
+    /// Files that are gone, and that nothing holds back.
+    pub remove: Vec<Name>,
+    /// Files that will not be sent, because nobody can say that they are complete.
+    pub doubtful: Vec<Name>,
+}
+
+/// What is known of the instances' files.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Files that are at the place, as they were when they were sent or brought.
+    known: BTreeMap<Name, Stamp>,
+    /// Which instance sent an object last; none for those that were brought. Only that one's removal counts then.
+    sender: BTreeMap<String, usize>,
+    /// The last look while the script ran.
+    before: Look,
+    /// Files that were at the place and are gone, with the files that have to be sent before they are removed there; none
+    /// as long as they were missed only once.
+    gone: BTreeMap<Name, Option<BTreeMap<Name, Stamp>>>,
+}
+
+impl Watch {
+    /// A file came from the place.
+    pub fn brought(&mut self, name: Name, stamp: Stamp) {
+        self.known.insert(name, stamp);
+    }
+
+    /// A file is at the place in this state.
+    pub fn sent(&mut self, name: &Name, stamp: Stamp) {
+        self.sender.insert(name.1.clone(), name.0);
+        self.known.insert(name.clone(), stamp);
+    }
+
+    /// Whether a file is at the place in this state.
+    pub fn has(&self, name: &Name, stamp: Stamp) -> bool {
+        self.known.get(name) == Some(&stamp)
+    }
+
+    /// A file was removed from the place.
+    pub fn removed(&mut self, name: &Name) {
+        self.sender.remove(&name.1);
+        self.known.remove(name);
+        self.gone.remove(name);
+    }
+
+    /// Takes a look. `ends` says of every instance how its script ended, once all have.
+    pub fn look(&mut self, now: Look, ends: Option<&[End]>) -> Work {
+        let mut work = Work::default();
+        let unsent: Vec<(&Name, &Seen)> = now
+            .iter()
+            .filter(|(name, seen)| self.known.get(*name) != Some(&seen.stamp))
+            .collect();
+        for &(name, seen) in &unsent {
+            let before = self.before.get(name).filter(|before| before.stamp == seen.stamp);
+            let complete = match ends.and_then(|ends| ends.get(name.0)) {
+                None => before.is_some() && !seen.open,
+                Some(End::Itself) => true,
+                Some(End::Killed) => before.is_some_and(|before| !before.open),
+            };
+            if complete {
+                work.send.push((name.clone(), seen.stamp));
+            } else if ends.is_some() {
+                work.doubtful.push(name.clone());
+            }
+        }
+        work.send.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
+
+        let (sender, known) = (&self.sender, &mut self.known);
+        // Another instance has sent an object of this name since, which is none of this one's.
+        known.retain(|name, _| {
+            now.contains_key(name) || sender.get(&name.1).is_none_or(|rank| *rank == name.0)
+        });
+        self.gone
+            .retain(|name, _| !now.contains_key(name) && known.contains_key(name));
+        for name in known.keys().filter(|name| !now.contains_key(*name)) {
+            match self.gone.get_mut(name) {
+                // Files made just before it went may have been made behind this look's back.
+                None if ends.is_none() => drop(self.gone.insert(name.clone(), None)),
+                None => drop(self.gone.insert(name.clone(), Some(closed(&unsent)))),
+                Some(waits @ None) => *waits = Some(closed(&unsent)),
+                Some(Some(_)) => {}
+            }
+        }
+        for (name, waits) in &mut self.gone {
+            let Some(waits) = waits else { continue };
+            waits.retain(|file, stamp| {
+                now.get(file).is_some_and(|seen| seen.stamp == *stamp) && self.known.get(file) != Some(stamp)
+            });
+            // What stands under this name with another instance, and is not at the place, is to come and not to go.
+            let comes = unsent.iter().any(|(other, _)| other.1 == name.1);
+            if waits.is_empty() && !comes {
+                work.remove.push(name.clone());
+            }
+        }
+        if ends.is_none() {
+            // After the end nobody has anything open, which says nothing.
+            self.before = now;
+        }
+        work
+    }
+}
+
+/// The files among them that nobody writes to.
+fn closed(unsent: &[(&Name, &Seen)]) -> BTreeMap<Name, Stamp> {
+    let closed = unsent.iter().filter(|(_, seen)| !seen.open);
+    closed.map(|(name, seen)| ((*name).clone(), seen.stamp)).collect()
+}
+
+/// Deeper than this is a link to itself.
+const DEEPEST: usize = 64;
+
+/// All files of the instances' folders. Links are followed; pipes and sockets are left out.
+pub(super) fn files(folders: &[std::path::PathBuf]) -> io::Result<BTreeMap<Name, Stamp>> {
+    let mut found = BTreeMap::new();
+    for (rank, folder) in folders.iter().enumerate() {
+        collect(folder, rank, "", &mut found, 0)?;
+    }
+    Ok(found)
+}
+
+fn collect(
+    folder: &Path,
+    rank: usize,
+    below: &str,
+    found: &mut BTreeMap<Name, Stamp>,
+    depth: usize,
+) -> io::Result<()> {
+    let named =
+        |path: &Path, error: &io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    if depth > DEEPEST {
+        let reason = format!(
+            "{}: more than {DEEPEST} folders deep; is it a link to itself?",
+            folder.display()
+        );
+        return Err(io::Error::other(reason));
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        // It went between two looks at it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(named(folder, &error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|error| named(folder, &error))?.path();
+        let facts = match fs::metadata(&path) {
+            Ok(facts) => facts,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(named(&path, &error)),
+        };
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let reason = format!("{}: a name that is not UTF-8 cannot be a key", path.display());
+            return Err(io::Error::other(reason));
+        };
+        let name = if below.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{below}/{name}")
+        };
+        if facts.is_dir() {
+            collect(&path, rank, &name, found, depth + 1)?;
+        } else if facts.is_file() {
+            found.insert((rank, name), Stamp::of(&facts));
+        }
+    }
+    Ok(())
+}
+
+/// The files that any process that this one may look into has open for writing, as device and inode.
+pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
+    let numbers = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+        })
+    };
+    // A process of another user cannot be looked into, and has no business in the folder; what goes meanwhile is closed.
+    let writes = |descriptor: &Path| {
+        let number = descriptor.file_name()?;
+        let info = fs::read_to_string(descriptor.parent()?.parent()?.join("fdinfo").join(number)).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
+        // The last octal digit has the access mode: 0 reads, 1 writes, 2 does both.
+        let flags = u32::from_str_radix(flags.trim(), 8).ok()?;
+        if flags & 3 == 0 {
+            return None;
+        }
+        let facts = fs::metadata(descriptor).ok()?;
+        facts.is_file().then(|| (facts.dev(), facts.ino()))
+    };
+    let processes = numbers(Path::new("/proc"));
+    processes
+        .flat_map(|process| numbers(&process.join("fd")))
+        .filter_map(|path| writes(&path))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder and a place as numbers: which write a file holds, and whether it is whole.
+    #[derive(Default)]
+    struct Model {
+        time: i128,
+        files: BTreeMap<String, (Stamp, bool)>,
+        place: BTreeMap<String, Stamp>,
+        /// Of each file that went, what was whole and not at the place then.
+        before_it_went: BTreeMap<String, Vec<(String, Stamp)>>,
+        watch: Watch,
+    }
+
+    impl Model {
+        fn write(&mut self, name: &str) {
+            self.time += 1;
+            let stamp = Stamp {
+                modified: self.time,
+                changed: self.time,
+                size: 1,
+                file: (0, 0),
+            };
+            self.files.insert(name.to_owned(), (stamp, false));
+            self.before_it_went.remove(name);
+        }
+
+        fn close(&mut self, name: &str) {
+            if let Some((_, whole)) = self.files.get_mut(name) {
+                *whole = true;
+            }
+        }
+
+        fn remove(&mut self, name: &str) {
+            self.files.remove(name);
+            let whole = self.files.iter().filter(|(_, (_, whole))| *whole);
+            let unsent = whole.filter(|(name, (stamp, _))| self.place.get(*name) != Some(stamp));
+            let unsent = unsent.map(|(name, (stamp, _))| (name.clone(), *stamp)).collect();
+            self.before_it_went.insert(name.to_owned(), unsent);
+        }
+
+        /// A look, of whose work the first `most` pieces succeed. Gives the number of pieces.
+        fn look(&mut self, ends: Option<&[End]>, most: usize) -> usize {
+            let seen = |(name, (stamp, whole)): (&String, &(Stamp, bool))| {
+                let open = !whole && ends.is_none();
+                ((0, name.clone()), Seen { stamp: *stamp, open })
+            };
+            let work = self.watch.look(self.files.iter().map(seen).collect(), ends);
+            let pieces = work.send.len() + work.remove.len();
+            for (name, stamp) in work.send.iter().take(most) {
+                assert!(self.files[&name.1].1, "{name:?} is not whole");
+                self.place.insert(name.1.clone(), *stamp);
+                self.watch.sent(name, *stamp);
+            }
+            for name in work.remove.iter().take(most.saturating_sub(work.send.len())) {
+                for (earlier, stamp) in &self.before_it_went[&name.1] {
+                    let still = self.files.get(earlier).is_some_and(|(now, _)| now == stamp);
+                    let sent = self.place.get(earlier) == Some(stamp);
+                    assert!(sent || !still, "{name:?} was removed before {earlier} was sent");
+                }
+                self.place.remove(&name.1);
+                self.watch.removed(name);
+            }
+            pieces
+        }
+
+        fn is_alike(&self) -> bool {
+            let files = self.files.iter().map(|(name, (stamp, _))| (name.clone(), *stamp));
+            files.collect::<BTreeMap<_, _>>() == self.place
+        }
+    }
+
+    /// A stream of numbers below a bound.
+    fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        move |below| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % below
+        }
+    }
+
+    #[test]
+    fn whatever_a_script_does_only_whole_files_are_sent_and_in_order() {
+        for seed in 0..2000 {
+            let mut draw = numbers(seed);
+            let mut model = Model::default();
+            for _ in 0..60 {
+                let name = format!("f{}", draw(4));
+                match draw(6) {
+                    0 => model.write(&name),
+                    1 | 2 => model.close(&name),
+                    3 if model.files.contains_key(&name) => model.remove(&name),
+                    _ => {
+                        let most = [0, 1, usize::MAX][draw(3) as usize];
+                        model.look(None, most);
+                    }
+                }
+            }
+            // It ends by itself, or is killed in the midst of its work.
+            let killed = draw(2) == 0;
+            let ends = [if killed { End::Killed } else { End::Itself }];
+            if !killed {
+                (0..4).for_each(|name| model.close(&format!("f{name}")));
+            }
+            let mut left = 100;
+            while model.look(Some(&ends), usize::MAX) > 0 {
+                left -= 1;
+                assert!(left > 0, "seed {seed}: it never comes to an end");
+            }
+            assert!(
+                killed || model.is_alike(),
+                "seed {seed}: {:?} {:?}",
+                model.files,
+                model.place
+            );
+        }
+    }
+
+    #[test]
+    fn the_new_checkpoint_comes_before_the_old_one_goes() {
+        let mut model = Model::default();
+        let mut places = Vec::new();
+        for step in 1..=4 {
+            model.write(&format!("step-{step}"));
+            model.close(&format!("step-{step}"));
+            if step > 1 {
+                model.remove(&format!("step-{}", step - 1));
+            }
+            for _ in 0..3 {
+                model.look(None, 1);
+                places.push(model.place.keys().cloned().collect::<Vec<_>>().join(" "));
+            }
+        }
+        assert_eq!(
+            places[..6],
+            ["", "step-1", "step-1", "step-1", "step-1 step-2", "step-2"]
+        );
+        assert!(places[1..].iter().all(|place| !place.is_empty()), "{places:?}");
+    }
+
+    #[test]
+    fn an_instance_removes_what_it_sent_and_what_nobody_changed() {
+        let stamp = |modified| Stamp {
+            modified,
+            changed: 0,
+            size: 1,
+            file: (0, 0),
+        };
+        let look = |files: &[(usize, &str, i128)]| -> Look {
+            let seen = |&(rank, name, modified): &(usize, &str, i128)| {
+                let seen = Seen {
+                    stamp: stamp(modified),
+                    open: false,
+                };
+                ((rank, name.to_owned()), seen)
+            };
+            files.iter().map(seen).collect()
+        };
+        let mut watch = Watch::default();
+        for (rank, name) in [(0, "a"), (1, "a"), (0, "b"), (1, "b")] {
+            watch.brought((rank, name.to_owned()), stamp(1));
+        }
+        // The first writes b anew; the second removes both.
+        let now = [(0, "a", 1), (0, "b", 2)];
+        watch.look(look(&[(0, "a", 1), (1, "a", 1), (0, "b", 2), (1, "b", 1)]), None);
+        let work = watch.look(look(&now), None);
+        assert_eq!((work.send.len(), work.remove.len()), (1, 0));
+        watch.sent(&work.send[0].0, work.send[0].1);
+        let work = watch.look(look(&now), None);
+        assert_eq!((work.send.len(), work.remove), (0, vec![(1, "a".to_owned())]));
+        watch.removed(&(1, "a".to_owned()));
+        let work = watch.look(look(&now), None);
+        assert_eq!(
+            work,
+            Work::default(),
+            "the first one's a is neither sent again nor missed"
+        );
+    }
+
+    #[test]
+    fn who_writes_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = fs::File::create(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("b"), "x").unwrap();
+        let _reader = fs::File::open(dir.path().join("b")).unwrap();
+        let found = files(&[dir.path().to_owned()]).unwrap();
+        let open = open_for_writing();
+        let is_open = |name: &str| open.contains(&found[&(0, name.to_owned())].file);
+        assert_eq!((is_open("a"), is_open("b")), (true, false));
+        drop(file);
+        assert!(!open_for_writing().contains(&found[&(0, "a".to_owned())].file));
+    }
+}

@@ -1,0 +1,88 @@
+//! Objects that several want to write: read with their version, written only over the version that was read.
+
+use futures_util::TryStreamExt;
+use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+
+use crate::runtime::block_on;
+use crate::{Bucket, Cause, ObjectError, Scheme};
+
+/// Which of the contents that an object had; it changes with every write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(UpdateVersion);
+
+/// Objects that are read with their version are small: larger ones are an error.
+const MOST: u64 = 1 << 20;
+
+impl Bucket {
+    /// A small object and its version; none where there is no such object.
+    ///
+    /// # Errors
+    /// What the server reports; an object of more than 1 MiB.
+    pub fn read_version(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, ObjectError> {
+        let inner = &self.inner;
+        block_on(async {
+            let _permit = inner.permit().await;
+            let got = match inner.store.get(&inner.path(key)?).await {
+                Ok(got) => got,
+                Err(object_store::Error::NotFound { .. }) => return Ok(None),
+                Err(error) => return Err(inner.error(key, &error)),
+            };
+            if got.meta.size > MOST {
+                let reason = format!("{} bytes, and at most {MOST} were expected", got.meta.size);
+                return Err(ObjectError::new(inner.location.uri(key), Cause::Other, reason));
+            }
+            let version = Version(UpdateVersion {
+                e_tag: got.meta.e_tag.clone(),
+                version: got.meta.version.clone(),
+            });
+            let chunks: Vec<_> = got
+                .into_stream()
+                .try_collect()
+                .await
+                .map_err(|error| inner.error(key, &error))?;
+            Ok(Some((chunks.concat(), version)))
+        })?
+    }
+
+    /// Writes an object if it still has the version `expected`, or is not there where none is expected. Gives its new
+    /// version; none, and nothing is written, where somebody else was faster.
+    ///
+    /// A local folder compares and then writes: two processes that do so in the same moment may both be told that they
+    /// wrote. Servers do both at once.
+    ///
+    /// # Errors
+    /// What the server reports.
+    pub fn put_if(
+        &self,
+        key: &str,
+        bytes: impl Into<bytes::Bytes>,
+        expected: Option<&Version>,
+    ) -> Result<Option<Version>, ObjectError> {
+        use object_store::Error::{AlreadyExists, Precondition};
+        let (inner, bytes) = (&self.inner, bytes.into());
+        block_on(async {
+            let _permit = inner.permit().await;
+            let path = inner.path(key)?;
+            let mode = match expected {
+                None => PutMode::Create,
+                Some(expected) if inner.location.scheme == Scheme::Local => {
+                    let found = inner.store.head(&path).await.ok();
+                    if found.and_then(|found| found.e_tag) != expected.0.e_tag {
+                        return Ok(None);
+                    }
+                    PutMode::Overwrite
+                }
+                Some(expected) => PutMode::Update(expected.0.clone()),
+            };
+            match inner
+                .store
+                .put_opts(&path, bytes.into(), PutOptions::from(mode))
+                .await
+            {
+                Ok(put) => Ok(Some(Version(put.into()))),
+                Err(AlreadyExists { .. } | Precondition { .. }) => Ok(None),
+                Err(error) => Err(inner.error(key, &error)),
+            }
+        })?
+    }
+}
