@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stokehold_s3_server::Server;
 use tempfile::TempDir;
 
 /// A folder with sources and jobs of its own.
@@ -395,4 +396,151 @@ fn the_file_that_init_writes_can_be_run() {
     let (code, out, err) = jobs.job(&["run", "job.toml"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.trim_end().ends_with("/algo-1/model"), "{out}");
+}
+
+/// A script that was written for SageMaker gets the same data in every mode, and makes the same model of it.
+#[test]
+fn the_example_runs_in_every_mode() {
+    if !has("python3", "Python") {
+        println!("skipped: no python3");
+        return;
+    }
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/job");
+    let jobs = Jobs::new();
+    let bucket = jobs.path("s3/bucket/train");
+    fs::create_dir_all(&bucket).unwrap();
+    for entry in fs::read_dir(example.join("data/train")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, bucket.join(path.file_name().unwrap())).unwrap();
+    }
+    let server = Server::start(&jobs.path("s3")).unwrap();
+    let mut models = Vec::new();
+    for (name, channel) in [
+        ("dir", None),
+        ("file", Some("train=s3://bucket/train")),
+        ("pipe", Some("train=s3://bucket/train,mode=Pipe")),
+    ] {
+        let file = example.join("job.toml");
+        let mut command = jobs.command(&["run", file.to_str().unwrap(), "--name", name]);
+        for (variable, value) in server.settings() {
+            command.args(["--environment", &format!("{variable}={value}")]);
+        }
+        let (code, out, err) =
+            ended(command.args(channel.iter().flat_map(|channel| ["--channel", *channel])));
+        assert_eq!(code, Some(0), "{name}: {out} {err}");
+        assert!(
+            out.contains("[algo-1] hyperparameters: {\"epochs\":5,\"lr\":0.1}"),
+            "{out}"
+        );
+        let record = jobs.record(name);
+        let metric = &record["metrics"][0];
+        assert!(
+            metric["name"] == "train:loss" && metric["value"].as_f64().unwrap() < 0.1,
+            "{record}"
+        );
+        assert!(Path::new(record["report"].as_str().unwrap()).exists());
+        let archive = record["model"].as_str().unwrap();
+        let model = Command::new("tar")
+            .args(["-xzOf", archive, "model.json"])
+            .output()
+            .unwrap();
+        assert!(model.status.success());
+        models.push(model.stdout);
+    }
+    assert!(models.iter().all(|model| model == &models[0]), "{models:?}");
+}
+
+/// Whether a program is there and is what its name says.
+fn has(program: &str, says: &str) -> bool {
+    let output = Command::new(program).arg("--version").output();
+    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(says))
+}
+
+#[test]
+fn mpirun_starts_a_process_an_instance() {
+    if !has("mpirun", "Open MPI") {
+        println!("skipped: no mpirun of Open MPI");
+        return;
+    }
+    let jobs = Jobs::new();
+    jobs.write(
+        "rank.sh",
+        "echo rank $OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE, $SM_HP_LR, $1 $2",
+    );
+    let words = [
+        "run",
+        "--entry-point",
+        "rank.sh",
+        "--instances",
+        "2",
+        "--distribution",
+        "mpi",
+    ];
+    let mut command = jobs.command(&words);
+    command.args([
+        "--processes-per-host",
+        "1",
+        "--hyperparameter",
+        "lr=0.1",
+        "--max-run",
+        "300",
+    ]);
+    let (code, out, err) = ended(&mut command);
+    assert_eq!(code, Some(0), "{out} {err}");
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            "[algo-1] rank 0 of 2, 0.1, --lr 0.1",
+            "[algo-1] rank 1 of 2, 0.1, --lr 0.1"
+        ],
+        "{err}"
+    );
+}
+
+#[test]
+fn torch_trains_on_two_instances() {
+    let Some(python) = std::env::var_os("STOKEHOLD_TEST_PYTHON") else {
+        println!("skipped: STOKEHOLD_TEST_PYTHON names no Python with torch");
+        return;
+    };
+    let jobs = Jobs::new();
+    let script = "import os, torch, torch.distributed as dist\n\
+        dist.init_process_group('gloo')\n\
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))\n\
+        torch.nn.init.ones_(model.module.weight)\n\
+        model(torch.full((1, 1), float(dist.get_rank()))).sum().backward()\n\
+        print('grad=%g' % model.module.weight.grad.item(), 'of', dist.get_world_size())\n\
+        dist.destroy_process_group()\n";
+    jobs.write("ddp.py", script);
+    let words = [
+        "run",
+        "--entry-point",
+        "ddp.py",
+        "--instances",
+        "2",
+        "--distribution",
+        "torch",
+        "--name",
+        "ddp",
+    ];
+    let mut command = jobs.command(&words);
+    command.args([
+        "--processes-per-host",
+        "1",
+        "--metric",
+        "grad=grad=([0-9.]+)",
+        "--max-run",
+        "300",
+    ]);
+    let (code, out, err) = ended(command.arg("--python").arg(python));
+    assert_eq!(code, Some(0), "{out} {err}");
+    // The mean of the gradients 0 and 1, on both.
+    for host in ["algo-1", "algo-2"] {
+        assert!(out.contains(&format!("[{host}] grad=0.5 of 2\n")), "{out}");
+        let (_, lines, _) = jobs.job(&["logs", "ddp", "--host", host]);
+        assert_eq!(lines, format!("[{host}] grad=0.5 of 2\n"));
+    }
+    assert_eq!(jobs.record("ddp")["metrics"][0]["value"], 0.5);
 }

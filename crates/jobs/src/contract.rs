@@ -4,7 +4,7 @@
 //! published toolkit (`sagemaker-training`) can be asked what it would have said.
 //!
 //! ```text
-//! BASE/input/config/{hyperparameters,inputdataconfig,resourceconfig}.json
+//! BASE/input/config/{hyperparameters,inputdataconfig,resourceconfig,profilerconfig}.json
 //! BASE/input/data/<channel>        or <channel>_<epoch> for a pipe
 //! BASE/code                        the working folder
 //! BASE/model, BASE/output/data     become model.tar.gz and output.tar.gz
@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
+use stokehold_profile::Settings;
 
 use crate::python;
 use crate::{Distribution, EntryPoint, Job};
@@ -180,6 +181,19 @@ pub fn resource_config(job: &Job, rank: usize) -> Value {
         "current_group_name": GROUP,
         "instance_groups": [group(job)],
     })
+}
+
+/// `profilerconfig.json`, of the form that the cloud's `CreateTrainingJob` takes.
+pub fn profiler_config(job: &Job) -> Value {
+    let mut facts = json!({
+        "DisableProfiler": !job.profile,
+        "ProfilingIntervalInMilliseconds": Settings::INTERVAL.as_millis() as u64,
+        "ProfilingParameters": {},
+    });
+    if let Some(output) = &job.output {
+        facts["S3OutputPath"] = json!(output);
+    }
+    facts
 }
 
 fn group(job: &Job) -> Value {

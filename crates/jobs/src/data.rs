@@ -17,7 +17,7 @@ pub(crate) struct Objects {
     pub objects: Vec<Object>,
 }
 
-fn wrong(uri: &str, cause: Cause, reason: impl Into<String>) -> ObjectError {
+pub(crate) fn wrong(uri: &str, cause: Cause, reason: impl Into<String>) -> ObjectError {
     ObjectError {
         uri: uri.to_owned(),
         cause,

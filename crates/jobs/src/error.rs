@@ -37,6 +37,9 @@ pub enum JobError {
         /// Why not.
         source: ObjectError,
     },
+    /// The code cannot be had.
+    #[error("source-dir: {0}")]
+    Source(ObjectError),
     /// A place for the results cannot be written.
     #[error("output: {0}")]
     Output(ObjectError),
@@ -61,9 +64,10 @@ impl JobError {
     pub fn is_input(&self) -> bool {
         match self {
             Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } => true,
-            Self::Channel { source, .. } | Self::Output(source) | Self::Checkpoints(source) => {
-                source.is_input()
-            }
+            Self::Channel { source, .. }
+            | Self::Source(source)
+            | Self::Output(source)
+            | Self::Checkpoints(source) => source.is_input(),
             Self::Requirements(_) | Self::Io { .. } => false,
         }
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use stokehold_objects::Location;
 
-use crate::{Channel, JobError, Spot};
+use crate::{Channel, JobError, Spot, source};
 
 /// A training job, as it is asked for. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,7 +22,8 @@ pub struct Job {
     /// What runs: a `.py` or `.sh` file below the source folder, a program there, or `module:package.train`.
     #[schemars(with = "String")]
     pub entry_point: EntryPoint,
-    /// The folder that becomes the script's working folder; without, the entry point's file alone.
+    /// The folder that becomes the script's working folder; without, the entry point's file alone. It may lie in a bucket, and
+    /// be an archive (`s3://bucket/sourcedir.tar.gz`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_dir: Option<PathBuf>,
     /// The interpreter of Python scripts and modules.
@@ -287,7 +288,10 @@ impl Job {
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
         // Without a source folder the entry point's file lies beside the job file.
-        job.source_dir = job.source_dir.map(|dir| folder.join(dir));
+        job.source_dir = job.source_dir.map(|dir| match source::remote(&dir) {
+            Some(_) => dir,
+            None => folder.join(dir),
+        });
         if is_a_path(&job.python) {
             job.python = folder.join(&job.python);
         }
@@ -382,12 +386,10 @@ impl Job {
         if self.distribution == Distribution::Torch && !matches!(self.entry_point, EntryPoint::Python(_)) {
             return Some("distribution = \"torch\" wants a .py file as its entry point".to_owned());
         }
-        let remote = self
-            .source_dir
-            .as_deref()
-            .and_then(Path::to_str)
-            .filter(|dir| Location::is_remote(dir));
-        remote.map(|dir| format!("source-dir = {dir}: a source folder lies on this machine"))
+        let remote = self.source_dir.as_deref().and_then(source::remote);
+        remote
+            .and_then(|uri| Location::parse(uri).err())
+            .map(|error| error.to_string())
     }
 }
 
@@ -556,8 +558,8 @@ mod tests {
                 "no channel's name",
             ),
             (
-                &|job| job.source_dir = Some("s3://b/src".into()),
-                "on this machine",
+                &|job| job.source_dir = Some("ftp://b/src".into()),
+                "ftp:// is not known",
             ),
             (
                 &|job| {

@@ -46,8 +46,8 @@
 //! holds then.
 //!
 //! # What is not here
-//! Asking for one of these is an error that says so: the mode Cache, augmented manifests, source folders in
-//! buckets. Under `mpi` one `mpirun` on `algo-1` starts all processes.
+//! Asking for one of these is an error that says so: the mode Cache, augmented manifests. Under `mpi` one `mpirun` on `algo-1`
+//! starts all processes.
 //! An archive is sent to a bucket from memory, so a model has to fit there.
 //!
 //! ```
@@ -84,6 +84,7 @@ mod process;
 mod profiler;
 mod python;
 mod runner;
+mod source;
 mod spot;
 mod store;
 mod venv;

@@ -36,7 +36,7 @@ use crate::notice::{self, Metadata};
 use crate::process::{self, Process, exit_code, signal_group};
 use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
-use crate::{Bill, EntryPoint, Job, JobError, Mode, archive, pipe, venv};
+use crate::{Bill, EntryPoint, Job, JobError, Mode, archive, pipe, source, venv};
 
 /// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.
 ///
@@ -456,6 +456,10 @@ impl Runner<'_> {
         mount::clear(&self.folder.0).map_err(JobError::io(&self.folder.0))?;
         let (cores, gpus) = (process::cores(), process::gpus());
         let port = free_port()?;
+        let source = job.source_dir.as_deref();
+        let source = source
+            .map(|source| source::bring(job, source, &self.folder.0, &self.halt))
+            .transpose()?;
         let mut instances = Vec::new();
         for rank in 0..job.instances {
             let instance = Instance {
@@ -478,11 +482,12 @@ impl Runner<'_> {
                 ),
                 ("inputdataconfig.json", contract::input_data_config(job)),
                 ("resourceconfig.json", contract::resource_config(job, rank)),
+                ("profilerconfig.json", contract::profiler_config(job)),
             ] {
                 let path = config.join(file);
                 fs::write(&path, value.to_string()).map_err(JobError::io(&path))?;
             }
-            self.copy_code(&instance)?;
+            self.copy_code(&instance, source.as_deref())?;
             instances.push(instance);
         }
         self.install(&instances[0].code())?;
@@ -550,9 +555,9 @@ impl Runner<'_> {
         self.folder.0.parent().unwrap_or(Path::new("/"))
     }
 
-    fn copy_code(&self, instance: &Instance) -> Result<(), JobError> {
+    fn copy_code(&self, instance: &Instance, source: Option<&Path>) -> Result<(), JobError> {
         let (job, code) = (self.job, instance.code());
-        if let Some(source) = &job.source_dir {
+        if let Some(source) = source {
             archive::copy_folder(source, &code, self.jobs()).map_err(JobError::io(source))?;
         }
         let Some(file) = job.entry_point.file() else {

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::job::{is_a_path, is_name};
 use crate::process::Process;
-use crate::{Bill, Job, JobError, Kept, mount};
+use crate::{Bill, Job, JobError, Kept, mount, source};
 
 /// The state that programs look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -643,8 +643,20 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
         .source_dir
         .clone()
         .unwrap_or_else(|| Path::new(".").join(&job.beside));
-    let from = absolute(&from)?;
-    let entry = job.entry_point.file().map(|file| from.join(file));
+    let is_remote = source::remote(&from).is_some();
+    let from = if is_remote { from } else { absolute(&from)? };
+    if !is_remote && source::is_archive(&from) && !from.is_file() {
+        return Err(JobError::Input(format!(
+            "source-dir: there is no file {}",
+            from.display()
+        )));
+    }
+    let is_folder = !is_remote && !source::is_archive(&from);
+    let entry = job
+        .entry_point
+        .file()
+        .filter(|_| is_folder)
+        .map(|file| from.join(file));
     if let Some(entry) = entry.as_deref().filter(|entry| !entry.is_file()) {
         return Err(JobError::Input(format!(
             "the entry point {} is not in {}: there is no file {}",

@@ -13,7 +13,7 @@ use crate::Bench;
 const PRINTS: &str = "import json, os, sys\n\
     base = os.environ['SAGEMAKER_BASE_DIR']\n\
     config = {n: json.load(open(f'{base}/input/config/{n}.json'))\n\
-              for n in ['hyperparameters', 'inputdataconfig', 'resourceconfig']}\n\
+              for n in ['hyperparameters', 'inputdataconfig', 'resourceconfig', 'profilerconfig']}\n\
     print(json.dumps({'args': sys.argv[1:], 'cwd': os.getcwd(), 'env': dict(os.environ), 'config': config,\n\
                       'train': sorted(os.listdir(os.environ['SM_CHANNEL_TRAIN'])),\n\
                       'folders': sorted(os.listdir(base))}))\n";
@@ -154,6 +154,10 @@ fn a_script_sees_what_the_reference_says() {
         "File"
     );
     assert_eq!(seen["config"]["resourceconfig"]["current_host"], "algo-1");
+    assert_eq!(
+        seen["config"]["profilerconfig"],
+        json!({"DisableProfiler": false, "ProfilingIntervalInMilliseconds": 500, "ProfilingParameters": {}})
+    );
 }
 
 /// Every variable of the toolkit, on the folder that a job left, and no more than those.

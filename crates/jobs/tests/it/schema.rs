@@ -121,11 +121,19 @@ fn schema_and_reader_agree() {
 #[test]
 fn every_key_is_explained() {
     let schema = Job::schema();
-    let properties = schema["properties"].as_object().unwrap();
-    for (key, rule) in properties {
+    let docs = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/job.md")).unwrap();
+    let of_channels = &schema["$defs"]["Channel"]["properties"];
+    for (key, rule) in [&schema["properties"], of_channels]
+        .into_iter()
+        .flat_map(|keys| keys.as_object().unwrap())
+    {
         assert!(
             Job::template().contains(key.as_str()),
-            "the template does not explain {key}"
+            "job.toml does not explain {key}"
+        );
+        assert!(
+            docs.contains(&format!("| `{key}` |")),
+            "docs/job.md does not explain {key}"
         );
         assert!(
             rule["description"].is_string(),

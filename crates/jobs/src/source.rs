@@ -1,0 +1,86 @@
+//! Where a script's code comes from: a folder, an archive (SageMaker's `sourcedir.tar.gz`), either here or in a bucket.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use flate2::read::MultiGzDecoder;
+use stokehold_objects::{Cause, Location, Object, ObjectError};
+
+use crate::{Job, JobError, data};
+
+/// The place in a bucket that a source folder is, if it is one.
+pub(crate) fn remote(source: &Path) -> Option<&str> {
+    source.to_str().filter(|text| Location::is_remote(text))
+}
+
+pub(crate) fn is_archive(source: &Path) -> bool {
+    source
+        .to_str()
+        .is_some_and(|text| [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end)))
+}
+
+/// Brings the code to a folder of this machine: its own, or one below the job's.
+pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, JobError> {
+    if remote(source).is_none() && !is_archive(source) {
+        return Ok(source.to_owned());
+    }
+    let (code, fetched) = (folder.join("source"), folder.join("fetched"));
+    // What an earlier run brought may be old.
+    for path in [&code, &fetched] {
+        match fs::remove_dir_all(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(JobError::io(path)(error)),
+            _ => {}
+        }
+    }
+    match remote(source) {
+        Some(uri) if is_archive(source) => {
+            let archive = fetch_archive(job, uri, &fetched, stop).map_err(JobError::Source)?;
+            unpack(&archive, uri, &code)?;
+            fs::remove_dir_all(&fetched).map_err(JobError::io(&fetched))?;
+        }
+        Some(uri) => fetch_folder(job, uri, &code, stop).map_err(JobError::Source)?,
+        None => unpack(source, &source.display().to_string(), &code)?,
+    }
+    Ok(code)
+}
+
+fn fetch_folder(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<(), ObjectError> {
+    let bucket = data::open(job, uri)?;
+    let objects = bucket.list()?;
+    if objects.is_empty() {
+        return Err(data::wrong(uri, Cause::NotFound, "there are no objects below it"));
+    }
+    bucket.copy(&objects, into, &AtomicU64::new(0), stop).map(drop)
+}
+
+fn fetch_archive(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<PathBuf, ObjectError> {
+    let (parent, name) = uri.rsplit_once('/').unwrap_or((".", uri));
+    let bucket = data::open(job, parent)?;
+    let object = Object {
+        key: name.to_owned(),
+        size: bucket.size(name)?,
+        etag: None,
+        modified: 0,
+    };
+    bucket.copy(&[object], into, &AtomicU64::new(0), stop)?;
+    Ok(into.join(name))
+}
+
+/// Unpacks an archive; what would lie outside of the folder is not unpacked.
+fn unpack(archive: &Path, named: &str, into: &Path) -> Result<(), JobError> {
+    let file = File::open(archive).map_err(JobError::io(archive))?;
+    let unpacked =
+        fs::create_dir_all(into).and_then(|()| tar::Archive::new(MultiGzDecoder::new(file)).unpack(into));
+    unpacked.map_err(|error| {
+        // The innermost error says what is wrong, the others where.
+        let mut cause: &dyn std::error::Error = &error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        JobError::Input(format!(
+            "source-dir: {named} cannot be unpacked: {error}: {cause}"
+        ))
+    })
+}
