@@ -3,6 +3,7 @@
 //!
 //! A thread waits for the signals, so that what is done about them is ordinary code.
 
+use std::fs;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,7 +46,11 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
 /// # Errors
 /// Where the system refuses the handler.
 pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    // `nohup` has it ignored, and means it.
+    if !is_ignored(SIGHUP) {
+        signals.add_signal(SIGHUP)?;
+    }
     std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
@@ -54,6 +59,14 @@ pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<(
             }
         })?;
     Ok(())
+}
+
+/// Whether this program was started with a signal ignored (proc(5), `SigIgn`: bit n - 1 is signal n).
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Says something below what Ctrl-C left on the line. The terminal may be gone, which is what SIGHUP says.

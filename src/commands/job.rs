@@ -115,12 +115,19 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::Run(asked) => run::run(&store()?, *asked),
         Command::Runner(asked) => run::runner(&store()?, &asked),
         Command::List { json } => {
-            let records = store()?.list()?;
+            let (records, errors) = store()?.list_readable()?;
             match json {
                 true => print_json(&records)?,
                 false => write!(io::stdout(), "{}", show::list(&records))?,
             }
-            Ok(ExitCode::SUCCESS)
+            for error in &errors {
+                writeln!(io::stderr(), "error: {error}")?;
+            }
+            Ok(if errors.is_empty() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            })
         }
         Command::Show { name, json } => {
             let store = store()?;

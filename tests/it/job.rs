@@ -63,17 +63,23 @@ impl Jobs {
 
     /// Starts a job in the foreground, whose script says `ready`.
     fn ready(&self, words: &[&str]) -> Child {
-        let mut command = self.command(words);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "[algo-1] ready\n");
-        // What else it prints is in its log.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
-        child
+        ready(&mut self.command(words))
     }
+}
+
+fn ready(command: &mut Command) -> Child {
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .stdin(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert_eq!(line, "[algo-1] ready\n");
+    // What else it prints is in its log.
+    std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    child
 }
 
 fn ended(command: &mut Command) -> Ended {
@@ -180,6 +186,15 @@ fn a_job_file_runs_and_is_looked_at() {
         table.lines().count() == 3 && table.contains("loss=0.5"),
         "{table}"
     );
+    // One that cannot be read does not hide the others.
+    jobs.write("jobs/odd/state.json", "{}");
+    let (code, table, err) = jobs.job(&["list"]);
+    assert!(
+        code == Some(1) && table.lines().count() == 3 && err.contains("odd/state.json"),
+        "{err}"
+    );
+    fs::remove_dir_all(jobs.path("jobs/odd")).unwrap();
+
     assert_eq!(jobs.job(&["rm", "first", name]).0, Some(0));
     assert_eq!(jobs.json(&["list", "--json"]), Value::Array(Vec::new()));
 }
@@ -247,6 +262,36 @@ fn ctrl_c_stops_a_job_and_twice_kills_its_script() {
         (&record["status"], &record["exit_code"]),
         (&"Stopped".into(), &137.into())
     );
+}
+
+#[test]
+fn a_job_that_is_to_ignore_its_terminals_end_does() {
+    let jobs = Jobs::new();
+    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done";
+    jobs.write("waits.sh", script);
+    let mut command = Command::new("env");
+    command.args([
+        "--ignore-signal=HUP",
+        env!("CARGO_BIN_EXE_stokehold"),
+        "job",
+        "run",
+    ]);
+    command.args(["--entry-point", "waits.sh", "--name", "waits"]);
+    command
+        .env("STOKEHOLD_JOBS", jobs.path("jobs"))
+        .current_dir(jobs.dir.path());
+    let mut child = ready(&mut command);
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let caught = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigCgt:"))
+        .unwrap();
+    // Bit 0 is SIGHUP, bit 1 is SIGINT.
+    assert_eq!(u64::from_str_radix(caught.trim(), 16).unwrap() & 3, 2, "{caught}");
+    send("-HUP", &child);
+    fs::write(jobs.path("jobs/waits/algo-1/code/go"), "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(jobs.record("waits")["status"], "Completed");
 }
 
 #[test]
@@ -506,13 +551,15 @@ fn torch_trains_on_two_instances() {
         return;
     };
     let jobs = Jobs::new();
+    // It leaves without torch's own end, in which gloo aborts now and then.
     let script = "import os, torch, torch.distributed as dist\n\
         dist.init_process_group('gloo')\n\
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))\n\
         torch.nn.init.ones_(model.module.weight)\n\
         model(torch.full((1, 1), float(dist.get_rank()))).sum().backward()\n\
-        print('grad=%g' % model.module.weight.grad.item(), 'of', dist.get_world_size())\n\
-        dist.destroy_process_group()\n";
+        print('grad=%g' % model.module.weight.grad.item(), 'of', dist.get_world_size(), flush=True)\n\
+        dist.barrier()\n\
+        os._exit(0)\n";
     jobs.write("ddp.py", script);
     let words = [
         "run",

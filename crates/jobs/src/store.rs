@@ -494,25 +494,34 @@ impl Store {
     /// # Errors
     /// A job's files cannot be read.
     pub fn list(&self) -> Result<Vec<Record>, JobError> {
+        let (records, errors) = self.list_readable()?;
+        errors.into_iter().next().map_or(Ok(records), Err)
+    }
+
+    /// Every job that can be read, the oldest first, and why the others cannot be.
+    ///
+    /// # Errors
+    /// The folder itself cannot be read.
+    pub fn list_readable(&self) -> Result<(Vec<Record>, Vec<JobError>), JobError> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Default::default()),
             Err(error) => return Err(JobError::io(&self.root)(error)),
         };
         let names = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok());
-        let mut records = Vec::new();
+        let (mut records, mut errors) = (Vec::new(), Vec::new());
         for name in names {
             match self.get(&name) {
                 Ok(record) => records.push(record),
                 // Not a job, or one that is just being made or removed.
                 Err(JobError::NoSuchJob { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) => errors.push(error),
             }
         }
         records.sort_by(|a, b| a.created.total_cmp(&b.created).then_with(|| a.name.cmp(&b.name)));
-        Ok(records)
+        Ok((records, errors))
     }
 
     /// Tells a job to stop: SIGTERM to its script, after `stop-seconds` SIGKILL. Returns at once; see
