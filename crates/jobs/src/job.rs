@@ -369,7 +369,8 @@ impl Job {
             .channels
             .values()
             .map(|channel| &channel.uri)
-            .chain(&self.output);
+            .chain(&self.output)
+            .chain(&self.checkpoints);
         if let Some(error) = places.into_iter().find_map(|uri| Location::parse(uri).err()) {
             return Some(error.to_string());
         }

@@ -48,7 +48,6 @@
 //! # What is not here
 //! Asking for one of these is an error that says so: the mode Cache, augmented manifests. Under `mpi` one `mpirun` on `algo-1`
 //! starts all processes.
-//! An archive is sent to a bucket from memory, so a model has to fit there.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;

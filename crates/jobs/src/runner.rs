@@ -15,6 +15,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -928,10 +929,21 @@ impl Runner<'_> {
         data::open(self.job, uri).map_err(JobError::Output)
     }
 
-    fn send(&self, bucket: &Bucket, name: &str, file: &Path) -> Result<String, JobError> {
-        let bytes = fs::read(file).map_err(JobError::io(file))?;
+    /// Copies a file to the output's place, piece by piece; its URI there.
+    fn send(&self, bucket: &Bucket, name: &str, path: &Path) -> Result<String, JobError> {
         let key = format!("{}/{name}", self.job.name.as_deref().unwrap_or_default());
-        bucket.put(&key, bytes).map_err(JobError::Output)?;
+        let disk = || JobError::io(path);
+        let mut file = fs::File::open(path).map_err(disk())?;
+        let size = file.metadata().map_err(disk())?.len();
+        let mut upload = bucket.upload(&key, size).map_err(JobError::Output)?;
+        let mut piece = vec![0; 1 << 20];
+        loop {
+            match file.read(&mut piece).map_err(disk())? {
+                0 => break,
+                n => upload.write(&piece[..n]).map_err(JobError::Output)?,
+            }
+        }
+        upload.finish().map_err(JobError::Output)?;
         Ok(bucket.location().uri(&key))
     }
 }

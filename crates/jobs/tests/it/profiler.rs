@@ -5,13 +5,15 @@ use std::process::Command;
 
 use stokehold_jobs::Status;
 use stokehold_profile::{Recording, span};
+use stokehold_s3_server::Server;
 
-use crate::Bench;
+use crate::{Bench, unpacked};
 
 const MARKS: &str = "import os, socket, time\n\
     lines = socket.socket(socket.AF_UNIX)\n\
     lines.connect(os.environ['STOKEHOLD_TIMELINE'])\n\
     lines.sendall(b'step 1795266180.5 1795266180.75 step=7\\n')\n\
+    open(os.environ['SM_MODEL_DIR'] + '/model', 'w').write('weights')\n\
     time.sleep(0.7)\n";
 
 #[test]
@@ -22,8 +24,11 @@ fn a_job_is_recorded_and_its_report_goes_where_its_model_goes() {
     }
     let bench = Bench::new();
     let mut job = bench.job("train.py", MARKS);
-    let results = bench.dir.path().join("results");
-    job.output = Some(results.display().to_string());
+    let bucket = bench.dir.path().join("s3/bucket");
+    fs::create_dir_all(&bucket).unwrap();
+    let server = Server::start(&bench.dir.path().join("s3")).unwrap();
+    job.environment.extend(server.settings());
+    job.output = Some("s3://bucket/results".to_owned());
     let record = bench.run(&job);
     assert_eq!(
         record.status,
@@ -32,7 +37,7 @@ fn a_job_is_recorded_and_its_report_goes_where_its_model_goes() {
         bench.printed()
     );
     assert_eq!(record.profile, Some(bench.store.path(&record.name)));
-    let page = record.report.unwrap();
+    let page = record.report.clone().unwrap();
     assert!(fs::read_to_string(&page).unwrap().contains("<html"));
     assert!(
         page.with_file_name("profiler-reports")
@@ -40,7 +45,7 @@ fn a_job_is_recorded_and_its_report_goes_where_its_model_goes() {
             .exists()
     );
 
-    let recording = Recording::open(&record.profile.unwrap()).unwrap();
+    let recording = Recording::open(record.profile.as_ref().unwrap()).unwrap();
     assert_eq!(recording.problems, Vec::<String>::new());
     assert!(!recording.nodes[0].ticks.is_empty());
     let steps: Vec<_> = recording.nodes[0]
@@ -53,10 +58,21 @@ fn a_job_is_recorded_and_its_report_goes_where_its_model_goes() {
     assert_eq!(about.command, ["python3", "train.py"]);
 
     // The same again at the output's place, as SageMaker lays it out.
-    let sent = results.join(&record.name);
+    let sent = bucket.join("results").join(&record.name);
     assert_eq!(
         Recording::open(&sent).unwrap().nodes[0].ticks,
         recording.nodes[0].ticks
+    );
+    assert_eq!(
+        record.model.as_deref(),
+        Some(&*format!(
+            "s3://bucket/results/{}/output/model.tar.gz",
+            record.name
+        ))
+    );
+    assert_eq!(
+        unpacked(&sent.join("output/model.tar.gz")),
+        [("model".to_owned(), "weights".to_owned())]
     );
     let below = page.strip_prefix(bench.store.path(&record.name)).unwrap();
     assert_eq!(fs::read(sent.join(below)).unwrap(), fs::read(&page).unwrap());
