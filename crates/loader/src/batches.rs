@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::loader::Shared;
 use crate::order::Order;
@@ -46,6 +47,8 @@ pub struct Batches {
     any: bool,
     /// An error met before the first batch.
     failed: Option<LoaderError>,
+    /// Since when the consumer has been waiting for the batch that it wants.
+    waiting: Option<Instant>,
     ended: bool,
     shape: [usize; 3],
     crew: Option<Crew>,
@@ -84,10 +87,15 @@ impl Batches {
             bad: Vec::new(),
             any: first > 0,
             failed: None,
+            waiting: None,
             ended: false,
             shape,
             crew: None,
         };
+        if let Err(forked) = batches.shared.check_process() {
+            batches.failed = Some(forked);
+            return batches;
+        }
         // A worker beyond the places that can be open would never get one.
         let places = batches
             .shared
@@ -149,15 +157,22 @@ impl Batches {
         }
     }
 
-    /// Waits for the next batch in order, and opens the one that there is room for then.
-    fn take(&mut self) -> Result<Prepared, LoaderError> {
+    /// Waits for the next batch in order, until `deadline` where there is one, and opens the one that there is room for
+    /// then. `None` when the time is over.
+    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Prepared>, LoaderError> {
         let outcome = loop {
             if let Some(outcome) = self.early.remove(&self.taken) {
                 break outcome;
             }
-            match self.crew.as_ref().map(|crew| crew.done.recv()) {
-                Some(Ok(done)) => self.early.insert(done.batch, done.outcome),
-                Some(Err(_)) | None => {
+            let done = match (&self.crew, deadline) {
+                (None, _) => Err(RecvTimeoutError::Disconnected),
+                (Some(crew), Some(deadline)) => crew.done.recv_deadline(deadline),
+                (Some(crew), None) => crew.done.recv().map_err(RecvTimeoutError::from),
+            };
+            match done {
+                Ok(done) => self.early.insert(done.batch, done.outcome),
+                Err(RecvTimeoutError::Timeout) => return Ok(None),
+                Err(RecvTimeoutError::Disconnected) => {
                     return Err(LoaderError::WorkerPanicked {
                         message: "it ended without a result".into(),
                     });
@@ -167,7 +182,7 @@ impl Batches {
         let prepared = outcome?;
         self.taken += 1;
         self.open();
-        Ok(prepared)
+        Ok(Some(prepared))
     }
 
     /// Notes the bad images of a batch that are new; more than the limit are an error.
@@ -187,26 +202,31 @@ impl Batches {
         Ok(())
     }
 
-    /// The next batch that is not empty, `None` at the end of the epoch.
-    fn next_batch(&mut self) -> Result<Option<Batch>, LoaderError> {
+    /// The next batch that is not empty, `None` at the end of the epoch; pending when `deadline` comes first.
+    fn next_batch(&mut self, deadline: Option<Instant>) -> Result<Poll<Option<Batch>>, LoaderError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let start = Instant::now();
+        self.shared.check_process()?;
+        let start = *self.waiting.get_or_insert_with(Instant::now);
         while self.taken < self.end {
+            let Some(prepared) = self.take(deadline)? else {
+                return Ok(Poll::Pending);
+            };
             let Prepared {
                 images,
                 labels,
                 samples,
                 bad,
                 spans,
-            } = self.take()?;
+            } = prepared;
             self.note_bad(bad)?;
             if !samples.is_empty() {
                 self.any = true;
                 let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
                 let bad = mem::take(&mut self.bad);
-                return Ok(Some(Batch {
+                self.waiting = None;
+                return Ok(Poll::Ready(Some(Batch {
                     images,
                     shape,
                     labels,
@@ -214,14 +234,48 @@ impl Batches {
                     bad,
                     spans,
                     wait: start.elapsed(),
-                }));
+                })));
             }
         }
         if self.any {
-            Ok(None)
+            Ok(Poll::Ready(None))
         } else {
             Err(LoaderError::AllBad { epoch: self.epoch })
         }
+    }
+}
+
+impl Batches {
+    /// As [`Iterator::next`], but waits no longer than `patience`: [`Poll::Pending`] means not yet, and changes nothing.
+    ///
+    /// For consumers that have to look up meanwhile, such as for Ctrl-C.
+    pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<Batch, LoaderError>>> {
+        self.next_by(Instant::now().checked_add(patience))
+    }
+
+    fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<Batch, LoaderError>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let next = match self.next_batch(deadline) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(next)) => next.map(Ok),
+            Err(error) => Some(Err(error)),
+        };
+        if !matches!(next, Some(Ok(_))) {
+            self.ended = true;
+            self.let_go();
+        }
+        Poll::Ready(next)
+    }
+
+    /// Ends the threads. A fork has none to end, and the channels to them may be locked for ever: it leaves them be.
+    fn let_go(&mut self) {
+        let crew = self.crew.take();
+        if self.shared.check_process().is_err() {
+            mem::forget(crew);
+        }
+        self.early.clear();
     }
 }
 
@@ -229,16 +283,16 @@ impl Iterator for Batches {
     type Item = Result<Batch, LoaderError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
+        match self.next_by(None) {
+            Poll::Ready(next) => next,
+            Poll::Pending => unreachable!("there is no deadline"),
         }
-        let next = self.next_batch().transpose();
-        if !matches!(next, Some(Ok(_))) {
-            self.ended = true;
-            self.early.clear();
-            self.crew = None;
-        }
-        next
+    }
+}
+
+impl Drop for Batches {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -68,6 +68,15 @@ pub enum LoaderError {
         /// Its value in this loader.
         now: String,
     },
+    /// The loader is used in a process that was forked from the one that made it, without its threads.
+    #[error(
+        "this loader was made by process {made_by}, and its threads are not in this fork of it; \
+         make the loader in the process that uses it, or start that process by spawn"
+    )]
+    Forked {
+        /// The process that made the loader.
+        made_by: u32,
+    },
     /// A worker thread could not be started.
     #[error("cannot start a worker thread: {0}; use fewer workers")]
     Spawn(io::Error),

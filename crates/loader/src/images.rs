@@ -6,6 +6,7 @@
 
 use std::mem;
 use std::ops::Deref;
+use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use half::slice::HalfFloatSliceExt;
@@ -122,7 +123,8 @@ impl ImageBuffer {
         }
     }
 
-    pub(crate) fn images_mut(&mut self) -> &mut Images {
+    /// The images, to be changed in place.
+    pub fn images_mut(&mut self) -> &mut Images {
         &mut self.images
     }
 
@@ -165,6 +167,8 @@ pub(crate) struct Pool {
     sample_type: SampleType,
     limit: usize,
     kept: Mutex<Vec<Images>>,
+    /// In a fork of this process the lock may be held by a thread that is not there.
+    process: u32,
 }
 
 impl Pool {
@@ -174,6 +178,7 @@ impl Pool {
             sample_type,
             limit,
             kept: Mutex::default(),
+            process: process::id(),
         }
     }
 
@@ -188,6 +193,9 @@ impl Pool {
     }
 
     fn give(&self, images: Images) {
+        if self.process != process::id() {
+            return;
+        }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < self.limit {
             kept.push(images);

@@ -1,6 +1,7 @@
 //! A loader: a source, a pipeline and how to walk them.
 
 use std::collections::BTreeMap;
+use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_pipeline::{Pipeline, Runner};
@@ -14,7 +15,8 @@ use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State
 
 /// Walks a source in batches, epoch by epoch.
 ///
-/// It holds no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
+/// It belongs to the process that made it: in a fork every epoch is [`LoaderError::Forked`]. It holds no threads; those
+/// belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
 /// the memory of batches that were dropped, at most [`Loader::prefetch`] and one.
 pub struct Loader {
     shared: Arc<Shared>,
@@ -36,13 +38,24 @@ pub(crate) struct Shared {
     warm: Mutex<Vec<(Runner, SampleBytes)>>,
     workers: usize,
     /// The samples of each class; empty unless bad images are substituted.
-    pub by_class: Vec<Vec<usize>>,
+    pub by_class: BTreeMap<u32, Vec<usize>>,
     /// Every bad image found so far, at most one more than the limit.
     bad: Mutex<BTreeMap<u64, BadImage>>,
     facts: OrderFacts,
+    /// The process that made it.
+    process: u32,
 }
 
 impl Shared {
+    /// Whether this is the process that made the loader. A fork of it has the memory, but no thread but the one that
+    /// forked, and locks may be held by those that are missing.
+    pub(crate) fn check_process(&self) -> Result<(), LoaderError> {
+        match self.process {
+            process if process == process::id() => Ok(()),
+            made_by => Err(LoaderError::Forked { made_by }),
+        }
+    }
+
     /// The bad images found so far, by sample.
     pub(crate) fn bad(&self) -> MutexGuard<'_, BTreeMap<u64, BadImage>> {
         // A panic elsewhere leaves the map whole: nothing is done under the lock but inserting and reading.
@@ -128,7 +141,7 @@ impl Loader {
         };
         let by_class = match options.bad_images {
             BadImagePolicy::Substitute => by_class(&*source),
-            BadImagePolicy::Error | BadImagePolicy::Skip => Vec::new(),
+            BadImagePolicy::Error | BadImagePolicy::Skip => BTreeMap::new(),
         };
         let workers = options.workers.resolve();
         let prefetch = match options.prefetch {
@@ -148,6 +161,7 @@ impl Loader {
             by_class,
             bad: Mutex::default(),
             facts,
+            process: process::id(),
         };
         let Layout {
             batch_size,
@@ -200,12 +214,33 @@ impl Loader {
         Batches::start(Arc::clone(&self.shared), self.workers, self.shape, epoch, 0)
     }
 
+    /// The state at the beginning of an epoch.
+    pub fn start_of(&self, epoch: u64) -> State {
+        self.shared.state(epoch, 0)
+    }
+
+    /// Checks that a state means the same batches to this loader as to the one that saved it.
+    ///
+    /// # Errors
+    /// As [`Loader::resume`].
+    pub fn check_state(&self, state: &State) -> Result<(), LoaderError> {
+        state.check(&self.start_of(0), self.shared.layout().batches())
+    }
+
+    /// Checks that this is the process that made the loader.
+    ///
+    /// # Errors
+    /// [`LoaderError::Forked`].
+    pub fn check_process(&self) -> Result<(), LoaderError> {
+        self.shared.check_process()
+    }
+
     /// Goes on where a run stood: yields what is left of the state's epoch, which is nothing if it stood at the end.
     ///
     /// # Errors
     /// The state was saved with another seed, over other data, or with options that make other batches.
     pub fn resume(&self, state: State) -> Result<Batches, LoaderError> {
-        state.check(&self.shared.state(0, 0), self.shared.layout().batches())?;
+        self.check_state(&state)?;
         Ok(Batches::start(
             Arc::clone(&self.shared),
             self.workers,
@@ -216,14 +251,10 @@ impl Loader {
     }
 }
 
-fn by_class(source: &dyn Source) -> Vec<Vec<usize>> {
-    let mut by_class: Vec<Vec<usize>> = Vec::new();
+fn by_class(source: &dyn Source) -> BTreeMap<u32, Vec<usize>> {
+    let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for sample in 0..source.len() {
-        let class = source.class(sample) as usize;
-        if by_class.len() <= class {
-            by_class.resize_with(class + 1, Vec::new);
-        }
-        by_class[class].push(sample);
+        by_class.entry(source.class(sample)).or_default().push(sample);
     }
     by_class
 }

@@ -314,7 +314,7 @@ impl Worker {
     ) -> Result<(), LoaderError> {
         let shared = Arc::clone(&self.shared);
         let limit = shared.options.bad_image_limit;
-        let class = &shared.by_class[shared.source.class(bad.sample as usize) as usize];
+        let class = &shared.by_class[&shared.source.class(bad.sample as usize)];
         let draw = mix(mix(mix(shared.options.seed) ^ self.epoch) ^ bad.sample);
         let first = (draw % class.len() as u64) as usize;
         let others = class[first..]

@@ -152,7 +152,7 @@ impl Source for ImageFolder {
 
 /// Has the system fetch a file into its cache, without waiting for it.
 #[cfg(target_os = "linux")]
-fn read_ahead(path: &Path) {
+pub(crate) fn read_ahead(path: &Path) {
     use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
     // Not blocking: the file may be a pipe that nobody writes to.
     if let Ok(file) = open(
@@ -166,10 +166,10 @@ fn read_ahead(path: &Path) {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn read_ahead(_: &Path) {}
+pub(crate) fn read_ahead(_: &Path) {}
 
 /// Reads a regular file of at most [`MAX_FILE_BYTES`] into `into`, which is empty.
-fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {
+pub(crate) fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageError> {
     let failed = |source| StorageError::Read {
         path: path.to_owned(),
         source,

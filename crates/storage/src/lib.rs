@@ -18,7 +18,8 @@
 //! JPEGs can be read from any row on.
 //!
 //! [`BucketFolder`] is the folder in a bucket: the same list of `s3://bucket/prefix`, whose objects are fetched ahead in the
-//! order that the loader announces. Shards are read from buckets by ranges in the same way.
+//! order that the loader announces. Shards are read from buckets by ranges in the same way. [`ImageList`] is what the caller
+//! lists file by file.
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
 //! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
@@ -29,6 +30,7 @@ mod dataset;
 mod error;
 mod folder;
 mod images;
+mod list;
 mod random;
 mod sample_bytes;
 pub mod shard;
@@ -42,6 +44,7 @@ pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample};
 pub use images::Images;
+pub use list::ImageList;
 pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;
 pub use source::Source;

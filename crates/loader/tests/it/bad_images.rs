@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use stokehold_loader::{BadImagePolicy, LoaderError};
+use stokehold_storage::ImageList;
 
 use crate::source::{Images, contents, loader, try_loader, workers};
 
@@ -165,4 +166,16 @@ fn what_cannot_be_loaded_is_said_beforehand() {
         }),
         "7 images on 2 rank(s) fill no batch of 4; use a smaller batch size or keep the last partial batch"
     );
+}
+
+/// Labels from a list need not be numbered from 0 on.
+#[test]
+fn classes_may_be_far_apart() {
+    let mut list = ImageList::default();
+    for class in [u32::MAX, 5, u32::MAX] {
+        list.push("/nowhere.jpg", class);
+    }
+    let loader = try_loader(Arc::new(list), |o| o.bad_images = BadImagePolicy::Substitute).unwrap();
+    let error = loader.epoch(0).next().unwrap().unwrap_err();
+    assert!(matches!(error, LoaderError::NoSubstitute(_)), "{error}");
 }

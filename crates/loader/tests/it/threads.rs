@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use stokehold_loader::{BadImagePolicy, LoaderError, Stage};
+use stokehold_storage::{SampleBytes, Source, StorageError};
 
-use crate::source::{Images, loader, try_loader, workers};
+use crate::source::{Images, content, contents, loader, try_loader, workers};
 
 /// Threads of this process whose name begins with "loader-".
 #[cfg(target_os = "linux")]
@@ -226,4 +228,58 @@ fn every_stage_is_timed() {
             span.start >= whole.start && span.start + span.duration <= whole.start + whole.duration
         }));
     }
+}
+
+/// A source whose reads wait until it is opened.
+struct Gated {
+    images: Images,
+    open: AtomicBool,
+}
+
+impl Source for Gated {
+    fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        self.images.class(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.images.name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        while !self.open.load(Ordering::SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.images.read(sample, into)
+    }
+}
+
+#[test]
+fn who_looks_up_meanwhile_gets_the_same_batches() {
+    let gated = Arc::new(Gated {
+        images: Images::new(22),
+        open: AtomicBool::new(false),
+    });
+    let patient = try_loader(gated.clone(), |_| {}).unwrap();
+    let mut batches = patient.epoch(1);
+    for _ in 0..3 {
+        assert!(batches.next_within(Duration::ZERO).is_pending());
+    }
+    assert_eq!(batches.state().batch, 0);
+    gated.open.store(true, Ordering::SeqCst);
+    let start = Instant::now();
+    let mut seen = Vec::new();
+    loop {
+        assert!(start.elapsed() < Duration::from_secs(60), "no batch comes");
+        match batches.next_within(Duration::from_millis(1)) {
+            Poll::Pending => {}
+            Poll::Ready(Some(batch)) => seen.push(content(&batch.unwrap())),
+            Poll::Ready(None) => break,
+        }
+    }
+    assert_eq!(seen, contents(loader(Images::new(22), |_| {}).epoch(1)));
+    assert!(batches.next_within(Duration::ZERO).is_ready());
 }

@@ -3,6 +3,7 @@
 mod bucket;
 mod dataset;
 mod folder;
+mod list;
 mod shards;
 mod synth;
 mod torchvision;

@@ -1,0 +1,36 @@
+"""Keeps vision training fed: a data loader for PyTorch and NumPy, written in Rust.
+
+    import stokehold
+    from stokehold import transforms as T
+
+    loader = stokehold.Loader(
+        "imagenet",  # imagenet/train/<class>/*.jpg, shards made by `stokehold prepare`, s3://.., or a list of (path, label)
+        T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(T.MEAN, T.STD)]),
+        batch_size=256,
+    )
+    for epoch in range(90):
+        for images, labels in loader:  # (N, 3, H, W) float32, (N,) int64
+            ...
+
+* :class:`Loader` is what replaces a DataLoader.
+* :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
+* :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
+* :mod:`stokehold.errors` are the exceptions.
+"""
+
+from stokehold import errors, transforms
+from stokehold._loader import Loader
+from stokehold._stokehold import __version__
+from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
+
+__all__ = [
+    "BadImageWarning",
+    "DataError",
+    "Loader",
+    "OptionError",
+    "StokeholdError",
+    "UsageError",
+    "__version__",
+    "errors",
+    "transforms",
+]

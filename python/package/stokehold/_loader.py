@@ -1,0 +1,244 @@
+"""The loader."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Any, Callable, Union
+
+from stokehold import _stokehold
+from stokehold._tensors import name_of_dtype, taker
+from stokehold.errors import BadImageWarning, OptionError, UsageError
+from stokehold.transforms import as_pipeline
+
+#: A folder or a URL, or pairs of a path and a label.
+Data = Union[str, "os.PathLike[str]", Iterable[tuple[Union[str, "os.PathLike[str]"], int]]]
+
+
+class Loader:
+    """Images in batches, epoch by epoch; what replaces ``torch.utils.data.DataLoader``.
+
+    Iterating runs one epoch and yields ``(images, labels)``:
+
+    * ``images``: (N, 3, H, W), numbers of ``dtype``, in the range that the pipeline ends with;
+    * ``labels``: (N,), int64; a folder's classes are numbered as by ``torchvision.datasets.ImageFolder``;
+    * with ``samples=True`` also the samples' numbers, (N,), int64: what ``name`` and ``draw`` take.
+
+    They are torch tensors where torch is installed, else NumPy arrays, and are not copied: the memory is yours as long as you
+    hold on to it, and the loader's again when you let go. (NumPy before 2.1 marks such arrays as read-only.)
+
+    Every sample is a function of ``seed``, epoch and its number, so neither ``num_workers`` nor a resume changes what it looks
+    like. Workers are threads, started by ``iter`` and ended with the iteration; a loader holds at most ``prefetch``
+    batches beside those that you hold.
+
+    Args:
+        data: a data set's folder (``data/train/<class>/..`` and ``data/val/..``, or class folders), the same in a bucket
+            (``s3://bucket/prefix``, ``gs://``, ``az://``, ``http://``), what ``stokehold prepare`` made of it, or an iterable of
+            (path, label), labels from 0 to 4294967295. An iterable is gone through once.
+        pipeline: a ``stokehold.transforms.Compose``, a torchvision Compose that ``from_torchvision`` can convert, the name
+            of a preset, or a file of TOML or JSON.
+        batch_size: images in a batch, at least 1.
+        shuffle: an order of its own for every epoch, drawn from ``seed`` and the epoch.
+        seed: of the order and of every random operation, 0 to 2**64 - 1.
+        num_workers: threads, 1 to 1024; ``None`` stands for one for each core that this process may use.
+        drop_last: leave a last batch out that is not full, and what does not divide evenly among ranks.
+        rank, world_size: this process among those that share every epoch, as ``DistributedSampler`` deals it out: all
+            get equally many batches.
+        dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"uint8"`` (0 to 255, for pipelines that end with ``ToTensor``);
+            also torch's and NumPy's own names of these.
+        device: ``"cpu"``, or ``"cuda:N"``: batches are copied there through pinned memory, in the current stream.
+        split: ``"train"`` or ``"val"``, of a data set that has both.
+        prefetch: batches in work or ready, at least 1; 0 stands for as few as keep all workers busy.
+        bad_images: what becomes of an image that cannot be decoded: ``"skip"`` (its batch is smaller), ``"substitute"``
+            (another one of its class) or ``"error"``. The first two warn, once for each, and give up after 100.
+        executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower.
+        exif: turn images upright as their EXIF orientation says; torchvision does not.
+        samples: yield the samples' numbers too.
+        batch_transform: called with the images of every batch, its result takes their place. It runs in the training
+            thread and holds everything up: for what no operation does.
+
+    Raises:
+        OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
+        DataError: the data cannot be found or listed; while iterating, an image is bad (an ``OSError``).
+        UsageError: used after ``close``, iterated twice at once, or used in a fork (a ``RuntimeError``).
+    """
+
+    def __init__(
+        self,
+        data: Data,
+        pipeline: Any,
+        *,
+        batch_size: int = 32,
+        shuffle: bool = True,
+        seed: int = 0,
+        num_workers: int | None = None,
+        drop_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        dtype: Any = "float32",
+        device: Any = "cpu",
+        split: str = "train",
+        prefetch: int = 0,
+        bad_images: str = "skip",
+        executor: str = "fused",
+        exif: bool = False,
+        samples: bool = False,
+        batch_transform: Callable[[Any], Any] | None = None,
+    ) -> None:
+        numbers = name_of_dtype(dtype)
+        self._take_images, self._take_numbers = taker(numbers, device)
+        self._source = open_source(data, split)
+        self._pipeline = as_pipeline(pipeline)
+        self._samples = samples
+        self._batch_transform = batch_transform
+        self._seed = seed
+        self._core = _stokehold.Loader(
+            self._source,
+            self._pipeline,
+            batch_size=batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            num_workers=num_workers,
+            prefetch=prefetch,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            dtype=numbers,
+            bad_images=bad_images,
+            executor=executor,
+            exif=exif,
+        )
+
+    def __len__(self) -> int:
+        """Batches of an epoch, the same on every rank. Images that are skipped can make it fewer."""
+        return len(self._core)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Starts an epoch: the one that ``set_epoch`` said, the rest of the one that ``load_state_dict`` said, else the next.
+
+        Raises:
+            UsageError: an iteration is going on already.
+        """
+        return Batches(self, self._core.begin())
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that is running, or the one that the next iteration begins; counted from 0."""
+        return self._core.epoch
+
+    @property
+    def num_workers(self) -> int:
+        """Worker threads of an epoch."""
+        return self._core.num_workers
+
+    @property
+    def num_samples(self) -> int:
+        """Images in the data."""
+        return len(self._source)
+
+    @property
+    def classes(self) -> list[str] | None:
+        """Names of the classes, a class's label being its place; ``None`` for a list of (path, label)."""
+        return self._source.classes
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images, pixels."""
+        return self._pipeline.size
+
+    def set_epoch(self, epoch: int) -> None:
+        """Has the next iteration begin this epoch, as ``DistributedSampler.set_epoch``.
+
+        Without it epochs count up by themselves. After ``load_state_dict`` into the midst of the same epoch it changes nothing.
+        """
+        self._core.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loop stands: behind the last batch that was yielded. Plain numbers, the same on every rank."""
+        state: dict[str, Any] = json.loads(self._core.state())
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Has the next iteration go on where ``state_dict()`` was taken: exactly the batches that were left, at once.
+
+        Raises:
+            OptionError: the state is of other data, or of options that make other batches.
+            UsageError: an iteration is going on.
+        """
+        try:
+            text = json.dumps(state_dict)
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"state_dict: {error}; give what state_dict() of a loader returned") from None
+        self._core.load_state(text)
+
+    def name(self, sample: int) -> str:
+        """The path of a sample, by its number."""
+        return self._source.name(sample)
+
+    def draw(self, epoch: int, sample: int, width: int, height: int) -> list[dict[str, Any]]:
+        """What is done to a sample in an epoch, with every number that was drawn, if its image has this width and height."""
+        steps: list[dict[str, Any]] = json.loads(self._pipeline.draw(self._seed, epoch, sample, width, height))
+        return steps
+
+    def bad_images(self) -> list[tuple[int, str, str]]:
+        """The images found so far that cannot be decoded: (sample, path, reason)."""
+        return self._core.bad_images()
+
+    def stop(self) -> None:
+        """Ends the iteration that is going on, if there is one. Leaving a ``for`` loop does the same."""
+        self._core.stop()
+
+    def close(self) -> None:
+        """Ends the iteration and gives the threads back. Using the loader after that is an error."""
+        self._core.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise UsageError("a loader has threads and cannot be pickled; make it in the process that uses it")
+
+    def __repr__(self) -> str:
+        return f"<stokehold.Loader: {self.num_samples} images, {len(self)} batches, {self.num_workers} workers>"
+
+
+class Batches(Iterator[tuple[Any, ...]]):
+    """One epoch's batches; made by ``iter(loader)``."""
+
+    def __init__(self, loader: Loader, iteration: _stokehold.Iteration) -> None:
+        self._loader = loader
+        self._iteration = iteration
+
+    def __next__(self) -> tuple[Any, ...]:
+        parts = self._iteration.next()
+        if parts is None:
+            raise StopIteration
+        memory, labels, samples, bad = parts
+        for name, reason in bad:
+            warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
+        loader = self._loader
+        images = loader._take_images(memory)
+        if loader._batch_transform is not None:
+            images = loader._batch_transform(images)
+        if loader._samples:
+            return images, loader._take_numbers(labels), loader._take_numbers(samples)
+        return images, loader._take_numbers(labels)
+
+
+def open_source(data: Data, split: str) -> _stokehold.Source:
+    """The images of a folder, a bucket, shards or a list."""
+    if isinstance(data, (str, os.PathLike)):
+        return _stokehold.Source.open(data, split)
+    if not isinstance(data, Iterable):
+        raise OptionError(
+            f"data={data!r}: must be a folder, a URL such as s3://bucket/prefix, or pairs of a path and a label"
+        )
+    return _stokehold.Source.listed(data)

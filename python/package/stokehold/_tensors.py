@@ -1,0 +1,75 @@
+"""Where a batch's memory ends up: torch tensors where torch is installed, else NumPy arrays; neither is a copy."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any, Callable
+
+from stokehold.errors import OptionError
+
+if TYPE_CHECKING:
+    from stokehold._stokehold import Memory
+
+Take = Callable[["Memory"], Any]
+
+#: Names of number types, as torch, NumPy and Stokehold's own files have them.
+DTYPES = {
+    "float32": "f32",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "uint8": "u8",
+    "f32": "f32",
+    "f16": "f16",
+    "bf16": "bf16",
+    "u8": "u8",
+}
+
+
+def name_of_dtype(dtype: Any) -> str:
+    """Stokehold's name of a type that is given as text, ``torch.float16``, ``numpy.float16`` or ``numpy.dtype``."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    name = DTYPES.get(text.rpartition(".")[2])
+    if name is None:
+        raise OptionError(f"dtype={dtype!r}: there are float32, float16, bfloat16 and uint8")
+    return name
+
+
+def taker(dtype: str, device: Any) -> tuple[Take, Take]:
+    """How images and how labels are taken over: both onto ``device``.
+
+    Raises:
+        OptionError: the device cannot be used, or NumPy has no such numbers.
+    """
+    if importlib.util.find_spec("torch") is None:
+        return _numpy_taker(dtype, device)
+    import torch
+    from torch.utils.dlpack import from_dlpack
+
+    try:
+        where = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise OptionError(f"device={device!r}: {str(error).splitlines()[0]}") from None
+    if where.type == "cpu":
+        return from_dlpack, from_dlpack
+    if where.type != "cuda":
+        raise OptionError(f"device={device!r}: there are 'cpu' and 'cuda:N'; take batches on the CPU and move them")
+    if not torch.cuda.is_available():
+        raise OptionError(f"device={device!r}: torch sees no CUDA device; use device='cpu'")
+    if where.index is not None and where.index >= torch.cuda.device_count():
+        raise OptionError(f"device={device!r}: torch sees {torch.cuda.device_count()} CUDA device(s), numbered from 0 on")
+
+    def to_cuda(memory: Memory) -> Any:
+        # Pinned memory is torch's own and used again; only from there can a copy run beside the trainer's work.
+        return from_dlpack(memory).pin_memory().to(where, non_blocking=True)
+
+    return to_cuda, to_cuda
+
+
+def _numpy_taker(dtype: str, device: Any) -> tuple[Take, Take]:
+    import numpy
+
+    if str(device) != "cpu":
+        raise OptionError(f"device={device!r}: torch is not installed, and NumPy arrays are on the CPU; install torch")
+    if dtype == "bf16":
+        raise OptionError("dtype='bfloat16': torch is not installed, and NumPy has no such type; use 'float16'")
+    return numpy.from_dlpack, numpy.from_dlpack

@@ -1,0 +1,87 @@
+"""Parameters of operations as a pipeline's file has them; what cannot be one is an ``OptionError`` with its name.
+
+Ranges are checked below, in Rust; here only what has no type there.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+from stokehold.errors import OptionError
+
+
+def interpolation(given: Any) -> str:
+    name = getattr(given, "value", given)
+    if name not in ("nearest", "bilinear", "bicubic"):
+        raise OptionError(f"interpolation={name!r}: there are 'nearest', 'bilinear' and 'bicubic'")
+    return str(name)
+
+
+def antialias(given: Any) -> None:
+    if given is False:
+        raise OptionError("antialias=False: resizing is always antialiased here, as torchvision's is for PIL images")
+
+
+def one_or_pair(given: Any) -> Any:
+    """torchvision takes a list of one number for that number."""
+    return given[0] if isinstance(given, Sequence) and len(given) == 1 else given
+
+
+def whole(name: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real) or given < 0 or given % 1 != 0:
+        raise OptionError(f"{name}={given!r}: must be a whole number, at least 0")
+    return int(float(given))
+
+
+def size(name: str, given: Any) -> int | list[int]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return [whole(name, side) for side in given]
+    return whole(name, given)
+
+
+def square_or_pair(name: str, given: Any) -> int | list[int]:
+    return size(name, one_or_pair(given))
+
+
+def real(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise OptionError(f"{name}={given!r}: must be a number")
+    return float(given)
+
+
+def pair(name: str, given: Any) -> list[float]:
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise OptionError(f"{name}={given!r}: must be two numbers")
+    return [real(name, number) for number in given]
+
+
+def span(name: str, given: Any) -> float | list[float]:
+    return pair(name, given) if isinstance(given, Sequence) else real(name, given)
+
+
+def channels(name: str, given: Any) -> list[float]:
+    values = [real(name, number) for number in (given if isinstance(given, Sequence) else list(given))]
+    if len(values) == 1:
+        return values * 3
+    if len(values) != 3:
+        raise OptionError(f"{name}={given!r}: must be three numbers, for red, green and blue")
+    return values
+
+
+def span_or_three(name: str, given: Any) -> float | list[float]:
+    return channels(name, given) if isinstance(given, Sequence) else real(name, given)
+
+
+def fill(given: Any) -> int | list[int]:
+    if isinstance(given, dict):
+        raise OptionError(f"fill={given!r}: a fill for each type of input is not converted; give one colour")
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        levels = [whole("fill", level) for level in given]
+        if len(levels) == 1:
+            return levels[0]
+        if len(levels) != 3:
+            raise OptionError(f"fill={given!r}: must be a level, or three for red, green and blue")
+        return levels
+    return whole("fill", 0 if given is None else given)

@@ -1,0 +1,394 @@
+"""Operations on images, with torchvision's names, parameters, defaults and distributions.
+
+    from stokehold import transforms as T
+
+    train = T.Compose([T.RandomResizedCrop(224), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(T.MEAN, T.STD)])
+
+Nothing here touches a pixel. An operation is a description; the loader's threads draw its numbers and perform all of a
+pipeline in one resampling. ``from_torchvision`` makes such a pipeline of a torchvision one.
+
+A pipeline works on bytes up to ``ToTensor``, on floats behind it, and makes all images the same size.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Union
+
+from stokehold import _values as as_
+from stokehold._stokehold import Pipeline
+from stokehold.errors import OptionError
+
+__all__ = [
+    "MEAN",
+    "PRESETS",
+    "STD",
+    "CenterCrop",
+    "ColorJitter",
+    "Compose",
+    "Dilation",
+    "GaussianBlur",
+    "Grayscale",
+    "Normalize",
+    "Operation",
+    "Pad",
+    "RandomCrop",
+    "RandomErasing",
+    "RandomHorizontalFlip",
+    "RandomResizedCrop",
+    "RandomRotation",
+    "RandomVerticalFlip",
+    "Repeat",
+    "Resize",
+    "ToTensor",
+    "from_torchvision",
+    "preset",
+]
+
+#: ImageNet's mean of red, green and blue, of floats 0.0 to 1.0.
+MEAN = (0.485, 0.456, 0.406)
+#: ImageNet's standard deviation of red, green and blue.
+STD = (0.229, 0.224, 0.225)
+#: What ``preset`` knows.
+PRESETS = ("imagenet-train", "imagenet-eval", "published", "caltech")
+
+Number = Union[int, float]
+#: A number, or several.
+Numbers = Union[Number, Sequence[Number]]
+#: One side for a square (of ``Resize``: the shorter edge), or height and width, pixels.
+Size = Union[int, Sequence[int]]
+
+
+class Operation:
+    """One operation: its type and its parameters, as a pipeline's file has them."""
+
+    def __init__(self, **parameters: Any) -> None:
+        self._parameters = {name: value for name, value in parameters.items() if value is not None}
+
+    @property
+    def type(self) -> str:
+        """The name of the operation in a pipeline's file."""
+        return type(self).__name__
+
+    def as_dict(self) -> dict[str, Any]:
+        """The operation as a pipeline's file has it."""
+        return {"type": self.type, **self._parameters}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operation) and self.as_dict() == other.as_dict()
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.as_dict(), sort_keys=True))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self._parameters.items())})"
+
+
+class RandomHorizontalFlip(Operation):
+    """Mirrors left and right with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class RandomVerticalFlip(Operation):
+    """Mirrors top and bottom with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class RandomRotation(Operation):
+    """Rotates by an angle drawn evenly from ``degrees``: (low, high), or one number d for (-d, d); counter-clockwise.
+
+    Args:
+        degrees: the range.
+        interpolation: "nearest" (torchvision's default), "bilinear" or "bicubic".
+        expand: grow the image so that nothing is cut off.
+        center: (x, y) to turn about, pixels; ``None`` is the centre.
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(
+        self,
+        degrees: Numbers,
+        interpolation: Any = "nearest",
+        expand: bool = False,
+        center: Sequence[Number] | None = None,
+        fill: Numbers = 0,
+    ) -> None:
+        super().__init__(
+            degrees=as_.span("degrees", degrees),
+            interpolation=as_.interpolation(interpolation),
+            expand=bool(expand),
+            center=None if center is None else as_.pair("center", center),
+            fill=as_.fill(fill),
+        )
+
+
+class RandomResizedCrop(Operation):
+    """Cuts out a random area of random aspect ratio and resizes it to ``size``.
+
+    Args:
+        size: the result; one number is a square.
+        scale: range of the crop's share of the area.
+        ratio: range of its width over its height.
+        interpolation: "bilinear", "bicubic" or "nearest".
+        antialias: always on, as torchvision's is for PIL images.
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        scale: Sequence[float] = (0.08, 1.0),
+        ratio: Sequence[float] = (3 / 4, 4 / 3),
+        interpolation: Any = "bilinear",
+        antialias: bool = True,
+    ) -> None:
+        as_.antialias(antialias)
+        super().__init__(
+            size=as_.square_or_pair("size", size),
+            scale=as_.pair("scale", scale),
+            ratio=as_.pair("ratio", ratio),
+            interpolation=as_.interpolation(interpolation),
+        )
+
+
+class Resize(Operation):
+    """Resizes: one number resizes the shorter edge to it, (height, width) both.
+
+    Args:
+        size: the result, pixels.
+        interpolation: "bilinear", "bicubic" or "nearest".
+        max_size: with one number: the longer edge is kept at or below this.
+        antialias: always on, as torchvision's is for PIL images.
+    """
+
+    def __init__(
+        self, size: Size, interpolation: Any = "bilinear", max_size: int | None = None, antialias: bool = True
+    ) -> None:
+        as_.antialias(antialias)
+        super().__init__(
+            size=as_.size("size", size), interpolation=as_.interpolation(interpolation), max_size=max_size
+        )
+
+
+class CenterCrop(Operation):
+    """Cuts out the centre, with black where the image is smaller."""
+
+    def __init__(self, size: Size) -> None:
+        super().__init__(size=as_.square_or_pair("size", size))
+
+
+class RandomCrop(Operation):
+    """Cuts out a rectangle at a random place.
+
+    Args:
+        size: the result; one number is a square.
+        padding: borders that are added first, pixels: one, (left and right, top and bottom), or (left, top, right, bottom).
+        pad_if_needed: pad further where the image is smaller; without it such an image is an error.
+        fill: colour of constant borders: a level 0 to 255, or three.
+        padding_mode: "constant", "edge", "reflect" or "symmetric".
+    """
+
+    def __init__(
+        self,
+        size: Size,
+        padding: Size | None = None,
+        pad_if_needed: bool = False,
+        fill: Numbers = 0,
+        padding_mode: str = "constant",
+    ) -> None:
+        super().__init__(
+            size=as_.square_or_pair("size", size),
+            padding=None if padding is None else as_.size("padding", padding),
+            pad_if_needed=bool(pad_if_needed),
+            fill=as_.fill(fill),
+            padding_mode=padding_mode,
+        )
+
+
+class Pad(Operation):
+    """Adds borders; the parameters are those of :class:`RandomCrop`."""
+
+    def __init__(self, padding: Size, fill: Numbers = 0, padding_mode: str = "constant") -> None:
+        super().__init__(padding=as_.size("padding", padding), fill=as_.fill(fill), padding_mode=padding_mode)
+
+
+class ColorJitter(Operation):
+    """Changes colours by drawn factors, in a drawn order.
+
+    A number v stands for (max(0, 1 - v), 1 + v), of ``hue`` for (-v, v); 0 leaves the property alone.
+
+    Args:
+        brightness, contrast, saturation: factors, at least 0.
+        hue: a shift in turns, -0.5 to 0.5.
+    """
+
+    def __init__(
+        self, brightness: Numbers = 0, contrast: Numbers = 0, saturation: Numbers = 0, hue: Numbers = 0
+    ) -> None:
+        super().__init__(
+            brightness=as_.span("brightness", brightness),
+            contrast=as_.span("contrast", contrast),
+            saturation=as_.span("saturation", saturation),
+            hue=as_.span("hue", hue),
+        )
+
+
+class Grayscale(Operation):
+    """Replaces colour by luminance. The result has three equal channels: ``num_output_channels`` must be 3."""
+
+    def __init__(self, num_output_channels: int = 3) -> None:
+        if num_output_channels != 3:
+            raise OptionError(
+                f"num_output_channels={num_output_channels}: images have 3 channels here; take one of them, images[:, :1]"
+            )
+        super().__init__()
+
+
+class GaussianBlur(Operation):
+    """Blurs with a Gaussian.
+
+    Args:
+        kernel_size: side in pixels, odd; or (width, height).
+        sigma: pixels, above 0: drawn evenly from (low, high), or one fixed number.
+    """
+
+    def __init__(self, kernel_size: Size, sigma: Numbers = (0.1, 2.0)) -> None:
+        super().__init__(kernel_size=as_.size("kernel_size", kernel_size), sigma=as_.span("sigma", sigma))
+
+
+class Dilation(Operation):
+    """Makes every pixel the maximum of its square neighbourhood of ``kernel_size`` (odd) pixels. Not in torchvision."""
+
+    def __init__(self, kernel_size: int = 3) -> None:
+        super().__init__(kernel_size=kernel_size)
+
+
+class ToTensor(Operation):
+    """From bytes 0 to 255 to floats 0.0 to 1.0; channels first, as all batches are."""
+
+    @property
+    def type(self) -> str:
+        """The name of the operation in a pipeline's file."""
+        return "ToFloat"
+
+
+class Normalize(Operation):
+    """Subtracts ``mean`` and divides by ``std``, three numbers each; stands behind :class:`ToTensor`."""
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], inplace: bool = False) -> None:
+        # In place is how all of it happens.
+        del inplace
+        super().__init__(mean=as_.channels("mean", mean), std=as_.channels("std", std))
+
+
+class RandomErasing(Operation):
+    """Fills a random rectangle with probability ``p``; stands behind :class:`ToTensor`.
+
+    Args:
+        p: probability, 0 to 1.
+        scale: range of the rectangle's share of the area.
+        ratio: range of its height over its width.
+        value: a number, three, or "random" for noise.
+    """
+
+    def __init__(
+        self,
+        p: float = 0.5,
+        scale: Sequence[float] = (0.02, 0.33),
+        ratio: Sequence[float] = (0.3, 3.3),
+        value: Numbers | str = 0,
+        inplace: bool = False,
+    ) -> None:
+        del inplace
+        what = value if isinstance(value, str) else as_.span_or_three("value", value)
+        super().__init__(p=p, scale=as_.pair("scale", scale), ratio=as_.pair("ratio", ratio), value=what)
+
+
+class Repeat(Operation):
+    """Performs operations ``times`` times, with draws of their own each time. Not in torchvision."""
+
+    def __init__(self, times: int, transforms: Iterable[Operation]) -> None:
+        super().__init__(times=times, op=[operation.as_dict() for operation in _operations(transforms)])
+
+
+class Compose:
+    """A pipeline: operations one after the other. It is checked when it is made.
+
+    Raises:
+        OptionError: a parameter is out of range, an operation stands on the wrong side of ``ToTensor``, or images come out
+            in different sizes.
+    """
+
+    def __init__(self, transforms: Iterable[Operation | Compose]) -> None:
+        self.transforms = _operations(transforms)
+        self._pipeline = Pipeline(json.dumps({"op": [operation.as_dict() for operation in self.transforms]}))
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the images that come out, pixels."""
+        return self._pipeline.size
+
+    def to_json(self) -> str:
+        """The pipeline as a file for the command line: ``stokehold train DATA --pipeline mine.json``."""
+        return self._pipeline.json()
+
+    def __repr__(self) -> str:
+        return "Compose([" + "".join(f"\n    {operation!r}," for operation in self.transforms) + "\n])"
+
+
+def preset(name: str) -> Pipeline:
+    """A pipeline by its name, one of ``PRESETS``, as the command line knows it."""
+    return Pipeline.named(name)
+
+
+def from_torchvision(compose: Any) -> Compose:
+    """The same pipeline as a torchvision ``Compose``, of v1 or v2, or one transform of it.
+
+    The draws have the same distributions, and pixels are those that torchvision makes of PIL images.
+
+    Raises:
+        OptionError: it says which transform cannot be converted, why, and what to do.
+    """
+    from stokehold._torchvision import convert
+
+    return convert(compose)
+
+
+def as_pipeline(given: Any) -> Pipeline:
+    """A pipeline in whatever way it is given: see ``Loader``."""
+    if isinstance(given, Pipeline):
+        return given
+    if isinstance(given, Compose):
+        return given._pipeline
+    if isinstance(given, (str, os.PathLike)):
+        return Pipeline.named(given)
+    if isinstance(given, (list, tuple)):
+        return Compose(given)._pipeline
+    return from_torchvision(given)._pipeline
+
+
+def _operations(transforms: Iterable[Operation | Compose]) -> list[Operation]:
+    operations: list[Operation] = []
+    for number, transform in enumerate(transforms, 1):
+        if isinstance(transform, Compose):
+            operations.extend(transform.transforms)
+        elif isinstance(transform, Operation):
+            operations.append(transform)
+        elif type(transform).__module__.startswith("torchvision.transforms"):
+            raise OptionError(
+                f"transform {number} ({type(transform).__name__}) is torchvision's; convert the whole: "
+                "stokehold.transforms.from_torchvision(compose)"
+            )
+        else:
+            raise OptionError(
+                f"transform {number} ({transform!r}) is no operation of stokehold.transforms; a function of your own goes "
+                "to the loader: Loader(batch_transform=..)"
+            )
+    return operations
+
+

@@ -1,0 +1,64 @@
+//! Errors of the crates as the exceptions of `stokehold.errors`.
+
+use pyo3::PyErr;
+use stokehold_loader::LoaderError;
+use stokehold_pipeline::{ImageError, PipelineError};
+use stokehold_storage::StorageError;
+
+mod exceptions {
+    use pyo3::import_exception;
+    import_exception!(stokehold.errors, DataError);
+    import_exception!(stokehold.errors, OptionError);
+    import_exception!(stokehold.errors, StokeholdError);
+    import_exception!(stokehold.errors, UsageError);
+}
+
+pub(crate) use exceptions::{DataError, OptionError, StokeholdError, UsageError};
+
+/// What a `?` cannot do: neither the errors nor the exceptions are of this crate.
+pub(crate) trait Raise<T> {
+    /// The value, or the exception that its error becomes.
+    fn raise(self) -> Result<T, PyErr>;
+}
+
+impl<T> Raise<T> for Result<T, LoaderError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| {
+            let text = error.to_string();
+            match error {
+                LoaderError::Options { .. }
+                | LoaderError::Empty
+                | LoaderError::NoFullBatch { .. }
+                | LoaderError::State { .. }
+                | LoaderError::Pipeline(_) => OptionError::new_err(text),
+                LoaderError::BadImage(_)
+                | LoaderError::TooManyBadImages { .. }
+                | LoaderError::NoSubstitute(_)
+                | LoaderError::AllBad { .. } => DataError::new_err(text),
+                LoaderError::Forked { .. } => UsageError::new_err(text),
+                _ => StokeholdError::new_err(text),
+            }
+        })
+    }
+}
+
+impl<T> Raise<T> for Result<T, PipelineError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| match error {
+            PipelineError::Read { .. } => DataError::new_err(error.to_string()),
+            _ => OptionError::new_err(error.to_string()),
+        })
+    }
+}
+
+impl<T> Raise<T> for Result<T, StorageError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| DataError::new_err(error.to_string()))
+    }
+}
+
+impl<T> Raise<T> for Result<T, ImageError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| OptionError::new_err(error.to_string()))
+    }
+}

@@ -1,0 +1,45 @@
+//! The compiled part of the Python package `stokehold`.
+//!
+//! ```text
+//!  stokehold (Python: names, signatures, torch and NumPy)
+//!      └── stokehold._stokehold (this crate: types, the GIL, signals)
+//!              └── stokehold-loader, -pipeline, -storage, -profile (everything else)
+//! ```
+//!
+//! Nothing is decided here. A class of this module wraps one value of the crates below and turns their errors into exceptions;
+//! what users import is Python, so that they can read it, and has the docstrings. Four promises are kept here, because only
+//! here are both sides known:
+//!
+//! * **The GIL is free while anybody waits**: for a batch, for a folder to be listed, for threads to end.
+//! * **Ctrl-C works while a batch is waited for**: the wait looks up 20 times a second ([`loader`]).
+//! * **A batch's memory is Python's until Python lets go of it**: the loader gets it back from the deleter of the DLPack
+//!   capsule, or of the last of them ([`memory`], the one module with `unsafe`).
+//! * **A fork is an exception and not a hang**: who makes a loader is the one who may use it.
+
+mod epochs;
+mod errors;
+mod loader;
+mod memory;
+mod pipeline;
+mod source;
+
+use pyo3::prelude::*;
+
+/// The compiled part of `stokehold`; import that instead.
+#[pymodule]
+mod _stokehold {
+    #[pymodule_export]
+    use super::loader::{Iteration, Loader};
+    #[pymodule_export]
+    use super::memory::Memory;
+    #[pymodule_export]
+    use super::pipeline::Pipeline;
+    #[pymodule_export]
+    use super::source::Source;
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

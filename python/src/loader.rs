@@ -1,0 +1,246 @@
+//! The loader and one walk through it.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use stokehold_loader::{BadImagePolicy, LoaderOptions, State, Workers};
+use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
+
+use crate::epochs::{Epochs, Stopped};
+use crate::errors::{OptionError, Raise, UsageError};
+use crate::memory::Memory;
+use crate::pipeline::Pipeline;
+use crate::source::Source;
+
+/// How long a wait goes on before it looks for Ctrl-C.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Walks images in batches, epoch by epoch.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Loader {
+    core: Arc<Core>,
+}
+
+struct Core {
+    loader: stokehold_loader::Loader,
+    /// Never locked by who holds the GIL for longer than a lock takes: it is let go of while anybody waits.
+    epochs: Mutex<Epochs>,
+}
+
+impl Core {
+    fn epochs(&self) -> MutexGuard<'_, Epochs> {
+        // A panic elsewhere leaves a state that is whole: every change is one assignment.
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the epochs, without the GIL; not in a fork, where nobody may ever unlock them.
+    fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Epochs) -> T) -> PyResult<T> {
+        self.loader.check_process().raise()?;
+        Ok(py.detach(|| work(&mut self.epochs())))
+    }
+}
+
+#[pymethods]
+impl Loader {
+    #[new]
+    #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
+        dtype, bad_images, executor, exif))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        source: &Source,
+        pipeline: &Pipeline,
+        batch_size: i64,
+        shuffle: bool,
+        seed: u64,
+        num_workers: Option<i64>,
+        prefetch: i64,
+        drop_last: bool,
+        rank: i64,
+        world_size: i64,
+        dtype: &str,
+        bad_images: &str,
+        executor: &str,
+        exif: bool,
+    ) -> PyResult<Self> {
+        let workers = match num_workers {
+            None => Workers::Auto,
+            Some(count) => Workers::Count(NonZeroUsize::new(at_least(0, "num_workers", count)?).ok_or_else(
+                || OptionError::new_err("num_workers=0: must be at least 1, or None for one thread per core"),
+            )?),
+        };
+        let options = LoaderOptions {
+            batch_size: at_least(1, "batch_size", batch_size)?,
+            workers,
+            prefetch: at_least(0, "prefetch", prefetch)?,
+            shuffle,
+            seed,
+            drop_last,
+            rank: at_least(0, "rank", rank)?,
+            world_size: at_least(1, "world_size", world_size)?,
+            executor: executor.parse::<Executor>().raise()?,
+            decode: DecodeOptions { exif },
+            sample_type: dtype.parse::<SampleType>().raise()?,
+            bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
+            ..LoaderOptions::default()
+        };
+        let images = Arc::clone(&source.images);
+        let operations = pipeline.operations.clone();
+        let loader = py
+            .detach(|| stokehold_loader::Loader::new(images, operations, options))
+            .raise()?;
+        let epochs = Mutex::new(Epochs::new(&loader));
+        Ok(Self {
+            core: Arc::new(Core { loader, epochs }),
+        })
+    }
+
+    /// Batches of an epoch.
+    fn __len__(&self) -> usize {
+        self.core.loader.batches_per_epoch()
+    }
+
+    /// Worker threads of an epoch.
+    #[getter]
+    fn num_workers(&self) -> usize {
+        self.core.loader.workers()
+    }
+
+    /// The epoch that runs, or the one that begins next.
+    #[getter]
+    fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
+        self.core.with(py, |epochs| epochs.epoch())
+    }
+
+    /// Bad images so far: (sample, name, reason).
+    fn bad_images(&self) -> Vec<(u64, String, String)> {
+        let bad = self.core.loader.bad_images().into_iter();
+        bad.map(|bad| (bad.sample, bad.name, bad.reason)).collect()
+    }
+
+    /// Begins the next epoch.
+    fn begin(&self, py: Python<'_>) -> PyResult<Iteration> {
+        let core = &self.core;
+        let begun = core.with(py, |epochs| match (epochs.is_closed(), epochs.is_running()) {
+            (true, _) => Err("the loader is closed; make a new one"),
+            (_, true) => Err(
+                "an iteration of this loader is going on, and it has only one at a time; \
+                 finish it, end it with stop(), or make a second loader",
+            ),
+            _ => Ok(epochs.begin(&core.loader)),
+        })?;
+        let number = begun.map_err(UsageError::new_err)?.raise()?;
+        Ok(Iteration {
+            core: Arc::clone(core),
+            number,
+        })
+    }
+
+    /// Ends the iteration that is going on.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.with(py, Epochs::stop)
+    }
+
+    /// Ends everything.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.core.with(py, Epochs::close)
+    }
+
+    fn set_epoch(&self, py: Python<'_>, epoch: i64) -> PyResult<()> {
+        let epoch = at_least(0, "epoch", epoch)? as u64;
+        self.core
+            .with(py, |epochs| epochs.set_epoch(&self.core.loader, epoch))
+    }
+
+    /// The state as JSON.
+    fn state(&self, py: Python<'_>) -> PyResult<String> {
+        let state = self.core.with(py, |epochs| epochs.state().clone())?;
+        serde_json::to_string(&state).map_err(|error| OptionError::new_err(error.to_string()))
+    }
+
+    /// Takes a state up.
+    fn load_state(&self, py: Python<'_>, json: &str) -> PyResult<()> {
+        let state: State = serde_json::from_str(json).map_err(|error| {
+            OptionError::new_err(format!(
+                "state_dict: {error}; give what state_dict() of a loader returned"
+            ))
+        })?;
+        let resumed = self.core.with(py, |epochs| match epochs.is_running() {
+            true => None,
+            false => Some(epochs.resume(&self.core.loader, state)),
+        })?;
+        resumed
+            .ok_or_else(|| {
+                UsageError::new_err(
+                    "an iteration of this loader is going on; load a state before it, or after stop()",
+                )
+            })?
+            .raise()
+    }
+}
+
+/// Whole numbers from Python, with the argument's name where they are too small.
+fn at_least(least: i64, name: &str, number: i64) -> PyResult<usize> {
+    match usize::try_from(number) {
+        Ok(fits) if number >= least => Ok(fits),
+        _ => Err(OptionError::new_err(format!(
+            "{name}={number}: must be at least {least}"
+        ))),
+    }
+}
+
+/// One walk through an epoch.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Iteration {
+    core: Arc<Core>,
+    number: u64,
+}
+
+/// Images, labels, samples' numbers, and the bad images that are new: (name, reason).
+type Parts = (Memory, Memory, Memory, Vec<(String, String)>);
+
+#[pymethods]
+impl Iteration {
+    /// The next batch; `None` at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Parts>> {
+        let batch = loop {
+            match self
+                .core
+                .with(py, |epochs| epochs.next_within(self.number, LOOK))?
+            {
+                Ok(next) => break next.transpose().raise()?,
+                Err(Stopped::Pending) => py.check_signals()?,
+                Err(Stopped::Ended) => return Ok(None),
+                Err(Stopped::Closed) => {
+                    return Err(UsageError::new_err("the loader was closed during this iteration"));
+                }
+            }
+        };
+        Ok(batch.map(|batch| {
+            let whole = |numbers: Vec<u64>| numbers.into_iter().map(|number| number as i64).collect();
+            (
+                Memory::of_images(batch.images, batch.shape),
+                Memory::of_list(batch.labels.into_iter().map(i64::from).collect()),
+                Memory::of_list(whole(batch.samples)),
+                batch.bad.into_iter().map(|bad| (bad.name, bad.reason)).collect(),
+            )
+        }))
+    }
+}
+
+/// A loop that was left early ends its epoch: its threads, and what they have fetched ahead.
+impl Drop for Iteration {
+    fn drop(&mut self) {
+        if self.core.loader.check_process().is_err() {
+            return;
+        }
+        let end = || self.core.epochs().end(self.number);
+        // Without an interpreter nobody holds the GIL against us.
+        match Python::try_attach(|py| py.detach(end)) {
+            Some(()) => {}
+            None => end(),
+        }
+    }
+}

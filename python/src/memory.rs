@@ -1,0 +1,108 @@
+//! Memory that Python looks at without a copy, by the [DLPack](https://dmlc.github.io/dlpack/latest/) protocol.
+//!
+//! `torch.from_dlpack` and `numpy.from_dlpack` take a capsule of it. Every capsule holds on to the owner of the memory and lets
+//! go when its deleter runs, on whatever thread that is. When the last one has, a batch's images go back to their loader.
+
+use std::any::Any;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use dlpark::ffi::{DLDataType, DLDevice};
+use dlpark::metadata::Dynamic;
+use dlpark::python::ExportRequest;
+use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
+use pyo3::exceptions::PyMemoryError;
+use pyo3::prelude::*;
+use stokehold_loader::{ImageBuffer, Images};
+
+/// Numbers of one type in rows, planes and so on, the last index the quickest.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Memory {
+    numbers: Numbers,
+    #[pyo3(get)]
+    shape: Vec<i64>,
+    dtype: DLDataType,
+    owner: Arc<dyn Any + Send + Sync>,
+}
+
+/// Where numbers begin.
+struct Numbers(*mut c_void);
+
+// SAFETY: the pointer is never followed here; it is handed on to Python, which has rules of its own for who touches an array
+// when. The memory lives as long as the owner, which every capsule holds.
+unsafe impl Send for Numbers {}
+// SAFETY: as above.
+unsafe impl Sync for Numbers {}
+
+impl Memory {
+    /// The images of a batch.
+    pub(crate) fn of_images(mut images: ImageBuffer, shape: [usize; 4]) -> Self {
+        // The pointer is taken before the buffer moves: a vector's numbers stay where they are when it does.
+        let (numbers, dtype) = match images.images_mut() {
+            Images::F32(numbers) => start(numbers),
+            Images::F16(numbers) => start(numbers),
+            Images::Bf16(numbers) => start(numbers),
+            Images::U8(numbers) => start(numbers),
+        };
+        Self {
+            numbers,
+            shape: shape.map(|side| side as i64).to_vec(),
+            dtype,
+            owner: Arc::new(images),
+        }
+    }
+
+    /// A list of whole numbers.
+    pub(crate) fn of_list(mut list: Vec<i64>) -> Self {
+        let (numbers, dtype) = start(&mut list);
+        Self {
+            numbers,
+            shape: vec![list.len() as i64],
+            dtype,
+            owner: Arc::new(list),
+        }
+    }
+
+    fn capsule<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
+        let owner = Box::new(Arc::clone(&self.owner));
+        let mut tensor = Dynamic::compact(self.shape.as_slice())
+            .initialize_as::<M>(owner)
+            .map_err(|error| PyMemoryError::new_err(error.to_string()))?;
+        tensor
+            .set_data(self.numbers.0)
+            .set_device(DLDevice::CPU)
+            .set_dtype(self.dtype);
+        // SAFETY: data, shape and type are those of the owner's vector, which is as long as the shape says, writable, and
+        // neither moved nor freed before the deleter drops `owner`. The owner does not touch it meanwhile.
+        Ok(unsafe { tensor.finish() })
+    }
+}
+
+fn start<T: DlpackElement>(numbers: &mut [T]) -> (Numbers, DLDataType) {
+    (Numbers(numbers.as_mut_ptr().cast()), T::DTYPE)
+}
+
+#[pymethods]
+impl Memory {
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<(u32, u32)>,
+        dl_device: Option<(u32, i32)>,
+        copy: Option<bool>,
+    ) -> PyResult<Py<PyAny>> {
+        ExportRequest::parse(stream, max_version, dl_device, copy)?.export_zero_copy(
+            py,
+            DLDevice::CPU,
+            DlpackFlags::empty(),
+            || self.capsule(),
+            || self.capsule(),
+        )
+    }
+
+    fn __dlpack_device__(&self) -> (u32, i32) {
+        DLDevice::CPU.into()
+    }
+}

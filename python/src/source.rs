@@ -1,0 +1,107 @@
+//! Where images come from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use stokehold_storage::{Dataset, ImageList, Images, Source as _};
+
+use crate::errors::{DataError, OptionError, Raise};
+use crate::memory::Memory;
+
+/// Labelled images, numbered from 0 on.
+#[pyclass(frozen, module = "stokehold._stokehold")]
+pub(crate) struct Source {
+    pub(crate) images: Arc<dyn stokehold_storage::Source>,
+    /// Names of the classes, where they have any.
+    #[pyo3(get)]
+    classes: Option<Vec<String>>,
+}
+
+#[pymethods]
+impl Source {
+    /// A folder, shards, or either in a bucket; `split` is "train" or "val".
+    #[staticmethod]
+    fn open(py: Python<'_>, path: PathBuf, split: &str) -> PyResult<Self> {
+        let dataset = py.detach(|| Dataset::open(&path, None, 0)).raise()?;
+        let images: Images = match split {
+            "train" => dataset.train,
+            "val" => dataset.val.ok_or_else(|| {
+                DataError::new_err(format!(
+                    "{}: it has no val/ beside train/; give a folder that has, or split=\"train\"",
+                    path.display()
+                ))
+            })?,
+            _ => {
+                return Err(OptionError::new_err(format!(
+                    "split={split:?}: there are \"train\" and \"val\""
+                )));
+            }
+        };
+        Ok(Self {
+            classes: Some(images.classes().to_vec()),
+            images: Arc::new(images),
+        })
+    }
+
+    /// Pairs of a path and a label, from anything that can be iterated.
+    #[staticmethod]
+    fn listed(pairs: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let mut list = ImageList::default();
+        for pair in pairs.try_iter()? {
+            let pair = pair?;
+            let (path, label) = pair.extract::<(PathBuf, i64)>().map_err(|error| {
+                OptionError::new_err(format!(
+                    "data[{}]: {}; a list of images holds pairs of a path and a label",
+                    list.len(),
+                    error.value(pairs.py())
+                ))
+            })?;
+            let class = u32::try_from(label).map_err(|_| {
+                OptionError::new_err(format!(
+                    "data[{}]: label {label} of {}; labels are 0 to {}",
+                    list.len(),
+                    path.display(),
+                    u32::MAX
+                ))
+            })?;
+            list.push(&path, class);
+        }
+        Ok(Self {
+            images: Arc::new(list),
+            classes: None,
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.images.len()
+    }
+
+    /// The path of a sample.
+    fn name(&self, sample: usize) -> PyResult<String> {
+        self.check(sample)?;
+        Ok(self.images.name(sample))
+    }
+
+    /// The labels of all samples, int64.
+    fn labels(&self, py: Python<'_>) -> Memory {
+        let images = &self.images;
+        Memory::of_list(py.detach(|| {
+            (0..images.len())
+                .map(|sample| i64::from(images.class(sample)))
+                .collect()
+        }))
+    }
+}
+
+impl Source {
+    fn check(&self, sample: usize) -> PyResult<()> {
+        let len = self.images.len();
+        if sample < len {
+            return Ok(());
+        }
+        Err(pyo3::exceptions::PyIndexError::new_err(format!(
+            "sample {sample}: there are {len}, numbered from 0 on"
+        )))
+    }
+}

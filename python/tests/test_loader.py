@@ -1,0 +1,234 @@
+"""What a loader yields, in which order, and whose memory it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conftest import HAS_TORCH, needs_torch, picture, plain, without_torch, write_png
+
+import stokehold
+from stokehold import transforms as T
+
+CROP = T.Compose([T.RandomResizedCrop(8), T.RandomHorizontalFlip(), T.ToTensor(), T.Normalize(T.MEAN, T.STD)])
+WHOLE = T.Compose([T.CenterCrop((20, 24)), T.ToTensor()])
+
+
+def epoch(loader):
+    """Copies of an epoch's batches."""
+    return [tuple(plain(part) for part in batch) for batch in loader]
+
+
+def same(left, right):
+    return len(left) == len(right) and all(
+        len(a) == len(b) and all(np.array_equal(x, y) for x, y in zip(a, b)) for a, b in zip(left, right)
+    )
+
+
+def test_batches_are_the_pictures_in_the_folders_order(folder):
+    with stokehold.Loader(folder, WHOLE, batch_size=10, shuffle=False, samples=True) as loader:
+        assert (len(loader), loader.num_samples, loader.classes, loader.size) == (4, 37, ["ant", "bee", "cat"], (20, 24))
+        batches = epoch(loader)
+    images, labels, samples = (np.concatenate(parts) for parts in zip(*batches))
+    assert [len(batch[0]) for batch in batches] == [10, 10, 10, 7]
+    assert labels.tolist() == [0] * 12 + [1] * 9 + [2] * 16 and labels.dtype == np.int64
+    assert samples.tolist() == list(range(37)) and samples.dtype == np.int64
+    assert images.shape == (37, 3, 20, 24) and images.dtype == np.float32
+    for number in range(37):
+        expected = picture(number).transpose(2, 0, 1).astype(np.float32) / 255
+        assert np.abs(images[number] - expected).max() < 1e-6
+
+
+def test_the_other_half_of_the_data(folder):
+    loader = stokehold.Loader(folder, WHOLE, split="val", batch_size=9, shuffle=False)
+    ((_, labels),) = epoch(loader)
+    assert labels.tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+
+
+@needs_torch
+def test_torch_tensors_of_every_type(folder):
+    import torch
+
+    whole = T.Compose([T.CenterCrop(16), T.ToTensor()])
+
+    def first(dtype):
+        images, labels = next(iter(stokehold.Loader(folder, whole, dtype=dtype, shuffle=False)))
+        assert labels.dtype == torch.int64
+        return images
+
+    full = first("float32")
+    assert full.dtype == torch.float32 and full.is_contiguous()
+    for given, dtype in [
+        (torch.float16, torch.float16),
+        ("float16", torch.float16),
+        ("bf16", torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+    ]:
+        assert torch.equal(first(given), full.to(dtype))
+    bytes_ = first(np.uint8)
+    assert bytes_.dtype == torch.uint8 and (bytes_.float() / 255 - full).abs().max() < 1e-6
+    full.mul_(2)  # it is ours to change
+
+
+@without_torch
+def test_numpy_arrays_of_every_type(folder):
+    whole = T.Compose([T.CenterCrop(16), T.ToTensor()])
+
+    def first(dtype):
+        images, labels = next(iter(stokehold.Loader(folder, whole, dtype=dtype, shuffle=False)))
+        assert isinstance(images, np.ndarray) and labels.dtype == np.int64
+        return images
+
+    full = first(np.float32)
+    assert full.dtype == np.float32 and np.array_equal(first("float16"), full.astype(np.float16))
+    bytes_ = first(np.dtype("uint8"))
+    assert bytes_.dtype == np.uint8 and np.abs(bytes_ / 255 - full).max() < 1e-6
+    with pytest.raises(stokehold.OptionError, match="dtype='bfloat16': torch is not installed"):
+        stokehold.Loader(folder, whole, dtype="bfloat16")
+    with pytest.raises(stokehold.OptionError, match="device='cuda:0': torch is not installed"):
+        stokehold.Loader(folder, whole, device="cuda:0")
+
+
+def test_workers_change_nothing_and_epochs_do(folder):
+    def two(workers):
+        loader = stokehold.Loader(folder, CROP, batch_size=5, seed=3, num_workers=workers)
+        return epoch(loader), epoch(loader)
+
+    first, second = two(1)
+    assert not same(first, second)
+    for workers in (2, 5, None):
+        again = two(workers)
+        assert same(first, again[0]) and same(second, again[1])
+    assert not same(first, epoch(stokehold.Loader(folder, CROP, batch_size=5, seed=4)))
+
+
+def test_a_batch_that_is_held_is_not_overwritten(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=2, seed=1)
+    held = [batch for _ in range(5) for batch in loader]
+    loader.close()
+    del loader
+    fresh = stokehold.Loader(folder, CROP, batch_size=2, seed=1)
+    copies = [batch for _ in range(5) for batch in epoch(fresh)]
+    assert same([tuple(plain(part) for part in batch) for batch in held], copies)
+
+
+def test_ranks_share_an_epoch(folder):
+    def samples(rank, drop_last):
+        loader = stokehold.Loader(
+            folder, CROP, batch_size=4, rank=rank, world_size=3, drop_last=drop_last, samples=True, seed=8
+        )
+        loader.set_epoch(2)
+        return [batch[2].tolist() for batch in epoch(loader)]
+
+    for drop_last in (False, True):
+        ranks = [samples(rank, drop_last) for rank in range(3)]
+        assert [[len(batch) for batch in rank] for rank in ranks] == [[4, 4, 4] + ([] if drop_last else [1])] * 3
+        everything = sorted(sample for rank in ranks for batch in rank for sample in batch)
+        if drop_last:
+            assert len(everything) == 36 and len(set(everything)) == 36
+        else:
+            assert set(everything) == set(range(37)) and len(everything) == 39
+
+
+@needs_torch
+def test_ranks_are_dealt_as_by_distributed_sampler(folder):
+    from torch.utils.data.distributed import DistributedSampler
+
+    for drop_last in (False, True):
+        for rank in range(5):
+            sampler = DistributedSampler(range(37), 5, rank, shuffle=False, drop_last=drop_last)
+            loader = stokehold.Loader(
+                folder, CROP, batch_size=100 if not drop_last else 1, rank=rank, world_size=5, shuffle=False,
+                drop_last=drop_last, samples=True,
+            )
+            assert [s for batch in epoch(loader) for s in batch[2].tolist()] == list(sampler)
+
+
+def test_a_list_of_pairs(folder, tmp_path):
+    pairs = [(folder / "train" / "cat" / "000.png", 7), (str(folder / "val" / "ant" / "001.png"), np.int64(0))]
+    for data in (pairs, tuple(pairs), iter(pairs), (pair for pair in pairs)):
+        loader = stokehold.Loader(data, WHOLE, shuffle=False)
+        ((images, labels),) = epoch(loader)
+        assert labels.tolist() == [7, 0] and loader.classes is None
+        assert loader.name(1) == str(pairs[1][0])
+        assert np.abs(images[0] * 255 - picture(21).transpose(2, 0, 1)).max() < 1e-3
+    with pytest.raises(IndexError, match="sample 2: there are 2"):
+        loader.name(2)
+    strange = tmp_path / "n\udcffme.png"
+    write_png(strange, picture(1))
+    ((images, _),) = epoch(stokehold.Loader([(strange, 0)], WHOLE))
+    assert images.shape == (1, 3, 20, 24)
+
+
+def test_draws_say_what_is_done(folder):
+    loader = stokehold.Loader(folder, CROP, seed=5, samples=True)
+    steps = loader.draw(epoch=3, sample=11, width=24, height=20)
+    assert steps == loader.draw(3, 11, 24, 20) != loader.draw(3, 12, 24, 20)
+    assert [step["type"] for step in steps if step["type"] != "HorizontalFlip"] == [
+        "Crop", "Resize", "ToFloat", "Normalize",
+    ]  # fmt: skip
+    crop = steps[0]
+    # Without the flip the crop that was drawn, resized, is what the loader yields.
+    still = T.Compose([T.RandomResizedCrop(8, interpolation="nearest"), T.ToTensor()])
+    loader = stokehold.Loader(folder, still, seed=5, samples=True, shuffle=False, executor="per-op", batch_size=37)
+    loader.set_epoch(3)
+    ((images, _, _),) = epoch(loader)
+    crop = loader.draw(3, 11, 24, 20)[0]
+    part = picture(11)[crop["top"] : crop["top"] + crop["height"], crop["left"] : crop["left"] + crop["width"]]
+    rows = ((np.arange(8) + 0.5) * crop["height"] / 8).astype(int)
+    columns = ((np.arange(8) + 0.5) * crop["width"] / 8).astype(int)
+    assert np.abs(images[11] * 255 - part[rows][:, columns].transpose(2, 0, 1)).max() < 1e-3
+
+
+def test_a_function_at_the_end(folder):
+    loader = stokehold.Loader(folder, WHOLE, shuffle=False, batch_transform=lambda images: images * 2 + 1)
+    doubled = epoch(loader)[0][0]
+    assert np.allclose(doubled, epoch(stokehold.Loader(folder, WHOLE, shuffle=False))[0][0] * 2 + 1)
+
+
+def test_bad_images(folder, tmp_path):
+    bad = tmp_path / "broken.png"
+    bad.write_bytes(b"no picture")
+    good = [(folder / "train" / "ant" / f"{n:03}.png", n % 2) for n in range(3)]
+    data = [*good, (bad, 1)]
+    loader = stokehold.Loader(data, WHOLE, shuffle=False)
+    with pytest.warns(stokehold.BadImageWarning, match="broken.png: not an image"):
+        ((_, labels),) = epoch(loader)
+    assert labels.tolist() == [0, 1, 0]
+    assert [(sample, name) for sample, name, _ in loader.bad_images()] == [(3, str(bad))]
+    assert len(epoch(loader)[0][1]) == 3  # named once: a second warning would be an error here
+    with pytest.warns(stokehold.BadImageWarning):
+        ((_, labels),) = epoch(stokehold.Loader(data, WHOLE, shuffle=False, bad_images="substitute"))
+    assert labels.tolist() == [0, 1, 0, 1]
+    with pytest.raises(stokehold.DataError, match="broken.png: not an image"):
+        epoch(stokehold.Loader(data, WHOLE, bad_images="error"))
+    with pytest.raises(OSError, match="cannot read this file"):
+        epoch(stokehold.Loader([("/nowhere.jpg", 0)], WHOLE, bad_images="error"))
+
+
+def test_memory_stays_flat_over_a_hundred_epochs(folder):
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    pipeline = T.Compose([T.RandomResizedCrop(128), T.ToTensor()])
+    loader = stokehold.Loader(folder, pipeline, batch_size=16, num_workers=2)
+    for _ in range(10):
+        for _ in loader:
+            pass
+    before = resident()
+    for _ in range(90):
+        for _ in loader:
+            pass
+    # A batch is 3 MB: one that leaked each epoch would be 280 MB.
+    assert resident() - before < 40e6
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed in this environment")
+def test_labels_are_the_datasets_and_order_torchvisions(folder):
+    import torchvision
+
+    reference = torchvision.datasets.ImageFolder(folder / "train")
+    loader = stokehold.Loader(folder / "train", WHOLE, shuffle=False, samples=True)
+    labels = [label for batch in epoch(loader) for label in batch[1].tolist()]
+    assert labels == [label for _, label in reference.samples]
+    assert [loader.name(number) for number in range(37)] == [path for path, _ in reference.samples]

@@ -1,0 +1,242 @@
+"""What is said about wrong arguments and wrong moments; that nothing hangs."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+import pytest
+from conftest import HAS_TORCH, in_fork, needs_torch, picture, wait_for, write_png
+from test_loader import CROP, WHOLE, epoch
+
+import stokehold
+from stokehold import transforms as T
+
+ARGUMENTS = [
+    ({"batch_size": 0}, "batch_size=0: must be at least 1"),
+    ({"batch_size": -3}, "batch_size=-3: must be at least 1"),
+    ({"num_workers": 0}, "num_workers=0: must be at least 1, or None"),
+    ({"num_workers": -1}, "num_workers=-1"),
+    ({"num_workers": 5000}, "5000 workers: must be auto or 1 to 1024"),
+    ({"prefetch": -1}, "prefetch=-1: must be at least 0"),
+    ({"rank": 2, "world_size": 2}, "rank 2: must be below the world size, 2"),
+    ({"world_size": 0}, "world_size=0"),
+    ({"dtype": "float64"}, "dtype='float64': there are float32, float16, bfloat16 and uint8"),
+    ({"dtype": np.int64}, "there are float32"),
+    ({"dtype": "uint8"}, r"operation 4 \(Normalize\): it needs floats"),
+    ({"device": "tpu:0"}, "device='tpu:0'"),
+    ({"split": "test"}, 'split="test": there are "train" and "val"'),
+    ({"bad_images": "ignore"}, 'bad-image policy "ignore": must be error, skip or substitute'),
+    ({"executor": "gpu"}, "no executor is called 'gpu'"),
+    ({"drop_last": True, "batch_size": 100}, "fill no batch of 100"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), ARGUMENTS)
+def test_arguments_out_of_range_are_value_errors(folder, options, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        stokehold.Loader(folder, CROP, **options)
+    assert isinstance(raised.value, stokehold.OptionError)
+
+
+def test_arguments_of_another_type_are_named(folder):
+    for options, message in [
+        ({"batch_size": "many"}, "'batch_size'"),
+        ({"seed": 1.5}, "'seed'"),
+        ({"shuffle": "yes"}, "'shuffle'"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            stokehold.Loader(folder, CROP, **options)
+    with pytest.raises(TypeError, match="workers"):
+        stokehold.Loader(folder, CROP, workers=3)
+
+
+def test_data_that_is_none(folder, tmp_path):
+    for data, error, message in [
+        (tmp_path / "nowhere", OSError, "nowhere: no such folder"),
+        (tmp_path, OSError, "no class folder in it"),
+        ([], ValueError, "there are no images to load"),
+        (7, ValueError, "data=7: must be a folder"),
+        ([("a.jpg",)], ValueError, r"data\[0\]: .* pairs of a path and a label"),
+        ([("a.jpg", 0), ("b.jpg", -1)], ValueError, r"data\[1\]: label -1 of b.jpg; labels are 0 to 4294967295"),
+        ([("a.jpg", "cat")], ValueError, r"data\[0\]: "),
+    ]:
+        with pytest.raises(error, match=message):
+            stokehold.Loader(data, CROP)
+    with pytest.raises(stokehold.DataError, match="no val/ beside train/"):
+        stokehold.Loader(folder / "train", CROP, split="val")
+    with pytest.raises(RuntimeError, match="the list broke"):
+        stokehold.Loader((pair for pair in broken()), CROP)
+
+
+def broken():
+    yield "a.jpg", 0
+    raise RuntimeError("the list broke")
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed in this environment")
+def test_cuda_without_a_gpu(folder):
+    import torch
+
+    if torch.cuda.is_available():
+        images, labels = next(iter(stokehold.Loader(folder, CROP, device="cuda:0")))
+        assert images.is_cuda and labels.is_cuda
+        return
+    with pytest.raises(ValueError, match="device='cuda:0': torch sees no CUDA device; use device='cpu'"):
+        stokehold.Loader(folder, CROP, device="cuda:0")
+
+
+def test_one_iteration_at_a_time(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=4)
+    first = iter(loader)
+    next(first)
+    with pytest.raises(stokehold.UsageError, match="an iteration of this loader is going on.*stop()"):
+        iter(loader)
+    with pytest.raises(RuntimeError, match="is going on"):
+        loader.load_state_dict(loader.state_dict())
+    del first
+    assert len(epoch(loader)) == 10
+    second = iter(loader)
+    loader.stop()
+    assert next(second, None) is None
+    third = iter(loader)
+    assert next(second, None) is None and len(next(third)[0]) == 4
+
+
+def test_nothing_after_close(folder):
+    with stokehold.Loader(folder, CROP, batch_size=4) as loader:
+        batches = iter(loader)
+        next(batches)
+    with pytest.raises(stokehold.UsageError, match="closed during this iteration"):
+        next(batches)
+    with pytest.raises(stokehold.UsageError, match="the loader is closed; make a new one"):
+        iter(loader)
+    loader.close()
+
+
+def test_loaders_are_not_pickled(folder):
+    with pytest.raises(stokehold.UsageError, match="cannot be pickled; make it in the process that uses it"):
+        pickle.dumps(stokehold.Loader(folder, CROP))
+
+
+def test_a_fork_is_an_exception_and_not_a_hang(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=2)
+    batches = iter(loader)
+    held = next(batches)
+
+    def child():
+        nonlocal loader, batches, held
+        for use in (lambda: next(batches), lambda: iter(loader), loader.stop, loader.close, loader.state_dict):
+            with pytest.raises(stokehold.UsageError, match=f"made by process {os.getppid()}.*spawn"):
+                use()
+        del held, batches, loader
+        assert len(epoch(stokehold.Loader(folder, CROP, batch_size=2))) == 19
+
+    for _ in range(10):
+        assert in_fork(child) == 0
+    assert len(list(batches)) == 18
+
+
+def test_made_before_the_fork_and_dropped_in_it(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=2)
+    assert len(epoch(loader)) == 19
+
+    def child():
+        nonlocal loader
+        del loader
+
+    assert in_fork(child) == 0
+
+
+@pytest.fixture(scope="session")
+def endless(tmp_path_factory):
+    """Data of which a batch takes many minutes."""
+    path = tmp_path_factory.mktemp("large") / "large.png"
+    write_png(path, np.tile(picture(0, 100, 100), (20, 20, 1)))
+    return [(path, 0)] * 1_000_000
+
+
+def test_other_threads_run_while_a_batch_is_waited_for(endless):
+    loader = stokehold.Loader(endless, WHOLE, batch_size=100_000, num_workers=1)
+    batches, seen = iter(loader), []
+
+    def wait():
+        try:
+            next(batches)
+        except stokehold.UsageError as error:
+            seen.append(error)
+
+    def waits():
+        frame = sys._current_frames().get(thread.ident)
+        return frame is not None and frame.f_code.co_name == "__next__"
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    wait_for(waits, "a thread that waits")
+    assert thread.is_alive() and not seen
+    loader.close()
+    thread.join(60)
+    assert not thread.is_alive() and "closed during this iteration" in str(seen[0])
+
+
+def test_ctrl_c_ends_the_wait(endless, tmp_path):
+    script = textwrap.dedent(
+        f"""
+        import os, signal, threading
+        import stokehold
+        from stokehold import transforms as T
+
+        # Whoever started this may have it ignore the signal.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        whole = T.Compose([T.CenterCrop(8), T.ToTensor()])
+        data = [({str(endless[0][0])!r}, 0)] * 1_000_000
+        with stokehold.Loader(data, whole, batch_size=1_000_000) as loader:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                next(iter(loader))
+            except KeyboardInterrupt:
+                print("interrupted")
+        """
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+    )
+    assert (done.stdout, done.returncode) == ("interrupted\n", 0), done.stderr
+
+
+def test_an_interpreter_that_ends_in_the_midst_ends(endless, tmp_path):
+    """Threads are at work and nobody closes anything."""
+    script = (
+        "import stokehold\n"
+        f"loader = stokehold.Loader([({str(endless[0][0])!r}, 0)] * 100, 'imagenet-eval', batch_size=2)\n"
+        "batches = iter(loader)\n"
+        "kept = next(batches)\n"
+        "print('over')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False
+    )
+    assert (done.stdout, done.returncode, done.stderr) == ("over\n", 0, "")
+
+
+@needs_torch
+def test_tensors_outlive_their_loader(folder):
+    import torch
+
+    images, labels = next(iter(stokehold.Loader(folder, WHOLE, shuffle=False)))
+    total = images.double().sum()
+    junk = [torch.full((200, 200), 7.0) for _ in range(100)]
+    assert images.double().sum() == total and labels.tolist() == [0] * 12 + [1] * 9 + [2] * 11 and junk
+
+
+def test_help_reads(capsys):
+    help(stokehold.Loader)
+    text = capsys.readouterr().out
+    assert "(N, 3, H, W)" in text and "state_dict" in text and "_core" not in text
+    help(T.RandomResizedCrop)
+    assert "range of the crop's share of the area" in capsys.readouterr().out
