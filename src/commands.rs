@@ -11,3 +11,4 @@ pub mod profile;
 pub mod report;
 pub mod top;
 pub mod train;
+pub mod tune;

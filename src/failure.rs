@@ -12,6 +12,7 @@ use stokehold_profile::ProfileError;
 use stokehold_profile::rules::ParameterError;
 use stokehold_storage::StorageError;
 use stokehold_train::TrainError;
+use stokehold_tune::TuneError;
 
 /// What was given on the command line does not make sense, found after it was parsed.
 #[derive(Debug)]
@@ -58,6 +59,9 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         return error.is_input();
     }
     if let Some(error) = error.downcast_ref::<ProfileError>() {
+        return error.is_input();
+    }
+    if let Some(error) = error.downcast_ref::<TuneError>() {
         return error.is_input();
     }
     error.is::<Usage>() || error.is::<ParameterError>() || error.is::<PipelineError>()

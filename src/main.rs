@@ -36,6 +36,8 @@ enum Command {
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
     Top(commands::top::Args),
+    /// Find the hyperparameters of a job.
+    Tune(commands::tune::Args),
     /// Make shards of a data set, which load faster and lose nothing.
     Prepare(Box<commands::prepare::Args>),
     /// Record what the machine does while a command runs.
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(*args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Tune(args) => commands::tune::run(args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),

@@ -12,3 +12,4 @@ mod profile;
 mod report;
 mod top;
 mod train;
+mod tune;

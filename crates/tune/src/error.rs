@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use stokehold_jobs::JobError;
+
 /// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of its study.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -9,6 +11,19 @@ pub enum TuneError {
     /// What was asked for makes no sense, or is not there.
     #[error("{0}")]
     Input(String),
+    /// The file of a study is wrong.
+    #[error("{}{}: {reason}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Counted from one, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A trial's job cannot be described or kept.
+    #[error("job: {0}")]
+    Job(#[from] JobError),
     /// A line in the middle of a journal is not what was written.
     #[error(
         "{}, line {line}: {reason}. The lines after it are whole, so this is no crash but a damaged file: restore it from a copy, \
@@ -36,7 +51,11 @@ pub enum TuneError {
 impl TuneError {
     /// Whether the input is at fault, and not the work.
     pub fn is_input(&self) -> bool {
-        !matches!(self, Self::Io { .. })
+        match self {
+            Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } => true,
+            Self::Job(error) => error.is_input(),
+            Self::Io { .. } => false,
+        }
     }
 
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {

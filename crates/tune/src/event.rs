@@ -33,6 +33,8 @@ pub(crate) enum Event {
     },
     /// A trial whose process died was handed out once more.
     Again { trial: usize, worker: String, time: f64 },
+    /// A trial was given back by a process that ends in good order.
+    Back { trial: usize },
     /// A trial came so far.
     Reported {
         trial: usize,
@@ -101,9 +103,9 @@ pub struct Trial {
     pub values: Values,
     /// Who chose them.
     pub origin: Origin,
-    /// The process that has it.
+    /// The process that has it; empty for one that was given back.
     pub worker: String,
-    /// How often it was handed out: 1, and once more for every process that died with it.
+    /// How often it was handed out: 1, and once more for every process that died with it. Giving it back does not count.
     pub attempt: u32,
     /// When it was handed out first, unix seconds.
     pub asked: f64,
@@ -208,6 +210,11 @@ impl History {
                 let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
                 trial.attempt += 1;
                 trial.worker = worker;
+            }
+            Event::Back { trial } => {
+                let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
+                trial.attempt = trial.attempt.saturating_sub(1);
+                trial.worker.clear();
             }
             Event::Reported {
                 trial,
@@ -355,7 +362,13 @@ pub fn in_words(values: &Values) -> String {
 /// Four digits that matter.
 pub fn short(x: f64) -> String {
     if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
-        return format!("{x:.3e}");
+        let text = format!("{x:.3e}");
+        return match text.split_once('e') {
+            Some((digits, power)) => {
+                format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+            }
+            None => text,
+        };
     }
     let digits = if x == 0.0 {
         0
@@ -366,5 +379,21 @@ pub fn short(x: f64) -> String {
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_the_digits_that_matter() {
+        let shown = [0.0, 1.0, 0.12345, 123.456, 1e-4, 0.00012345, 2.5e7, -0.5, 99999.9].map(short);
+        assert_eq!(
+            shown,
+            [
+                "0", "1", "0.1235", "123.5", "1e-4", "1.234e-4", "2.5e7", "-0.5", "100000"
+            ]
+        );
     }
 }

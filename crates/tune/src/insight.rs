@@ -15,7 +15,7 @@ const DRAWN: usize = 1024;
 const AVERAGED: usize = 256;
 
 /// Values of a parameter at which is averaged, where it has more.
-const LEVELS: usize = 24;
+const LEVELS: usize = 25;
 
 /// A model of a study's objective.
 pub struct Insight {

@@ -61,7 +61,10 @@ mod event;
 mod export;
 mod insight;
 mod journal;
+mod plan;
 mod random;
+pub mod report;
+pub mod run;
 mod space;
 mod spec;
 mod stopping;
@@ -73,6 +76,7 @@ pub use error::TuneError;
 pub use event::{Counts, History, Origin, Outcome, Report, Trial, in_words, short};
 pub use export::{to_csv, to_json};
 pub use insight::{Insight, Level};
+pub use plan::Plan;
 pub use space::{AUTO_LOGARITHMIC, MOST_CATEGORIES, Parameter, Range, Scaling, Space, Values, When};
 pub use spec::{
     Against, Direction, EarlyStopping, Kind, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart,

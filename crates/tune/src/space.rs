@@ -582,6 +582,35 @@ impl Space {
         Ok(point)
     }
 
+    /// Where a value is on its parameter's scale, 0..=1; categories in the middle of equal parts.
+    pub(crate) fn share(&self, name: &str, value: &Value) -> Option<f64> {
+        let kind = &self.dims.iter().find(|dim| dim.name == name)?.kind;
+        let at = kind.coordinate(value)?;
+        Some(match kind {
+            Kind::Categorical { values } => (at + 0.5) / values.len() as f64,
+            Kind::Continuous { .. } | Kind::Integer { .. } => at,
+        })
+    }
+
+    /// Values to be named on a parameter's scale: all categories, or both ends and the middle.
+    pub(crate) fn marks(&self, name: &str) -> Vec<(Value, f64)> {
+        let Some(dim) = self.dims.iter().find(|dim| dim.name == name) else {
+            return Vec::new();
+        };
+        let coordinates: Vec<f64> = match &dim.kind {
+            Kind::Categorical { values } => (0..values.len()).map(|i| i as f64).collect(),
+            Kind::Continuous { .. } | Kind::Integer { .. } => vec![0.0, 0.5, 1.0],
+        };
+        let mark = |at: &f64| {
+            let value = dim.kind.value(dim.kind.snap(*at));
+            let share = self.share(name, &value)?;
+            Some((value, share))
+        };
+        let mut marks: Vec<(Value, f64)> = coordinates.iter().filter_map(mark).collect();
+        marks.dedup_by(|a, b| a.0 == b.0);
+        marks
+    }
+
     /// How many trials differ, without regard to conditions; none where there is no end.
     pub(crate) fn count(&self) -> Option<u64> {
         self.dims

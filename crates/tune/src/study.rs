@@ -435,6 +435,17 @@ impl Study {
         })
     }
 
+    /// Gives a trial back that is to go on later, here or in another process.
+    ///
+    /// # Errors
+    /// The trial is not running here; the journal cannot be written.
+    pub fn give_back(&mut self, trial: usize) -> Result<(), TuneError> {
+        self.change(|study| {
+            study.running_here(trial)?;
+            Ok(((), vec![Event::Back { trial }]))
+        })
+    }
+
     fn end(
         &mut self,
         trial: usize,
@@ -605,6 +616,9 @@ impl Worker {
 
 /// Whether a worker's process has its file locked.
 fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
+    if worker.is_empty() {
+        return Ok(false);
+    }
     let path = folder.join("workers").join(worker);
     let file = match File::open(&path) {
         Ok(file) => file,

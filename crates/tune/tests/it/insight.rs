@@ -33,7 +33,7 @@ fn importance_is_the_share_of_the_variance() {
         (json!(0.0), 3)
     );
     let contour = insight.contour("a", "b").unwrap();
-    assert!((contour[23][0] - contour[0][0] - 1.0).abs() < 0.1 && contour[0].len() == slice.len());
+    assert!((contour[24][0] - contour[0][0] - 1.0).abs() < 0.1 && contour[0].len() == slice.len());
     assert_eq!(insight.position("c", &json!("z")), Some(2.0));
     assert!(insight.slice("nobody").is_none());
 }

@@ -1,0 +1,334 @@
+//! A study of jobs, as a file says it: what is tuned, and the job that a trial is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stokehold_jobs::Job;
+
+use crate::error::input;
+use crate::{Spec, TuneError, Values};
+
+/// The file of a study's folder that says what its trials are.
+const PLAN: &str = "plan.json";
+
+/// A study of jobs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Plan {
+    /// What is tuned.
+    pub study: Spec,
+    /// What a trial runs.
+    pub job: Job,
+    /// A file of JSON lines that the job writes, below its instance's folder (`output/data/run/metrics.jsonl`). The objective is a key of
+    /// its lines. Without it, the objective is one of the job's metrics, and read out of what the job prints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_file: Option<PathBuf>,
+}
+
+/// As a file has it: the job may be a file of its own.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Written {
+    study: Spec,
+    job: toml::Value,
+    #[serde(default)]
+    metrics_file: Option<PathBuf>,
+}
+
+impl Plan {
+    /// A file with every key explained.
+    pub fn template() -> &'static str {
+        include_str!("tune.toml")
+    }
+
+    /// Reads the file of a study. Relative paths in it are meant from its folder.
+    ///
+    /// # Errors
+    /// [`TuneError::File`] with the line; what [`check`](Self::check) finds.
+    pub fn read(path: &Path) -> Result<Self, TuneError> {
+        let wrong = |line, reason| TuneError::File {
+            path: path.to_owned(),
+            line,
+            reason,
+        };
+        let text = fs::read_to_string(path).map_err(|error| wrong(None, error.to_string()))?;
+        let of_toml = |error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            wrong(
+                before.map(|before| before.matches('\n').count() + 1),
+                error.message().to_owned(),
+            )
+        };
+        let mut written: Written = toml::from_str(&text).map_err(of_toml)?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let job = match written.job {
+            toml::Value::String(job) => Job::read(&folder.join(job))?,
+            table => {
+                let job: Result<Job, toml::de::Error> = table.try_into();
+                let job = job.map_err(|error| wrong(None, format!("[job]: {}", error.message())))?;
+                within(job, folder)
+            }
+        };
+        if let Some(warm) = &mut written.study.warm_start {
+            for parent in &mut warm.parents {
+                *parent = folder.join(&*parent);
+            }
+        }
+        let plan = Self {
+            study: written.study,
+            job,
+            metrics_file: written.metrics_file,
+        };
+        plan.check().map_err(|error| match error {
+            TuneError::Input(reason) => wrong(None, reason),
+            other => other,
+        })?;
+        Ok(plan)
+    }
+
+    /// Whether it can be run, as far as can be said without touching anything.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<(), TuneError> {
+        self.study.check()?;
+        self.job.check()?;
+        if self.job.name.is_some() {
+            return input("the job has a name; trials are named by their numbers, so leave it out");
+        }
+        let objective = &self.study.objective;
+        let is_metric = self.job.metrics.iter().any(|metric| &metric.name == objective);
+        if self.metrics_file.is_none() && !is_metric {
+            return input(format!(
+                "nothing says where {objective:?} is: name it among the job's metrics, with a regex ([[job.metrics]]), or name the \
+                 file of JSON lines that has it (metrics-file)"
+            ));
+        }
+        if self.metrics_file.is_some() && is_metric {
+            return input(format!(
+                "{objective:?} is both one of the job's metrics and in metrics-file; leave one out"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The plan of a study's folder.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn load(folder: &Path) -> Result<Self, TuneError> {
+        let path = folder.join(PLAN);
+        let text = fs::read(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                TuneError::Input(format!("there is no study of jobs in {}", folder.display()))
+            }
+            _ => TuneError::io(&path)(error),
+        })?;
+        serde_json::from_slice(&text).map_err(|error| TuneError::File {
+            path,
+            line: Some(error.line()),
+            reason: error.to_string(),
+        })
+    }
+
+    /// Keeps it in a study's folder, which is made.
+    pub(crate) fn save(&self, folder: &Path) -> Result<(), TuneError> {
+        fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
+        let (path, aside) = (folder.join(PLAN), folder.join(format!("{PLAN}.part")));
+        let mut plan = self.clone();
+        let absolute = |path: &Path| std::path::absolute(path).map_err(TuneError::io(path));
+        plan.job.source_dir = plan.job.source_dir.as_deref().map(absolute).transpose()?;
+        if let (None, Some(file)) = (&plan.job.source_dir, plan.job.entry_point.file()) {
+            // The file alone is kept with the study: where it lies is no key of a job.
+            let source = folder.join("source");
+            let (from, to) = (plan.job.beside.join(file), source.join(file));
+            fs::create_dir_all(to.parent().unwrap_or(&source)).map_err(TuneError::io(&source))?;
+            fs::copy(&from, &to)
+                .map_err(|error| TuneError::Input(format!("the entry point {}: {error}", from.display())))?;
+            plan.job.source_dir = Some(absolute(&source)?);
+        }
+        if plan.job.python.components().count() > 1 {
+            plan.job.python = absolute(&plan.job.python)?;
+        }
+        let uris = plan.job.channels.values_mut().map(|channel| &mut channel.uri);
+        for uri in uris.chain(plan.job.output.as_mut()) {
+            if !uri.contains("://") {
+                *uri = absolute(Path::new(&*uri))?.display().to_string();
+            }
+        }
+        let text = serde_json::to_vec_pretty(&plan).map_err(|error| TuneError::Input(error.to_string()))?;
+        fs::write(&aside, text).map_err(TuneError::io(&aside))?;
+        fs::rename(&aside, &path).map_err(TuneError::io(&path))
+    }
+
+    /// The job of a trial: `{NAME}` in hyperparameters and variables is the value of the parameter NAME; a parameter that is not placed
+    /// so becomes a hyperparameter.
+    pub fn job_of(&self, values: &Values) -> Job {
+        let mut job = self.job.clone();
+        let mut placed = BTreeSet::new();
+        for value in job.hyperparameters.values_mut() {
+            fill(value, values, &mut placed);
+        }
+        for text in job.environment.values_mut() {
+            *text = fill_text(text, values, &mut placed);
+        }
+        for (name, value) in values {
+            if !placed.contains(name) {
+                job.hyperparameters.insert(name.clone(), value.clone());
+            }
+        }
+        job
+    }
+}
+
+/// A job whose relative paths are meant from a folder, as those of a job file are.
+fn within(mut job: Job, folder: &Path) -> Job {
+    job.source_dir = job.source_dir.map(|dir| folder.join(dir));
+    if job.python.components().count() > 1 {
+        job.python = folder.join(&job.python);
+    }
+    job.beside = folder.to_owned();
+    let uris = job.channels.values_mut().map(|channel| &mut channel.uri);
+    for uri in uris.chain(job.output.as_mut()) {
+        if !uri.contains("://") {
+            *uri = folder.join(&*uri).display().to_string();
+        }
+    }
+    job
+}
+
+fn fill(at: &mut Value, values: &Values, placed: &mut BTreeSet<String>) {
+    match at {
+        Value::String(text) => {
+            let whole = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+            // Alone it keeps its kind: a number stays one.
+            match whole.and_then(|name| values.get_key_value(name)) {
+                Some((name, value)) => {
+                    placed.insert(name.clone());
+                    *at = value.clone();
+                }
+                None => *text = fill_text(text, values, placed),
+            }
+        }
+        Value::Array(all) => all.iter_mut().for_each(|one| fill(one, values, placed)),
+        Value::Object(all) => all.values_mut().for_each(|one| fill(one, values, placed)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn fill_text(text: &str, values: &Values, placed: &mut BTreeSet<String>) -> String {
+    let mut filled = text.to_owned();
+    for (name, value) in values {
+        let key = format!("{{{name}}}");
+        if filled.contains(&key) {
+            placed.insert(name.clone());
+            let value = match value {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            };
+            filled = filled.replace(&key, &value);
+        }
+    }
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(text: &str) -> Result<Plan, TuneError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tune.toml");
+        fs::write(&path, text).unwrap();
+        Plan::read(&path)
+    }
+
+    #[test]
+    fn the_template_is_a_study_with_and_without_its_comments() {
+        let plan = read(Plan::template()).unwrap();
+        assert_eq!(plan.study.limits.max_jobs, 4);
+        let mut all = String::new();
+        for line in Plan::template().lines() {
+            let bare = line.strip_prefix("# ").or(line.strip_prefix('#')).unwrap_or(line);
+            let is_key = bare.split_once(" = ").is_some_and(|(key, _)| !key.contains(' '));
+            if line.starts_with('#') && (is_key || bare.starts_with('[')) || !line.starts_with('#') {
+                all.push_str(bare);
+            }
+            all.push('\n');
+        }
+        // What excludes each other stands side by side in the template.
+        let all = all
+            .replace("metrics-file =", "#")
+            .replace("\njob = \"job.toml\"", "");
+        let error = read(&all).err().map(|error| error.to_string());
+        assert!(
+            error
+                .as_ref()
+                .is_none_or(|says| says.contains("there is no study in")),
+            "{error:?}"
+        );
+    }
+
+    #[test]
+    fn values_go_where_they_are_placed_and_else_become_hyperparameters() {
+        let mut plan = read(Plan::template()).unwrap();
+        plan.job.hyperparameters = serde_json::from_value(json!({
+            "learning-rate": "{lr}", "tag": "lr={lr}, {unknown}", "list": ["{lr}", 1], "optimizer": "sgd"
+        }))
+        .unwrap();
+        plan.job.environment = [("MODE".to_owned(), "{mode}-1".to_owned())].into();
+        let values = serde_json::from_value(json!({"lr": 0.1, "mode": "fast", "batch-size": 64})).unwrap();
+        let job = plan.job_of(&values);
+        assert_eq!(
+            serde_json::to_value(&job.hyperparameters).unwrap(),
+            json!({"learning-rate": 0.1, "tag": "lr=0.1, {unknown}", "list": [0.1, 1], "optimizer": "sgd", "batch-size": 64})
+        );
+        assert_eq!(job.environment["MODE"], "fast-1");
+    }
+
+    #[test]
+    fn mistakes_are_found_in_their_lines() {
+        let text = Plan::template();
+        for (from, to, says) in [
+            (
+                "strategy = \"bayesian\"",
+                "strategy = \"genetic\"",
+                "unknown variant `genetic`, expected",
+            ),
+            ("max = 0.1", "max = 0.0001", "min = 0.001 is above max = 0.0001"),
+            ("min = 0.001", "min = 0.0", "above 0"),
+            ("values = [64, 128, 256, 512]", "values = []", "list at least one"),
+            (
+                "'train-loss: ([0-9\\.]+)'",
+                "'train-loss: [0-9\\.]+'",
+                "has no group",
+            ),
+            (
+                "objective = \"average train Loss\"",
+                "objective = \"loss\"",
+                "nothing says where \"loss\" is",
+            ),
+            ("max-jobs = 4", "max-job = 4", "unknown field `max-job`"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let error = read(&text.replace(from, to)).unwrap_err();
+            assert!(
+                error.is_input() && error.to_string().contains(says),
+                "{to}: {error}"
+            );
+        }
+        let line = read(&text.replace("strategy = \"bayesian\"", "strategy = \"genetic\"")).unwrap_err();
+        let expected = text
+            .lines()
+            .position(|line| line.starts_with("strategy"))
+            .map(|at| at + 1);
+        assert!(
+            matches!(line, TuneError::File { line, .. } if line == expected),
+            "{line}"
+        );
+    }
+}

@@ -1,0 +1,711 @@
+//! Trials as jobs: each runs in a slot with cores and GPUs of its own, and what it prints or writes is reported as it comes.
+//!
+//! ```text
+//! STUDY/plan.json       what a trial is
+//! STUDY/journal.jsonl   the study
+//! STUDY/jobs/trial-0    the jobs, as `stokehold job --jobs STUDY/jobs` shows them
+//! STUDY/slots/0         locked by the process whose trial has the slot
+//! ```
+//!
+//! One thread has the study: it asks, reports and tells. One thread a running trial runs its job and sends on what it says. A process that
+//! is killed takes its threads with it and leaves its scripts, its trials and its slots: the slots are free at once, the trials are handed
+//! out again by [`Study::ask`], and whoever gets one looks at its job first. A job that had ended is told and not run again; one that had
+//! not is resumed in its folder, with its checkpoints, after its script has been ended.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+use serde_json::Value;
+use stokehold_jobs::{Claim, Job, JobError, Line, Metric, Record, Secondary, Status, Store};
+
+use crate::error::input;
+use crate::study::now;
+use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
+
+/// How often files and other processes are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// What happens while a study runs.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// A trial was started, or goes on.
+    Started(&'a Trial),
+    /// A trial came further: its last report.
+    Reported(&'a Trial),
+    /// A trial ended.
+    Ended(&'a Trial),
+    /// Nothing, for a moment.
+    Tick,
+}
+
+/// How running a study ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Ending {
+    /// It is over.
+    Finished(End),
+    /// It was interrupted, and can be resumed.
+    Interrupted,
+}
+
+/// Makes a study of jobs in a folder.
+///
+/// # Errors
+/// What [`Plan::check`] finds; a parent that does not fit; there is a study.
+pub fn create(plan: &Plan, folder: &Path) -> Result<(), TuneError> {
+    plan.check()?;
+    // Everything that may be wrong is found before anything is made.
+    Study::in_memory(plan.study.clone())?;
+    if folder.join(JOURNAL).exists() {
+        return input(format!(
+            "{} has a study already; resume it (stokehold tune resume), or take another folder",
+            folder.display()
+        ));
+    }
+    plan.save(folder)?;
+    Study::create(folder, plan.study.clone()).map(drop)
+}
+
+/// The jobs of a study.
+///
+/// # Errors
+/// The folder's path cannot be made absolute.
+pub fn jobs(folder: &Path) -> Result<Store, TuneError> {
+    Ok(Store::new(&folder.join("jobs"))?)
+}
+
+/// The name of a trial's job.
+pub fn job_name(trial: usize) -> String {
+    format!("trial-{trial}")
+}
+
+/// Runs a study's trials until it is over or `stop` is set; other processes may do the same.
+///
+/// # Errors
+/// The journal or a job cannot be written. Trials that fail are no errors.
+pub fn run(
+    study: Study,
+    plan: &Plan,
+    folder: &Path,
+    stop: &AtomicBool,
+    show: &mut dyn FnMut(News<'_>, &History),
+) -> Result<Ending, TuneError> {
+    let (sender, receiver) = channel();
+    std::thread::scope(|scope| {
+        let start = |work: Work| {
+            scope.spawn(move || work.run());
+        };
+        let mut tuner = Tuner {
+            study,
+            plan,
+            folder,
+            store: jobs(folder)?,
+            metric: plan
+                .job
+                .metrics
+                .iter()
+                .find(|metric| metric.name == plan.study.objective),
+            running: BTreeMap::new(),
+            sender,
+            show,
+        };
+        let ended = tuner.work(&receiver, stop, &start);
+        // After an error, too, nothing goes on running.
+        tuner.stop_all();
+        ended
+    })
+}
+
+struct Tuner<'a> {
+    study: Study,
+    plan: &'a Plan,
+    folder: &'a Path,
+    store: Store,
+    metric: Option<&'a Metric>,
+    running: BTreeMap<usize, Running>,
+    sender: Sender<Message>,
+    show: &'a mut dyn FnMut(News<'_>, &History),
+}
+
+/// A trial that runs here.
+struct Running {
+    stop: Arc<AtomicBool>,
+    /// How many numbers it printed.
+    printed: u64,
+    file: Option<Followed>,
+    /// Why it is stopped and counts as failed.
+    broken: Option<String>,
+}
+
+enum Message {
+    Printed {
+        trial: usize,
+        value: f64,
+    },
+    Ended {
+        trial: usize,
+        record: Result<Record, JobError>,
+    },
+}
+
+/// What the thread of a trial does.
+struct Work {
+    trial: usize,
+    claim: Claim,
+    metric: Option<Metric>,
+    cores: Vec<usize>,
+    stop: Arc<AtomicBool>,
+    sender: Sender<Message>,
+    /// Locked until the trial has ended.
+    slot: File,
+}
+
+impl Work {
+    fn run(self) {
+        let Self {
+            trial,
+            claim,
+            metric,
+            cores,
+            stop,
+            sender,
+            slot,
+        } = self;
+        let regex = metric.and_then(|metric| metric.compile().ok());
+        let printed = |line: &Line<'_>| {
+            for found in regex.iter().flat_map(|regex| regex.captures_iter(line.text)) {
+                let number = found
+                    .get(1)
+                    .and_then(|number| number.as_str().trim().parse().ok());
+                if let Some(value) = number {
+                    // Whoever listens is gone only when everything ends.
+                    let _ = sender.send(Message::Printed { trial, value });
+                }
+            }
+        };
+        // The job's processes inherit the cores of this thread.
+        let record = stay_on(&cores)
+            .map_err(|source| JobError::Io {
+                path: PathBuf::from("the cores of a trial"),
+                source,
+            })
+            .and_then(|()| stokehold_jobs::run(claim, &stop, &printed));
+        drop(slot);
+        let _ = sender.send(Message::Ended { trial, record });
+    }
+}
+
+impl Tuner<'_> {
+    fn work(
+        &mut self,
+        receiver: &Receiver<Message>,
+        stop: &AtomicBool,
+        start: &dyn Fn(Work),
+    ) -> Result<Ending, TuneError> {
+        let mut end = None;
+        loop {
+            let is_interrupted = stop.load(Ordering::SeqCst);
+            if is_interrupted || self.study.end_now().is_some() {
+                self.stop_all();
+            }
+            while !is_interrupted && end.is_none() {
+                match self.next(start)? {
+                    Next::Started => {}
+                    Next::Wait => break,
+                    Next::Finished(why) => end = Some(why),
+                }
+            }
+            if self.running.is_empty() {
+                match end {
+                    _ if is_interrupted => return Ok(Ending::Interrupted),
+                    Some(end) => return Ok(Ending::Finished(end)),
+                    None => {}
+                }
+            }
+            match receiver.recv_timeout(LOOK) {
+                Ok(message) => self.take(message, stop)?,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            while let Ok(message) = receiver.try_recv() {
+                self.take(message, stop)?;
+            }
+            self.look_at_files()?;
+            self.study.refresh()?;
+            (self.show)(News::Tick, self.study.history());
+        }
+    }
+
+    fn stop_all(&self) {
+        for running in self.running.values() {
+            running.stop.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Asks for a trial and starts it, if there is a slot.
+    fn next(&mut self, start: &dyn Fn(Work)) -> Result<Next, TuneError> {
+        let slots = self.study.history().spec.limits.max_parallel_jobs;
+        let Some((number, slot)) = free_slot(self.folder, slots)? else {
+            return Ok(Next::Wait);
+        };
+        let trial = match self.study.ask()? {
+            Ask::Trial(trial) => trial,
+            Ask::Wait => return Ok(Next::Wait),
+            Ask::Finished(end) => return Ok(Next::Finished(end)),
+        };
+        let mut running = Running {
+            stop: Arc::default(),
+            printed: 0,
+            file: self.plan.metrics_file.as_ref().map(|file| {
+                let path = self.store.path(&job_name(trial.number)).join("algo-1").join(file);
+                Followed::new(path, &self.plan.study.objective)
+            }),
+            broken: None,
+        };
+        let found = match self.find(&trial, number, slots) {
+            Ok(found) => found,
+            Err(error) => {
+                // Nothing is wrong with the values: the next one would fail likewise.
+                self.study.give_back(trial.number)?;
+                return Err(error);
+            }
+        };
+        let (claim, is_new) = match found {
+            Found::Claim { claim, is_new } => (claim, is_new),
+            Found::Ended(record) => {
+                self.running.insert(trial.number, running);
+                self.read_again(trial.number)?;
+                self.settle(trial.number, Ok(record), false)?;
+                return Ok(Next::Started);
+            }
+        };
+        if !is_new && has_checkpoints(&self.store, trial.number) {
+            // It goes on where its last checkpoint was, and counts on.
+            running.printed = trial.reports.last().map_or(0, |report| report.step);
+        }
+        start(Work {
+            trial: trial.number,
+            claim,
+            metric: self.metric.cloned(),
+            cores: share(&cores(), number, slots),
+            stop: running.stop.clone(),
+            sender: self.sender.clone(),
+            slot,
+        });
+        self.running.insert(trial.number, running);
+        (self.show)(News::Started(&trial), self.study.history());
+        Ok(Next::Started)
+    }
+
+    /// The job of a trial: a new one, or what a process that died left of it.
+    fn find(&self, trial: &Trial, slot: usize, slots: usize) -> Result<Found, TuneError> {
+        let name = job_name(trial.number);
+        let record = match self.store.get(&name) {
+            Ok(record) => record,
+            Err(JobError::NoSuchJob { .. }) => {
+                let half_made = self.store.path(&name);
+                if half_made.exists() {
+                    fs::remove_dir_all(&half_made).map_err(TuneError::io(&half_made))?;
+                }
+                self.store.create(&self.job(trial, name.clone(), slot, slots))?;
+                return Ok(Found::Claim {
+                    claim: self.store.claim(&name)?,
+                    is_new: true,
+                });
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let is_cut_off = record
+            .failure_reason
+            .as_deref()
+            .is_some_and(|reason| reason.contains(RUNNER_DIED));
+        let claim = match record.status {
+            Status::InProgress | Status::Stopping => self.store.claim(&name)?,
+            // Its script had ended well; only its results were not packed yet.
+            Status::Failed if is_cut_off && record.exit_code == Some(0) => {
+                return Ok(Found::Ended(Record {
+                    status: Status::Completed,
+                    ..record
+                }));
+            }
+            Status::Failed if is_cut_off => self.store.resume(&name)?,
+            Status::Stopped if trial.stop.is_none() && record.secondary == Secondary::Stopped => {
+                self.store.resume(&name)?
+            }
+            Status::Completed | Status::Failed | Status::Stopped => return Ok(Found::Ended(record)),
+        };
+        Ok(Found::Claim { claim, is_new: false })
+    }
+
+    fn job(&self, trial: &Trial, name: String, slot: usize, slots: usize) -> Job {
+        let mut job = self.plan.job_of(&trial.values);
+        job.name = Some(name);
+        let gpus = gpus();
+        if !gpus.is_empty() && slots > 1 {
+            let own: Vec<String> = share(&gpus, slot, slots)
+                .iter()
+                .map(ToString::to_string)
+                .collect();
+            job.environment
+                .entry("CUDA_VISIBLE_DEVICES".to_owned())
+                .or_insert_with(|| own.join(","));
+        }
+        job
+    }
+
+    fn take(&mut self, message: Message, stop: &AtomicBool) -> Result<(), TuneError> {
+        match message {
+            Message::Printed { trial, value } => {
+                let Some(running) = self.running.get_mut(&trial) else {
+                    return Ok(());
+                };
+                running.printed += 1;
+                let step = running.printed;
+                self.report(trial, step, value)
+            }
+            Message::Ended { trial, record } => self.settle(trial, record, stop.load(Ordering::SeqCst)),
+        }
+    }
+
+    fn report(&mut self, trial: usize, step: u64, value: f64) -> Result<(), TuneError> {
+        let Some(running) = self.running.get_mut(&trial) else {
+            return Ok(());
+        };
+        if running.broken.is_some() {
+            return Ok(());
+        }
+        if !value.is_finite() {
+            running.broken = Some(format!(
+                "the objective was {value} at step {step}; a smaller learning rate or a narrower range may help"
+            ));
+            running.stop.store(true, Ordering::SeqCst);
+            return Ok(());
+        }
+        let known = &self.study.history().trials[trial].reports;
+        if known
+            .iter()
+            .any(|report| report.step == step && report.value == value)
+        {
+            return Ok(());
+        }
+        if self.study.report(trial, step, value)? == Verdict::Stop {
+            running.stop.store(true, Ordering::SeqCst);
+        }
+        let history = self.study.history();
+        (self.show)(News::Reported(&history.trials[trial]), history);
+        Ok(())
+    }
+
+    fn look_at_files(&mut self) -> Result<(), TuneError> {
+        let trials: Vec<usize> = self.running.keys().copied().collect();
+        trials.into_iter().try_for_each(|trial| self.look_at_file(trial))
+    }
+
+    fn look_at_file(&mut self, trial: usize) -> Result<(), TuneError> {
+        let file = self
+            .running
+            .get_mut(&trial)
+            .and_then(|running| running.file.as_mut());
+        let Some(file) = file else { return Ok(()) };
+        for (step, value) in file.news()? {
+            self.report(trial, step, value)?;
+        }
+        Ok(())
+    }
+
+    /// Reports everything that a job printed which ended without being told.
+    fn read_again(&mut self, trial: usize) -> Result<(), TuneError> {
+        let Some(regex) = self.metric.and_then(|metric| metric.compile().ok()) else {
+            return Ok(());
+        };
+        let (mut from, mut step) = (0, 0);
+        loop {
+            let (text, next) = self.store.log(&job_name(trial), from)?;
+            for line in text.lines().filter_map(Line::parse) {
+                for found in regex.captures_iter(line.text) {
+                    if let Some(value) = found
+                        .get(1)
+                        .and_then(|number| number.as_str().trim().parse().ok())
+                    {
+                        step += 1;
+                        self.report(trial, step, value)?;
+                    }
+                }
+            }
+            if next == from {
+                return Ok(());
+            }
+            from = next;
+        }
+    }
+
+    /// Tells how a trial's job ended.
+    fn settle(
+        &mut self,
+        trial: usize,
+        record: Result<Record, JobError>,
+        is_interrupted: bool,
+    ) -> Result<(), TuneError> {
+        self.look_at_file(trial)?;
+        let Some(running) = self.running.remove(&trial) else {
+            return Ok(());
+        };
+        let history = self.study.history();
+        let is_unwanted = history.trials[trial].stop.is_some() || self.study.end_now().is_some();
+        let has_reported = !history.trials[trial].reports.is_empty();
+        let ended = match (running.broken, record) {
+            (Some(reason), _) => self.study.tell_failed(trial, &reason),
+            (None, Err(error)) => self.study.tell_failed(trial, &error.to_string()),
+            (None, Ok(record)) => match record.status {
+                Status::Completed if has_reported => self.study.tell(trial, None),
+                Status::Completed => self.study.tell_failed(trial, &self.never_seen(trial)),
+                Status::Stopped if record.secondary == Secondary::MaxRuntimeExceeded => {
+                    let reason =
+                        "it was stopped after the job's max-run-seconds; raise them, or make trials shorter";
+                    self.study.tell_failed(trial, reason)
+                }
+                Status::Stopped if is_unwanted || !is_interrupted => self.study.tell_stopped(trial),
+                Status::Stopped => {
+                    return self.study.give_back(trial);
+                }
+                Status::Failed | Status::InProgress | Status::Stopping => {
+                    let reason = record
+                        .failure_reason
+                        .unwrap_or_else(|| "it did not end".to_owned());
+                    self.study.tell_failed(trial, &reason)
+                }
+            },
+        };
+        let _: Outcome = ended?;
+        let history = self.study.history();
+        (self.show)(News::Ended(&history.trials[trial]), history);
+        Ok(())
+    }
+
+    fn never_seen(&self, trial: usize) -> String {
+        let objective = &self.plan.study.objective;
+        let folder = self.store.path(&job_name(trial));
+        match (self.metric, &self.plan.metrics_file) {
+            (Some(metric), _) => format!(
+                "{objective:?} was never printed: no line matches {:?}; compare it with {}",
+                metric.regex,
+                folder.join("log").display()
+            ),
+            (None, file) => format!(
+                "{objective:?} was never written: it is no key of a line of {}",
+                folder
+                    .join("algo-1")
+                    .join(file.as_deref().unwrap_or(Path::new("")))
+                    .display()
+            ),
+        }
+    }
+}
+
+enum Next {
+    Started,
+    Wait,
+    Finished(End),
+}
+
+enum Found {
+    Claim { claim: Claim, is_new: bool },
+    Ended(Record),
+}
+
+/// What a job's record says whose runner was killed.
+const RUNNER_DIED: &str = "the runner of this job died";
+
+fn has_checkpoints(store: &Store, trial: usize) -> bool {
+    let folder = store.path(&job_name(trial)).join("algo-1/checkpoints");
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+}
+
+/// A file of JSON lines that grows.
+struct Followed {
+    path: PathBuf,
+    key: String,
+    from: u64,
+    lines: u64,
+}
+
+impl Followed {
+    fn new(path: PathBuf, key: &str) -> Self {
+        Self {
+            path,
+            key: key.to_owned(),
+            from: 0,
+            lines: 0,
+        }
+    }
+
+    /// Steps and values of the lines that came since the last look. The step is the line's `epoch`, or `step`, or its number.
+    fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
+        let mut text = Vec::new();
+        let mut read = || -> std::io::Result<()> {
+            let mut file = match File::open(&self.path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+                opened => opened?,
+            };
+            // Made anew by a trial that began again.
+            if file.metadata()?.len() < self.from {
+                (self.from, self.lines) = (0, 0);
+            }
+            file.seek(SeekFrom::Start(self.from))?;
+            file.read_to_end(&mut text).map(drop)
+        };
+        read().map_err(TuneError::io(&self.path))?;
+        let whole = text
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        self.from += whole as u64;
+        let mut news = Vec::new();
+        for line in text[..whole].split(|byte| *byte == b'\n') {
+            let Ok(line) = serde_json::from_slice::<Value>(line) else {
+                continue;
+            };
+            if line.get("kind").is_some_and(|kind| kind != "epoch") {
+                continue;
+            }
+            let value = match line.get(&self.key) {
+                Some(Value::Null) => f64::NAN,
+                Some(Value::String(text)) => match text.parse() {
+                    Ok(value) => value,
+                    Err(_) => continue,
+                },
+                Some(Value::Number(number)) => number.as_f64().unwrap_or(f64::NAN),
+                _ => continue,
+            };
+            self.lines += 1;
+            let step = ["epoch", "step"]
+                .iter()
+                .find_map(|name| line.get(*name)?.as_u64());
+            news.push((step.unwrap_or(self.lines), value));
+        }
+        Ok(news)
+    }
+}
+
+/// A slot that no process has, locked.
+fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneError> {
+    let folder = folder.join("slots");
+    fs::create_dir_all(&folder).map_err(TuneError::io(&folder))?;
+    for number in 0..slots {
+        let path = folder.join(number.to_string());
+        let open = File::options().create(true).append(true).open(&path);
+        let file = open.map_err(TuneError::io(&path))?;
+        match file.try_lock() {
+            Ok(()) => return Ok(Some((number, file))),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(TuneError::io(&path)(error)),
+        }
+    }
+    Ok(None)
+}
+
+/// The cores that this process may use.
+fn cores() -> Vec<usize> {
+    let set = rustix::thread::sched_getaffinity(None);
+    let all = 0..rustix::thread::CpuSet::MAX_CPU;
+    set.map(|set| all.filter(|core| set.is_set(*core)).collect())
+        .unwrap_or_default()
+}
+
+fn stay_on(cores: &[usize]) -> std::io::Result<()> {
+    if cores.is_empty() {
+        return Ok(());
+    }
+    let mut set = rustix::thread::CpuSet::new();
+    cores.iter().for_each(|core| set.set(*core));
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
+/// The numbers of the machine's NVIDIA devices.
+fn gpus() -> Vec<usize> {
+    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
+    let mut gpus: Vec<usize> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("nvidia")?.parse().ok())
+        .collect();
+    gpus.sort_unstable();
+    gpus
+}
+
+/// The share of the i-th of n: disjoint where there is enough for all, else one thing for several.
+fn share(all: &[usize], i: usize, n: usize) -> Vec<usize> {
+    match all.len() {
+        0 => Vec::new(),
+        len if len < n => vec![all[i % len]],
+        len => all[len * i / n..len * (i + 1) / n].to_vec(),
+    }
+}
+
+/// Seconds until a study is likely to be over: the mean of its trials' times, for those that are still to come. None before one ended.
+pub fn seconds_left(history: &History) -> Option<f64> {
+    let limits = &history.spec.limits;
+    let times: Vec<f64> = history
+        .trials
+        .iter()
+        .filter_map(|trial| Some(trial.ended? - trial.asked))
+        .collect();
+    let mean = times.iter().sum::<f64>() / times.len() as f64;
+    let to_come = limits.max_jobs.saturating_sub(history.trials.len()) as f64;
+    let going = history
+        .running()
+        .map(|trial| (mean - (now() - trial.asked)).max(0.0))
+        .sum::<f64>();
+    let left = (to_come * mean + going) / limits.max_parallel_jobs.min(limits.max_jobs) as f64;
+    let until_late = limits
+        .max_run_seconds
+        .map(|most| (history.created + most - now()).max(0.0));
+    (!times.is_empty()).then(|| until_late.map_or(left, |late| left.min(late)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_followed_line_by_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut followed = Followed::new(path.clone(), "loss");
+        assert!(followed.news().unwrap().is_empty(), "it is not there yet");
+        fs::write(
+            &path,
+            "{\"kind\":\"train\",\"loss\":9}\n{\"kind\":\"epoch\",\"epoch\":1,\"loss\":0.5}\n{\"kind\":\"ep",
+        )
+        .unwrap();
+        assert_eq!(followed.news().unwrap(), [(1, 0.5)]);
+        fs::write(
+            &path,
+            "{\"kind\":\"train\",\"loss\":9}\n{\"kind\":\"epoch\",\"epoch\":1,\"loss\":0.5}\n{\"kind\":\"epoch\",\"epoch\":2,\"loss\":0.25}\nnoise\n{\"loss\":7}\n",
+        )
+        .unwrap();
+        assert_eq!(followed.news().unwrap(), [(2, 0.25), (3, 7.0)]);
+        fs::write(&path, "{\"loss\":null}\n").unwrap();
+        assert!(
+            followed.news().unwrap()[0].1.is_nan(),
+            "made anew, and not a number"
+        );
+    }
+
+    #[test]
+    fn a_slot_has_one_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = free_slot(dir.path(), 2).unwrap().unwrap();
+        let second = free_slot(dir.path(), 2).unwrap().unwrap();
+        assert_eq!((first.0, second.0), (0, 1));
+        assert!(free_slot(dir.path(), 2).unwrap().is_none());
+        drop(first);
+        assert_eq!(free_slot(dir.path(), 2).unwrap().unwrap().0, 0);
+        assert_eq!(
+            (share(&[4, 5, 6], 0, 2), share(&[4, 5, 6], 1, 2)),
+            (vec![4], vec![5, 6])
+        );
+    }
+}

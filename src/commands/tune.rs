@@ -1,0 +1,284 @@
+//! `stokehold tune`: find the hyperparameters of a job.
+//!
+//! Everything here is a call of the library `stokehold-tune`; this is what its answers look like on a terminal.
+
+mod watch;
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args as ClapArgs, Subcommand};
+use stokehold_tune::run::{self, Ending};
+use stokehold_tune::{History, Limits, Outcome, Plan, Study, in_words, report, short, to_csv, to_json};
+
+use crate::failure::Usage;
+use crate::{files, interrupt};
+
+/// Find the hyperparameters of a job.
+///
+/// A study is a folder: its journal, and the jobs of its trials. It ends with 0 when it is over and a trial was completed, 1 when none was,
+/// 130 when it was interrupted; then `tune resume` goes on with it.
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a study and run it to its end.
+    Run {
+        /// The study's file; `stokehold tune init` writes one
+        #[arg(value_name = "TUNE.toml")]
+        file: PathBuf,
+        /// The folder that is made [default: beside the file, TUNE.study]
+        #[arg(long, value_name = "DIR")]
+        study: Option<PathBuf>,
+        #[command(flatten)]
+        limits: Changed,
+    },
+    /// Go on with a study, after a crash or Ctrl-C, with more jobs, or beside another process.
+    ///
+    /// Trials whose process is gone go on first, under their numbers and with their checkpoints. Given the study's file, it is made sure
+    /// that the study is still that of the file, and the limits are those of the file.
+    Resume {
+        /// The study's folder, or its file
+        #[arg(value_name = "STUDY|TUNE.toml")]
+        study: PathBuf,
+        #[command(flatten)]
+        limits: Changed,
+    },
+    /// Say how far a study is, and what was best.
+    Status {
+        /// The study's folder, or its file
+        #[arg(value_name = "STUDY|TUNE.toml")]
+        study: PathBuf,
+    },
+    /// Print all trials for other programs.
+    Export {
+        /// The study's folder, or its file
+        #[arg(value_name = "STUDY|TUNE.toml")]
+        study: PathBuf,
+        /// One line a trial
+        #[arg(long, required_unless_present = "json")]
+        csv: bool,
+        /// Everything, with every report of each trial
+        #[arg(long, conflicts_with = "csv")]
+        json: bool,
+    },
+    /// Explain a study on one page: what was best, how it was found, which parameters matter.
+    Report {
+        /// The study's folder, or its file
+        #[arg(value_name = "STUDY|TUNE.toml")]
+        study: PathBuf,
+        /// The page [default: STUDY/report.html]
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write a study's file with every key explained.
+    Init {
+        /// The file
+        #[arg(default_value = "tune.toml")]
+        file: PathBuf,
+    },
+}
+
+/// Limits instead of the study's own.
+#[derive(Debug, ClapArgs)]
+struct Changed {
+    /// Trials in all
+    #[arg(long, value_name = "N")]
+    max_jobs: Option<usize>,
+    /// Trials at once
+    #[arg(long, value_name = "N")]
+    max_parallel_jobs: Option<usize>,
+    /// Seconds from the study's start
+    #[arg(long, value_name = "SECONDS")]
+    max_run_seconds: Option<f64>,
+    /// An objective that is good enough
+    #[arg(long, value_name = "VALUE", allow_negative_numbers = true)]
+    target: Option<f64>,
+}
+
+impl Changed {
+    fn change(&self, limits: &mut Limits) {
+        limits.max_jobs = self.max_jobs.unwrap_or(limits.max_jobs);
+        limits.max_parallel_jobs = self.max_parallel_jobs.unwrap_or(limits.max_parallel_jobs);
+        limits.max_run_seconds = self.max_run_seconds.or(limits.max_run_seconds);
+        limits.target = self.target.or(limits.target);
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Input that makes no sense (exit code 2); files that cannot be read or written (1).
+pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    match args.command {
+        Command::Run { file, study, limits } => {
+            let mut plan = Plan::read(&file)?;
+            limits.change(&mut plan.study.limits);
+            let folder = study.unwrap_or_else(|| beside(&file));
+            run::create(&plan, &folder)?;
+            work(&folder)
+        }
+        Command::Resume { study, limits } => {
+            let folder = folder(&study);
+            let mut open = Study::open(&folder)?;
+            let mut new = open.history().spec.limits.clone();
+            if study.is_file() {
+                let plan = Plan::read(&study)?;
+                open.fits(&plan.study)?;
+                new = plan.study.limits;
+            }
+            limits.change(&mut new);
+            if new != open.history().spec.limits {
+                open.set_limits(new)?;
+            }
+            drop(open);
+            work(&folder)
+        }
+        Command::Status { study } => {
+            let history = Study::look(&folder(&study))?;
+            write!(io::stdout(), "{}", watch::status(&history))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Export { study, json, .. } => {
+            let history = Study::look(&folder(&study))?;
+            match json {
+                true => writeln!(io::stdout(), "{:#}", to_json(&history))?,
+                false => write!(io::stdout(), "{}", to_csv(&history))?,
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Report { study, output } => {
+            let folder = folder(&study);
+            let history = Study::look(&folder)?;
+            let page = output.unwrap_or_else(|| folder.join("report.html"));
+            files::write(&page, report::page(&name(&folder), &history))?;
+            writeln!(io::stdout(), "{}", page.display())?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Init { file } => init(&file),
+    }
+}
+
+/// Where the study of a file is.
+fn beside(file: &Path) -> PathBuf {
+    file.with_extension("study")
+}
+
+fn folder(study: &Path) -> PathBuf {
+    match study.is_file() {
+        true => beside(study),
+        false => study.to_owned(),
+    }
+}
+
+fn name(folder: &Path) -> String {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    absolute
+        .file_stem()
+        .unwrap_or(absolute.as_os_str())
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    let plan = Plan::load(folder)?;
+    let study = Study::open(folder)?;
+    let mut watch = watch::Watch::new();
+    if study.torn() > 0 {
+        watch.say(&format!(
+            "the journal ended in the middle of a line: {} bytes, which nobody was told of, are dropped",
+            study.torn()
+        ));
+    }
+    for parent in &study.history().parents {
+        watch.say(&match parent.unfit {
+            0 => format!("builds upon {} results of {}", parent.results.len(), parent.name),
+            unfit => format!(
+                "builds upon {} results of {}; {unfit} more are outside of the ranges",
+                parent.results.len(),
+                parent.name
+            ),
+        });
+    }
+    let stop = interrupt::flag_for("stopping the trials; press Ctrl-C again to end at once")?;
+    let ending = run::run(study, &plan, folder, stop, &mut |news, history| {
+        watch.see(&news, history)
+    });
+    drop(watch);
+    let ending = ending?;
+    let history = Study::look(folder)?;
+    match ending {
+        Ending::Interrupted => {
+            let mut err = io::stderr();
+            writeln!(
+                err,
+                "interrupted; stokehold tune resume {} goes on",
+                folder.display()
+            )?;
+            Ok(ExitCode::from(interrupt::EXIT_CODE))
+        }
+        Ending::Finished(end) => {
+            write!(io::stdout(), "{}", watch::status(&history))?;
+            writeln!(io::stdout(), "over: {end}")?;
+            Ok(match history.best() {
+                Some(best) => {
+                    let job = run::jobs(folder)?.path(&run::job_name(best.number));
+                    writeln!(io::stdout(), "the best trial's job: {}", job.display())?;
+                    ExitCode::SUCCESS
+                }
+                None => {
+                    writeln!(io::stderr(), "error: {}", why_none(&history))?;
+                    ExitCode::FAILURE
+                }
+            })
+        }
+    }
+}
+
+fn why_none(history: &History) -> String {
+    let reason = history
+        .trials
+        .iter()
+        .rev()
+        .find_map(|trial| match &trial.outcome {
+            Some(Outcome::Failed { reason }) => Some(format!("; trial {}: {reason}", trial.number)),
+            _ => None,
+        });
+    format!("no trial was completed{}", reason.unwrap_or_default())
+}
+
+fn init(file: &Path) -> Result<ExitCode, Box<dyn Error>> {
+    match File::create_new(file) {
+        Ok(mut made) => made
+            .write_all(Plan::template().as_bytes())
+            .map_err(|error| files::named(file, &error))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(Usage(format!("{} is there already; give another name", file.display())).into());
+        }
+        Err(error) => return Err(files::named(file, &error).into()),
+    }
+    let file = file.display();
+    writeln!(
+        io::stderr(),
+        "{file} is written; `stokehold tune run {file}` runs it"
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The best so far in a few words.
+fn best_so_far(history: &History) -> String {
+    match history.overall_best() {
+        None => "no result yet".to_owned(),
+        Some((parent, values, value)) => {
+            let whose = parent.map(|name| format!(" of {name}")).unwrap_or_default();
+            format!("best {}{whose} with {}", short(value), in_words(values))
+        }
+    }
+}

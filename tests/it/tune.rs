@@ -1,0 +1,470 @@
+//! `stokehold tune`: what a terminal and a program see of studies, and what is left of them after a crash.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A folder with a study's file and scripts.
+struct Bench {
+    dir: TempDir,
+}
+
+/// Exit code, standard output, standard error.
+type Ended = (Option<i32>, String, String);
+
+/// The loss is the parameter itself, so that the right one is known.
+const SCRIPT: &str = "echo loss=$SM_HP_X\n";
+
+const FILE: &str = r#"[study]
+objective = "loss"
+strategy = "random"
+[study.limits]
+max-jobs = 4
+max-parallel-jobs = 2
+[study.parameters.x]
+type = "continuous"
+min = 1
+max = 2
+[job]
+entry-point = "train.sh"
+profile = false
+stop-seconds = 60
+[[job.metrics]]
+name = "loss"
+regex = 'loss=(\S+)'
+"#;
+
+impl Bench {
+    fn new(file: &str, script: &str) -> Self {
+        let bench = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        fs::write(bench.path("tune.toml"), file).unwrap();
+        fs::write(bench.path("train.sh"), script).unwrap();
+        bench
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        // A runner of tests may ignore signals, and so would whatever it starts.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", env!("CARGO_BIN_EXE_stokehold"), "tune"]);
+        command
+            .args(words)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn tune(&self, words: &[&str]) -> Ended {
+        let output = self.command(words).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    }
+
+    /// Leads a group of its own, so that nothing of it outlives the test.
+    fn start(&self, words: &[&str]) -> Running {
+        let mut command = self.command(words);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        Running(command.spawn().unwrap())
+    }
+
+    fn export(&self) -> Value {
+        let (code, out, err) = self.tune(&["export", "tune.toml", "--json"]);
+        assert_eq!(code, Some(0), "{err}");
+        serde_json::from_str(&out).unwrap()
+    }
+
+    fn journal(&self) -> PathBuf {
+        self.path("tune.study/journal.jsonl")
+    }
+
+    /// How many lines of the journal are of a kind.
+    fn events(&self, kind: &str) -> usize {
+        let text = fs::read_to_string(self.journal()).unwrap_or_default();
+        text.matches(&format!("\"event\":\"{kind}\"")).count()
+    }
+}
+
+struct Running(Child);
+
+impl Running {
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill")
+            .args([signal, &self.0.id().to_string()])
+            .status();
+        assert!(sent.unwrap().success());
+    }
+
+    fn code(mut self) -> Option<i32> {
+        self.0.wait().unwrap().code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Polls until something is so.
+fn until(what: &str, so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(120), "waited for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn trials(export: &Value) -> &[Value] {
+    export["trials"].as_array().unwrap()
+}
+
+#[test]
+fn a_study_runs_and_is_looked_at() {
+    let bench = Bench::new(FILE, SCRIPT);
+    let (code, out, err) = bench.tune(&["run", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(
+        out.contains("over: all jobs were made") && out.contains("4 completed"),
+        "{out}"
+    );
+    assert!(err.contains("trial 3 completed: 1."), "{err}");
+    let export = bench.export();
+    let best = &trials(&export)[export["best"].as_u64().unwrap() as usize];
+    for trial in trials(&export) {
+        assert_eq!(
+            (&trial["status"], &trial["objective"]),
+            (&"completed".into(), &trial["values"]["x"])
+        );
+        assert!(trial["objective"].as_f64() >= best["objective"].as_f64());
+    }
+    let (_, csv, _) = bench.tune(&["export", "tune.study", "--csv"]);
+    assert_eq!(csv.lines().count(), 5);
+    assert!(bench.path("tune.study/jobs/trial-0/state.json").is_file());
+    // More jobs, from the same place on.
+    let (code, out, _) = bench.tune(&["resume", "tune.study", "--max-jobs", "6"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("6 of 6 jobs: 6 completed"), "{out}");
+    let (code, out, _) = bench.tune(&["status", "tune.toml"]);
+    assert!(
+        code == Some(0) && out.contains("Minimize \"loss\" by Random"),
+        "{out}"
+    );
+    let (code, out, _) = bench.tune(&["report", "tune.toml"]);
+    assert_eq!((code, out.trim()), (Some(0), "tune.study/report.html"));
+    let page = fs::read_to_string(bench.path("tune.study/report.html")).unwrap();
+    for part in [
+        "What was found",
+        "Which parameters matter",
+        "Which values go together",
+        "One parameter at a time",
+        "All trials",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(
+        !page.contains("http:") && !page.contains("https:") && !page.contains("<script"),
+        "it needs nothing else"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_said_before_anything_is_made() {
+    for (from, to, says) in [
+        ("max = 2", "max = 0", "min = 1 is above max = 0"),
+        (
+            "min = 1\nmax = 2",
+            "min = 0\nmax = 2\nscaling = \"logarithmic\"",
+            "wants a range above 0",
+        ),
+        (
+            "type = \"continuous\"\nmin = 1\nmax = 2",
+            "type = \"categorical\"\nvalues = []",
+            "list at least one",
+        ),
+        ("\"random\"", "\"genetic\"", "line 3: unknown variant `genetic`"),
+        ("'loss=(\\S+)'", "'loss='", "has no group"),
+        ("'loss=(\\S+)'", "'loss=('", "metric loss"),
+        (
+            "objective = \"loss\"",
+            "objective = \"accuracy\"",
+            "nothing says where \"accuracy\" is",
+        ),
+        ("\"train.sh\"", "\"other.sh\"", "other.sh"),
+        ("max-jobs = 4", "max-jobs = 0", "max-jobs is at least 1"),
+        ("profile = false", "profil = false", "unknown field `profil`"),
+    ] {
+        assert!(FILE.contains(from), "{from}");
+        let bench = Bench::new(&FILE.replace(from, to), SCRIPT);
+        let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+        assert_eq!(code, Some(2), "{to}: {err}");
+        assert!(err.contains(says), "{to}: {err}");
+        assert!(!bench.journal().exists(), "{to}");
+    }
+    let bench = Bench::new(FILE, SCRIPT);
+    for (words, says) in [
+        (vec!["run", "nothing.toml"], "nothing.toml"),
+        (vec!["resume", "tune.toml"], "there is no study in tune.study"),
+        (vec!["status", "nowhere"], "there is no study in nowhere"),
+        (vec!["export", "tune.toml"], "--csv"),
+    ] {
+        let (code, _, err) = bench.tune(&words);
+        assert_eq!(code, Some(2), "{words:?}: {err}");
+        assert!(err.contains(says), "{words:?}: {err}");
+    }
+}
+
+#[test]
+fn a_changed_space_or_two_metrics_are_refused() {
+    let bench = Bench::new(FILE, SCRIPT);
+    assert_eq!(bench.tune(&["run", "tune.toml"]).0, Some(0));
+    let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+    assert!(code == Some(2) && err.contains("tune resume"), "{err}");
+    fs::write(bench.path("tune.toml"), FILE.replace("max = 2", "max = 3")).unwrap();
+    let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
+    assert!(
+        code == Some(2) && err.contains("another parameter x") && err.contains("put it back"),
+        "{err}"
+    );
+    // Its child has to tune the same metric.
+    let child = FILE
+        .replace(
+            "objective = \"loss\"",
+            "objective = \"loss\"\ndirection = \"maximize\"",
+        )
+        .replace(
+            "[job]",
+            "[study.warm-start]\nkind = \"TransferLearning\"\nparents = [\"tune.study\"]\n[job]",
+        );
+    fs::write(bench.path("child.toml"), &child).unwrap();
+    let (code, _, err) = bench.tune(&["run", "child.toml"]);
+    assert!(
+        code == Some(2) && err.contains("all studies of a warm start tune one metric"),
+        "{err}"
+    );
+    assert!(!bench.path("child.study").exists());
+    fs::write(bench.path("child.toml"), child.replace("maximize", "minimize")).unwrap();
+    let (code, _, err) = bench.tune(&["run", "child.toml"]);
+    assert!(
+        code == Some(0) && err.contains("builds upon 4 results of tune.study"),
+        "{err}"
+    );
+}
+
+#[test]
+fn trials_without_an_objective_fail_with_their_reasons() {
+    let file = FILE.replace("max-jobs = 4", "max-jobs = 2");
+    for (script, says) in [
+        ("echo nothing\n", "\"loss\" was never printed: no line matches"),
+        ("echo loss=nan; sleep 100\n", "the objective was NaN at step 1"),
+        ("echo cannot read the data >&2; exit 3\n", "cannot read the data"),
+    ] {
+        let bench = Bench::new(&file, script);
+        let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+        assert_eq!(code, Some(1), "{err}");
+        assert!(
+            err.contains("error: no trial was completed") && err.contains(says),
+            "{err}"
+        );
+        assert!(
+            trials(&bench.export())
+                .iter()
+                .all(|trial| trial["status"] == "failed")
+        );
+    }
+    // One failure does not stop the others.
+    let script = "case $SM_HP_X in 1.5*) exit 1;; esac; echo loss=$SM_HP_X\n";
+    let file = FILE.replace("[study.limits]", "enqueue = [{ x = 1.5 }]\n[study.limits]");
+    let bench = Bench::new(&file, script);
+    assert_eq!(bench.tune(&["run", "tune.toml"]).0, Some(0));
+    let export = bench.export();
+    assert_eq!(
+        (&trials(&export)[0]["status"], trials(&export).len()),
+        (&"failed".into(), 4)
+    );
+}
+
+#[test]
+fn a_torn_journal_is_taken_up_and_a_damaged_one_is_not() {
+    let bench = Bench::new(FILE, SCRIPT);
+    assert_eq!(bench.tune(&["run", "tune.toml"]).0, Some(0));
+    let text = fs::read_to_string(bench.journal()).unwrap();
+    fs::write(bench.journal(), format!("{text}0badc0de {{\"event\":\"as")).unwrap();
+    let (code, _, err) = bench.tune(&["resume", "tune.toml", "--max-jobs", "5"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(trials(&bench.export()).len(), 5);
+    fs::write(bench.journal(), text.replacen("\"asked\"", "\"axked\"", 1)).unwrap();
+    let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
+    assert!(
+        code == Some(2) && err.contains("journal.jsonl, line 2") && err.contains("restore it"),
+        "{err}"
+    );
+}
+
+#[test]
+fn the_objective_may_be_in_a_file() {
+    let file = FILE
+        .replace(
+            "[study]",
+            "metrics-file = \"output/data/run/metrics.jsonl\"\n[study]",
+        )
+        .replace("[[job.metrics]]\nname = \"loss\"\nregex = 'loss=(\\S+)'\n", "");
+    let script = "mkdir -p $SM_OUTPUT_DATA_DIR/run; exec > $SM_OUTPUT_DATA_DIR/run/metrics.jsonl\n\
+        echo '{\"kind\":\"train\",\"loss\":99}'\n\
+        echo '{\"kind\":\"epoch\",\"epoch\":1,\"loss\":9}'; echo '{\"kind\":\"epoch\",\"epoch\":2,\"loss\":'$SM_HP_X'}'\n";
+    let bench = Bench::new(&file, script);
+    let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    for trial in trials(&bench.export()) {
+        assert_eq!(trial["objective"], trial["values"]["x"]);
+        assert_eq!(
+            (&trial["reports"][0]["value"], &trial["reports"][1]["step"]),
+            (&9.0.into(), &2.into())
+        );
+    }
+}
+
+#[test]
+fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
+    let file = FILE
+        .replace(
+            "[study.limits]",
+            "enqueue = [{ x = 1 }, { x = 1.1 }, { x = 2 }]\n[study.limits]",
+        )
+        .replace("max-jobs = 4\nmax-parallel-jobs = 2", "max-jobs = 3")
+        .replace(
+            "[study.parameters.x]",
+            "[study.early-stopping]\nrule = \"auto\"\nmin-trials = 2\n[study.parameters.x]",
+        );
+    // The hopeless one would go on for long.
+    let script = "trap 'echo saved > $CHECKPOINTS/model; exit 1' TERM\n\
+        CHECKPOINTS=$(dirname $SM_MODEL_DIR)/checkpoints\n\
+        echo loss=$SM_HP_X\n\
+        case $SM_HP_X in 2*) i=0; while [ $i -lt 1200 ]; do sleep 0.1; i=$((i+1)); done;; esac\n\
+        echo loss=$SM_HP_X\n";
+    let bench = Bench::new(&file, script);
+    let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    let export = bench.export();
+    let last = &trials(&export)[2];
+    assert_eq!(
+        (&last["status"], &last["stopped_at_step"]),
+        (&"stopped".into(), &1.into()),
+        "{err}"
+    );
+    let saved = bench.path("tune.study/jobs/trial-2/algo-1/checkpoints/model");
+    assert_eq!(fs::read_to_string(saved).unwrap(), "saved\n");
+}
+
+#[test]
+fn an_interrupted_study_goes_on_where_it_was() {
+    // The first time it waits to be stopped, the second time it has a checkpoint.
+    let script = "CHECKPOINTS=$(dirname $SM_MODEL_DIR)/checkpoints\n\
+        if [ ! -e $CHECKPOINTS/model ]; then\n\
+          trap 'echo saved > $CHECKPOINTS/model; exit 1' TERM\n\
+          echo ready; i=0; while [ $i -lt 1200 ]; do sleep 0.1; i=$((i+1)); done\n\
+        fi\n\
+        echo loss=$SM_HP_X\n";
+    let bench = Bench::new(&FILE.replace("max-jobs = 4", "max-jobs = 2"), script);
+    let running = bench.start(&["run", "tune.toml"]);
+    let is_ready = |trial: usize| {
+        let log = bench.path(&format!("tune.study/jobs/trial-{trial}/log"));
+        fs::read_to_string(log).is_ok_and(|log| log.contains("ready"))
+    };
+    until("both scripts", || is_ready(0) && is_ready(1));
+    running.signal("-INT");
+    assert_eq!(running.code(), Some(130));
+    assert_eq!(bench.events("back"), 2);
+    let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    let export = bench.export();
+    for trial in trials(&export) {
+        assert_eq!(
+            (&trial["status"], &trial["attempt"]),
+            (&"completed".into(), &1.into())
+        );
+        assert_eq!(trial["objective"], trial["values"]["x"]);
+    }
+}
+
+/// Kills the tuner and a second process on the same study, at moments that differ each time, and goes on.
+#[test]
+fn nothing_is_lost_or_run_twice_when_processes_are_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let starts = dir.path().join("starts");
+    let environment = format!(
+        "[job.environment]\nSTARTS = \"{}\"\n[[job.metrics]]",
+        starts.display()
+    );
+    let file = FILE
+        .replace(
+            "max-jobs = 4\nmax-parallel-jobs = 2",
+            "max-jobs = 10\nmax-parallel-jobs = 3",
+        )
+        .replace("[[job.metrics]]", &environment);
+    let script =
+        "echo $(basename $(dirname $(dirname $SM_MODEL_DIR))) >> $STARTS\nsleep 0.2\necho loss=$SM_HP_X\n";
+    let bench = Bench::new(&file, script);
+    let mut tuner = bench.start(&["run", "tune.toml"]);
+    // Twice, so that no trial loses more processes than it may.
+    for (asked, told) in [(3, 1), (6, 4)] {
+        until("the study", || bench.journal().exists());
+        let worker = bench.start(&["resume", "tune.toml"]);
+        until("trials", || {
+            bench.events("asked") >= asked && bench.events("told") >= told
+        });
+        tuner.signal("-KILL");
+        tuner.code();
+        worker.signal("-KILL");
+        worker.code();
+        tuner = bench.start(&["resume", "tune.toml"]);
+    }
+    assert_eq!(tuner.code(), Some(0));
+    let export = bench.export();
+    assert_eq!(trials(&export).len(), 10);
+    let started = fs::read_to_string(&starts).unwrap();
+    for (number, trial) in trials(&export).iter().enumerate() {
+        assert_eq!(
+            (&trial["status"], &trial["objective"]),
+            (&"completed".into(), &trial["values"]["x"]),
+            "{trial}"
+        );
+        let times = started
+            .lines()
+            .filter(|line| *line == format!("trial-{number}"))
+            .count() as u64;
+        let attempts = trial["attempt"].as_u64().unwrap();
+        assert!(
+            (1..=attempts).contains(&times),
+            "trial {number}: {times} starts, {attempts} attempts"
+        );
+    }
+    assert_eq!(bench.events("told"), 10, "each is told once");
+    let jobs = fs::read_dir(bench.path("tune.study/jobs")).unwrap().flatten();
+    let names = jobs.filter(|entry| entry.file_name().to_string_lossy().starts_with("trial-"));
+    assert_eq!(names.count(), 10);
+}
+
+#[test]
+fn the_template_is_a_file_that_can_be_read() {
+    let bench = Bench::new(FILE, SCRIPT);
+    let (code, _, err) = bench.tune(&["init", "new.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    let (code, _, err) = bench.tune(&["run", "new.toml"]);
+    assert!(
+        code == Some(2) && err.contains("train.py"),
+        "only its script is missing: {err}"
+    );
+    let (code, _, err) = bench.tune(&["init", "new.toml"]);
+    assert!(code == Some(2) && err.contains("is there already"), "{err}");
+    assert!(!Path::new(&bench.path("new.study/journal.jsonl")).exists());
+}
