@@ -39,6 +39,14 @@
 //! [`Rule::Auto`] stops a trial whose objective is worse than the median of the others' running averages at the same step, [`Rule::Asha`]
 //! all but the best at each rung. A stopped trial's last report is a result for the strategy, and never the best one.
 //!
+//! # Trials as jobs
+//! A [`Plan`] is a study and the job that a trial is; [`run`] runs it, on slots with cores and GPUs of their own, and is what
+//! `stokehold tune` calls. [`report::page`] draws a study, [`Insight`] says which parameters matter.
+//!
+//! # What is not here
+//! Reports come from a job's lines or from a file, not through the timeline's socket. Trials of `stokehold train` decode for themselves: there
+//! is no cache that they share.
+//!
 //! ```
 //! use stokehold_tune::{Ask, Parameter, Range, Scaling, Spec, Study};
 //!

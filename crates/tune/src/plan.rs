@@ -153,11 +153,8 @@ impl Plan {
         if plan.job.python.components().count() > 1 {
             plan.job.python = absolute(&plan.job.python)?;
         }
-        let uris = plan.job.channels.values_mut().map(|channel| &mut channel.uri);
-        for uri in uris.chain(plan.job.output.as_mut()) {
-            if !uri.contains("://") {
-                *uri = absolute(Path::new(&*uri))?.display().to_string();
-            }
+        for uri in places(&mut plan.job) {
+            *uri = absolute(Path::new(&*uri))?.display().to_string();
         }
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| TuneError::Input(error.to_string()))?;
         fs::write(&aside, text).map_err(TuneError::io(&aside))?;
@@ -191,13 +188,17 @@ fn within(mut job: Job, folder: &Path) -> Job {
         job.python = folder.join(&job.python);
     }
     job.beside = folder.to_owned();
-    let uris = job.channels.values_mut().map(|channel| &mut channel.uri);
-    for uri in uris.chain(job.output.as_mut()) {
-        if !uri.contains("://") {
-            *uri = folder.join(&*uri).display().to_string();
-        }
+    for uri in places(&mut job) {
+        *uri = folder.join(&*uri).display().to_string();
     }
     job
+}
+
+/// The paths of this machine among a job's places.
+fn places(job: &mut Job) -> impl Iterator<Item = &mut String> {
+    let uris = job.channels.values_mut().map(|channel| &mut channel.uri);
+    let all = uris.chain(job.output.as_mut()).chain(job.checkpoints.as_mut());
+    all.filter(|uri| !uri.contains("://"))
 }
 
 fn fill(at: &mut Value, values: &Values, placed: &mut BTreeSet<String>) {

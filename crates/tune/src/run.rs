@@ -149,7 +149,7 @@ enum Message {
     },
     Ended {
         trial: usize,
-        record: Result<Record, JobError>,
+        record: Result<Box<Record>, JobError>,
     },
 }
 
@@ -196,7 +196,10 @@ impl Work {
             })
             .and_then(|()| stokehold_jobs::run(claim, &stop, &printed));
         drop(slot);
-        let _ = sender.send(Message::Ended { trial, record });
+        let _ = sender.send(Message::Ended {
+            trial,
+            record: record.map(Box::new),
+        });
     }
 }
 
@@ -289,7 +292,7 @@ impl Tuner<'_> {
         }
         start(Work {
             trial: trial.number,
-            claim,
+            claim: *claim,
             metric: self.metric.cloned(),
             cores: share(&cores(), number, slots),
             stop: running.stop.clone(),
@@ -313,7 +316,7 @@ impl Tuner<'_> {
                 }
                 self.store.create(&self.job(trial, name.clone(), slot, slots))?;
                 return Ok(Found::Claim {
-                    claim: self.store.claim(&name)?,
+                    claim: Box::new(self.store.claim(&name)?),
                     is_new: true,
                 });
             }
@@ -327,18 +330,23 @@ impl Tuner<'_> {
             Status::InProgress | Status::Stopping => self.store.claim(&name)?,
             // Its script had ended well; only its results were not packed yet.
             Status::Failed if is_cut_off && record.exit_code == Some(0) => {
-                return Ok(Found::Ended(Record {
+                return Ok(Found::Ended(Box::new(Record {
                     status: Status::Completed,
                     ..record
-                }));
+                })));
             }
             Status::Failed if is_cut_off => self.store.resume(&name)?,
-            Status::Stopped if trial.stop.is_none() && record.secondary == Secondary::Stopped => {
+            Status::Stopped if trial.stop.is_none() && is_to_go_on(record.secondary) => {
                 self.store.resume(&name)?
             }
-            Status::Completed | Status::Failed | Status::Stopped => return Ok(Found::Ended(record)),
+            Status::Completed | Status::Failed | Status::Stopped => {
+                return Ok(Found::Ended(Box::new(record)));
+            }
         };
-        Ok(Found::Claim { claim, is_new: false })
+        Ok(Found::Claim {
+            claim: Box::new(claim),
+            is_new: false,
+        })
     }
 
     fn job(&self, trial: &Trial, name: String, slot: usize, slots: usize) -> Job {
@@ -447,7 +455,7 @@ impl Tuner<'_> {
     fn settle(
         &mut self,
         trial: usize,
-        record: Result<Record, JobError>,
+        record: Result<Box<Record>, JobError>,
         is_interrupted: bool,
     ) -> Result<(), TuneError> {
         self.look_at_file(trial)?;
@@ -463,12 +471,17 @@ impl Tuner<'_> {
             (None, Ok(record)) => match record.status {
                 Status::Completed if has_reported => self.study.tell(trial, None),
                 Status::Completed => self.study.tell_failed(trial, &self.never_seen(trial)),
-                Status::Stopped if record.secondary == Secondary::MaxRuntimeExceeded => {
+                Status::Stopped if !is_to_go_on(record.secondary) => {
                     let reason =
-                        "it was stopped after the job's max-run-seconds; raise them, or make trials shorter";
+                        "its time was over (the job's max-run-seconds); raise them, or make trials shorter";
                     self.study.tell_failed(trial, reason)
                 }
-                Status::Stopped if is_unwanted || !is_interrupted => self.study.tell_stopped(trial),
+                Status::Stopped if is_unwanted => self.study.tell_stopped(trial),
+                // Its machine was taken away: it goes on as soon as there is a slot.
+                Status::Stopped if record.secondary == Secondary::Interrupted => {
+                    return self.study.give_back(trial);
+                }
+                Status::Stopped if !is_interrupted => self.study.tell_stopped(trial),
                 Status::Stopped => {
                     return self.study.give_back(trial);
                 }
@@ -513,8 +526,13 @@ enum Next {
 }
 
 enum Found {
-    Claim { claim: Claim, is_new: bool },
-    Ended(Record),
+    Claim { claim: Box<Claim>, is_new: bool },
+    Ended(Box<Record>),
+}
+
+/// Whether a job that was stopped was not done, and not out of time.
+fn is_to_go_on(stopped: Secondary) -> bool {
+    matches!(stopped, Secondary::Stopped | Secondary::Interrupted)
 }
 
 /// What a job's record says whose runner was killed.
