@@ -4,7 +4,8 @@
     bench/tune.py optuna gp tpe --out results.jsonl      # with the python of: bench/peers/setup.sh optuna
     bench/tune.py stokehold bayesian tpe --out results.jsonl
     bench/tune.py table results.jsonl
-    bench/tune.py time                                   # seconds for one suggestion, by trials told
+    bench/tune.py time                                   # how long a suggestion takes after 200 trials
+    bench/tune.py median                                 # what early stopping saves, and whether it costs the best trial
 
 A line of the results is one study: {problem, side, seed, values: [objective of each trial]}. Studies that a file has already are not
 run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/serve.rs` of the crate
@@ -78,22 +79,29 @@ def categorical(*values):
     return {"type": "categorical", "values": list(values)}
 
 
-def recorded():
-    """Trainings that Stokehold made (bench/tune_table.sh): the loss after the last epoch of every cell of a grid."""
+def trainings():
+    """Trainings that Stokehold made (bench/tune_table.py): the names of the grid's axes, their levels, and the training loss of every
+    epoch of each cell."""
     path = HERE / "tune_table.csv"
     if not path.exists():
         return None
     rows = list(csv.DictReader(path.open()))
-    names = [name for name in rows[0] if name not in ("epoch", "train_loss", "val_loss", "top1")]
+    names = ("lr", "batch_size", "momentum")
     levels = {name: sorted({float(row[name]) for row in rows}) for name in names}
-    last = max(int(row["epoch"]) for row in rows)
-    cells = {
-        tuple(levels[name].index(float(row[name])) for name in names): float(row["val_loss"])
-        for row in rows
-        if int(row["epoch"]) == last
-    }
+    cells = {}
+    for row in rows:
+        cell = tuple(levels[name].index(float(row[name])) for name in names)
+        cells.setdefault(cell, []).append(float(row["train_loss"]))
+    return names, levels, cells
+
+
+def recorded():
+    """The loss after the last epoch, over the axes' levels."""
+    if (found := trainings()) is None:
+        return None
+    names, levels, cells = found
     space = {name: integer(0, len(levels[name]) - 1) for name in names}
-    return (lambda x: cells[tuple(x[name] for name in names)]), space
+    return (lambda x: cells[tuple(x[name] for name in names)][-1]), space
 
 
 PROBLEMS = {
@@ -157,19 +165,24 @@ class Optuna:
 
 
 class Stokehold:
-    def __init__(self, strategy, space, seed):
+    def __init__(self, strategy, space, seed, **more):
         target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
         self.server = subprocess.Popen(
             [target / "release/examples/serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        self.say({"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed})
+        limits = {"max-jobs": 1_000_000}
+        self.say({"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed, "limits": limits} | more)
 
     def say(self, what):
         self.server.stdin.write(json.dumps(what) + "\n")
 
+    def answer(self, what):
+        self.say(what)
+        return json.loads(self.server.stdout.readline())
+
     def ask(self):
-        self.say({"ask": True})
-        return json.loads(self.server.stdout.readline())["values"]
+        # None where every combination was tried.
+        return self.answer({"ask": True}).get("values")
 
     def tell(self, value):
         self.say({"tell": value})
@@ -186,6 +199,8 @@ def study(side, name, problem, seed, trials=TRIALS, times=None):
     for _ in range(trials):
         started = time.perf_counter()
         at = them.ask()
+        if at is None:
+            break
         if times is not None:
             times.append(time.perf_counter() - started)
         values.append(function(at))
@@ -234,6 +249,33 @@ def timing():
         print(f"{name}: a suggestion after 200 trials of hartmann6 takes {1e3 * statistics.median(last):.0f} ms")
 
 
+def median():
+    """Random search over the recorded trainings, each study with and without the rule: the same trials in the same order."""
+    names, levels, cells = trainings()
+    space = {name: integer(0, len(levels[name]) - 1) for name in names}
+    saved, kept = [], 0
+    for seed in range(SEEDS):
+        them = Stokehold("random", space, seed, **{"early-stopping": {"rule": "auto"}})
+        epochs, best, best_of_all = [0, 0], math.inf, math.inf
+        for _ in range(len(cells) * 3 // 4):
+            at = them.ask()
+            curve = cells[tuple(at[name] for name in names)]
+            epochs[0] += len(curve)
+            best_of_all = min(best_of_all, curve[-1])
+            for step, loss in enumerate(curve, 1):
+                epochs[1] += 1
+                if stop := them.answer({"report": loss, "step": step})["stop"]:
+                    break
+            them.say({"stopped": True} if stop else {"tell": None})
+            if not stop:
+                best = min(best, curve[-1])
+        them.end()
+        saved.append(1 - epochs[1] / epochs[0])
+        kept += best == best_of_all
+    print(f"saves {100 * statistics.median(saved):.0f} % of the epochs ({100 * min(saved):.0f} to {100 * max(saved):.0f} %); ", end="")
+    print(f"the best trial is the same in {kept} of {SEEDS} seeds")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -246,11 +288,14 @@ def main():
     command = commands.add_parser("table")
     command.add_argument("files", type=Path, nargs="+")
     commands.add_parser("time")
+    commands.add_parser("median")
     args = parser.parse_args()
     if args.command == "table":
         table(args.files)
     elif args.command == "time":
         timing()
+    elif args.command == "median":
+        median()
     else:
         side = {"optuna": Optuna, "stokehold": Stokehold}[args.command]
         run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds)
