@@ -1,8 +1,10 @@
-//! `stokehold bench`: how many images a second the loader delivers by itself, and what it costs a trainer.
+//! `stokehold bench`: how many images a second the loader delivers by itself, what it costs a trainer, and what each way of bringing
+//! data from a bucket gives.
 
 mod disturbance;
 mod report;
 mod serve;
+mod storage;
 
 use crate::failure::Usage;
 use crate::{damage, progress};
@@ -27,6 +29,11 @@ pub enum Args {
     Loader(LoaderArgs),
     /// Measure what loading costs a training step: a step beside a loader that loads, against a step alone.
     Disturbance(disturbance::DisturbanceArgs),
+    /// Measure the ways that data comes from a bucket to a training: copied, mounted, piped, cached, streamed.
+    Storage(storage::StorageArgs),
+    /// The reading process of `bench storage`.
+    #[command(hide = true)]
+    StorageReader(storage::ReadArgs),
 }
 
 /// What `bench loader` takes.
@@ -83,6 +90,8 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let args = match args {
         Args::Loader(args) => args,
         Args::Disturbance(args) => return disturbance::run(args),
+        Args::Storage(args) => return storage::run(&args),
+        Args::StorageReader(args) => return storage::read(&args),
     };
     let data = match &args.data {
         Some(data) => data.clone(),

@@ -10,6 +10,7 @@ mod job;
 mod prepare;
 mod profile;
 mod report;
+mod storage;
 mod top;
 mod train;
 mod tune;

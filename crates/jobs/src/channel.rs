@@ -17,27 +17,17 @@ pub enum Mode {
     Dir,
     /// A read-only view of the objects as files, which are fetched when they are read.
     FastFile,
+    /// The same view; what was read is kept on disk for all jobs of this machine, within a bound.
+    Cache,
     /// Objects stream through named pipes, one an epoch.
     Pipe,
 }
 
 impl Mode {
-    fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "File" => Ok(Self::File),
-            "Dir" => Ok(Self::Dir),
-            "FastFile" => Ok(Self::FastFile),
-            "Pipe" => Ok(Self::Pipe),
-            other => Err(format!(
-                "mode={other} is not known; there are File, FastFile, Pipe and Dir"
-            )),
-        }
-    }
-
-    /// What SageMaker calls it; a mounted file system is a File channel there, too.
+    /// What SageMaker calls it; a mounted file system is a File channel there, too, and so is one that keeps what was read.
     pub fn input_mode(self) -> &'static str {
         match self {
-            Self::File | Self::Dir => "File",
+            Self::File | Self::Dir | Self::Cache => "File",
             Self::FastFile => "FastFile",
             Self::Pipe => "Pipe",
         }
@@ -62,6 +52,9 @@ pub enum Kind {
     S3Prefix,
     /// A JSON file that lists objects: `[{"prefix": "s3://bucket/folder/"}, "a.jpg", "b.jpg"]`.
     ManifestFile,
+    /// A file of JSON lines, of which each is a sample; for pipes. The channel's `attributes` say what of it is wanted: the value
+    /// itself, or for a name that ends in `-ref` the object that it names.
+    AugmentedManifestFile,
 }
 
 /// How objects are told apart in a pipe.
@@ -112,6 +105,10 @@ pub struct Channel {
     /// What the script is told of the type of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// What is wanted of each line of an augmented manifest, in this order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub attributes: Vec<String>,
 }
 
 /// What a job file may say of a channel.
@@ -124,12 +121,12 @@ pub(crate) enum TextOrTable {
     Table(Channel),
 }
 
-/// The same, as a table: modes are read as texts, so that those that are not built get their own message.
-#[derive(Deserialize)]
+/// The same, as it is read: what is left out has its default.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Table {
     uri: String,
-    mode: Option<String>,
+    mode: Option<Mode>,
     #[serde(default)]
     distribution: Sharing,
     #[serde(default)]
@@ -140,10 +137,13 @@ struct Table {
     compression: Compression,
     shuffle: Option<u64>,
     content_type: Option<String>,
+    #[serde(default)]
+    attributes: Vec<String>,
 }
 
 impl Channel {
-    /// Reads `URI[,mode=File|FastFile|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED][,content-type=..]`.
+    /// Reads `URI[,mode=File|FastFile|Cache|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED]
+    /// [,content-type=..][,attributes=A+B]`.
     /// Only what follows the last commas and is of the form `name=value` with one of these names is an option.
     ///
     /// # Errors
@@ -160,17 +160,12 @@ impl Channel {
         }
         let mut table = Table {
             uri: rest.to_owned(),
-            mode: None,
-            distribution: Sharing::default(),
-            kind: Kind::default(),
-            wrapper: Wrapper::default(),
-            compression: Compression::default(),
-            shuffle: None,
-            content_type: None,
+            ..Table::default()
         };
         for (name, value) in options {
             match name {
-                "mode" => table.mode = Some(value.to_owned()),
+                "mode" => table.mode = Some(word(name, value)?),
+                "attributes" => table.attributes = value.split('+').map(str::to_owned).collect(),
                 "distribution" => table.distribution = word(name, value)?,
                 "kind" => table.kind = word(name, value)?,
                 "wrapper" => table.wrapper = word(name, value)?,
@@ -191,43 +186,64 @@ impl Channel {
         if table.uri.is_empty() {
             return Err("it has no URI; write NAME=URI".to_owned());
         }
-        let mode = table.mode.as_deref().map(Mode::parse).transpose()?;
         let channel = Self {
             uri: table.uri,
-            mode,
+            mode: table.mode,
             distribution: table.distribution,
             kind: table.kind,
             wrapper: table.wrapper,
             compression: table.compression,
             shuffle: table.shuffle,
             content_type: table.content_type,
+            attributes: table.attributes,
         };
+        channel.wrong().map_or(Ok(channel), Err)
+    }
+
+    /// What does not fit together.
+    fn wrong(&self) -> Option<String> {
         let of_pipes = [
-            ("wrapper", channel.wrapper != Wrapper::None),
-            ("compression", channel.compression != Compression::None),
-            ("shuffle", channel.shuffle.is_some()),
+            ("wrapper", self.wrapper != Wrapper::None),
+            ("compression", self.compression != Compression::None),
+            ("shuffle", self.shuffle.is_some()),
+            (
+                "kind=AugmentedManifestFile",
+                self.kind == Kind::AugmentedManifestFile,
+            ),
         ];
         if let Some((name, _)) = of_pipes
             .iter()
-            .find(|(_, given)| *given && channel.mode() != Mode::Pipe)
+            .find(|(_, given)| *given && self.mode() != Mode::Pipe)
         {
-            return Err(format!("{name} is for mode=Pipe"));
+            return Some(format!("{name} is for mode=Pipe"));
         }
-        if channel.mode() == Mode::Dir {
-            if Location::is_remote(&channel.uri) {
-                return Err(format!(
+        let is_augmented = self.kind == Kind::AugmentedManifestFile;
+        if is_augmented == self.attributes.is_empty() || self.attributes.iter().any(String::is_empty) {
+            return Some(
+                "kind=AugmentedManifestFile and attributes (attributes=source-ref+label) go together"
+                    .to_owned(),
+            );
+        }
+        if is_augmented && self.compression != Compression::None {
+            return Some(
+                "the objects of an augmented manifest are not unpacked; leave compression out".to_owned(),
+            );
+        }
+        if self.mode() == Mode::Dir {
+            if Location::is_remote(&self.uri) {
+                return Some(format!(
                     "mode=Dir wants a folder of this machine, and not {}",
-                    channel.uri
+                    self.uri
                 ));
             }
-            if channel.kind != Kind::S3Prefix || channel.distribution != Sharing::FullyReplicated {
-                return Err(
+            if self.kind != Kind::S3Prefix || self.distribution != Sharing::FullyReplicated {
+                return Some(
                     "a folder is used as it is (mode=Dir); kind and distribution want another mode"
                         .to_owned(),
                 );
             }
         }
-        Ok(channel)
+        None
     }
 
     /// How the data comes.
@@ -239,7 +255,7 @@ impl Channel {
     }
 }
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 8] = [
     "mode",
     "distribution",
     "kind",
@@ -247,6 +263,7 @@ const NAMES: [&str; 7] = [
     "compression",
     "shuffle",
     "content-type",
+    "attributes",
 ];
 
 fn word<T: for<'de> Deserialize<'de>>(name: &str, value: &str) -> Result<T, String> {
@@ -284,6 +301,10 @@ mod tests {
         let plain = Channel::parse("s3://b/p,q").unwrap();
         assert_eq!((plain.uri.as_str(), plain.mode()), ("s3://b/p,q", Mode::File));
         assert_eq!(Channel::parse("data/train").unwrap().mode(), Mode::Dir);
+        let augmented =
+            Channel::parse("s3://b/m,mode=Pipe,kind=AugmentedManifestFile,attributes=source-ref+label")
+                .unwrap();
+        assert_eq!(augmented.attributes, ["source-ref", "label"]);
         let all = "s3://b/a=1,mode=Pipe,distribution=ShardedByS3Key,kind=ManifestFile,wrapper=RecordIO,compression=Gzip,\
                    shuffle=7,content-type=image/jpeg";
         let channel = Channel::parse(all).unwrap();
@@ -306,13 +327,26 @@ mod tests {
     fn says_what_is_wrong() {
         for (text, says) in [
             ("", "no URI"),
-            ("s3://b,mode=file", "there are File, FastFile, Pipe and Dir"),
+            (
+                "s3://b,mode=file",
+                "expected one of `File`, `Dir`, `FastFile`, `Cache`, `Pipe`",
+            ),
+            ("s3://b,mode=Pipe,kind=AugmentedManifestFile", "go together"),
+            ("s3://b,mode=Pipe,attributes=a", "go together"),
+            (
+                "s3://b,mode=Pipe,kind=AugmentedManifestFile,attributes=a+",
+                "go together",
+            ),
+            (
+                "s3://b,kind=AugmentedManifestFile,attributes=a",
+                "is for mode=Pipe",
+            ),
             ("s3://b,mode=Dir", "wants a folder of this machine"),
             ("s3://b,shuffle=1", "shuffle is for mode=Pipe"),
             ("s3://b,mode=Pipe,shuffle=x", "a number is wanted"),
             (
-                "s3://b,kind=AugmentedManifestFile",
-                "expected `S3Prefix` or `ManifestFile`",
+                "s3://b,kind=Augmented",
+                "expected one of `S3Prefix`, `ManifestFile`",
             ),
             ("data,distribution=ShardedByS3Key", "want another mode"),
         ] {

@@ -9,12 +9,29 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use serde_json::Value;
 use stokehold_objects::{Bucket, Cause, Object, ObjectError, Options};
 
+use crate::augmented::Samples;
 use crate::{Channel, Job, JobError, Kind, Mode, Sharing};
 
 /// An opened place and the objects of it that an instance gets, in the order of their keys (of the manifest's lines).
 pub(crate) struct Objects {
     pub bucket: Bucket,
     pub objects: Vec<Object>,
+}
+
+/// What a pipe carries.
+pub(crate) enum Flow {
+    Objects(Objects),
+    Samples(Samples),
+}
+
+impl Flow {
+    /// What the instance `rank` gets of a channel.
+    pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+        Ok(match channel.kind {
+            Kind::AugmentedManifestFile => Self::Samples(Samples::of(job, channel, rank)?),
+            _ => Self::Objects(Objects::of(job, channel, rank)?),
+        })
+    }
 }
 
 pub(crate) fn wrong(uri: &str, cause: Cause, reason: impl Into<String>) -> ObjectError {
@@ -51,6 +68,13 @@ impl Objects {
                 Self { bucket, objects }
             }
             Kind::ManifestFile => Self::of_manifest(job, uri)?,
+            Kind::AugmentedManifestFile => {
+                return Err(wrong(
+                    uri,
+                    Cause::BadUri,
+                    "an augmented manifest is for mode=Pipe",
+                ));
+            }
         };
         if found.objects.is_empty() {
             return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
@@ -124,7 +148,7 @@ pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result
             source,
         };
         match channel.mode() {
-            Mode::Pipe | Mode::FastFile => {}
+            Mode::Pipe | Mode::FastFile | Mode::Cache => {}
             Mode::Dir => {
                 let folder = Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri));
                 if !folder.is_dir() {

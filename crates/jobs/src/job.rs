@@ -73,6 +73,13 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub processes_per_host: Option<usize>,
+    /// Where channels of mode Cache keep what was read; without, where `STOKEHOLD_CACHE` says, or in the user's cache folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_dir: Option<PathBuf>,
+    /// How many gigabytes (of 1e9 bytes) are kept there at most; without, four fifths of what there is room for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.001))]
+    pub cache_gigabytes: Option<f64>,
     /// Whether the machine is recorded meanwhile, and a report written.
     #[serde(default = "yes")]
     pub profile: bool,
@@ -253,6 +260,8 @@ impl Job {
             instance_type: local(),
             distribution: Distribution::None,
             processes_per_host: None,
+            cache_dir: None,
+            cache_gigabytes: None,
             profile: yes(),
             beside: PathBuf::new(),
         }
@@ -287,6 +296,7 @@ impl Job {
             )
         })?;
         let folder = path.parent().unwrap_or(Path::new(""));
+        job.cache_dir = job.cache_dir.map(|dir| folder.join(dir));
         // Without a source folder the entry point's file lies beside the job file.
         job.source_dir = job.source_dir.map(|dir| match source::remote(&dir) {
             Some(_) => dir,
@@ -383,6 +393,12 @@ impl Job {
             .and_then(|spot| spot.wrong(self.max_run_seconds))
         {
             return Some(reason);
+        }
+        if self
+            .cache_gigabytes
+            .is_some_and(|size| !(0.001..1e9).contains(&size))
+        {
+            return Some("cache-gigabytes is at least 0.001".to_owned());
         }
         if self.distribution == Distribution::Torch && !matches!(self.entry_point, EntryPoint::Python(_)) {
             return Some("distribution = \"torch\" wants a .py file as its entry point".to_owned());
@@ -495,7 +511,7 @@ mod tests {
             (
                 "entry-point = \"train.py\"\n[channels]\ntrain = \"s3://b,mode=Fast\"\n",
                 3,
-                "mode=Fast is not known",
+                "unknown variant `Fast`",
             ),
             (
                 "entry-point = \"train.py\"\n\n[channels.train]\nuri = \"s3://b\"\nmod = 1\n",

@@ -25,6 +25,7 @@
 //! | [`Mode::File`] | all objects are copied before the start, several at once; what is there already is kept; the disk's room is looked at first |
 //! | [`Mode::Dir`] | a folder of this machine, linked: nothing is copied |
 //! | [`Mode::FastFile`] | a mounted view of the objects, fetched when they are read, and ahead of who reads on; wants FUSE; `mount.rs` |
+//! | [`Mode::Cache`] | the same, and what was read is kept on disk for the next epoch and for all jobs of this machine, within a bound |
 //! | [`Mode::Pipe`] | objects stream through named pipes, one an epoch; RecordIO, gzip and another order in each epoch if wanted |
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
@@ -46,8 +47,7 @@
 //! holds then.
 //!
 //! # What is not here
-//! Asking for one of these is an error that says so: the mode Cache, augmented manifests. Under `mpi` one `mpirun` on `algo-1`
-//! starts all processes.
+//! Under `mpi` one `mpirun` on `algo-1` starts all processes.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
@@ -69,6 +69,7 @@
 //! ```
 
 mod archive;
+mod augmented;
 mod channel;
 mod checkpoints;
 pub mod contract;

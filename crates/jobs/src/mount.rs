@@ -4,7 +4,7 @@
 //!  script ──► kernel ──► view (64 threads) ──► tape ──► pieces in memory ◄── requests ◄── bucket
 //!   open, read  page      names, sizes, from     │        4 MiB at most,       many at
 //!               cache     the list of the start  │        dropped when read    once
-//!                                                └──────► pieces on disk (mode Cache)
+//!                                                └──────► pieces on disk, in mode Cache
 //! ```
 //!
 //! - The list is made once, at the start; names and sizes are answered from it, and the kernel may keep them.
@@ -15,13 +15,15 @@
 //!   mixture.
 //! - What cannot be had is `EIO` for the script, and a line in the job's log that names the object and the cause.
 //!
-//! The kernel keeps what was read in memory that nobody else needs, as it does for a disk.
+//! The kernel keeps what was read in memory that nobody else needs, as it does for a disk. In mode Cache it is kept on disk,
+//! too, for the next epoch and the next job ([`disk`]).
 //!
 //! # Ends
 //! The view is unmounted when its [`Mount`] is dropped, by force: whoever still reads gets an error, and nobody waits. A
 //! runner that is killed leaves a mount without a server, at which every call fails at once; [`clear`] removes it, when the
 //! job is next looked at or run. No call of this process touches a file below its own mount: it would wait for itself.
 
+mod disk;
 mod fs;
 mod stale;
 mod tape;
@@ -35,8 +37,9 @@ use stokehold_objects::{Cause, ObjectError};
 
 use crate::data::{Objects, link};
 use crate::{Job, JobError, Mode, Sharing};
+use disk::Disk;
 use fs::View;
-use tape::Tape;
+use tape::{Kept, Tape};
 use tree::Tree;
 
 pub(crate) use stale::clear;
@@ -82,13 +85,13 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    /// Mounts the channels of mode `FastFile` for all instances, whose data folders are given. A replicated
+    /// Mounts the channels of mode `FastFile` and `Cache` for all instances, whose data folders are given. A replicated
     /// channel is mounted once, for the first; the others have links to it.
     pub fn new(job: &Job, folders: &[PathBuf]) -> Result<Self, JobError> {
         let complaints = Arc::new(Complaints::default());
         let mut all = Vec::new();
         for (name, channel) in &job.channels {
-            if channel.mode() != Mode::FastFile {
+            if !matches!(channel.mode(), Mode::FastFile | Mode::Cache) {
                 continue;
             }
             let failed = |source| JobError::Channel {
@@ -103,7 +106,11 @@ impl Mounts {
                 }
                 let found = Objects::of(job, channel, rank).map_err(failed)?;
                 std::fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
-                all.push(Mount::new(found, &folder, name, &complaints).map_err(failed)?);
+                let kept = match channel.mode() {
+                    Mode::Cache => Some(kept(job)?),
+                    _ => None,
+                };
+                all.push(Mount::new(found, kept, &folder, name, &complaints).map_err(failed)?);
             }
         }
         Ok(Self {
@@ -111,6 +118,35 @@ impl Mounts {
             _all: all,
         })
     }
+}
+
+/// Opens the cache of a job.
+fn kept(job: &Job) -> Result<Kept, JobError> {
+    let set = |name: &str| {
+        std::env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let user = || set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let folder = job
+        .cache_dir
+        .clone()
+        .or_else(|| set("STOKEHOLD_CACHE"))
+        .or_else(|| Some(user()?.join("stokehold")))
+        .ok_or_else(|| {
+            JobError::Input(
+                "no home folder for mode=Cache; set STOKEHOLD_CACHE or cache-dir to a folder".to_owned(),
+            )
+        })?;
+    let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
+    // Two servers may have a bucket of the same name.
+    let names = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let ours = names.iter().find_map(|name| job.environment.get(*name).cloned());
+    let server = ours.or_else(|| names.iter().find_map(|name| std::env::var(name).ok()));
+    Ok(Kept {
+        disk: Disk::open(&folder, most).map_err(JobError::io(&folder))?,
+        server: server.unwrap_or_default(),
+    })
 }
 
 /// Reads that may wait at the same time: 64 requests of 20 ms each are 3,200 a second.
@@ -127,6 +163,7 @@ impl Mount {
     /// The system does not permit it; the message says what can be used instead.
     pub fn new(
         found: Objects,
+        kept: Option<Kept>,
         folder: &Path,
         channel: &str,
         complaints: &Arc<Complaints>,
@@ -141,7 +178,7 @@ impl Mount {
                 found.bucket.location().uri(hidden)
             ));
         }
-        let tape = Tape::new(found.bucket, found.objects);
+        let tape = Tape::new(found.bucket, found.objects, kept);
         let view = View::new(
             tree,
             Arc::clone(&tape),
@@ -221,7 +258,7 @@ mod tests {
             objects: Vec::new(),
         };
         let missing = folder.path().join("missing");
-        let error = Mount::new(found, &missing, "train", &Arc::default())
+        let error = Mount::new(found, None, &missing, "train", &Arc::default())
             .err()
             .unwrap();
         let message = error.to_string();

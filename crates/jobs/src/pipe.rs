@@ -21,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use stokehold_objects::{Bucket, Cause, Fetch, Object, ObjectError};
 
-use crate::data::Objects;
+use crate::augmented::Samples;
+use crate::data::Flow;
 use crate::{Channel, Compression, Wrapper};
 
 const PIECE: u64 = 8 << 20;
@@ -38,7 +39,7 @@ const LARGEST_RECORD: u64 = 1 << 30;
 /// # Errors
 /// An object that cannot be had or unpacked, or a pipe that cannot be made.
 pub(crate) fn feed(
-    found: &Objects,
+    flow: &Flow,
     channel: &Channel,
     folder: &Path,
     name: &str,
@@ -55,11 +56,14 @@ pub(crate) fn feed(
         let Some(mut pipe) = Pipe::open(&path(epoch), quit).map_err(of_pipe)? else {
             return Ok(());
         };
-        let mut objects: Vec<&Object> = found.objects.iter().collect();
-        if let Some(seed) = channel.shuffle {
-            shuffle(&mut objects, seed, epoch);
-        }
-        match write_epoch(&found.bucket, &objects, channel, &mut pipe) {
+        let written = match flow {
+            Flow::Objects(found) => {
+                let objects = in_order(&found.objects, channel.shuffle, epoch);
+                write_epoch(&found.bucket, &objects, channel, &mut pipe)
+            }
+            Flow::Samples(samples) => write_samples(samples, channel, epoch, &mut pipe),
+        };
+        match written {
             Ok(()) => {}
             // The script has had enough of this epoch.
             Err(Stop::Pipe(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
@@ -89,6 +93,15 @@ pub(crate) fn make_first(folder: &Path, name: &str) -> io::Result<()> {
 
 fn make(path: &Path) -> io::Result<()> {
     Ok(mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?)
+}
+
+/// The items in the order of an epoch.
+fn in_order<T>(items: &[T], seed: Option<u64>, epoch: u64) -> Vec<&T> {
+    let mut items: Vec<&T> = items.iter().collect();
+    if let Some(seed) = seed {
+        shuffle(&mut items, seed, epoch);
+    }
+    items
 }
 
 /// The order of an epoch (Fisher and Yates), from splitmix64 of the seed and the epoch.
@@ -158,6 +171,26 @@ fn write_epoch(
                         reason: error.to_string(),
                     }
                 })));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_samples(samples: &Samples, channel: &Channel, epoch: u64, pipe: &mut Pipe<'_>) -> Result<(), Stop> {
+    let mut values = samples.values(&in_order(&samples.samples, channel.shuffle, epoch));
+    while let Some((name, bytes)) = values.next().map_err(Stop::Object)? {
+        let length = bytes.len() as u64;
+        match wrapped(channel.wrapper, length, &mut bytes.as_slice(), pipe, name) {
+            Ok(()) => {}
+            Err(Copying::Writing(error)) => return Err(Stop::Pipe(error)),
+            // From memory, and objects that are fetched whole are no larger than a record may be.
+            Err(Copying::Reading(error)) => {
+                return Err(Stop::Object(ObjectError {
+                    uri: channel.uri.clone(),
+                    cause: Cause::Other,
+                    reason: error.to_string(),
+                }));
             }
         }
     }

@@ -30,7 +30,7 @@ use stokehold_objects::Bucket;
 
 use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
-use crate::data::{self, Objects};
+use crate::data::{self, Flow};
 use crate::lines::{Line, Lines};
 use crate::mount::{self, Complaints, Mounts};
 use crate::notice::{self, Metadata};
@@ -609,7 +609,7 @@ impl Runner<'_> {
     }
 
     /// Opens what the pipes of every instance will carry, and makes the first ones.
-    fn pipes(&self, instances: &[Instance]) -> Result<Vec<(usize, String, Objects)>, JobError> {
+    fn pipes(&self, instances: &[Instance]) -> Result<Vec<(usize, String, Flow)>, JobError> {
         let mut piped = Vec::new();
         for instance in instances {
             for (name, channel) in self
@@ -622,10 +622,10 @@ impl Runner<'_> {
                     channel: name.clone(),
                     source,
                 };
-                let found = Objects::of(self.job, channel, instance.rank).map_err(failed)?;
+                let flow = Flow::of(self.job, channel, instance.rank).map_err(failed)?;
                 let data = instance.data();
                 pipe::make_first(&data, name).map_err(JobError::io(&data))?;
-                piped.push((instance.rank, name.clone(), found));
+                piped.push((instance.rank, name.clone(), flow));
             }
         }
         Ok(piped)
@@ -635,7 +635,7 @@ impl Runner<'_> {
     fn train(
         &self,
         instances: &[Instance],
-        piped: &[(usize, String, Objects)],
+        piped: &[(usize, String, Flow)],
         complaints: &Complaints,
         keeper: Option<&mut Keeper<'_>>,
     ) -> (Result<Vec<Option<Ended>>, JobError>, bool) {
@@ -657,15 +657,17 @@ impl Runner<'_> {
                 let mut quit = false;
                 while !quit {
                     quit = over.load(Ordering::SeqCst);
-                    self.tell(complaints);
+                    for line in complaints.take() {
+                        self.lines.say(&line);
+                    }
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
-            for (rank, name, found) in piped {
+            for (rank, name, flow) in piped {
                 let (channel, data) = (&self.job.channels[name], instances[*rank].data());
                 let (over, blame) = (&over, &blame);
                 scope.spawn(move || {
-                    let fed = pipe::feed(found, channel, &data, name, over);
+                    let fed = pipe::feed(flow, channel, &data, name, over);
                     // When the script has ended, nobody needs the data.
                     if let Err(source) = fed
                         && !over.load(Ordering::SeqCst)
@@ -718,13 +720,6 @@ impl Runner<'_> {
             .into_inner()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         (trouble.map_or(Ok(ended), Err), late.load(Ordering::SeqCst))
-    }
-
-    /// Writes into the log what went wrong while scripts read.
-    fn tell(&self, complaints: &Complaints) {
-        for text in complaints.take() {
-            self.lines.say(&text);
-        }
     }
 
     /// Runs one instance's process, on a thread of its own whose cores the process inherits.

@@ -680,6 +680,7 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
         Some(_) => Some(folder.join(SOURCE)),
         None => job.source_dir.map(|_| from),
     };
+    job.cache_dir = job.cache_dir.as_deref().map(absolute).transpose()?;
     if is_a_path(&job.python) {
         job.python = absolute(&job.python)?;
     }

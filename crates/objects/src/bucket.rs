@@ -103,7 +103,7 @@ pub struct Part {
     pub etag: Option<String>,
 }
 
-/// What this process has asked of places and got from them since it started.
+/// What this process has asked of places elsewhere and got from them since it started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests for objects and ranges of objects; retries and lists are not counted.
@@ -113,7 +113,7 @@ pub struct Traffic {
 }
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
-pub(crate) static BYTES: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// The traffic of this process.
 pub fn traffic() -> Traffic {
@@ -418,6 +418,14 @@ impl Inner {
         self.gate.acquire().await.ok()
     }
 
+    /// Counts the traffic with places that are not folders of this machine.
+    pub fn count(&self, requests: u64, bytes: u64) {
+        if self.location.scheme != Scheme::Local {
+            REQUESTS.fetch_add(requests, Ordering::Relaxed);
+            BYTES.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Asks for an object; the caller holds a permit.
     pub async fn request(&self, key: &str, range: Option<Range<u64>>) -> Result<GetResult, ObjectError> {
         let options = GetOptions {
@@ -425,7 +433,7 @@ impl Inner {
             ..GetOptions::default()
         };
         let path = self.path(key)?;
-        REQUESTS.fetch_add(1, Ordering::Relaxed);
+        self.count(1, 0);
         self.store
             .get_opts(&path, options)
             .await
@@ -473,7 +481,7 @@ impl Inner {
         while let Some(chunk) = chunks.try_next().await.map_err(|error| self.error(key, &error))? {
             into.extend_from_slice(&chunk);
         }
-        BYTES.fetch_add(into.len() as u64, Ordering::Relaxed);
+        self.count(0, into.len() as u64);
         match into.len() as u64 == length {
             true => Ok(etag),
             false => wrong(

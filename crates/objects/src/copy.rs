@@ -8,7 +8,6 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 
-use crate::bucket::BYTES;
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, Object, ObjectError};
 
@@ -90,7 +89,7 @@ impl Bucket {
                 file.write_all(&chunk).map_err(|error| disk(&aside.0, &error))?;
                 size += chunk.len() as u64;
                 done.fetch_add(chunk.len() as u64, Ordering::Relaxed);
-                BYTES.fetch_add(chunk.len() as u64, Ordering::Relaxed);
+                inner.count(0, chunk.len() as u64);
             }
             if size != object.size {
                 let reason = format!("{size} bytes came and the list says {}", object.size);

@@ -140,7 +140,12 @@ impl Filesystem for View {
             .tape
             .read(*object, offset..offset.saturating_add(size.into()))
         {
-            Ok(bytes) => reply.data(&bytes),
+            Ok(read) => {
+                reply.data(&read.bytes);
+                if let Err(error) = self.tape.keep(read.fresh) {
+                    self.complaints.add(format!("channel {}: {error}", self.channel));
+                }
+            }
             Err(error) => {
                 self.complaints.add(format!("channel {}: {error}", self.channel));
                 reply.error(Errno::EIO);

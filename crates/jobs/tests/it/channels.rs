@@ -291,3 +291,120 @@ fn a_script_that_reads_no_pipe_or_goes_away_ends_its_job() {
         assert_eq!(record.status, Status::Completed, "{script}: {record:?}");
     }
 }
+
+#[test]
+fn an_augmented_manifest_streams_values_and_objects_line_by_line() {
+    let bench = Bench::new();
+    let server = served(&bench);
+    let bucket = bench.dir.path().join("s3/bucket");
+    fs::create_dir_all(bench.dir.path().join("s3/other/deep")).unwrap();
+    fs::write(bench.dir.path().join("s3/other/deep/x"), "elsewhere").unwrap();
+    let manifest = "{\"source-ref\": \"s3://bucket/train/3.txt\", \"label\": 1, \"unwanted\": 7}\n\n\
+        {\"label\": \"a cat\", \"source-ref\": \"s3://other/deep/x\"}\n\
+        {\"source-ref\": \"s3://bucket/train/0.txt\", \"label\": {\"box\": [1, 2.5], \"a\": null}}";
+    fs::write(bucket.join("m.jsonl"), manifest).unwrap();
+    let expected: Vec<Vec<u8>> = vec![
+        text(3).into_bytes(),
+        b"1".to_vec(),
+        b"elsewhere".to_vec(),
+        b"a cat".to_vec(),
+        text(0).into_bytes(),
+        br#"{"a":null,"box":[1,2.5]}"#.to_vec(),
+    ];
+    let channel = "s3://bucket/m.jsonl,mode=Pipe,kind=AugmentedManifestFile,attributes=source-ref+label";
+    let plain = piped(&bench, &server, 1, channel);
+    assert_eq!(plain[0], expected.concat());
+    let wrapped = piped(&bench, &server, 2, &format!("{channel},wrapper=RecordIO"));
+    assert_eq!(
+        (records(&wrapped[0]), records(&wrapped[1])),
+        (expected.clone(), expected.clone())
+    );
+    // Samples stay together in another order.
+    let shuffled = piped(
+        &bench,
+        &server,
+        6,
+        &format!("{channel},wrapper=RecordIO,shuffle=1"),
+    );
+    let mut orders: Vec<Vec<Vec<u8>>> = shuffled.iter().map(|epoch| records(epoch)).collect();
+    assert!(orders.iter().any(|epoch| *epoch != expected));
+    for epoch in &mut orders {
+        let mut samples: Vec<&[Vec<u8>]> = epoch.chunks(2).collect();
+        samples.sort();
+        let mut whole: Vec<&[Vec<u8>]> = expected.chunks(2).collect();
+        whole.sort();
+        assert_eq!(samples, whole);
+    }
+    let mut job = with(
+        &bench,
+        &server,
+        "cat ${SM_CHANNEL_TRAIN}_0 | tr -d '\\0' | wc -c",
+        &format!("{channel},distribution=ShardedByS3Key"),
+    );
+    job.instances = 2;
+    let record = bench.run(&job);
+    assert_eq!(record.status, Status::Completed, "{record:?}");
+    let mut printed = bench.printed();
+    printed.sort();
+    let bytes = |parts: &[usize]| parts.iter().map(|part| expected[*part].len()).sum::<usize>();
+    assert_eq!(
+        printed,
+        [
+            format!("algo-1 out {}", bytes(&[0, 1, 4, 5])),
+            format!("algo-2 out {}", bytes(&[2, 3]))
+        ]
+    );
+}
+
+#[test]
+fn an_augmented_manifest_that_is_wrong_names_the_line() {
+    let bench = Bench::new();
+    let server = served(&bench);
+    let bucket = bench.dir.path().join("s3/bucket");
+    let channel = "s3://bucket/m.jsonl,mode=Pipe,kind=AugmentedManifestFile,attributes=source-ref+label";
+    let good = "{\"source-ref\": \"s3://bucket/train/1.txt\", \"label\": 1}";
+    for (line, says) in [
+        ("{\"source-ref\": 5, \"label\": 1}", "line 2: source-ref is 5"),
+        (
+            "{\"source-ref\": \"train/1.txt\", \"label\": 1}",
+            "line 2: \"train/1.txt\" is no object's URI",
+        ),
+        (
+            "{\"source-ref\": \"s3://bucket\", \"label\": 1}",
+            "line 2: \"s3://bucket\" is no object's URI",
+        ),
+        (
+            "{\"source-ref\": \"s3://bucket/train/1.txt\"}",
+            "line 2: there is no label",
+        ),
+        ("[1]", "line 2: invalid type"),
+        ("{", "line 2: EOF"),
+    ] {
+        fs::write(bucket.join("m.jsonl"), format!("{good}\n{line}\n")).unwrap();
+        let reason = bench
+            .run(&with(&bench, &server, "true", channel))
+            .failure_reason
+            .unwrap();
+        assert!(
+            reason.contains("channel train: s3://bucket/m.jsonl") && reason.contains(says),
+            "{reason}"
+        );
+    }
+    fs::write(bucket.join("m.jsonl"), "\n").unwrap();
+    let reason = bench
+        .run(&with(&bench, &server, "true", channel))
+        .failure_reason
+        .unwrap();
+    assert!(reason.contains("there are no samples"), "{reason}");
+    // What a line names, and is not there, is told when its turn comes.
+    fs::write(bucket.join("m.jsonl"), good.replace("1.txt", "77.txt")).unwrap();
+    let job = with(&bench, &server, "cat ${SM_CHANNEL_TRAIN}_0; sleep 60", channel);
+    let record = bench.run(&job);
+    assert_eq!(record.status, Status::Failed);
+    assert!(
+        record
+            .failure_reason
+            .unwrap()
+            .contains("channel train: s3://bucket/train/77.txt")
+    );
+}

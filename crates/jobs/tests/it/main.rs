@@ -1,5 +1,6 @@
 //! Jobs with real processes, real pipes and a real S3 server.
 
+mod caches;
 mod channels;
 mod checkpoints;
 mod contract;

@@ -13,7 +13,7 @@ use stokehold_s3_server::Server;
 use crate::Bench;
 
 /// Whether views can be mounted here; says so where not.
-fn can_mount() -> bool {
+pub(crate) fn can_mount() -> bool {
     let device = fs::File::options().read(true).write(true).open("/dev/fuse");
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
@@ -33,7 +33,7 @@ fn can_mount() -> bool {
 /// A server with the bucket `bucket`.
 pub(crate) struct Place {
     pub(crate) server: Server,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Place {
@@ -60,7 +60,7 @@ impl Place {
         job
     }
 
-    fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.server.faults().requests.load(Ordering::SeqCst)
     }
 }
@@ -88,7 +88,7 @@ fn mounted(folder: &Path) -> Vec<String> {
 }
 
 /// Unmounts what a test leaves, also one that fails.
-struct Unmounted(PathBuf);
+pub(crate) struct Unmounted(pub(crate) PathBuf);
 
 impl Drop for Unmounted {
     fn drop(&mut self) {
@@ -102,7 +102,7 @@ impl Drop for Unmounted {
 }
 
 /// A process that is killed at the end, also of a test that fails.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
@@ -112,7 +112,7 @@ impl Drop for Killed {
 }
 
 /// Waits until something is true.
-fn until(what: &str, is_true: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is_true: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_true() {
         assert!(
@@ -124,12 +124,12 @@ fn until(what: &str, is_true: impl Fn() -> bool) {
 }
 
 /// What `md5sum` says of a file.
-fn sum(path: &Path) -> String {
+pub(crate) fn sum(path: &Path) -> String {
     let output = Command::new("md5sum").arg(path).output().unwrap();
     String::from_utf8(output.stdout).unwrap()[..32].to_owned()
 }
 
-fn completed(record: &Record, bench: &Bench) {
+pub(crate) fn completed(record: &Record, bench: &Bench) {
     assert_eq!(
         record.status,
         Status::Completed,

@@ -1,0 +1,400 @@
+//! Pieces that are kept on disk, for all jobs of the machine.
+//!
+//! ```text
+//! CACHE/objects/pieces/3f/3f09..   a piece: what it is of, its checksum, its bytes
+//! CACHE/objects/aside/..           a piece that is being written, locked by who writes it
+//! CACHE/objects/used               bytes of all pieces, also of those that are being written; locked to be changed
+//! ```
+//!
+//! A piece's name is a hash of what it is of: server, object, version, place. The text itself stands in the piece, so two
+//! that share a hash are never taken for each other. A piece is written aside and renamed, and its checksum is looked at whenever it
+//! is read: what a killed job or a power cut left is fetched again.
+//!
+//! The bound holds at every moment: room is booked in `used` before a byte is written. Where there is none, the pieces that were not
+//! read for longest go, a twentieth of the bound at once, because for that all are looked through; then `used` is made true, too. A job that is
+//! killed leaves `used` too high and never too low. Reading takes no lock: a piece that goes while it is read stays readable.
+
+use std::fs::{self, File, FileTimes, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+
+/// What a piece begins with; another number when the form changes.
+const MAGIC: &[u8; 8] = b"SHPIECE1";
+
+/// The time of the last read is written down once so often: not with every one.
+const TOUCH: Duration = Duration::from_secs(60);
+
+/// How long is waited for others who book room. Who holds that lock looks through a million pieces at worst.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pieces of all objects, in a folder.
+#[derive(Debug)]
+pub struct Disk {
+    root: PathBuf,
+    most: u64,
+}
+
+impl Disk {
+    /// Opens the cache in a folder, which is made if it is not there, with room for so many bytes; without, for four fifths of
+    /// what it holds and the disk has free.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn open(folder: &Path, most: Option<u64>) -> io::Result<Self> {
+        let root = folder.join("objects");
+        for below in ["pieces", "aside"] {
+            fs::create_dir_all(root.join(below))?;
+        }
+        let mut disk = Self { root, most: u64::MAX };
+        let used = Booked::lock(&disk)?.bytes;
+        disk.most = match most {
+            Some(most) => most,
+            None => {
+                let facts = rustix::fs::statvfs(&disk.root)?;
+                (used + facts.f_bavail.saturating_mul(facts.f_frsize)) / 5 * 4
+            }
+        };
+        Ok(disk)
+    }
+
+    /// Where it lies.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Whether there is a piece of this; reading it may show that it is none.
+    pub fn has(&self, of: &str) -> bool {
+        self.path(of).exists()
+    }
+
+    /// Reads a piece of so many bytes; none where it is not there or damaged.
+    pub fn get(&self, of: &str, length: u64) -> Option<Bytes> {
+        let path = self.path(of);
+        let mut file = File::open(&path).ok()?;
+        let facts = file.metadata().ok()?;
+        let mut bytes = Vec::with_capacity(facts.len() as usize);
+        file.read_to_end(&mut bytes).ok()?;
+        let Some(start) = payload(&bytes, of) else {
+            // Half-written by a power cut, damaged, or another's with the same hash: it is made anew.
+            let _ = fs::remove_file(&path);
+            return None;
+        };
+        let now = SystemTime::now();
+        let is_old = facts.modified().is_ok_and(|read| read + TOUCH < now);
+        if is_old {
+            // Only which pieces go first depends on it.
+            let _ = file.set_times(FileTimes::new().set_modified(now));
+        }
+        (bytes.len() as u64 - start as u64 == length).then(|| Bytes::from(bytes).slice(start..))
+    }
+
+    /// Keeps a piece. One that is there already stays, and one for which there is never room is left out.
+    ///
+    /// # Errors
+    /// The disk is full, or cannot be written.
+    pub fn put(&self, of: &str, bytes: &[u8]) -> io::Result<()> {
+        let path = self.path(of);
+        let head = head(of, bytes);
+        let length = (head.len() + bytes.len()) as u64;
+        if length > self.most || path.exists() || !Booked::lock(self)?.book(length)? {
+            return Ok(());
+        }
+        let written = self.write(&path, &[&head, bytes]);
+        if written.is_err() {
+            Booked::lock(self)?.give_back(length)?;
+        }
+        written
+    }
+
+    fn write(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let (now, number) = (SystemTime::now(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!("{}-{nanos}-{number}", std::process::id());
+        let aside = self.root.join("aside").join(name);
+        let mut file = File::options().write(true).create_new(true).open(&aside)?;
+        let mut write = || {
+            file.lock()?;
+            for part in parts {
+                file.write_all(part)?;
+            }
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::rename(&aside, path)
+        };
+        write().inspect_err(|_| {
+            // The first error is the one to tell.
+            let _ = fs::remove_file(&aside);
+        })
+    }
+
+    fn path(&self, of: &str) -> PathBuf {
+        // Fowler, Noll and Vo: FNV-1a, 64 bits.
+        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        let hash = of.as_bytes().iter().fold(0xCBF2_9CE4_8422_2325, step);
+        let name = format!("{hash:016x}");
+        self.root.join("pieces").join(&name[..2]).join(name)
+    }
+}
+
+/// Magic, length of the text, checksum of text and bytes, text.
+fn head(of: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut head = MAGIC.to_vec();
+    head.extend((of.len() as u32).to_le_bytes());
+    head.extend(checksum(of, bytes).to_le_bytes());
+    head.extend(of.as_bytes());
+    head
+}
+
+/// Where the bytes of a piece begin; none where it is damaged or of something else.
+fn payload(file: &[u8], of: &str) -> Option<usize> {
+    let start = 16 + of.len();
+    let whole = file.len() >= start && file[..8] == *MAGIC;
+    let known = whole && file[8..12] == (of.len() as u32).to_le_bytes() && file[16..start] == *of.as_bytes();
+    (known && file[12..16] == checksum(of, &file[start..]).to_le_bytes()).then_some(start)
+}
+
+fn checksum(of: &str, bytes: &[u8]) -> u32 {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(of.as_bytes());
+    sum.update(bytes);
+    sum.finalize()
+}
+
+/// The file `used`, locked until this is dropped.
+struct Booked<'a> {
+    disk: &'a Disk,
+    file: File,
+    bytes: u64,
+}
+
+impl<'a> Booked<'a> {
+    fn lock(disk: &'a Disk) -> io::Result<Self> {
+        let path = disk.root.join("used");
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        let started = Instant::now();
+        while let Err(error) = file.try_lock() {
+            match error {
+                TryLockError::Error(error) => return Err(error),
+                TryLockError::WouldBlock if started.elapsed() > PATIENCE => {
+                    return Err(io::Error::other("another process holds the lock of the cache"));
+                }
+                TryLockError::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let mut booked = Self { disk, file, bytes: 0 };
+        match text.trim().parse() {
+            Ok(bytes) => booked.bytes = bytes,
+            // A new cache, or a file that was cut short.
+            Err(_) => booked.make_room(0)?,
+        }
+        Ok(booked)
+    }
+
+    /// Books so many bytes; false where there is no room, because all of it is being written.
+    fn book(mut self, bytes: u64) -> io::Result<bool> {
+        if self.bytes + bytes > self.disk.most {
+            self.make_room(bytes + self.disk.most / 20)?;
+        }
+        let fits = self.bytes + bytes <= self.disk.most;
+        if fits {
+            self.write(self.bytes + bytes)?;
+        }
+        Ok(fits)
+    }
+
+    fn give_back(mut self, bytes: u64) -> io::Result<()> {
+        self.write(self.bytes.saturating_sub(bytes))
+    }
+
+    fn write(&mut self, bytes: u64) -> io::Result<()> {
+        self.bytes = bytes;
+        self.file.rewind()?;
+        // Always as long, so that nothing of an earlier number stays behind it.
+        write!(self.file, "{bytes:020}")
+    }
+
+    /// Counts what is there, and removes the pieces that were not read for longest until so many bytes are free.
+    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
+        let mut held = 0;
+        for (path, facts) in files(&self.disk.root.join("aside"))? {
+            // Whose writer lives is locked, or is about to be; else it was killed.
+            let is_old = facts
+                .modified()
+                .is_ok_and(|begun| begun + TOUCH < SystemTime::now());
+            match File::open(&path).map(|file| is_old && file.try_lock().is_ok()) {
+                Ok(true) => drop(fs::remove_file(&path)),
+                _ => held += facts.len(),
+            }
+        }
+        let mut pieces = Vec::new();
+        for folder in fs::read_dir(self.disk.root.join("pieces"))? {
+            for (path, facts) in files(&folder?.path())? {
+                held += facts.len();
+                pieces.push((facts.modified().unwrap_or(UNIX_EPOCH), facts.len(), path));
+            }
+        }
+        pieces.sort_unstable();
+        let aim = self.disk.most.saturating_sub(bytes);
+        for (_, length, path) in pieces {
+            if held <= aim {
+                break;
+            }
+            if fs::remove_file(&path).is_ok() {
+                held -= length;
+            }
+        }
+        self.write(held)
+    }
+}
+
+/// The files of a folder; what goes meanwhile is left out.
+fn files(folder: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
+    let entries = fs::read_dir(folder)?.flatten();
+    let files = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));
+    Ok(files.filter(|(_, facts)| facts.is_file()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(seed: u8, length: usize) -> Vec<u8> {
+        (0..length)
+            .map(|i| seed.wrapping_mul(31).wrapping_add(i as u8))
+            .collect()
+    }
+
+    /// What the pieces and what is being written take.
+    fn held(folder: &Path) -> u64 {
+        let root = folder.join("objects");
+        let mut all = files(&root.join("aside")).unwrap();
+        for below in fs::read_dir(root.join("pieces")).unwrap().flatten() {
+            all.extend(files(&below.path()).unwrap());
+        }
+        all.iter().map(|(_, facts)| facts.len()).sum()
+    }
+
+    fn used(folder: &Path) -> u64 {
+        fs::read_to_string(folder.join("objects/used"))
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
+    }
+
+    #[test]
+    fn a_piece_comes_back_and_a_damaged_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), Some(1 << 20)).unwrap();
+        disk.put("a", &bytes(1, 1000)).unwrap();
+        assert!(disk.has("a") && !disk.has("b"));
+        assert_eq!(disk.get("a", 1000).unwrap(), bytes(1, 1000));
+        assert!(disk.get("b", 1000).is_none() && disk.get("a", 999).is_none());
+        // Every single byte counts.
+        let path = disk.path("a");
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1;
+            fs::write(&path, damaged).unwrap();
+            assert!(disk.get("a", 1000).is_none(), "byte {at}");
+            assert!(!path.exists());
+        }
+        fs::write(&path, &whole[..500]).unwrap();
+        assert!(disk.get("a", 1000).is_none());
+        // Another's with the same hash.
+        fs::write(&path, [head("b", &bytes(1, 1000)), bytes(1, 1000)].concat()).unwrap();
+        assert!(disk.get("a", 1000).is_none());
+    }
+
+    #[test]
+    fn what_was_not_read_for_longest_goes_first_and_the_bound_holds() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), Some(10_000)).unwrap();
+        for i in 0..9 {
+            disk.put(&i.to_string(), &bytes(i, 1000)).unwrap();
+            // A second apart.
+            let piece = File::options()
+                .write(true)
+                .open(disk.path(&i.to_string()))
+                .unwrap();
+            let time = SystemTime::now() - Duration::from_secs(1000 - u64::from(i));
+            piece.set_times(FileTimes::new().set_modified(time)).unwrap();
+        }
+        assert_eq!((held(folder.path()), used(folder.path())), (9 * 1017, 9 * 1017));
+        // The oldest is read, and so is the youngest.
+        assert!(disk.get("0", 1000).is_some());
+        disk.put("new", &bytes(9, 1000)).unwrap();
+        assert!(disk.has("0") && !disk.has("1") && disk.has("new") && disk.has("8"));
+        assert!(held(folder.path()) <= 10_000 && used(folder.path()) == held(folder.path()));
+        disk.put("too large", &bytes(1, 20_000)).unwrap();
+        assert!(!disk.has("too large"));
+        // Another's smaller bound counts for what that one adds.
+        let smaller = Disk::open(folder.path(), Some(3000)).unwrap();
+        smaller.put("more", &bytes(1, 1000)).unwrap();
+        assert!(held(folder.path()) <= 3000 && smaller.has("more"));
+    }
+
+    #[test]
+    fn what_a_killed_job_left_is_cleared_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Disk::open(folder.path(), Some(10_000)).unwrap();
+        disk.put("a", &bytes(1, 1000)).unwrap();
+        let aside = |name: &str| folder.path().join("objects/aside").join(name);
+        fs::write(aside("dead"), bytes(1, 3000)).unwrap();
+        let long_ago = FileTimes::new().set_modified(SystemTime::now() - 2 * TOUCH);
+        File::options()
+            .write(true)
+            .open(aside("dead"))
+            .unwrap()
+            .set_times(long_ago)
+            .unwrap();
+        let living = File::create(aside("living")).unwrap();
+        living.lock().unwrap();
+        fs::write(aside("living"), bytes(1, 2000)).unwrap();
+        living.set_times(long_ago).unwrap();
+        fs::write(folder.path().join("objects/used"), "").unwrap();
+        let again = Disk::open(folder.path(), Some(10_000)).unwrap();
+        assert!(!aside("dead").exists() && aside("living").exists() && again.has("a"));
+        assert_eq!(used(folder.path()), 1017 + 2000);
+        // Room that a killed job had booked comes back when it is needed.
+        fs::write(folder.path().join("objects/used"), "9999").unwrap();
+        again.put("b", &bytes(2, 1000)).unwrap();
+        assert!(again.has("b") && again.has("a"));
+        assert_eq!(used(folder.path()), 2 * 1017 + 2000);
+    }
+
+    #[test]
+    fn many_at_once_keep_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                let folder = folder.path();
+                scope.spawn(move || {
+                    let disk = Disk::open(folder, Some(50_000)).unwrap();
+                    for i in 0..100_u8 {
+                        let of = format!("{}", i % 60);
+                        match disk.get(&of, 1000) {
+                            Some(found) => assert_eq!(found, bytes(i % 60, 1000)),
+                            None => disk.put(&of, &bytes(i % 60, 1000)).unwrap(),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(used(folder.path()) >= held(folder.path()) && used(folder.path()) <= 50_000);
+    }
+}

@@ -1,0 +1,336 @@
+//! `stokehold bench storage`: what each way of bringing data from a bucket to a training gives, on the user's own data.
+//!
+//! ```text
+//!  this process                                    the job's process
+//!  list, manifest of the images ─► job, a channel ─► loader, fused ─► batches, taken at the trainer's rate
+//!  copies, mounts, feeds pipes                        or the loader reads the bucket itself
+//! ```
+//!
+//! Every way is a real job of `stokehold-jobs`, one after the other, and what reads is the loader, so that what is measured is what a
+//! training gets. All read the same images. The file that the job runs is a line that starts this program again.
+
+mod read;
+mod report;
+
+use std::error::Error;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use cpu_time::ProcessTime;
+use serde_json::Value;
+use stokehold_jobs::{Channel, EntryPoint, Job, Line, Status, Store};
+use stokehold_loader::Workers;
+use stokehold_objects::{Location, Traffic, traffic};
+use stokehold_storage::{Images, Source};
+
+use crate::failure::Usage;
+use crate::interrupt;
+use report::{Epoch, Report, Row};
+
+pub use read::{ReadArgs, read};
+
+/// What `bench storage` takes.
+#[derive(Debug, ClapArgs)]
+pub struct StorageArgs {
+    /// The place of the images: s3://bucket/prefix, gs://, az://
+    uri: String,
+    /// Take batches no faster than a trainer of so many images a second [default: as fast as they come]
+    #[arg(long, value_name = "N")]
+    trainer_images_per_s: Option<f64>,
+    /// Measure with at most so many images, evenly spaced over all: every way reads them, and two store them on this machine
+    #[arg(long, value_name = "N", default_value_t = 4000)]
+    max_images: usize,
+    /// Where copies and caches go meanwhile, on the disk that is to be measured [default: the system's folder for such]
+    #[arg(long, value_name = "DIR")]
+    work_dir: Option<PathBuf>,
+    /// Side of the images in pixels
+    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    image_size: u32,
+    /// Images in a batch
+    #[arg(long, default_value_t = 32)]
+    batch_size: usize,
+    /// Worker threads: auto or a number
+    #[arg(long, default_value = "auto")]
+    workers: Workers,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A way of bringing data to a training.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    File,
+    Disk,
+    FastFile,
+    Pipe,
+    Cache,
+    CacheAgain,
+    Streaming,
+}
+
+impl Way {
+    /// File goes first, because its copy is the local disk that all are compared with.
+    const ALL: [Self; 7] = [
+        Self::File,
+        Self::Disk,
+        Self::FastFile,
+        Self::Pipe,
+        Self::Cache,
+        Self::CacheAgain,
+        Self::Streaming,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::File => "File",
+            Self::Disk => "local disk",
+            Self::FastFile => "FastFile",
+            Self::Pipe => "Pipe",
+            Self::Cache => "Cache",
+            Self::CacheAgain => "Cache, next job",
+            Self::Streaming => "streaming",
+        }
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
+    if !Location::is_remote(&args.uri) {
+        let says = format!(
+            "{} is a folder of this machine; bench storage measures how data comes from a bucket (s3://bucket/prefix), and \
+             `stokehold bench loader` measures a folder",
+            args.uri
+        );
+        return Err(Usage(says).into());
+    }
+    if args
+        .trainer_images_per_s
+        .is_some_and(|rate| !(rate > 0.0 && rate.is_finite()))
+    {
+        return Err(Usage("--trainer-images-per-s wants a number above 0".to_owned()).into());
+    }
+    let stop = interrupt::flag_for("stopping; what was copied is removed")?;
+    let mut images = Images::unlabelled(&args.uri)?;
+    if matches!(images, Images::Shards(_)) {
+        let says = format!("{} is a prepared data set; give a place of image files", args.uri);
+        return Err(Usage(says).into());
+    }
+    let sizes = |images: &Images| {
+        (0..images.len())
+            .filter_map(|image| images.size(image))
+            .sum::<u64>()
+    };
+    let (all_images, all_bytes) = (images.len(), sizes(&images));
+    images.limit(args.max_images);
+    let bench = Bench::new(args, &images, stop)?;
+    let mut report = Report {
+        uri: args.uri.clone(),
+        images: images.len(),
+        bytes: sizes(&images),
+        all_images,
+        all_bytes,
+        trainer_images_per_second: args.trainer_images_per_s,
+        rows: Vec::new(),
+    };
+    for way in Way::ALL {
+        eprintln!("measuring {}", way.name());
+        report.rows.push(bench.measure(way)?);
+        if stop.load(Ordering::SeqCst) {
+            return Ok(ExitCode::from(interrupt::EXIT_CODE));
+        }
+    }
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&report.json())?,
+        false => report.to_string(),
+    };
+    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What all measurements have in common.
+struct Bench<'a> {
+    args: &'a StorageArgs,
+    stop: &'a AtomicBool,
+    store: Store,
+    /// Removed at the end, with everything in it.
+    work: tempfile::TempDir,
+    images: usize,
+}
+
+/// Every image once, and once more.
+const EPOCHS: u64 = 2;
+
+impl<'a> Bench<'a> {
+    fn new(args: &'a StorageArgs, images: &Images, stop: &'a AtomicBool) -> Result<Self, Box<dyn Error>> {
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("stokehold-storage-");
+        let work = match &args.work_dir {
+            Some(dir) => folder.tempdir_in(dir),
+            None => folder.tempdir(),
+        }?;
+        let below = |image: usize| Value::from(String::from_utf8_lossy(images.below(image)));
+        let first = serde_json::json!({ "prefix": args.uri });
+        let manifest: Vec<Value> = std::iter::once(first)
+            .chain((0..images.len()).map(below))
+            .collect();
+        fs::write(
+            work.path().join("images.manifest"),
+            serde_json::to_vec(&manifest)?,
+        )?;
+        fs::create_dir(work.path().join("source"))?;
+        fs::write(
+            work.path().join("source/read.sh"),
+            "exec \"$STOKEHOLD\" bench storage-reader $STOKEHOLD_READ\n",
+        )?;
+        Ok(Self {
+            args,
+            stop,
+            store: Store::new(&work.path().join("jobs"))?,
+            images: images.len(),
+            work,
+        })
+    }
+
+    fn measure(&self, way: Way) -> Result<Row, Box<dyn Error>> {
+        let mut row = Row::new(way.name());
+        if way == Way::Disk && !self.copied().is_dir() {
+            row.failed = Some("there is no copy to read: mode File could not be measured".to_owned());
+            return Ok(row);
+        }
+        let job = self.job(way)?;
+        let (cpu, before) = (ProcessTime::now(), traffic());
+        let name = self.store.create(&job)?;
+        let seen = Mutex::new(Seen::new(before));
+        let see = |line: &Line<'_>| {
+            let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            seen.take(line.text);
+        };
+        let record = stokehold_jobs::run(self.store.claim(&name)?, self.stop, &see)?;
+        let seen = seen.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if way != Way::File {
+            self.store.remove(&name)?;
+        }
+        if record.status != Status::Completed || seen.epochs.len() != EPOCHS as usize {
+            let reason = record
+                .failure_reason
+                .unwrap_or_else(|| "it was stopped".to_owned());
+            row.failed = Some(reason);
+            return Ok(row);
+        }
+        row.startup_seconds = record.training_started.unwrap_or(record.created) - record.created;
+        row.first_batch_seconds = seen.first_batch;
+        row.cpu_seconds = cpu.elapsed().as_secs_f64() + seen.cpu_seconds;
+        row.epochs = seen.epochs;
+        Ok(row)
+    }
+
+    /// Where mode File leaves its copy.
+    fn copied(&self) -> PathBuf {
+        self.store.path("file").join("algo-1/input/data/images")
+    }
+
+    fn job(&self, way: Way) -> Result<Job, Box<dyn Error>> {
+        let mut job = Job::new(EntryPoint::parse("read.sh")?);
+        job.name = Some(way.name().replace([' ', ','], "").to_lowercase());
+        job.source_dir = Some(self.work.path().join("source"));
+        job.profile = false;
+        job.stop_seconds = 5;
+        job.cache_dir = Some(self.work.path().join("cache"));
+        let manifest = self.work.path().join("images.manifest");
+        let brought = |mode: &str| format!("{},mode={mode},kind=ManifestFile", manifest.display());
+        let channel = match way {
+            Way::File => Some(brought("File")),
+            Way::Disk => Some(format!("{},mode=Dir", self.copied().display())),
+            Way::FastFile => Some(brought("FastFile")),
+            Way::Pipe => Some(brought("Pipe") + ",wrapper=RecordIO"),
+            Way::Cache | Way::CacheAgain => Some(brought("Cache")),
+            Way::Streaming => None,
+        };
+        if let Some(channel) = channel {
+            job.channels
+                .insert("images".to_owned(), Channel::parse(&channel)?);
+        }
+        let args = self.args;
+        let mut words = vec![
+            format!("--images {}", self.images),
+            format!("--max-images {}", args.max_images),
+            format!("--image-size {}", args.image_size),
+            format!("--batch-size {}", args.batch_size),
+            format!("--workers {}", args.workers.resolve()),
+        ];
+        words.extend(
+            args.trainer_images_per_s
+                .map(|rate| format!("--trainer-images-per-s {rate}")),
+        );
+        words.extend((way == Way::Pipe).then(|| "--pipe".to_owned()));
+        let program = std::env::current_exe()?;
+        let mut set = |name: &str, value: &Path| {
+            let text = value
+                .to_str()
+                .ok_or_else(|| Usage(format!("{} is no UTF-8", value.display())))?;
+            job.environment.insert(name.to_owned(), text.to_owned());
+            Ok::<(), Usage>(())
+        };
+        set("STOKEHOLD", &program)?;
+        set("STOKEHOLD_READ", Path::new(&words.join(" ")))?;
+        if way == Way::Streaming {
+            set("STOKEHOLD_READ_URI", Path::new(&args.uri))?;
+        }
+        Ok(job)
+    }
+}
+
+/// What the reading process has said so far.
+struct Seen {
+    /// The traffic of this process at the last look.
+    before: Traffic,
+    /// That of the reading process.
+    there: Traffic,
+    first_batch: f64,
+    cpu_seconds: f64,
+    epochs: Vec<Epoch>,
+}
+
+impl Seen {
+    fn new(before: Traffic) -> Self {
+        Self {
+            before,
+            there: Traffic::default(),
+            first_batch: 0.0,
+            cpu_seconds: 0.0,
+            epochs: Vec::new(),
+        }
+    }
+
+    /// Takes a line, if it is one of the reader's.
+    fn take(&mut self, line: &str) {
+        let Ok(said) = serde_json::from_str::<read::Said>(line) else {
+            return;
+        };
+        let (here, there) = (traffic(), said.traffic());
+        if self.epochs.is_empty() {
+            self.first_batch = said.first_batch_seconds;
+        }
+        self.cpu_seconds = said.cpu_seconds;
+        self.epochs.push(Epoch {
+            images: said.images,
+            seconds: said.seconds,
+            images_per_second: said.images_per_second,
+            bytes: here.bytes - self.before.bytes + there.bytes - self.there.bytes,
+            requests: here.requests - self.before.requests + there.requests - self.there.requests,
+        });
+        (self.before, self.there) = (here, there);
+    }
+}
+
+/// How long a trainer of so many images a second computes with a batch.
+fn step(images: usize, rate: f64) -> Duration {
+    Duration::from_secs_f64(images as f64 / rate)
+}

@@ -1,0 +1,202 @@
+//! The process that a measurement's job runs: a loader that takes what its channel gives, and a consumer with a trainer's pace.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::Args as ClapArgs;
+use cpu_time::ProcessTime;
+use serde::{Deserialize, Serialize};
+use stokehold_loader::{Loader, LoaderOptions, Workers};
+use stokehold_objects::{Traffic, traffic};
+use stokehold_pipeline::Pipeline;
+use stokehold_storage::{Images, SampleBytes, Source, StorageError};
+
+use super::{EPOCHS, step};
+use crate::failure::Usage;
+
+/// What `bench storage` gives its reading process.
+#[derive(Debug, ClapArgs)]
+pub struct ReadArgs {
+    #[arg(long)]
+    images: usize,
+    #[arg(long)]
+    max_images: usize,
+    #[arg(long)]
+    image_size: u32,
+    #[arg(long)]
+    batch_size: usize,
+    #[arg(long)]
+    workers: Workers,
+    #[arg(long)]
+    trainer_images_per_s: Option<f64>,
+    /// The channel is a pipe.
+    #[arg(long)]
+    pipe: bool,
+}
+
+/// What the reading process says after an epoch.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Said {
+    pub images: usize,
+    /// From the start of the process to the first batch of this epoch.
+    pub first_batch_seconds: f64,
+    /// From the first batch to the end of the epoch.
+    pub seconds: f64,
+    /// In that time, the first batch left out.
+    pub images_per_second: f64,
+    /// Of this process until now.
+    pub cpu_seconds: f64,
+    requests: u64,
+    bytes: u64,
+}
+
+impl Said {
+    pub fn traffic(&self) -> Traffic {
+        Traffic {
+            requests: self.requests,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// Runs the reading process.
+pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let (begin, cpu) = (Instant::now(), ProcessTime::now());
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let data = set("STOKEHOLD_READ_URI").or_else(|| set("SM_CHANNEL_IMAGES"));
+    let data =
+        data.ok_or_else(|| Usage("storage-reader is for jobs of `stokehold bench storage`".to_owned()))?;
+    let source: Arc<dyn Source> = match args.pipe {
+        true => Arc::new(Piped::new(&data, args.images)),
+        false => {
+            let mut images = Images::unlabelled(&data)?;
+            images.limit(args.max_images);
+            Arc::new(images)
+        }
+    };
+    let options = LoaderOptions {
+        batch_size: args.batch_size,
+        workers: args.workers,
+        shuffle: !args.pipe,
+        bad_image_limit: usize::MAX,
+        ..LoaderOptions::default()
+    };
+    let loader = Loader::new(source, Pipeline::published(0, args.image_size), options)?;
+    for epoch in 0..EPOCHS {
+        let (mut first, mut images, mut after) = (None, 0, 0);
+        let mut trained = Instant::now();
+        for batch in loader.epoch(epoch) {
+            let batch = batch?;
+            let count = batch.labels.len() + batch.bad.len();
+            images += count;
+            match first {
+                None => {
+                    first = Some(Instant::now());
+                    trained = Instant::now();
+                }
+                Some(_) => after += count,
+            }
+            if let Some(rate) = args.trainer_images_per_s {
+                // The step begins when batch and trainer are there, and its end is waited for.
+                trained = trained.max(Instant::now()) + step(count, rate);
+                std::thread::sleep(trained.saturating_duration_since(Instant::now()));
+            }
+        }
+        let first = first.unwrap_or(begin);
+        let paced = args
+            .trainer_images_per_s
+            .map_or(Duration::ZERO, |rate| step(images - after, rate));
+        // A paced epoch ends with the step of its last batch, and begins with that of its first.
+        let seconds = first.elapsed().saturating_sub(paced).as_secs_f64();
+        let traffic = traffic();
+        let said = Said {
+            images,
+            first_batch_seconds: (first - begin).as_secs_f64(),
+            seconds,
+            images_per_second: after as f64 / seconds.max(1e-9),
+            cpu_seconds: cpu.elapsed().as_secs_f64(),
+            requests: traffic.requests,
+            bytes: traffic.bytes,
+        };
+        writeln!(io::stdout(), "{}", serde_json::to_string(&said)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Images as they come out of a channel's pipes, one RecordIO record each: the number of a sample says nothing.
+struct Piped {
+    channel: PathBuf,
+    images: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The pipe of this epoch.
+    pipe: Option<BufReader<File>>,
+    /// Records that are left in it.
+    left: usize,
+    /// The number of the next pipe.
+    next: u64,
+}
+
+impl Piped {
+    fn new(channel: &Path, images: usize) -> Self {
+        Self {
+            channel: channel.to_owned(),
+            images,
+            state: Mutex::default(),
+        }
+    }
+
+    fn record(&self, into: &mut Vec<u8>) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.left == 0 {
+            let mut path = self.channel.clone().into_os_string();
+            path.push(format!("_{}", state.next));
+            state.pipe = Some(BufReader::with_capacity(1 << 20, File::open(path)?));
+            state.left = self.images;
+            state.next += 1;
+        }
+        state.left -= 1;
+        let Some(pipe) = &mut state.pipe else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let mut head = [0; 8];
+        pipe.read_exact(&mut head)?;
+        if head[..4] != [0x0A, 0x23, 0xD7, 0xCE] {
+            return Err(io::Error::other("this is no RecordIO record"));
+        }
+        let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
+        into.resize(length, 0);
+        pipe.read_exact(into)?;
+        pipe.read_exact(&mut [0; 3][..length.next_multiple_of(4) - length])
+    }
+}
+
+impl Source for Piped {
+    fn len(&self) -> usize {
+        self.images
+    }
+
+    fn class(&self, _: usize) -> u32 {
+        0
+    }
+
+    fn name(&self, _: usize) -> String {
+        format!("a record of {}", self.channel.display())
+    }
+
+    fn read(&self, _: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        self.record(into.refill()).map_err(|source| StorageError::Read {
+            path: self.channel.clone(),
+            source,
+        })
+    }
+}
