@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
-#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, optuna, wheel (default: all)
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, moto, optuna, wheel (default: all)
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
-# recipes), smdebug/, toolkit/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
+# recipes), smdebug/, toolkit/, moto/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
 set -euo pipefail
 
@@ -14,7 +14,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | wheel) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -34,7 +34,7 @@ check_debian_packages() {
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit optuna wheel" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit moto optuna wheel" >&2
         exit 2
     fi
     environment=$(environment_of "$name")
@@ -50,5 +50,5 @@ make_environment() {
     echo "$name: made at $environment"
 }
 
-if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit optuna wheel; fi
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit moto optuna wheel; fi
 for name in "$@"; do make_environment "$name"; done

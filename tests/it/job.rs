@@ -13,32 +13,32 @@ use stokehold_s3_server::Server;
 use tempfile::TempDir;
 
 /// A folder with sources and jobs of its own.
-struct Jobs {
+pub(crate) struct Jobs {
     dir: TempDir,
 }
 
 /// Exit code, standard output, standard error.
-type Ended = (Option<i32>, String, String);
+pub(crate) type Ended = (Option<i32>, String, String);
 
 impl Jobs {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             dir: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
 
     /// `stokehold job ..` in the folder.
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         // A runner of tests may ignore signals, and so would whatever it starts.
         let mut command = Command::new("env");
         command.args(["--default-signal", env!("CARGO_BIN_EXE_stokehold"), "job"]);
@@ -47,22 +47,22 @@ impl Jobs {
         command
     }
 
-    fn job(&self, words: &[&str]) -> Ended {
+    pub(crate) fn job(&self, words: &[&str]) -> Ended {
         ended(&mut self.command(words))
     }
 
-    fn json(&self, words: &[&str]) -> Value {
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
         let (code, out, err) = self.job(words);
         assert_eq!(code, Some(0), "{words:?}: {err}");
         serde_json::from_str(&out).unwrap()
     }
 
-    fn record(&self, name: &str) -> Value {
+    pub(crate) fn record(&self, name: &str) -> Value {
         self.json(&["show", name, "--json"])["record"].clone()
     }
 
     /// Starts a job in the foreground, whose script says `ready`.
-    fn ready(&self, words: &[&str]) -> Child {
+    pub(crate) fn ready(&self, words: &[&str]) -> Child {
         ready(&mut self.command(words))
     }
 }
@@ -82,13 +82,13 @@ fn ready(command: &mut Command) -> Child {
     child
 }
 
-fn ended(command: &mut Command) -> Ended {
+pub(crate) fn ended(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-fn send(signal: &str, child: &Child) {
+pub(crate) fn send(signal: &str, child: &Child) {
     let sent = Command::new("kill")
         .args([signal, &child.id().to_string()])
         .status();

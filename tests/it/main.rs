@@ -10,6 +10,7 @@ mod job;
 mod prepare;
 mod profile;
 mod report;
+mod spot;
 mod storage;
 mod top;
 mod train;

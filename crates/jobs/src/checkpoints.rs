@@ -124,6 +124,13 @@ fn open(job: &Job, uri: &str, retry: Duration) -> Result<Bucket, JobError> {
     Bucket::with_options(uri, options).map_err(JobError::Checkpoints)
 }
 
+impl Kept {
+    /// Whether the folders may have something that the place has not.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.waiting > 0 || self.trouble.is_some()
+    }
+}
+
 impl<'a> Keeper<'a> {
     /// Takes the place for a job, and keeps it until it is dropped.
     pub fn take(
@@ -132,9 +139,10 @@ impl<'a> Keeper<'a> {
         folder: &Path,
         folders: Vec<PathBuf>,
         say: &'a (dyn Fn(&str) + Sync),
+        stop: &AtomicBool,
     ) -> Result<Self, JobError> {
         let bucket = open(job, uri, RETRY)?;
-        let lease = Lease::take(&bucket, job.name.as_deref().unwrap_or_default(), folder)?;
+        let lease = Lease::take(&bucket, job.name.as_deref().unwrap_or_default(), folder, stop)?;
         Ok(Self {
             bucket,
             lease,
@@ -223,7 +231,10 @@ impl<'a> Keeper<'a> {
 
     /// Sends what is left, when all scripts have ended. Gives up what cannot be sent within `patience` of the last success.
     pub fn settle(&mut self, ends: &[End], patience: Duration) -> Kept {
-        let mut work = self.look(Some(ends)).unwrap_or_default();
+        // What cannot be looked at is trouble, which the caller is told.
+        let Some(mut work) = self.look(Some(ends)) else {
+            return self.kept();
+        };
         for (_, name) in &work.doubtful {
             (self.say)(&format!(
                 "checkpoints: {name} is not kept: its script was killed and may not have finished it"
@@ -256,8 +267,15 @@ impl<'a> Keeper<'a> {
             if self.trouble.is_some() || step == 1 {
                 break;
             }
-            work = self.look(Some(ends)).unwrap_or_default();
-            work.send.clear();
+            match self.look(Some(ends)) {
+                Some(Work { remove, .. }) => {
+                    work = Work {
+                        remove,
+                        ..Work::default()
+                    }
+                }
+                None => break,
+            }
         }
         self.kept()
     }

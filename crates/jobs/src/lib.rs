@@ -73,6 +73,7 @@ mod augmented;
 mod channel;
 mod checkpoints;
 pub mod contract;
+mod cut;
 mod data;
 mod error;
 mod job;

@@ -22,7 +22,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -30,14 +30,14 @@ use stokehold_objects::Bucket;
 
 use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
+use crate::cut::{Cut, Cuts};
 use crate::data::{self, Flow};
 use crate::lines::{Line, Lines};
 use crate::mount::{self, Complaints, Mounts};
-use crate::notice::{self, Metadata};
 use crate::process::{self, Process, exit_code, signal_group};
 use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
-use crate::{Bill, EntryPoint, Job, JobError, Mode, archive, pipe, source, venv};
+use crate::{Bill, EntryPoint, Job, JobError, Kept, Mode, archive, pipe, source, venv};
 
 /// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.
 ///
@@ -58,21 +58,17 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         folder: &folder,
         lines: &lines,
         record: Mutex::new(record),
-        halt: AtomicBool::new(false),
-        kill: AtomicBool::new(false),
+        cuts: Cuts::new(&job, &folder, &lines),
         environment: OnceLock::new(),
         timeline: OnceLock::new(),
-        cut: Mutex::new(None),
-        clock: Mutex::new((Duration::ZERO, None)),
     };
-    let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| runner.watch(stop, &over));
+        scope.spawn(|| runner.cuts.watch(stop));
         if job.spot.as_ref().is_some_and(|spot| spot.simulate.is_none()) {
-            scope.spawn(|| runner.await_notice(&over));
+            scope.spawn(|| runner.cuts.await_notice());
         }
         let ended = runner.work();
-        over.store(true, Ordering::SeqCst);
+        runner.cuts.finish();
         ended
     })?;
     let record = runner
@@ -87,36 +83,11 @@ struct Runner<'a> {
     folder: &'a Folder,
     lines: &'a Lines<'a>,
     record: Mutex<Record>,
-    /// The work is to be cut short, for the reason in `cut`.
-    halt: AtomicBool,
-    cut: Mutex<Option<Cut>>,
-    /// How long the script has run before, and since when it runs.
-    clock: Mutex<(Duration, Option<Instant>)>,
-    /// The script is to end at once.
-    kill: AtomicBool,
+    cuts: Cuts<'a>,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
     /// Where the script may send its spans.
     timeline: OnceLock<OsString>,
-}
-
-/// Why the work is cut short; what comes later here goes before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Cut {
-    /// A simulated interruption: it goes on with another start.
-    Simulated,
-    /// The machine is taken away.
-    Notice,
-    /// It was not done in time, pauses included.
-    MaxWait,
-    /// Somebody wants it.
-    Stop,
-}
-
-impl Cut {
-    fn is_interruption(self) -> bool {
-        matches!(self, Self::Simulated | Self::Notice)
-    }
 }
 
 /// How a start ended.
@@ -161,103 +132,6 @@ impl Runner<'_> {
         self.change(|record| record.enter(status, secondary))
     }
 
-    fn is_halted(&self) -> bool {
-        self.halt.load(Ordering::SeqCst)
-    }
-
-    fn cut(&self) -> Option<Cut> {
-        *self.cut.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cut_short(&self, why: Cut) {
-        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        if cut.is_some_and(|cut| cut >= why) {
-            return;
-        }
-        if why.is_interruption() {
-            let grace = self.job.spot.as_ref().map_or(0, |spot| spot.grace_seconds);
-            self.lines.say(&format!(
-                "spot: interrupted after {:.0} s; the script has {grace} s to end",
-                self.ran().as_secs_f64()
-            ));
-        }
-        *cut = Some(why);
-        self.halt.store(true, Ordering::SeqCst);
-    }
-
-    /// Makes ready for another start after a simulated interruption. What cuts that start short, too, if something does.
-    fn take_interruption(&self) -> Option<Cut> {
-        let mut cut = self.cut.lock().unwrap_or_else(PoisonError::into_inner);
-        *cut = cut.filter(|cut| *cut != Cut::Simulated);
-        self.halt.store(cut.is_some(), Ordering::SeqCst);
-        *cut
-    }
-
-    fn clock(&self) -> MutexGuard<'_, (Duration, Option<Instant>)> {
-        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long the script has run, all starts taken together.
-    fn ran(&self) -> Duration {
-        let (before, since) = *self.clock();
-        before + since.map_or(Duration::ZERO, |since| since.elapsed())
-    }
-
-    /// Cuts the work short where that is due, until it is over.
-    fn watch(&self, stop: &AtomicBool, over: &AtomicBool) {
-        let began = Instant::now();
-        let spot = self.job.spot.as_ref();
-        let wait = spot
-            .and_then(|spot| spot.max_wait_seconds)
-            .map(Duration::from_secs);
-        let simulation = spot.and_then(|spot| spot.simulate.as_ref());
-        // Only a script that runs is interrupted; the next one is due when this one is over.
-        let mut due = simulation.and_then(|simulation| simulation.after(self.ran()));
-        while !over.load(Ordering::SeqCst) {
-            if stop.load(Ordering::SeqCst) || self.folder.stop_wanted() {
-                self.cut_short(Cut::Stop);
-                self.kill.store(self.folder.kill_wanted(), Ordering::SeqCst);
-            }
-            if wait.is_some_and(|wait| began.elapsed() >= wait) {
-                self.cut_short(Cut::MaxWait);
-            }
-            if spot.is_some() && self.folder.interruption_wanted() {
-                self.cut_short(Cut::Notice);
-            }
-            let ran = self.ran();
-            if due.is_some_and(|due| ran >= due) {
-                self.cut_short(Cut::Simulated);
-                due = simulation.and_then(|simulation| simulation.after(ran));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// Asks the machine's metadata service whether it will be taken away, until it is over.
-    fn await_notice(&self, over: &AtomicBool) {
-        let own = |name: &str| {
-            self.job
-                .environment
-                .get(name)
-                .cloned()
-                .or_else(|| std::env::var(name).ok())
-        };
-        let Some(mut metadata) = Metadata::new(&own) else {
-            return;
-        };
-        while !over.load(Ordering::SeqCst) {
-            if let Some(notice) = metadata.notice() {
-                self.lines
-                    .say(&format!("spot: this machine is taken away: {}", notice.trim()));
-                return self.cut_short(Cut::Notice);
-            }
-            let asked = Instant::now();
-            while asked.elapsed() < notice::INTERVAL && !over.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        }
-    }
-
     /// Every way out leaves a final state.
     fn work(&self) -> Result<(), JobError> {
         let say = |text: &str| self.lines.say(text);
@@ -272,11 +146,11 @@ impl Runner<'_> {
             self.enter(Status::InProgress, Secondary::Interrupted)?;
             let pause = Duration::from_secs(self.job.spot.as_ref().map_or(0, |spot| spot.pause_seconds));
             let interrupted = Instant::now();
-            let wanted = || self.cut().is_none_or(|cut| cut == Cut::Simulated);
+            let wanted = || self.cuts.why().is_none_or(|cut| cut == Cut::Simulated);
             while interrupted.elapsed() < pause && wanted() {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            if let Some(cut) = self.take_interruption() {
+            if let Some(cut) = self.cuts.again() {
                 return self.end_cut(&mut held, cut).map(drop);
             }
             self.enter(Status::InProgress, Secondary::Starting)?;
@@ -286,7 +160,7 @@ impl Runner<'_> {
 
     /// From Starting to a final state, or to an interruption after which it goes on.
     fn attempt(&self, held: &mut Held<'_>, again: bool) -> Result<Attempt, JobError> {
-        let instances = match (self.start(again), self.cut()) {
+        let instances = match (self.start(again), self.cuts.why()) {
             (Ok(instances), _) => instances,
             (Err(_), Some(cut)) => return self.end_cut(held, cut),
             (Err(error), None) => return self.fail(held, &format!("ClientError: {error}")),
@@ -298,10 +172,10 @@ impl Runner<'_> {
         let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
         let brought = self
             .bring_checkpoints(&instances, held)
-            .and_then(|()| data::bring(self.job, &folders, &self.halt));
+            .and_then(|()| data::bring(self.job, &folders, self.cuts.halt()));
         let mounted = brought.and_then(|()| Mounts::new(self.job, &folders));
         let piped = mounted.and_then(|mounts| Ok((mounts, self.pipes(&instances)?)));
-        if let Some(cut) = self.cut() {
+        if let Some(cut) = self.cuts.why() {
             return self.end_cut(held, cut);
         }
         let (mounts, piped) = match piped {
@@ -314,10 +188,9 @@ impl Runner<'_> {
             record.processes.clear();
             record.enter(Status::InProgress, Secondary::Training);
         })?;
-        self.clock().1 = Some(Instant::now());
+        self.cuts.started();
         let (result, late) = self.train(&instances, &piped, &mounts.complaints, held.keeper.as_mut());
-        let ran = self.ran();
-        *self.clock() = (ran, None);
+        self.cuts.ended();
         drop(mounts);
         self.change(|record| {
             record.training_ended = Some(now());
@@ -334,7 +207,7 @@ impl Runner<'_> {
             .position(|ended| ended.code != 0 && !ended.told);
         let told = ended.iter().flatten().any(|ended| ended.told);
         // What came when everything had ended cuts nothing short.
-        let cut = self.cut().filter(|_| told);
+        let cut = self.cuts.why().filter(|_| told);
         let failed = decisive.filter(|_| !late && cut.is_none());
         for (instance, ended) in instances.iter().zip(ended) {
             self.leave_mark(instance, ended.as_ref())?;
@@ -413,10 +286,17 @@ impl Runner<'_> {
             Some(keeper) => keeper,
             keeper => {
                 let folders = instances.iter().map(Instance::checkpoints).collect();
-                keeper.insert(Keeper::take(self.job, uri, &self.folder.0, folders, held.say)?)
+                keeper.insert(Keeper::take(
+                    self.job,
+                    uri,
+                    &self.folder.0,
+                    folders,
+                    held.say,
+                    self.cuts.halt(),
+                )?)
             }
         };
-        keeper.restore(self.job, &self.halt)?;
+        keeper.restore(self.job, self.cuts.halt())?;
         self.change(|record| record.checkpoints = Some(keeper.kept()))
     }
 
@@ -436,11 +316,8 @@ impl Runner<'_> {
         let ends: Vec<End> = (0..self.job.instances).map(end).collect();
         let kept = keeper.settle(&ends, Duration::from_secs(self.job.stop_seconds));
         let unkept = kept.trouble.as_ref().map(|trouble| {
-            let place = &kept.uri;
-            format!(
-                "checkpoints: {} files could not be kept at {place}, they lie in the job's folder: {trouble}",
-                kept.waiting
-            )
+            let (place, waiting) = (&kept.uri, kept.waiting);
+            format!("checkpoints: not all could be kept at {place} ({waiting} files wait in the job's folder): {trouble}")
         });
         if let Some(unkept) = &unkept {
             self.lines.say(unkept);
@@ -459,7 +336,7 @@ impl Runner<'_> {
         let port = free_port()?;
         let source = job.source_dir.as_deref();
         let source = source
-            .map(|source| source::bring(job, source, &self.folder.0, &self.halt))
+            .map(|source| source::bring(job, source, &self.folder.0, self.cuts.halt()))
             .transpose()?;
         let mut instances = Vec::new();
         for rank in 0..job.instances {
@@ -513,7 +390,7 @@ impl Runner<'_> {
         }
         let checkpoints = instance.checkpoints();
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        if record.checkpoints.as_ref().is_none_or(|kept| kept.waiting == 0) || !checkpoints.exists() {
+        if !record.checkpoints.as_ref().is_some_and(Kept::is_behind) || !checkpoints.exists() {
             return remove(checkpoints);
         }
         let aside = self
@@ -544,7 +421,7 @@ impl Runner<'_> {
             jobs: self.jobs(),
             folder: &self.folder.0,
             lines: self.lines,
-            stop: &self.halt,
+            stop: self.cuts.halt(),
         };
         let environment = maker.environment(code)?;
         self.environment.get_or_init(|| environment);
@@ -821,18 +698,18 @@ impl Runner<'_> {
                     killed: killed || status.code().is_none() || code == KILLED,
                 });
             }
-            let over = self.ran() >= time;
-            if told.is_none() && (over || self.is_halted() || give_up.load(Ordering::SeqCst)) {
-                late.fetch_or(over && !self.is_halted(), Ordering::SeqCst);
-                match (self.cut().filter(|cut| cut.is_interruption()), &self.job.spot) {
+            let over = self.cuts.ran() >= time;
+            let cut = self.cuts.why();
+            if told.is_none() && (over || cut.is_some() || give_up.load(Ordering::SeqCst)) {
+                late.fetch_or(over && cut.is_none(), Ordering::SeqCst);
+                match (cut.filter(|cut| cut.is_interruption()), &self.job.spot) {
                     (Some(_), Some(spot)) => grace = Duration::from_secs(spot.grace_seconds),
                     _ => self.enter(Status::Stopping, Secondary::Stopping)?,
                 }
                 signal_group(group, Signal::TERM);
                 told = Some(Instant::now());
             }
-            let kill = || self.kill.load(Ordering::SeqCst);
-            if !killed && told.is_some_and(|told| told.elapsed() >= grace || kill()) {
+            if !killed && told.is_some_and(|told| told.elapsed() >= grace || self.cuts.kills()) {
                 signal_group(group, Signal::KILL);
                 killed = true;
             }

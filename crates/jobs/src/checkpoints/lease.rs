@@ -6,6 +6,7 @@
 //! two machines that share a place have to agree to half a minute.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::{fs, io};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
-use stokehold_objects::{Bucket, ObjectError, Version};
+use stokehold_objects::{Bucket, Cause, ObjectError, Version};
 
 use crate::JobError;
 use crate::store::now;
@@ -62,8 +63,24 @@ struct State {
 }
 
 impl Lease {
-    /// Takes a place for the job `name`, whose folder is given.
-    pub fn take(bucket: &Bucket, name: &str, folder: &Path) -> Result<Self, JobError> {
+    /// Takes a place for the job `name`, whose folder is given. A place that cannot be reached is tried again for a while.
+    pub fn take(bucket: &Bucket, name: &str, folder: &Path, stop: &AtomicBool) -> Result<Self, JobError> {
+        let began = Instant::now();
+        loop {
+            match Self::try_to_take(bucket, name, folder) {
+                Err(JobError::Checkpoints(error))
+                    if error.cause == Cause::Unreachable
+                        && began.elapsed() < TERM
+                        && !stop.load(Ordering::SeqCst) =>
+                {
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+                taken => return taken,
+            }
+        }
+    }
+
+    fn try_to_take(bucket: &Bucket, name: &str, folder: &Path) -> Result<Self, JobError> {
         let path = folder.join("lease");
         let owner = Owner {
             id: identity(&path).map_err(JobError::io(&path))?,

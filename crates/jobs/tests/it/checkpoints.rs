@@ -168,7 +168,7 @@ fn a_file_that_is_being_written_is_not_sent_and_a_kill_keeps_what_was_there() {
 fn a_place_that_fails_is_tried_again_while_the_job_goes_on() {
     let bench = Bench::new();
     let (server, bucket) = served(&bench);
-    let front = Front::of(&server);
+    let front = Front::new(server.address());
     let wait = |name: &str| format!("until [ -e $GO/{name} ]; do sleep 0.05; done");
     let script = format!(
         "cd $SM_CHECKPOINT_DIR; {}; echo 1 > a; {}; echo 2 > b",
@@ -176,7 +176,7 @@ fn a_place_that_fails_is_tried_again_while_the_job_goes_on() {
         wait("up")
     );
     let mut job = kept_at(&bench, &server, &script);
-    job.environment.extend(front.settings(&server));
+    job.environment.extend(front.settings(server.settings()));
     job.environment
         .insert("GO".to_owned(), bench.dir.path().display().to_string());
     job.stop_seconds = 60;
@@ -197,7 +197,7 @@ fn a_place_that_fails_is_tried_again_while_the_job_goes_on() {
                 .checkpoints
                 .is_some_and(|kept| kept.trouble.is_some())
         });
-        front.lead_to(&server);
+        front.lead_to(server.address());
         fs::write(bench.dir.path().join("up"), "").unwrap();
         running.join().unwrap()
     });
@@ -221,11 +221,11 @@ fn a_place_that_fails_is_tried_again_while_the_job_goes_on() {
 fn what_cannot_be_kept_at_the_end_fails_the_job_and_is_put_aside() {
     let bench = Bench::new();
     let (server, bucket) = served(&bench);
-    let front = Front::of(&server);
+    let front = Front::new(server.address());
     let script =
         "until [ -e $GO ]; do sleep 0.05; done; echo 1 > $SM_CHECKPOINT_DIR/a; echo w > $SM_MODEL_DIR/m";
     let mut job = kept_at(&bench, &server, script);
-    job.environment.extend(front.settings(&server));
+    job.environment.extend(front.settings(server.settings()));
     let go = bench.dir.path().join("go");
     job.environment.insert("GO".to_owned(), go.display().to_string());
     let name = bench.store.create(&job).unwrap();
@@ -242,18 +242,45 @@ fn what_cannot_be_kept_at_the_end_fails_the_job_and_is_put_aside() {
     assert_eq!(record.status, Status::Failed, "{record:?}");
     let reason = record.failure_reason.clone().unwrap();
     assert!(
-        reason.starts_with("ClientError: checkpoints: 1 files could not be kept at s3://bucket/run"),
+        reason
+            .starts_with("ClientError: checkpoints: not all could be kept at s3://bucket/run (1 files wait"),
         "{reason}"
     );
     assert!(record.model.is_some(), "the model is packed all the same");
     assert_eq!(record.checkpoints.unwrap().waiting, 1);
 
-    front.lead_to(&server);
+    front.lead_to(server.address());
     let record = bench.run_again(bench.store.resume(&name).unwrap());
     assert_eq!(record.status, Status::Completed, "{record:?}");
     assert_eq!(contents(&bucket.join("run"))["a"], b"1\n");
     let unsent = contents(&bench.store.path(&name).join("unsent"));
     assert_eq!(unsent.into_values().collect::<Vec<_>>(), [b"1\n"]);
+}
+
+#[test]
+fn what_cannot_be_an_object_is_no_silent_loss() {
+    let bench = Bench::new();
+    let (server, bucket) = served(&bench);
+    let script = "cd $SM_CHECKPOINT_DIR; echo 1 > a; until [ -e $GO ]; do sleep 0.05; done; echo 2 > \"$(printf '\\377')\"";
+    let mut job = kept_at(&bench, &server, script);
+    let go = bucket.join("run/a").display().to_string();
+    job.environment.insert("GO".to_owned(), go);
+    let record = bench.run(&job);
+    assert_eq!(
+        (record.status, record.exit_code),
+        (Status::Failed, Some(0)),
+        "{record:?}"
+    );
+    let reason = record.failure_reason.clone().unwrap();
+    assert!(
+        reason.contains("a name that is not UTF-8 cannot be a key"),
+        "{reason}"
+    );
+    fs::write(bench.source().join("run.sh"), "cat $SM_CHECKPOINT_DIR/a").unwrap();
+    let record = bench.run_again(bench.store.resume(&record.name).unwrap());
+    assert_eq!(record.status, Status::Completed, "{record:?}");
+    let aside = fs::read_dir(bench.store.path(&record.name).join("unsent")).unwrap();
+    assert_eq!(aside.count(), 1, "what was not sent is put aside");
 }
 
 #[test]

@@ -5,8 +5,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use stokehold_s3_server::Server;
-
 /// Passes connections on to where it leads, and cuts them while it leads nowhere. Its port is its own for the whole test,
 /// which a server's that is started anew would not be.
 pub(crate) struct Front {
@@ -21,13 +19,13 @@ struct Way {
 }
 
 impl Front {
-    pub(crate) fn of(server: &Server) -> Self {
+    pub(crate) fn new(to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let front = Self {
             address: listener.local_addr().unwrap(),
             way: Arc::default(),
         };
-        front.lead_to(server);
+        front.lead_to(to);
         let way = Arc::clone(&front.way);
         // Ends with the test's process.
         thread::spawn(move || {
@@ -45,22 +43,19 @@ impl Front {
         front
     }
 
-    /// The server's variables, with this address.
-    pub(crate) fn settings(&self, server: &Server) -> Vec<(String, String)> {
-        let mut settings = server.settings();
-        for (name, value) in &mut settings {
-            if name == "AWS_ENDPOINT_URL" {
-                *value = format!("http://{}", self.address);
-            }
-        }
-        settings
+    /// A server's variables, with this address.
+    pub(crate) fn settings<N: Into<String>>(
+        &self,
+        server: impl IntoIterator<Item = (N, N)>,
+    ) -> Vec<(String, String)> {
+        let keys = server
+            .into_iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        let address = ("AWS_ENDPOINT_URL".to_owned(), format!("http://{}", self.address));
+        keys.chain([address]).collect()
     }
 
-    pub(crate) fn lead_to(&self, server: &Server) {
-        self.lead_to_address(server.address());
-    }
-
-    pub(crate) fn lead_to_address(&self, address: SocketAddr) {
+    pub(crate) fn lead_to(&self, address: SocketAddr) {
         self.way.lock().unwrap().to = Some(address);
     }
 

@@ -5,6 +5,7 @@ mod channels;
 mod checkpoints;
 mod contract;
 mod front;
+mod kills;
 mod mounts;
 mod profiler;
 mod requirements;

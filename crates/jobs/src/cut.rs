@@ -1,0 +1,190 @@
+//! What cuts a job's work short: a wish to stop, its time, an interruption of its machine.
+//!
+//! One thread looks for all of them, another one asks the machine's metadata service; the runner asks here why, and how long
+//! the script has run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Job;
+use crate::lines::Lines;
+use crate::notice::{self, Metadata};
+use crate::store::Folder;
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Why the work is cut short; what comes later here goes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cut {
+    /// A simulated interruption: it goes on with another start.
+    Simulated,
+    /// The machine is taken away.
+    Notice,
+    /// It was not done in time, pauses included.
+    MaxWait,
+    /// Somebody wants it.
+    Stop,
+}
+
+impl Cut {
+    pub fn is_interruption(self) -> bool {
+        matches!(self, Self::Simulated | Self::Notice)
+    }
+}
+
+/// What a runner is to obey.
+pub(crate) struct Cuts<'a> {
+    job: &'a Job,
+    folder: &'a Folder,
+    lines: &'a Lines<'a>,
+    /// Set with `why`, for those who do not ask for the reason.
+    halt: AtomicBool,
+    why: Mutex<Option<Cut>>,
+    kill: AtomicBool,
+    clock: Mutex<Clock>,
+    over: AtomicBool,
+}
+
+/// How long the script has run before, and since when it runs.
+struct Clock {
+    before: Duration,
+    since: Option<Instant>,
+}
+
+impl<'a> Cuts<'a> {
+    pub fn new(job: &'a Job, folder: &'a Folder, lines: &'a Lines<'a>) -> Self {
+        Self {
+            job,
+            folder,
+            lines,
+            halt: AtomicBool::new(false),
+            why: Mutex::new(None),
+            kill: AtomicBool::new(false),
+            clock: Mutex::new(Clock {
+                before: Duration::ZERO,
+                since: None,
+            }),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Why the work is cut short, if it is.
+    pub fn why(&self) -> Option<Cut> {
+        *self.why_lock()
+    }
+
+    /// Set while the work is cut short.
+    pub fn halt(&self) -> &AtomicBool {
+        &self.halt
+    }
+
+    /// Whether the script is to be ended at once.
+    pub fn kills(&self) -> bool {
+        self.kill.load(Ordering::SeqCst)
+    }
+
+    /// Makes ready for another start after a simulated interruption. What cuts that one short, too, if something does.
+    pub fn again(&self) -> Option<Cut> {
+        let mut why = self.why_lock();
+        *why = why.filter(|why| *why != Cut::Simulated);
+        self.halt.store(why.is_some(), Ordering::SeqCst);
+        *why
+    }
+
+    /// The script runs from now on.
+    pub fn started(&self) {
+        self.clock().since = Some(Instant::now());
+    }
+
+    /// The script has ended.
+    pub fn ended(&self) {
+        let ran = self.ran();
+        let mut clock = self.clock();
+        (clock.before, clock.since) = (ran, None);
+    }
+
+    /// How long the script has run, all starts taken together.
+    pub fn ran(&self) -> Duration {
+        let clock = self.clock();
+        clock.before + clock.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Ends [`watch`](Self::watch) and [`await_notice`](Self::await_notice).
+    pub fn finish(&self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
+    /// Looks for what cuts the work short; `stop` is the caller's wish.
+    pub fn watch(&self, stop: &AtomicBool) {
+        let began = Instant::now();
+        let spot = self.job.spot.as_ref();
+        let wait = spot
+            .and_then(|spot| spot.max_wait_seconds)
+            .map(Duration::from_secs);
+        let simulation = spot.and_then(|spot| spot.simulate.as_ref());
+        let mut due = simulation.and_then(|simulation| simulation.after(Duration::ZERO));
+        while !self.over.load(Ordering::SeqCst) {
+            if stop.load(Ordering::SeqCst) || self.folder.stop_wanted() {
+                self.cut(Cut::Stop);
+                self.kill.store(self.folder.kill_wanted(), Ordering::SeqCst);
+            }
+            if wait.is_some_and(|wait| began.elapsed() >= wait) {
+                self.cut(Cut::MaxWait);
+            }
+            if spot.is_some() && self.folder.interruption_wanted() {
+                self.cut(Cut::Notice);
+            }
+            let ran = self.ran();
+            if due.is_some_and(|due| ran >= due) {
+                self.cut(Cut::Simulated);
+                due = simulation.and_then(|simulation| simulation.after(ran));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Asks the machine's metadata service whether the machine will be taken away.
+    pub fn await_notice(&self) {
+        let own = |name: &str| self.job.environment.get(name).cloned();
+        let Some(mut metadata) = Metadata::new(&|name| own(name).or_else(|| std::env::var(name).ok())) else {
+            return;
+        };
+        while !self.over.load(Ordering::SeqCst) {
+            if let Some(notice) = metadata.notice() {
+                self.lines
+                    .say(&format!("spot: this machine is taken away: {}", notice.trim()));
+                return self.cut(Cut::Notice);
+            }
+            let asked = Instant::now();
+            while asked.elapsed() < notice::INTERVAL && !self.over.load(Ordering::SeqCst) {
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+
+    fn cut(&self, reason: Cut) {
+        let mut why = self.why_lock();
+        if why.is_some_and(|why| why >= reason) {
+            return;
+        }
+        if reason.is_interruption() {
+            let grace = self.job.spot.as_ref().map_or(0, |spot| spot.grace_seconds);
+            let ran = self.ran().as_secs_f64();
+            self.lines.say(&format!(
+                "spot: interrupted after {ran:.0} s; the script has {grace} s to end"
+            ));
+        }
+        *why = Some(reason);
+        self.halt.store(true, Ordering::SeqCst);
+    }
+
+    fn why_lock(&self) -> MutexGuard<'_, Option<Cut>> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
