@@ -68,7 +68,7 @@ class Loader:
 
     def __init__(
         self,
-        data: Data,
+        data: Data | _stokehold.Source,
         pipeline: Any,
         *,
         batch_size: int = 32,
@@ -233,8 +233,10 @@ class Batches(Iterator[tuple[Any, ...]]):
         return images, loader._take_numbers(labels)
 
 
-def open_source(data: Data, split: str) -> _stokehold.Source:
+def open_source(data: Data | _stokehold.Source, split: str) -> _stokehold.Source:
     """The images of a folder, a bucket, shards or a list."""
+    if isinstance(data, _stokehold.Source):
+        return data
     if isinstance(data, (str, os.PathLike)):
         return _stokehold.Source.open(data, split)
     if not isinstance(data, Iterable):

@@ -324,7 +324,7 @@ class Compose:
             in different sizes.
     """
 
-    def __init__(self, transforms: Iterable[Operation | Compose]) -> None:
+    def __init__(self, transforms: Iterable[Operation]) -> None:
         self.transforms = _operations(transforms)
         self._pipeline = Pipeline(json.dumps({"op": [operation.as_dict() for operation in self.transforms]}))
 
@@ -372,12 +372,10 @@ def as_pipeline(given: Any) -> Pipeline:
     return from_torchvision(given)._pipeline
 
 
-def _operations(transforms: Iterable[Operation | Compose]) -> list[Operation]:
+def _operations(transforms: Iterable[Operation]) -> list[Operation]:
     operations: list[Operation] = []
     for number, transform in enumerate(transforms, 1):
-        if isinstance(transform, Compose):
-            operations.extend(transform.transforms)
-        elif isinstance(transform, Operation):
+        if isinstance(transform, Operation):
             operations.append(transform)
         elif type(transform).__module__.startswith("torchvision.transforms"):
             raise OptionError(

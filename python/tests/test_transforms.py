@@ -1,0 +1,237 @@
+"""Operations by torchvision's names; what a converted Compose draws and makes, with torchvision as the oracle."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from conftest import HAS_TORCH, picture, plain, write_png
+
+import stokehold
+from stokehold import transforms as T
+
+needs_torchvision = pytest.mark.skipif(not HAS_TORCH, reason="torchvision is not installed in this environment")
+FLOAT = [T.ToTensor(), T.Normalize(T.MEAN, T.STD)]
+
+
+def drawn(compose, samples, width=500, height=375):
+    """The steps of many samples."""
+    return [json.loads(compose._pipeline.draw(1, 0, number, width, height)) for number in range(samples)]
+
+
+def of(steps, kind):
+    return [step for step in steps if step["type"] == kind]
+
+
+def alike(ours, theirs):
+    """Kolmogorov and Smirnov: at fixed seeds this holds or does not; by chance it would fail once in 10,000 times."""
+    ours, theirs = np.sort(np.asarray(ours, float)), np.sort(np.asarray(theirs, float))
+    both = np.concatenate([ours, theirs])
+    below = [np.searchsorted(side, both, "right") / len(side) for side in (ours, theirs)]
+    return np.abs(below[0] - below[1]).max() < 2.23 * np.sqrt(1 / len(ours) + 1 / len(theirs))
+
+
+def test_alike_tells_distributions_apart():
+    random = np.random.default_rng(0)
+    assert alike(random.uniform(-5, 5, 4000), random.uniform(-5, 5, 4000))
+    assert not alike(random.uniform(-5, 5, 4000), random.uniform(-5, 6, 4000))
+    assert not alike(random.uniform(-5, 5, 4000), random.normal(0, 2.9, 4000))
+
+
+def test_operations_are_what_files_say():
+    compose = T.Compose([T.RandomCrop(32, padding=4, fill=(1, 2, 3)), T.RandomHorizontalFlip(0.3), *FLOAT])
+    assert [operation["type"] for operation in json.loads(compose.to_json())["op"]] == [
+        "RandomCrop", "RandomHorizontalFlip", "ToFloat", "Normalize",
+    ]  # fmt: skip
+    assert compose.size == (32, 32) and "RandomHorizontalFlip(p=0.3)" in repr(compose)
+    assert T.RandomCrop(3) == T.RandomCrop((3, 3)) == T.RandomCrop([3]) != T.RandomCrop(4)
+    repeated = T.Compose([T.Repeat(3, [T.RandomRotation(5)]), T.CenterCrop(8), T.ToTensor()])
+    assert len(of(drawn(repeated, 1)[0], "Rotate")) == 3
+    assert [T.preset(name).size for name in T.PRESETS] == [(224, 224)] * 4
+
+
+def test_presets_and_files_are_pipelines(folder, tmp_path):
+    file = tmp_path / "mine.json"
+    file.write_text(T.Compose([T.CenterCrop(9), T.ToTensor()]).to_json())
+    for pipeline, size in [("imagenet-train", 224), (file, 9), ([T.CenterCrop(7), T.ToTensor()], 7)]:
+        assert stokehold.Loader(folder, pipeline).size == (size, size)
+    for wrong, message in [("imagenet", "no preset is called 'imagenet'"), (tmp_path / "none.toml", "cannot read"), (5, "int")]:
+        with pytest.raises(stokehold.StokeholdError, match=message):
+            stokehold.Loader(folder, wrong)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: [T.RandomHorizontalFlip(2), T.CenterCrop(3), T.ToTensor()], r"operation 1 .*p = 2; allowed: 0 to 1"),
+        (lambda: [T.CenterCrop(3)], "does not end in floats"),
+        (lambda: [T.ToTensor()], "different sizes"),
+        (lambda: [T.CenterCrop(3), T.Normalize(T.MEAN, T.STD)], "works on floats"),
+        (lambda: [T.CenterCrop(3), T.ToTensor(), T.RandomVerticalFlip()], "works on bytes"),
+        (lambda: [T.CenterCrop(0)], "allowed: 1 to"),
+        (lambda: [T.CenterCrop(2.5)], "size=2.5: must be a whole number"),
+        (lambda: [T.Resize(5, "lanczos")], "interpolation='lanczos'"),
+        (lambda: [T.Resize(5, antialias=False)], "always antialiased"),
+        (lambda: [T.Grayscale(1)], "num_output_channels=1"),
+        (lambda: [T.RandomRotation("wide")], "degrees='wide': must be"),
+        (lambda: [T.RandomRotation(5, fill=300)], "fill|did not match"),
+        (lambda: [T.Normalize([1, 2], T.STD)], "mean=.*three numbers"),
+        (lambda: [len], "is no operation of stokehold.transforms"),
+    ],
+)
+def test_parameters_out_of_range(make, message):
+    with pytest.raises(stokehold.OptionError, match=message):
+        T.Compose(make())
+
+
+@needs_torchvision
+@pytest.mark.parametrize("version", ["v1", "v2"])
+@pytest.mark.parametrize("load", [1, 12])
+def test_the_published_load_has_the_same_distribution(version, load):
+    import torch
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
+    V = {"v1": v1, "v2": v2}[version]
+    repeated = [V.RandomHorizontalFlip(), V.RandomVerticalFlip(), V.RandomRotation(5)] * load
+    if version == "v1":
+        end = [V.ToTensor(), V.Normalize(T.MEAN, T.STD)]
+    else:
+        end = [V.ToImage(), V.ToDtype(torch.float32, scale=True), V.Normalize(T.MEAN, T.STD)]
+    converted = T.from_torchvision(V.Compose([*repeated, V.RandomResizedCrop(224), *end]))
+    assert [type(one).__name__ for one in converted.transforms] == [
+        *["RandomHorizontalFlip", "RandomVerticalFlip", "RandomRotation"] * load, "RandomResizedCrop", "ToTensor", "Normalize",
+    ]  # fmt: skip
+    samples = drawn(converted, 4000 // load)
+    torch.manual_seed(0)
+    angles = [v1.RandomRotation.get_params([-5.0, 5.0]) for _ in range(4000)]
+    assert alike([step["angle"] for steps in samples for step in of(steps, "Rotate")], angles)
+    for kind in ("HorizontalFlip", "VerticalFlip"):
+        share = np.mean([len(of(steps, kind)) / load for steps in samples])
+        assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(len(samples) * load)
+    image = torch.empty(3, 375, 500)
+    theirs = [v1.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(4000)]
+    crops = [of(steps, "Crop")[0] for steps in samples]
+    for place, name in enumerate(("top", "left", "height", "width")):
+        assert alike([crop[name] for crop in crops], [params[place] for params in theirs]), name
+    # Rotations of one sample are drawn one by one: those that follow each other are not related.
+    pairs = [(a["angle"], b["angle"]) for steps in samples for a, b in pairwise(of(steps, "Rotate"))]
+    if pairs:
+        assert abs(np.corrcoef(np.array(pairs).T)[0, 1]) < 4 / np.sqrt(len(pairs))
+
+
+@needs_torchvision
+def test_the_other_draws_have_the_same_distributions():
+    import torch
+    from torchvision import transforms as V
+
+    torch.manual_seed(0)
+    image = torch.empty(3, 375, 500)
+    converted = T.from_torchvision(
+        V.Compose(
+            [
+                V.ColorJitter(0.4, (0.5, 2.0), 0.3, 0.1),
+                V.GaussianBlur(5, (0.3, 2.5)),
+                V.RandomCrop((120, 200), padding=(3, 5, 7, 9)),
+                V.ToTensor(),
+                V.RandomErasing(p=0.7, scale=(0.05, 0.3)),
+            ]
+        )
+    )
+    samples = drawn(converted, 4000)
+    jitters = [
+        V.ColorJitter.get_params((0.6, 1.4), (0.5, 2.0), (0.7, 1.3), (-0.1, 0.1)) for _ in range(4000)
+    ]
+    for place, (kind, key) in enumerate(
+        [("Brightness", "factor"), ("Contrast", "factor"), ("Saturation", "factor"), ("Hue", "shift")]
+    ):
+        assert alike([of(steps, kind)[0][key] for steps in samples], [jitter[place + 1] for jitter in jitters]), kind
+    names = ["Brightness", "Contrast", "Saturation", "Hue"]
+    orders = [[names.index(step["type"]) for step in steps if step["type"] in names] for steps in samples]
+    for place in range(4):
+        assert alike([order[place] for order in orders], [int(jitter[0][place]) for jitter in jitters])
+    assert alike([of(steps, "GaussianBlur")[0]["sigma"] for steps in samples],
+                 [V.GaussianBlur.get_params(0.3, 2.5) for _ in range(4000)])  # fmt: skip
+    padded = torch.empty(3, 375 + 14, 500 + 10)
+    theirs = [V.RandomCrop.get_params(padded, (120, 200)) for _ in range(4000)]
+    for place, name in enumerate(("top", "left", "height", "width")):
+        assert alike([of(steps, "Crop")[0][name] for steps in samples], [params[place] for params in theirs]), name
+    erased = [of(steps, "Erase")[0] for steps in samples if of(steps, "Erase")]
+    assert abs(len(erased) / 4000 - 0.7) < 4 * np.sqrt(0.7 * 0.3 / 4000)
+    theirs = [V.RandomErasing.get_params(image[:, :120, :200], (0.05, 0.3), (0.3, 3.3), [0]) for _ in range(4000)]
+    for place, name in enumerate(("top", "left", "height", "width")):
+        assert alike([one[name] for one in erased], [params[place] for params in theirs]), name
+
+
+@needs_torchvision
+@pytest.mark.parametrize("load", [1, 12])
+def test_pixels_with_the_same_draws(load, tmp_path):
+    """torchvision, on PIL images and with the numbers that were drawn here, makes the same pixels within a level."""
+    from PIL import Image
+    from torchvision import transforms as V
+    from torchvision.transforms import functional as F
+
+    names = {mode.value: mode for mode in V.InterpolationMode}
+    compose = V.Compose(
+        [V.RandomHorizontalFlip(), V.RandomVerticalFlip(), V.RandomRotation(5)] * load
+        + [V.ColorJitter(0.3, 0.3, 0.3, 0.1), V.RandomResizedCrop(40), V.ToTensor(), V.Normalize(T.MEAN, T.STD)]
+    )
+    data = [(tmp_path / f"{number}.png", 0) for number in range(16)]
+    # Smooth pictures: of noise a shift of hue by one level of rounding is visible.
+    pixels = [np.asarray(Image.fromarray(picture(n, 6, 7)).resize((120, 90), Image.Resampling.BICUBIC)) for n in range(16)]
+    for (path, _), content in zip(data, pixels):
+        write_png(path, content)
+    loader = stokehold.Loader(data, compose, batch_size=16, shuffle=False, seed=2, executor="per-op")
+    loader.set_epoch(3)
+    ((images, _),) = [tuple(plain(part) for part in batch) for batch in loader]
+    do = {
+        "HorizontalFlip": lambda im, s: F.hflip(im),
+        "VerticalFlip": lambda im, s: F.vflip(im),
+        "Rotate": lambda im, s: F.rotate(im, s["angle"], names[s["interpolation"]], s["expand"], s["center"], s["fill"]),
+        "Brightness": lambda im, s: F.adjust_brightness(im, s["factor"]),
+        "Contrast": lambda im, s: F.adjust_contrast(im, s["factor"]),
+        "Saturation": lambda im, s: F.adjust_saturation(im, s["factor"]),
+        "Hue": lambda im, s: F.adjust_hue(im, s["shift"]),
+        "Crop": lambda im, s: F.crop(im, s["top"], s["left"], s["height"], s["width"]),
+        "Resize": lambda im, s: F.resize(im, [s["height"], s["width"]], names[s["interpolation"]]),
+        "ToFloat": lambda im, s: F.to_tensor(im),
+        "Normalize": lambda im, s: F.normalize(im, s["mean"], s["std"]),
+    }
+    for number, content in enumerate(pixels):
+        expected = Image.fromarray(content)
+        for step in loader.draw(3, number, 120, 90):
+            expected = do[step["type"]](expected, step)
+        difference = np.abs(images[number] - plain(expected)) * np.reshape(T.STD, (3, 1, 1)) * 255
+        assert difference.max() < 1.01, (number, difference.max())
+
+
+@needs_torchvision
+def test_what_is_not_converted_is_said():
+    import torch
+    from torch import nn
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
+    class Own(v1.CenterCrop):
+        pass
+
+    for compose, message in [
+        (v1.Compose([v1.RandomAffine(5)]), r"transform 1 \(RandomAffine\) has no equivalent here"),
+        (v1.Compose([v1.CenterCrop(4), v1.RandomApply([v1.CenterCrop(3)])]), r"transform 2 \(RandomApply\)"),
+        (v1.Compose([v1.CenterCrop(4), Own(3)]), r"transform 2 \(Own\) is not torchvision's"),
+        (v1.Compose([v1.CenterCrop(4), lambda image: image]), r"transform 2 \(function\).*batch_transform"),
+        (v1.Compose([v1.Grayscale()]), r"transform 1 \(Grayscale\): num_output_channels=1"),
+        (v1.Compose([v1.Resize(4, v1.InterpolationMode.LANCZOS)]), "interpolation='lanczos'"),
+        (v2.Compose([v2.CenterCrop(4), v2.ToImage(), v2.ToDtype(torch.float32)]), "dtype=torch.float32, scale=False"),
+        (v2.Compose([v2.Resize(4, antialias=False)]), "antialias=False"),
+        (v1.Compose([v1.ToTensor(), v1.RandomCrop(4)]), "RandomCrop.*works on bytes"),
+        (v1.Compose([v1.CenterCrop(4)]), "does not end in floats"),
+        (object(), "object"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=message):
+            T.from_torchvision(compose)
+    nested = v1.Compose([nn.Sequential(v1.CenterCrop(4)), v1.Compose([v1.PILToTensor(), v1.ConvertImageDtype(torch.float)])])
+    assert T.from_torchvision(nested).transforms == [T.CenterCrop(4), T.ToTensor()]
+    assert T.from_torchvision([v2.CenterCrop([4]), v2.ToTensor()]).size == (4, 4)
