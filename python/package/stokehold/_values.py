@@ -42,7 +42,8 @@ def size(name: str, given: Any) -> int | list[int]:
 
 
 def square_or_pair(name: str, given: Any) -> int | list[int]:
-    return size(name, one_or_pair(given))
+    sides = size(name, one_or_pair(given))
+    return sides[0] if isinstance(sides, list) and sides == [sides[0]] * 2 else sides
 
 
 def real(name: str, given: Any) -> float:
