@@ -297,9 +297,10 @@ fn a_job_that_is_to_ignore_its_terminals_end_does() {
 #[test]
 fn a_job_in_the_background_survives_its_terminal_and_is_stopped_from_elsewhere() {
     let jobs = Jobs::new();
-    let script = "echo ready; while [ ! -e go ]; do sleep 0.05; done; echo went";
+    let script = "echo ready; echo loss=0.5; while [ ! -e go ]; do sleep 0.05; done; echo went";
     jobs.write("waits.sh", script);
     let mut command = jobs.command(&["run", "--entry-point", "waits.sh", "--name", "waits", "--detach"]);
+    command.args(["--metric", "loss=loss=([0-9.]+)"]);
     let terminal = command.process_group(0).stdout(Stdio::piped()).spawn().unwrap();
     let group = terminal.id();
     let output = terminal.wait_with_output().unwrap();
@@ -313,6 +314,9 @@ fn a_job_in_the_background_survives_its_terminal_and_is_stopped_from_elsewhere()
         .stderr(Stdio::null())
         .status();
 
+    until("its number", || {
+        jobs.record("waits")["metrics"][0]["value"] == 0.5
+    });
     let (code, _, err) = jobs.job(&["wait", "waits", "--timeout", "1ms"]);
     assert!(code == Some(1) && err.contains("has not ended"), "{err}");
     let (code, _, err) = jobs.job(&["run", "--resume", "waits"]);

@@ -21,8 +21,9 @@
 //! writes down that it failed. What it left behind are processes, known by number, start time and boot, so that a number
 //! that was given to another process is never taken for it.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -125,7 +126,7 @@ pub struct Record {
     pub training_ended: Option<f64>,
     /// The processes of its instances, as they were started.
     pub processes: Vec<Process>,
-    /// The last number of each metric.
+    /// The last number of each metric; while it runs, those so far.
     pub metrics: Vec<FinalMetric>,
     /// Where the packed model lies.
     pub model: Option<String>,
@@ -238,6 +239,24 @@ impl Folder {
             line: Some(error.line()),
             reason: error.to_string(),
         })
+    }
+
+    /// The last number of each metric, of a job that has not written them down yet; from the end of the file that has all.
+    fn metrics(&self) -> Vec<FinalMetric> {
+        let read = || {
+            let mut file = File::open(self.file("metrics.jsonl"))?;
+            let end = file.metadata()?.len();
+            file.seek(SeekFrom::Start(end.saturating_sub(TAIL)))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map(|_| bytes)
+        };
+        // Nothing was printed yet; a line that is not whole is none.
+        let bytes: Vec<u8> = read().unwrap_or_default();
+        let lines = bytes.split(|byte| *byte == b'\n');
+        let numbers = lines.filter_map(|line| serde_json::from_slice::<FinalMetric>(line).ok());
+        let last: BTreeMap<String, FinalMetric> =
+            numbers.map(|metric| (metric.name.clone(), metric)).collect();
+        last.into_values().collect()
     }
 
     pub fn stop_wanted(&self) -> bool {
@@ -452,7 +471,10 @@ impl Store {
             return Ok(record);
         }
         let Some(_lock) = folder.lock()? else {
-            return Ok(record);
+            return Ok(Record {
+                metrics: folder.metrics(),
+                ..record
+            });
         };
         // It may have ended between the two looks.
         let mut record = folder.read()?;
@@ -463,6 +485,7 @@ impl Store {
         for process in &record.processes {
             process.end_group();
         }
+        record.metrics = folder.metrics();
         let during = record.secondary;
         let left = match mount::clear(&folder.0) {
             Ok(_) => String::new(),
@@ -607,7 +630,6 @@ impl Store {
     /// # Errors
     /// There is none of this name.
     pub fn log(&self, name: &str, from: u64) -> Result<(String, u64), JobError> {
-        use std::io::{Read, Seek, SeekFrom};
         let path = self.folder(name)?.file("log");
         let mut bytes = Vec::new();
         match File::open(&path) {
@@ -634,6 +656,9 @@ impl Store {
 
 /// What the file `stop` holds when there is to be no time to end.
 const KILL: &[u8] = b"kill";
+
+/// How much of a file of numbers is looked through for the last ones, bytes.
+const TAIL: u64 = 64 << 10;
 
 /// How long somebody who only looks may hold a job's lock, on a machine that is busy.
 const LOOK: Duration = Duration::from_secs(1);

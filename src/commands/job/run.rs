@@ -13,7 +13,7 @@ use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, Simulation, Store};
 
-use super::{code, print, print_json, show};
+use super::{LOOK, code, print, print_json, show};
 use crate::failure::Usage;
 use crate::{files, interrupt};
 
@@ -170,7 +170,6 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let claim = claim(store, &name, resume)?;
     let stop = stop_on_signals(store, &name)?;
-    writeln!(io::stderr(), "job {name}")?;
     let json = args.json;
     // Whoever reads may go away; the job does not end for that.
     let show = |line: &Line<'_>| {
@@ -182,12 +181,33 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
             false => print(line),
         };
     };
-    let record = stokehold_jobs::run(claim, stop, &show)?;
+    let over = AtomicBool::new(false);
+    let record = std::thread::scope(|scope| {
+        scope.spawn(|| tell_states(store, &name, &over));
+        let record = stokehold_jobs::run(claim, stop, &show);
+        over.store(true, Ordering::SeqCst);
+        record
+    })?;
     match json {
         true => print_json(&record)?,
         false => writeln!(io::stderr(), "{}", show::end(&record))?,
     }
     Ok(code(&record))
+}
+
+/// Says what a job is at until it is over: a copy of the data may take long, and nothing is printed then.
+fn tell_states(store: &Store, name: &str, over: &AtomicBool) {
+    let mut told = None;
+    while !over.load(Ordering::SeqCst) {
+        if let Ok(record) = store.get(name)
+            && !record.status.is_final()
+            && told != Some(record.secondary)
+        {
+            told = Some(record.secondary);
+            let _ = writeln!(io::stderr(), "job {name} {}", show::state(&record));
+        }
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Runs a job in this process, which was started by [`detach`] to do that.

@@ -171,7 +171,7 @@ fn runs(job: &Job) -> String {
 }
 
 /// The status, and what it is at or why it ended where that says more.
-fn state(record: &Record) -> String {
+pub fn state(record: &Record) -> String {
     match (record.status, record.secondary) {
         (Status::InProgress, at) => format!("{at:?}"),
         (Status::Stopped, Secondary::MaxRuntimeExceeded) => "Stopped (its time was over)".to_owned(),
