@@ -389,7 +389,7 @@ fn bad_input_says_what_to_do_and_leaves_no_job() {
         ),
         (
             vec!["run", "mode.toml"],
-            "mode.toml, line 3: mode=Fast is not known",
+            "mode.toml, line 3: mode=Fast: unknown variant",
         ),
         (vec!["run", "--entry-point", "none.sh"], "none.sh is not in"),
         (
@@ -469,13 +469,15 @@ fn the_example_runs_in_every_mode() {
         ("file", Some("train=s3://bucket/train")),
         ("pipe", Some("train=s3://bucket/train,mode=Pipe")),
         ("fastfile", Some("train=s3://bucket/train,mode=FastFile")),
+        ("cache", Some("train=s3://bucket/train,mode=Cache")),
     ] {
-        if name == "fastfile" && !can_mount() {
+        if ["fastfile", "cache"].contains(&name) && !can_mount() {
             println!("skipped: this machine does not permit FUSE");
             continue;
         }
         let file = example.join("job.toml");
         let mut command = jobs.command(&["run", file.to_str().unwrap(), "--name", name]);
+        command.env("STOKEHOLD_CACHE", jobs.path("cache"));
         for (variable, value) in server.settings() {
             command.args(["--environment", &format!("{variable}={value}")]);
         }
