@@ -21,6 +21,7 @@ mod errors;
 mod loader;
 mod memory;
 mod pipeline;
+mod profile;
 mod source;
 
 use pyo3::prelude::*;
@@ -34,6 +35,8 @@ mod _stokehold {
     use super::memory::Memory;
     #[pymodule_export]
     use super::pipeline::Pipeline;
+    #[pymodule_export]
+    use super::profile::Recording;
     #[pymodule_export]
     use super::source::Source;
     use pyo3::prelude::*;

@@ -15,11 +15,13 @@
 * :class:`Loader` is what replaces a DataLoader.
 * :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
 * :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
+* :func:`profile`, :func:`step` and :func:`wrap` show what a training loop waits for, with any loader.
 * :mod:`stokehold.errors` are the exceptions.
 """
 
 from stokehold import errors, transforms
 from stokehold._loader import Loader
+from stokehold._profile import Recording, profile, step, wrap
 from stokehold._stokehold import __version__
 from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
 
@@ -28,9 +30,13 @@ __all__ = [
     "DataError",
     "Loader",
     "OptionError",
+    "Recording",
     "StokeholdError",
     "UsageError",
     "__version__",
     "errors",
+    "profile",
+    "step",
     "transforms",
+    "wrap",
 ]
