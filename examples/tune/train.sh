@@ -7,7 +7,7 @@ runs=$SM_CHECKPOINT_DIR
 [ -d "$runs/trial/checkpoints" ] && set -- --resume "$@"
 
 {
-    stokehold train "$SM_CHANNEL_TRAINING" --runs "$runs" --name trial --ceiling-batches 0 "$@"
+    stokehold train "$SM_CHANNEL_TRAINING" --runs "$runs" --name trial --ceiling-batches 0 "$@" 2>&1
     echo "ended with $?"
 } | {
     trap '' TERM

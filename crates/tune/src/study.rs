@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::input;
@@ -595,22 +596,18 @@ impl Worker {
     fn new(folder: &Path) -> Result<Self, TuneError> {
         let workers = folder.join("workers");
         fs::create_dir_all(&workers).map_err(TuneError::io(&workers))?;
-        let mut count = 0;
-        loop {
-            let name = format!("{}-{:.0}-{count}", std::process::id(), now() * 1e3);
-            let path = workers.join(&name);
-            match File::options().write(true).create_new(true).open(&path) {
-                Ok(file) => {
-                    file.lock().map_err(TuneError::io(&path))?;
-                    return Ok(Self {
-                        name,
-                        file: Some((path, file)),
-                    });
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => count += 1,
-                Err(error) => return Err(TuneError::io(&path)(error)),
-            }
-        }
+        // Never a name that another one had: the trials of one that is gone would seem to be with this one.
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{:.0}-{count}", std::process::id(), now() * 1e3);
+        let path = workers.join(&name);
+        let open = File::options().write(true).create_new(true).open(&path);
+        let file = open.map_err(TuneError::io(&path))?;
+        file.lock().map_err(TuneError::io(&path))?;
+        Ok(Self {
+            name,
+            file: Some((path, file)),
+        })
     }
 }
 

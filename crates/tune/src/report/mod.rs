@@ -39,7 +39,7 @@ pub fn page(name: &str, history: &History) -> String {
         }
         body += &section(
             "Which values go together",
-            "Each line is a trial, from value to value to its objective. The darkest fifth is the best one.",
+            "Each line is a trial, from value to value to its objective; below an axis where the parameter is not there. The best fifth stands out.",
             &figures::parallel(history),
         );
         body += &slices(history, insight.as_ref());
@@ -181,7 +181,7 @@ fn contours(history: &History, insight: &Insight) -> String {
     }
     section(
         "Two parameters at a time",
-        "What the model expects of the most important parameters: the darker, the better. Dots are trials, the ring is the best one.",
+        "What the model expects of the most important parameters: the stronger the colour, the better. Small dots are trials, the large one is the best.",
         &format!("<div class=\"small\">\n{pictures}</div>\n"),
     )
 }

@@ -183,6 +183,27 @@ fn a_trial_whose_process_is_gone_is_handed_out_again() {
     assert!(matches!(outcome, Some(Outcome::Failed { reason }) if reason.contains("died 3 times")));
 }
 
+/// However fast they follow each other, no process takes another one's trials for its own.
+#[test]
+fn a_process_is_never_taken_for_the_one_before() {
+    let dir = tempdir().unwrap();
+    let mut spec = spec();
+    spec.limits.max_jobs = 20;
+    drop(Study::create(dir.path(), spec).unwrap());
+    for number in 0..8 {
+        let mut study = Study::open(dir.path()).unwrap();
+        let trial = trial(study.ask().unwrap());
+        drop(study);
+        let mut next = Study::open(dir.path()).unwrap();
+        assert!(
+            matches!(next.ask().unwrap(), Ask::Trial(again) if again.number == trial.number),
+            "{number}"
+        );
+        next.tell_failed(trial.number, "once")
+            .unwrap_or_else(|error| panic!("{number}: {error}"));
+    }
+}
+
 #[test]
 fn a_study_that_was_interrupted_goes_on_as_if_it_had_not_been() {
     let (whole, parts) = (tempdir().unwrap(), tempdir().unwrap());
