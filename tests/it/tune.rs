@@ -258,6 +258,8 @@ fn a_changed_space_or_two_metrics_are_refused() {
         code == Some(0) && err.contains("builds upon 4 results of tune.study"),
         "{err}"
     );
+    let (code, _, err) = bench.tune(&["resume", "child.toml"]);
+    assert_eq!(code, Some(0), "it is still the file's study: {err}");
 }
 
 #[test]

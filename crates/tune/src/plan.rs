@@ -74,7 +74,9 @@ impl Plan {
         };
         if let Some(warm) = &mut written.study.warm_start {
             for parent in &mut warm.parents {
-                *parent = folder.join(&*parent);
+                // Absolute: the study is compared with its file later, from wherever that may be.
+                let path = folder.join(&*parent);
+                *parent = std::path::absolute(&path).map_err(TuneError::io(&path))?;
             }
         }
         let plan = Self {

@@ -327,6 +327,14 @@ impl Tuner<'_> {
             .as_deref()
             .is_some_and(|reason| reason.contains(RUNNER_DIED));
         let claim = match record.status {
+            // It was given up before its process died.
+            _ if trial.stop.is_some() && record.status != Status::Completed => {
+                return Ok(Found::Ended(Box::new(Record {
+                    status: Status::Stopped,
+                    secondary: Secondary::Stopped,
+                    ..record
+                })));
+            }
             Status::InProgress | Status::Stopping => self.store.claim(&name)?,
             // Its script had ended well; only its results were not packed yet.
             Status::Failed if is_cut_off && record.exit_code == Some(0) => {
