@@ -80,28 +80,17 @@ def categorical(*values):
 
 
 def trainings():
-    """Trainings that Stokehold made (bench/tune_table.py): the names of the grid's axes, their levels, and the training loss of every
-    epoch of each cell."""
-    path = HERE / "tune_table.csv"
-    if not path.exists():
-        return None
-    rows = list(csv.DictReader(path.open()))
+    """Trainings that Stokehold made (bench/tune_table.py): the axes of the grid, and the training loss of every epoch of each cell."""
+    with (HERE / "tune_table.csv").open() as file:
+        rows = list(csv.DictReader(file))
     names = ("lr", "batch_size", "momentum")
     levels = {name: sorted({float(row[name]) for row in rows}) for name in names}
     cells = {}
     for row in rows:
         cell = tuple(levels[name].index(float(row[name])) for name in names)
         cells.setdefault(cell, []).append(float(row["train_loss"]))
-    return names, levels, cells
-
-
-def recorded():
-    """The loss after the last epoch, over the axes' levels."""
-    if (found := trainings()) is None:
-        return None
-    names, levels, cells = found
     space = {name: integer(0, len(levels[name]) - 1) for name in names}
-    return (lambda x: cells[tuple(x[name] for name in names)][-1]), space
+    return space, cells
 
 
 PROBLEMS = {
@@ -120,8 +109,6 @@ PROBLEMS = {
         },
     ),
 }
-if (found := recorded()) is not None:
-    PROBLEMS["recorded"] = found
 
 
 def optuna_suggest(trial, space):
@@ -263,15 +250,14 @@ def timing():
 
 def median():
     """Random search over the recorded trainings, each study with and without the rule: the same trials in the same order."""
-    names, levels, cells = trainings()
-    space = {name: integer(0, len(levels[name]) - 1) for name in names}
+    space, cells = trainings()
     saved, kept = [], 0
     for seed in range(SEEDS):
         them = Stokehold("random", space, seed, **{"early-stopping": {"rule": "auto"}})
         epochs, best, best_of_all = [0, 0], math.inf, math.inf
         for _ in range(len(cells) * 3 // 4):
             at = them.ask()
-            curve = cells[tuple(at[name] for name in names)]
+            curve = cells[tuple(at[name] for name in space)]
             epochs[0] += len(curve)
             best_of_all = min(best_of_all, curve[-1])
             for step, loss in enumerate(curve, 1):
