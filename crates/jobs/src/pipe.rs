@@ -1,7 +1,7 @@
 //! Channels that stream: a named pipe an epoch.
 //!
 //! ```text
-//!  bucket ──► pieces of 8 MiB, 8 on their way ──► unpack ──► wrap ──► BASE/input/data/<channel>_<epoch> ──► script
+//!  bucket ──► pieces of 8 MiB at most, 64 on their way, 64 MiB in all ──► unpack ──► wrap ──► BASE/input/data/<channel>_<epoch> ──► script
 //! ```
 //!
 //! The pipe of an epoch and that of the next are there at the same time, so that a script never has to wait for one to
@@ -26,7 +26,12 @@ use crate::data::Flow;
 use crate::{Channel, Compression, Wrapper};
 
 const PIECE: u64 = 8 << 20;
-const AHEAD: usize = 8;
+
+/// Pieces on their way: as many requests as a bucket allows at once, for objects that are small, ..
+const AHEAD: usize = 64;
+
+/// .. and so many bytes, for those that are large.
+const BYTES_AHEAD: u64 = 64 << 20;
 
 /// A record's first four bytes, little endian.
 const MAGIC: u32 = 0xCED7_230A;
@@ -239,7 +244,9 @@ fn wrapped(
 struct Pieces<'a> {
     bucket: &'a Bucket,
     wanted: VecDeque<(&'a str, u64, u64)>,
-    coming: VecDeque<Fetch>,
+    coming: VecDeque<(u64, Fetch)>,
+    /// Bytes of those.
+    bytes: u64,
 }
 
 impl<'a> Pieces<'a> {
@@ -252,19 +259,25 @@ impl<'a> Pieces<'a> {
             bucket,
             wanted: pieces.collect(),
             coming: VecDeque::new(),
+            bytes: 0,
         }
     }
 
     fn next(&mut self) -> Result<Vec<u8>, ObjectError> {
-        while self.coming.len() < AHEAD {
-            let Some((key, start, end)) = self.wanted.pop_front() else {
-                break;
-            };
-            self.coming.push_back(self.bucket.begin(key, Some(start..end))?);
+        while self.coming.len() < AHEAD
+            && let Some((key, start, end)) = self
+                .wanted
+                .pop_front_if(|(_, start, end)| self.bytes + (*end - *start) <= BYTES_AHEAD)
+        {
+            self.coming
+                .push_back((end - start, self.bucket.begin(key, Some(start..end))?));
+            self.bytes += end - start;
         }
-        self.coming
-            .pop_front()
-            .map_or_else(|| Ok(Vec::new()), Fetch::wait)
+        let Some((bytes, fetch)) = self.coming.pop_front() else {
+            return Ok(Vec::new());
+        };
+        self.bytes -= bytes;
+        fetch.wait()
     }
 }
 
