@@ -153,6 +153,17 @@ def test_made_before_the_fork_and_dropped_in_it(folder):
     assert in_fork(child) == 0
 
 
+def test_buckets_in_a_fork_are_an_exception_and_not_a_hang(monkeypatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+
+    def use(message):
+        with pytest.raises(stokehold.DataError, match=message):
+            stokehold.Loader("az://container/images", CROP)
+
+    use("Account must be specified")
+    assert in_fork(lambda: use(f"process {os.getppid()} made the threads for requests.*by spawn")) == 0
+
+
 @pytest.fixture(scope="session")
 def endless(tmp_path_factory):
     """Data of which a batch takes many minutes."""

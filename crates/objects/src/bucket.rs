@@ -199,6 +199,14 @@ impl Bucket {
                 }
                 // Whoever names an http:// endpoint allows HTTP.
                 let endpoint = builder.get_config_value(&Key::Endpoint);
+                // The client would take any text, and panic at its first request.
+                if let Some(Err(error)) = endpoint.as_deref().map(reqwest::Url::parse) {
+                    let reason = format!(
+                        "the endpoint (AWS_ENDPOINT_URL, or endpoint_url of the profile) is no address such as \
+                         http://127.0.0.1:9000: {error}"
+                    );
+                    return Err(ObjectError::new(uri, Cause::BadUri, reason));
+                }
                 if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
                     builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
                 }

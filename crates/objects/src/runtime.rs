@@ -11,16 +11,28 @@ use crate::{Cause, ObjectError};
 /// One for the whole process: two threads carry thousands of requests, and threads of its own per bucket would only
 /// take cores from the loader.
 fn runtime() -> Result<&'static Runtime, ObjectError> {
-    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
-    let made = RUNTIME.get_or_init(|| {
+    static RUNTIME: OnceLock<(u32, std::io::Result<Runtime>)> = OnceLock::new();
+    let (process, made) = RUNTIME.get_or_init(|| {
         // Only the first call has an effect; whoever chose another before us has chosen.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Builder::new_multi_thread()
+        let made = Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("objects")
             .enable_all()
-            .build()
+            .build();
+        (std::process::id(), made)
     });
+    // A fork has the memory of the threads but not the threads: it would wait for ever.
+    if *process != std::process::id() {
+        return Err(ObjectError::new(
+            "objects",
+            Cause::Other,
+            format!(
+                "process {process} made the threads for requests, and this fork of it has none; \
+                 start this process by spawn, or use no bucket before the fork"
+            ),
+        ));
+    }
     made.as_ref().map_err(|error| {
         ObjectError::new(
             "objects",

@@ -279,3 +279,20 @@ fn who_writes_over_a_version_that_is_no_more_is_told() {
         );
     }
 }
+
+#[test]
+fn an_endpoint_that_is_no_address_is_an_error() {
+    for endpoint in ["no address", "localhost", "http://a b"] {
+        let settings = vec![
+            ("AWS_ENDPOINT_URL".to_owned(), endpoint.to_owned()),
+            ("AWS_SKIP_SIGNATURE".to_owned(), "true".to_owned()),
+        ];
+        let options = Options {
+            settings,
+            ..Options::default()
+        };
+        let error = Bucket::with_options("s3://photos/set", options).unwrap_err();
+        assert_eq!(error.cause, Cause::BadUri);
+        assert!(error.to_string().contains("is no address such as"), "{error}");
+    }
+}
