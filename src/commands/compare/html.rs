@@ -20,9 +20,11 @@ const STYLE: &str = include_str!("html/style.css");
 /// The system samples of a cell's two runs, oldest first; empty where the platform does not tell.
 pub type Samples = [Vec<Sample>; 2];
 
-/// The cores at a moment.
+/// The cores over a time.
 pub struct Sample {
-    /// Unix seconds.
+    /// Its beginning, unix seconds.
+    pub since: f64,
+    /// Its end, unix seconds.
     pub time: f64,
     /// Busy share of each core, percent.
     pub cpu: Vec<f64>,
@@ -35,7 +37,14 @@ impl Sample {
             return Vec::new();
         };
         let cores: Vec<_> = node.of(dimension::CPU).collect();
+        // The first one is of the time since the recording began, which is all there is of a run shorter than an interval.
+        let started = recording.about.as_ref().map(|about| about.started);
+        let before = |tick: usize| match tick.checked_sub(1) {
+            Some(last) => Some(node.ticks[last]),
+            None => started,
+        };
         let at = |(tick, &time): (usize, &f64)| Self {
+            since: before(tick).map_or(time, |since| since.min(time)),
             time,
             cpu: cores
                 .iter()
@@ -134,7 +143,8 @@ mod tests {
     fn samples(report: &Report, cores: usize) -> Vec<Samples> {
         let run = |seconds: f64| -> Vec<Sample> {
             let at = |number: usize| Sample {
-                time: 1e9 + number as f64 / 10.0,
+                since: 1e9 + number as f64 / 10.0,
+                time: 1e9 + (number + 1) as f64 / 10.0,
                 cpu: (0..cores)
                     .map(|core| ((number * 7 + core * 31) % 101) as f64)
                     .collect(),

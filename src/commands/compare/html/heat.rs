@@ -49,7 +49,7 @@ fn picture(report: &Report, samples: &[Samples], model: Arch) -> String {
         }
     }
     runs.sort_by_key(|run| (run.0, run.1));
-    let length = |run: &[Moment]| run.last().map_or(0.0, |moment| moment.time);
+    let length = |run: &[Moment]| run.last().map_or(0.0, |moment| moment.to);
     let longest = runs.iter().map(|run| length(&run.2)).fold(0.0, f64::max);
     if longest == 0.0 {
         return String::new();
@@ -112,23 +112,23 @@ fn picture(report: &Report, samples: &[Samples], model: Arch) -> String {
     svg.finish(y + 20.0, &description)
 }
 
-/// The cores at a time of the run, seconds from its first sample on.
+/// The cores over a time of the run, seconds from its beginning on.
 struct Moment {
-    time: f64,
+    from: f64,
+    to: f64,
     cores: Vec<f64>,
 }
 
 /// The samples on the run's own clock, which stands still while the run was interrupted.
 fn moments(samples: &[Sample]) -> Vec<Moment> {
-    let mut time = 0.0;
-    let mut before = None;
+    let mut to = 0.0;
     let mut moments = Vec::with_capacity(samples.len());
     for sample in samples {
-        let passed = before.map_or(0.0, |before: f64| sample.time - before);
-        time += passed.clamp(0.0, GAP);
-        before = Some(sample.time);
+        let from = to;
+        to += (sample.time - sample.since).clamp(0.0, GAP);
         moments.push(Moment {
-            time,
+            from,
+            to,
             cores: merged(&sample.cpu),
         });
     }
@@ -147,7 +147,7 @@ fn grid(moments: &[Moment], column: f64, columns: usize) -> Vec<Vec<Option<usize
     let rows = moments.iter().map(|moment| moment.cores.len()).max().unwrap_or(0);
     let mut sums = vec![vec![(0.0, 0u32); columns]; rows];
     for moment in moments {
-        let at = ((moment.time / column) as usize).min(columns - 1);
+        let at = ((moment.from / column) as usize).min(columns - 1);
         for (row, percent) in std::iter::zip(&mut sums, &moment.cores) {
             row[at].0 += percent;
             row[at].1 += 1;
@@ -196,8 +196,9 @@ fn legend() -> String {
 mod tests {
     use super::*;
 
-    fn sample(time: f64, cpu: &[f64]) -> Sample {
+    fn sample(since: f64, time: f64, cpu: &[f64]) -> Sample {
         Sample {
+            since,
             time,
             cpu: cpu.to_vec(),
         }
@@ -205,15 +206,17 @@ mod tests {
 
     #[test]
     fn the_clock_stands_still_while_interrupted() {
-        let samples = [10.0, 10.5, 500.0, 500.5].map(|t| sample(t, &[1.0]));
-        let times: Vec<f64> = moments(&samples).iter().map(|moment| moment.time).collect();
-        assert_eq!(times, [0.0, 0.5, 1.5, 2.0]);
+        let times = [10.0, 10.5, 11.0, 500.0, 500.5];
+        let samples = [1, 2, 3, 4].map(|i| sample(times[i - 1], times[i], &[1.0]));
+        let moments = moments(&samples);
+        let ends: Vec<_> = moments.iter().map(|moment| (moment.from, moment.to)).collect();
+        assert_eq!(ends, [(0.0, 0.5), (0.5, 1.0), (1.0, 2.0), (2.0, 2.5)]);
     }
 
     #[test]
     fn shades_are_means_of_cores_and_moments() {
         let samples =
-            [(0.0, 100.0), (0.1, 100.0), (0.2, 5.0), (0.3, 25.0)].map(|(t, x)| sample(t, &[x, 0.0]));
+            [(0.0, 100.0), (0.1, 100.0), (0.2, 5.0), (0.3, 25.0)].map(|(t, x)| sample(t, t + 0.1, &[x, 0.0]));
         let rows = grid(&moments(&samples), 0.2, 2);
         assert_eq!(rows, [[Some(9), Some(1)], [Some(0), Some(0)]]);
         assert_eq!(stretches(&rows[0]), [(9, 0, 1), (1, 1, 2)]);
