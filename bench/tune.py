@@ -8,7 +8,7 @@
     bench/tune.py median                                 # what early stopping saves, and whether it costs the best trial
 
 A line of the results is one study: {problem, side, seed, values: [objective of each trial]}. Studies that a file has already are not
-run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/serve.rs` of the crate
+run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/ask_tell_lines.rs` of the crate
 stokehold-tune (`cargo build --release -p stokehold-tune --examples`).
 """
 
@@ -155,7 +155,7 @@ class Stokehold:
     def __init__(self, strategy, space, seed, **more):
         target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
         self.server = subprocess.Popen(
-            [target / "release/examples/serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [target / "release/examples/ask_tell_lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
         limits = {"max-jobs": 1_000_000}
         self.say({"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed, "limits": limits} | more)
