@@ -1,14 +1,33 @@
 //! Files written as a whole, and errors that name them.
 
-use std::fs;
-use std::io;
+use std::error::Error;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 
 use stokehold_storage::whole;
 
+use crate::failure::Usage;
+
 /// Replaces a file, by [`whole::write`].
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     whole::write(path, contents).map_err(|error| named(path, &error))
+}
+
+/// Writes a file for somebody to begin with.
+///
+/// # Errors
+/// [`Usage`] where there is one of this name, which stays as it is; the system refuses.
+pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
+    match File::create_new(path) {
+        Ok(mut made) => Ok(made
+            .write_all(contents.as_bytes())
+            .map_err(|error| named(path, &error))?),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Usage(format!("{} is there already; give another name", path.display())).into())
+        }
+        Err(error) => Err(named(path, &error).into()),
+    }
 }
 
 /// Removes a folder and what is in it, if it is there.

@@ -6,7 +6,6 @@ mod run;
 mod show;
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -260,15 +259,7 @@ fn wait(
 }
 
 fn init(file: &std::path::Path) -> Result<ExitCode, Box<dyn Error>> {
-    match File::create_new(file) {
-        Ok(mut made) => made
-            .write_all(Job::template().as_bytes())
-            .map_err(|error| files::named(file, &error))?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(Usage(format!("{} is there already; give another name", file.display())).into());
-        }
-        Err(error) => return Err(files::named(file, &error).into()),
-    }
+    files::write_new(file, Job::template())?;
     let file = file.display();
     writeln!(
         io::stderr(),

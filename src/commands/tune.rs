@@ -5,7 +5,6 @@
 mod watch;
 
 use std::error::Error;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +13,6 @@ use clap::{Args as ClapArgs, Subcommand};
 use stokehold_tune::run::{self, Ending};
 use stokehold_tune::{History, Limits, Outcome, Plan, Study, in_words, report, short, to_csv, to_json};
 
-use crate::failure::Usage;
 use crate::{files, interrupt};
 
 /// Find the hyperparameters of a job.
@@ -255,15 +253,7 @@ fn why_none(history: &History) -> String {
 }
 
 fn init(file: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    match File::create_new(file) {
-        Ok(mut made) => made
-            .write_all(Plan::template().as_bytes())
-            .map_err(|error| files::named(file, &error))?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(Usage(format!("{} is there already; give another name", file.display())).into());
-        }
-        Err(error) => return Err(files::named(file, &error).into()),
-    }
+    files::write_new(file, Plan::template())?;
     let file = file.display();
     writeln!(
         io::stderr(),
