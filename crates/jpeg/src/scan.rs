@@ -11,7 +11,7 @@ use crate::markers::{EOI, RST0, Segment};
 pub(crate) struct Member {
     /// Its index in the frame.
     pub component: usize,
-    /// Which Huffman codes it uses, 0..=3.
+    /// Which Huffman codes it uses; numbers above 3 are refused where one is.
     pub dc: usize,
     pub ac: usize,
 }
@@ -64,11 +64,11 @@ impl Scan {
             if members[..i].iter().any(|m| m.component == component) {
                 return Err(corrupt("a scan that has a component twice"));
             }
-            let (dc, ac) = (usize::from(name[1] >> 4), usize::from(name[1] & 15));
-            if dc > 3 || ac > 3 {
-                return Err(corrupt("a scan that uses a Huffman code of number above 3"));
-            }
-            members[i] = Member { component, dc, ac };
+            members[i] = Member {
+                component,
+                dc: usize::from(name[1] >> 4),
+                ac: usize::from(name[1] & 15),
+            };
         }
         let (first, last) = (first.into(), last.into());
         let scan = Scan {

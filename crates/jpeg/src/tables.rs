@@ -192,7 +192,7 @@ impl Tables {
             1 if standard => Some(&standard::DC_CHROMINANCE),
             _ => None,
         };
-        self.dc[index].prepare(default, at)
+        slot(&mut self.dc, index, at)?.prepare(default, at)
     }
 
     /// The same for an AC code.
@@ -202,7 +202,7 @@ impl Tables {
             1 if standard => Some(&standard::AC_CHROMINANCE),
             _ => None,
         };
-        self.ac[index].prepare(default, at)
+        slot(&mut self.ac, index, at)?.prepare(default, at)
     }
 
     /// A DC code, once it is ready.
@@ -214,4 +214,10 @@ impl Tables {
     pub fn ac(&self, index: usize) -> Option<(&AcTable, &Code)> {
         self.ac.get(index)?.ready()
     }
+}
+
+/// The slot of a code that a scan uses. A scan may name any number where it uses none: one that refines DC has no code.
+fn slot<T>(slots: &mut [Slot<T>; 4], index: usize, at: usize) -> Result<&mut Slot<T>, Error> {
+    let above = || Error::corrupt(at, "a scan that uses a Huffman code of number above 3");
+    slots.get_mut(index).ok_or_else(above)
 }

@@ -71,6 +71,26 @@ fn files_from_fuzzers_and_old_crashes() {
     println!("{decoded} of {} decode", paths.len());
 }
 
+/// A scan may name a code that cannot be, where it uses none.
+#[test]
+fn a_code_that_a_scan_does_not_use_is_not_looked_at() {
+    let mut bytes = include_bytes!("../files/refining-scan-names-code-4.jpg").to_vec();
+    let decode = |bytes: &[u8]| {
+        let header = Header::parse(bytes)?;
+        let mut decoder = Decoder::new();
+        let pixels = decoder.decode(bytes, header.full(), Scale::Full, Layout::Rgb)?;
+        Ok::<_, Error>(pixels.data.to_vec())
+    };
+    let strange = decode(&bytes).expect("pixels");
+    // The last component's codes in the scan that refines DC, then the first component's in the first scan.
+    let (refining, first) = (0x24C, 0x8C);
+    assert_eq!(std::mem::replace(&mut bytes[refining], 0), 4);
+    assert_eq!(decode(&bytes).expect("pixels"), strange);
+    assert_eq!(std::mem::replace(&mut bytes[first], 0x40), 0);
+    let error = decode(&bytes).expect_err("a code that is used").to_string();
+    assert!(error.contains("a Huffman code of number above 3"), "{error}");
+}
+
 /// Small files of all kinds.
 fn specs() -> impl Strategy<Value = Spec> {
     let factors = prop_oneof![
