@@ -8,8 +8,8 @@ were predicted: one worker, four workers, the fused executor; and without a chan
 the machine was as busy for all. Predicted and measured are seconds per epoch. Their ratio is taken within the round and given as median [smallest, largest].
 A load is how often flip, flip, rotate come before the crop: it sets what loading costs beside training. Without DATA the generated images are used.
 
-Prints a table as Markdown. Run it on a machine that does nothing else: `busy` in the JSON says how long the trainer's threads
-had no core, as a share of their CPU time (0 where nothing else ran).
+Prints a table as Markdown. Run it on a machine that does nothing else: `busy` in the JSON says for how long other programs kept
+the trainer's threads from a core, as a share of their CPU time (0 where nothing else ran).
 """
 
 import argparse

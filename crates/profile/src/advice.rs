@@ -9,8 +9,8 @@
 //! - a worker spends l computing and i waiting for storage on an image: i = W/L - l where the workers have a core each, but no more than
 //!   it spent reading; so it wants u = l/(l + i) of a core;
 //! - the trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host's side of an accelerator one or less.
-//!   If other programs had cores while T was measured, the kernel says for how long the trainer's threads were kept from running; T
-//!   is then what it had been without;
+//!   If other programs had cores while T was measured, the kernel says for how long the trainer's threads were ready and waited for
+//!   them; T is then what it had been without;
 //! - alone, W workers deliver L(W) = min(W u, C)/l.
 //!
 //! # How the halves combine
@@ -100,7 +100,7 @@ pub struct Workload {
     /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` where not measured.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that the trainer was ready to compute and had no core while its ceiling was measured,
+    /// Time per image, summed over threads, that other programs kept the trainer from a core while its ceiling was measured,
     /// seconds; 0 where not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,

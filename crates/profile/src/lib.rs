@@ -56,7 +56,7 @@ pub mod simulate;
 pub mod system;
 pub mod timeline;
 
-pub use contention::waited_for_core;
+pub use contention::Contention;
 pub use control::{Change, check_interval};
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};

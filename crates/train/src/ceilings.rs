@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use stokehold_loader::{Batch, Loader, LoaderError};
-use stokehold_profile::{percentile, waited_for_core};
+use stokehold_profile::{Contention, percentile};
 
 use crate::TrainError;
 use crate::config::TrainConfig;
@@ -30,7 +30,7 @@ pub(crate) struct Ceiling {
     pub images_per_second: f64,
     /// CPU time of all threads per image, seconds; `None` where the platform does not tell.
     pub cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that was spent ready to run and without a core, seconds; 0 where the platform does not
+    /// Time per image, summed over threads, that other programs kept them from a core, seconds; 0 where the platform does not
     /// tell, and of a loader, whose threads come and go.
     pub delay_seconds: f64,
 }
@@ -87,25 +87,25 @@ pub(crate) fn of_trainer(
     batch: &Batch,
     steps: usize,
 ) -> Result<Ceiling, TrainError> {
-    let begin = Instant::now();
-    let (mut seconds, mut cpu_seconds, mut delays) = (Vec::new(), Vec::new(), Vec::new());
+    let (begin, before) = (Instant::now(), Contention::now());
+    let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
         let images = batch.images.clone().into_images().into_f32();
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
-        let (start, cpu, waited) = (Instant::now(), ProcessTime::try_now().ok(), waited_for_core());
+        let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
         (learner, _) = learner.step(smoothing, clip_norm, images, batch.shape, &batch.labels, 0.0)?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
-        delays
-            .extend(waited.and_then(|waited| Some(waited_for_core()?.saturating_sub(waited).as_secs_f64())));
     }
+    // Over all steps, as one is short beside the kernel's ticks.
+    let delay = before.and_then(|before| Some(before.delay_until(Contention::now()?).as_secs_f64()));
     let images = batch.labels.len() as f64;
     let median = percentile(&seconds, 50.0).unwrap_or(f64::INFINITY);
     Ok(Ceiling {
         images_per_second: images / median.max(1e-9),
         cpu_seconds: percentile(&cpu_seconds, 50.0).map(|median| median / images),
-        delay_seconds: percentile(&delays, 50.0).unwrap_or(0.0) / images,
+        delay_seconds: delay.unwrap_or(0.0) / (images * seconds.len() as f64),
     })
 }
 

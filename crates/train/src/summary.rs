@@ -47,7 +47,7 @@ pub struct RunSummary {
     /// The same of the trainer.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that the trainer was ready to compute and had no core while its ceiling was measured,
+    /// Time per image, summed over threads, that other programs kept the trainer from a core while its ceiling was measured,
     /// seconds; 0 where not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
