@@ -40,6 +40,7 @@ class PeerScript:
     environment: str  # as bench/peers/setup.sh names it
     most_load: int | None = None  # the largest load it can do
     in_process: bool = False  # has a mode without worker processes
+    gpu: bool = False  # needs an NVIDIA GPU
 
 
 PEERS = {
@@ -48,7 +49,10 @@ PEERS = {
     "dali": PeerScript("dali_cpu.py", "dali"),
     "ffcv": PeerScript("ffcv_jpeg.py", "ffcv", most_load=0),
     "albumentations": PeerScript("albumentations_cv2.py", "albumentations"),
+    "torch_cuda": PeerScript("torch_cuda.py", "torch", gpu=True),
+    "dali_gpu": PeerScript("dali_gpu.py", "dali", gpu=True),
 }
+CPU_PEERS = [name for name, peer in PEERS.items() if not peer.gpu]
 
 
 class Failed(Exception):
@@ -159,8 +163,8 @@ def parse() -> argparse.Namespace:
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, help="folder of JPEGs, at any depth")
-    parser.add_argument("--peers", type=names(PEERS), default=list(PEERS), metavar="A,B",
-                        help=f"peers to run, or none (default {','.join(PEERS)})")
+    parser.add_argument("--peers", type=names(PEERS), default=CPU_PEERS, metavar="A,B",
+                        help=f"peers to run of {','.join(PEERS)}, or none (default: all that need no GPU)")
     parser.add_argument("--executors", type=names(EXECUTORS), default=list(EXECUTORS), metavar="A,B",
                         help="Stokehold's executors to run, or none (default fused,per-op); the first side of "
                         "executors and peers is the one the others are compared with")
