@@ -3,6 +3,8 @@
 #
 #   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, moto, optuna, wheel (default: all)
 #
+# wheel-tests is for other Pythons than the default's, of which python/check makes one each.
+#
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
 # recipes), smdebug/, toolkit/, moto/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
@@ -14,7 +16,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }

@@ -64,8 +64,8 @@ def main() -> None:
     val = DataLoader(val_set, batch_size=options.batch_size, num_workers=options.workers, pin_memory=True)
 
     model: nn.Module = models.get_model(options.arch, num_classes=len(train_set.classes)).to(device)
-    if world_size > 1:
-        model = DistributedDataParallel(model)
+    # What is saved and judged is the model by itself: that on one rank waits for nobody.
+    shared = DistributedDataParallel(model) if world_size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=1e-4)
     if options.resume and os.path.exists(options.checkpoint):
         saved = torch.load(options.checkpoint, map_location=device)
@@ -76,7 +76,7 @@ def main() -> None:
     for epoch in range(train.epoch, options.epochs):  # stokehold
         if sampler is not None:
             sampler.set_epoch(epoch)
-        train_epoch(train, model, optimizer, device, epoch, options.checkpoint)
+        train_epoch(train, shared, optimizer, device, epoch, lambda: save(model, optimizer, train, options.checkpoint))
         if dist.is_initialized() and dist.get_rank() != 0:
             continue
         print(f"epoch {epoch}: accuracy {accuracy(val, model, device):.3f}", flush=True)
@@ -84,7 +84,7 @@ def main() -> None:
         dist.destroy_process_group()
 
 
-def train_epoch(train, model, optimizer, device, epoch, checkpoint) -> None:
+def train_epoch(train, model, optimizer, device, epoch, save) -> None:
     model.train()
     start, images_seen = time.time(), 0
     for batch, (images, labels) in enumerate(train):
@@ -96,7 +96,7 @@ def train_epoch(train, model, optimizer, device, epoch, checkpoint) -> None:
         images_seen += len(images)
         if batch % 100 == 0:
             print(f"epoch {epoch} batch {batch}: loss {loss.item():.4f}", flush=True)
-            save(model, optimizer, train, checkpoint)
+            save()
     print(f"epoch {epoch}: {images_seen / (time.time() - start):.0f} images/s", flush=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -141,6 +142,28 @@ def test_the_imagenet_example_trains_and_goes_on(folder, tmp_path):
     # The checkpoint was written behind the first batch: of five, four are left.
     again = run("--epochs", "2", "--resume")
     assert "epoch 1: accuracy " in again and again.count("images/s") == 2
+
+
+def test_torchrun_deals_equal_disjoint_batches_and_trains(folder, tmp_path):
+    """Two processes, by gloo: what they get of an epoch, and the example to its end, which unequal batches would hang."""
+    here = Path(__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        + [str(path) for path in (here / "ranks.py", EXAMPLES / "imagenet.py", folder, tmp_path)],
+        capture_output=True, text=True, timeout=300, env=environment, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    for epochs in zip(*ranks):
+        # 37 pictures and one again, so that both have 19.
+        assert [[len(batch) for batch in batches] for batches in epochs] == [[4, 4, 4, 4, 3]] * 2
+        left, right = (sorted(sum(batches, [])) for batches in epochs)
+        assert set(left) | set(right) == set(range(37)) and len(set(left) & set(right)) <= 1
+    assert ranks[0][0] != ranks[0][1]
+    for epoch in range(2):
+        # Each trained, one has looked at the accuracy.
+        assert done.stdout.count(f"epoch {epoch}: accuracy ") == 1 and done.stdout.count(f"epoch {epoch} batch 0: ") == 2
 
 
 def test_the_timm_example_makes_loaders(folder):

@@ -46,14 +46,17 @@ def test_arguments_out_of_range_are_value_errors(folder, options, message):
 
 def test_arguments_of_another_type_are_named(folder):
     for options, message in [
-        ({"batch_size": "many"}, "'batch_size'"),
-        ({"seed": 1.5}, "'seed'"),
-        ({"shuffle": "yes"}, "'shuffle'"),
+        ({"batch_size": "many"}, "batch_size='many': must be a whole number"),
+        ({"seed": 1.5}, "seed=1.5: must be a whole number"),
+        ({"num_workers": [1]}, r"num_workers=\[1\]: must be a whole number"),
+        ({"shuffle": "yes"}, "shuffle='yes': must be True or False"),
+        ({"samples": None}, "samples=None: must be True or False"),
     ]:
         with pytest.raises(TypeError, match=message):
             stokehold.Loader(folder, CROP, **options)
     with pytest.raises(TypeError, match="workers"):
         stokehold.Loader(folder, CROP, workers=3)
+    assert len(stokehold.Loader(folder, CROP, batch_size=np.int64(4), shuffle=np.bool_(True))) == 10
 
 
 def test_data_that_is_none(folder, tmp_path):

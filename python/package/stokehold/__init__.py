@@ -16,16 +16,20 @@
 * :mod:`stokehold.transforms` are the operations, with torchvision's names; ``from_torchvision`` converts a Compose.
 * :mod:`stokehold.torch` has ``ImageFolder`` and ``DataLoader`` with PyTorch's signatures, for scripts that exist.
 * :func:`profile`, :func:`step` and :func:`wrap` show what a training loop waits for, with any loader.
+* :func:`advise` says what would make a run of ``stokehold train`` faster; ``python -m stokehold`` is the command line.
 * :mod:`stokehold.errors` are the exceptions.
 """
 
 from stokehold import errors, transforms
+from stokehold._advise import Advice, Advised, advise
 from stokehold._loader import Loader
 from stokehold._profile import Recording, profile, step, wrap
 from stokehold._stokehold import __version__
 from stokehold.errors import BadImageWarning, DataError, OptionError, StokeholdError, UsageError
 
 __all__ = [
+    "Advice",
+    "Advised",
     "BadImageWarning",
     "DataError",
     "Loader",
@@ -34,6 +38,7 @@ __all__ = [
     "StokeholdError",
     "UsageError",
     "__version__",
+    "advise",
     "errors",
     "profile",
     "step",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Callable, Union
 
 from stokehold import _stokehold
+from stokehold import _values as as_
 from stokehold._tensors import name_of_dtype, taker
 from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
@@ -88,6 +89,9 @@ class Loader:
         samples: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
     ) -> None:
+        as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
+        as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
+        as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples)
         numbers = name_of_dtype(dtype)
         self._take_images, self._take_numbers = taker(numbers, device)
         self._source = open_source(data, split)

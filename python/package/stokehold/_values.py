@@ -1,11 +1,13 @@
 """Parameters of operations as a pipeline's file has them; what cannot be one is an ``OptionError`` with its name.
 
-Ranges are checked below, in Rust; here only what has no type there.
+Ranges are checked below, in Rust; here only what has no type there. Types of the loader's own arguments are checked here too: below,
+an exception has no argument's name before Python 3.11.
 """
 
 from __future__ import annotations
 
 import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -86,3 +88,18 @@ def fill(given: Any) -> int | list[int]:
             raise OptionError(f"fill={given!r}: must be a level, or three for red, green and blue")
         return levels
     return whole("fill", 0 if given is None else given)
+
+
+def whole_numbers(**given: Any) -> None:
+    for name, number in given.items():
+        try:
+            operator.index(number)
+        except TypeError:
+            raise TypeError(f"{name}={number!r}: must be a whole number") from None
+
+
+def flags(**given: Any) -> None:
+    for name, flag in given.items():
+        # NumPy's own are called bool_ before version 2.
+        if type(flag).__name__ not in ("bool", "bool_"):
+            raise TypeError(f"{name}={flag!r}: must be True or False")

@@ -1,0 +1,86 @@
+"""What each change would gain a run, asked of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, fields
+from typing import Any
+
+from stokehold._command import program
+from stokehold.errors import OptionError, StokeholdError
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A change and what it would make of a run, predicted."""
+
+    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage`` or ``machine``.
+    change: dict[str, Any]
+    #: The change in words.
+    title: str
+    #: Wall time of an epoch's training with it.
+    seconds_per_epoch: float
+    #: Seconds per epoch that it saves; below 0 where it loses.
+    gain_seconds: float
+    #: The same in percent of the epoch as it was, below 100.
+    gain_percent: float
+    #: What an epoch would cost, in ``Advised.currency``; ``None`` where the machine's price is not known.
+    cost_per_epoch: float | None
+    #: Why, in a sentence with the numbers.
+    why: str
+    #: The options of ``stokehold train`` that make it; none where it is not an option.
+    flags: list[str]
+
+
+@dataclass(frozen=True)
+class Advised:
+    """What ``advise`` returns."""
+
+    #: What limits the run, in a sentence.
+    verdict: str
+    #: Changes, the largest gain first; those that lose come last.
+    advice: list[Advice]
+    #: What the run did and how fast: ``images``, ``num_workers``, ``seconds_per_epoch``, ``wait_share``, ..
+    workload: dict[str, Any]
+    #: How many times as long the run's own epochs took as the model says for them; ``None`` where it says nothing.
+    fit: float | None
+    currency: str
+    #: What could not be measured, and why.
+    notes: list[str]
+
+
+def advise(run: str | os.PathLike[str]) -> Advised:
+    """Says what each change would gain a run of ``stokehold train``: ``stokehold advise RUN``.
+
+    What the run did not measure while it trained is measured now, which can take minutes, and kept with the run.
+
+    Args:
+        run: the run's folder.
+
+    Raises:
+        OptionError: it is no such run, or one that has nothing to predict from; the message says what to do.
+        UsageError: this package was made without the command line.
+        StokeholdError: the measurement failed.
+    """
+    done = subprocess.run(
+        [program(), "advise", "--json", "--", os.fspath(run)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+    )
+    if done.returncode:
+        said = done.stderr.strip().rpartition("error: ")[2] or f"stokehold advise ended with {done.returncode}"
+        raise (OptionError if done.returncode == 2 else StokeholdError)(said)
+    answer = json.loads(done.stdout)
+    return Advised(
+        verdict=answer["verdict"],
+        advice=[Advice(**{field.name: one[field.name] for field in fields(Advice)}) for one in answer["advice"]],
+        workload=answer["workload"],
+        fit=answer["fit"],
+        currency=answer["prices"]["currency"],
+        notes=answer["notes"],
+    )
