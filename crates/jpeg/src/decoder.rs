@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::bits::Unstuffed;
+use crate::blocks::Blocks;
 use crate::coefficients::Coefficients;
 use crate::frame::{Coding, Frame};
 use crate::header::Head;
@@ -124,6 +125,24 @@ impl Decoder {
         let job = self.begin(input.into(), &region, scale, Output::Planes)?;
         self.run(&job)?;
         Ok(self.strips.planes())
+    }
+
+    /// The coefficients that `region` at `scale` depends on, before any transform: those of
+    /// [`Decoder::decode_planes`] that are not zero.
+    ///
+    /// Where a block becomes one sample, only its first coefficient is kept.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`].
+    pub fn decode_blocks<'a>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        region: Region,
+        scale: Scale,
+    ) -> Result<Blocks<'_>, Error> {
+        let job = self.begin(input.into(), &region, scale, Output::Blocks)?;
+        self.run(&job)?;
+        Ok(self.strips.blocks())
     }
 
     /// The quantised coefficients of the whole image, before any transform.

@@ -7,8 +7,10 @@
 //! ```text
 //!  bytes ──► Header::parse ──► size, colour model, orientation
 //!    ├─────► Decoder::decode(region, scale, layout) ──► Pixels: rows of that region, borrowed from the decoder
-//!    └─────► Decoder::decode_planes(region, scale) ───► Planes: the components' samples, before upsampling and
-//!                                                       colour
+//!    ├─────► Decoder::decode_planes(region, scale) ───► Planes: the components' samples, before upsampling and
+//!    │                                                  colour
+//!    └─────► Decoder::decode_blocks(region, scale) ───► Blocks: the coefficients that are not zero, for a transform
+//!                                                       elsewhere
 //! ```
 //!
 //! A [`Decoder`] belongs to one thread and keeps its buffers, so decoding allocates nothing once it is warm.
@@ -71,6 +73,7 @@
 
 mod bits;
 mod block;
+mod blocks;
 mod coefficients;
 mod decoder;
 mod encode;
@@ -98,10 +101,13 @@ mod tables;
 mod transcode;
 mod transform;
 
+pub use block::ZIGZAG;
+pub use blocks::{BlockHead, Blocks, ComponentBlocks, PlaneLayout};
 pub use coefficients::{Coefficients, ComponentCoefficients};
 pub use decoder::{Decoder, MAX_PIXELS};
 pub use exif::exif_orientation;
 pub use frame::{Coding, ColorModel};
+pub use grid::Upsampling;
 pub use header::Header;
 pub use input::{Input, RowIndex};
 pub use pixels::{Layout, Partial, Pixels};

@@ -1,5 +1,6 @@
 //! From strips of samples to rows of pixels, as soon as an MCU row is complete; or to planes of samples.
 
+use crate::blocks::{Blocks, ComponentBlocks};
 use crate::grid::{Grid, Upsampling};
 use crate::header::Head;
 use crate::inks;
@@ -20,6 +21,7 @@ const SLACK: usize = 32 * 4 + 16;
 pub(crate) enum Output {
     Pixels(Layout),
     Planes,
+    Blocks,
 }
 
 /// One component on its way to pixels.
@@ -103,6 +105,7 @@ impl Strips {
             let (component, grid, needed) = (&components[i], &grids[i], needed[i].clone());
             match output {
                 Output::Planes => lane.strip.begin_whole(component, grid, needed, mcu_rows.len()),
+                Output::Blocks => lane.strip.begin_blocks(component, grid, needed, mcu_rows.start),
                 Output::Pixels(_) => {
                     lane.strip.begin(component, grid, needed);
                     let room = grid.across * padded(region.width as usize / grid.across + 2) + 64;
@@ -204,6 +207,16 @@ impl Strips {
         Planes {
             color: self.color,
             planes,
+            count: self.count,
+        }
+    }
+
+    /// The blocks of the region, once all its MCU rows are complete.
+    pub fn blocks(&self) -> Blocks<'_> {
+        let component = |i: usize| -> ComponentBlocks<'_> { self.lanes[i].strip.blocks(self.factor) };
+        Blocks {
+            color: self.color,
+            components: std::array::from_fn(component),
             count: self.count,
         }
     }

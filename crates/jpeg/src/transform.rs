@@ -1,7 +1,8 @@
 //! From coefficients to samples: per component a strip that holds the sample rows of one MCU row and the row
 //! above, or the rows of the whole region.
 
-use crate::block::Block;
+use crate::block::{Block, ZIGZAG};
+use crate::blocks::{BlockHead, ComponentBlocks, PlaneLayout};
 use crate::frame::Component;
 use crate::grid::Grid;
 use crate::kernels::Isa;
@@ -38,7 +39,18 @@ pub(crate) struct Strip {
     stride: usize,
     /// The row where this MCU row begins.
     top: usize,
+    /// Blocks that are kept as they are: where they go instead of being transformed.
+    kept: Option<Kept>,
+    heads: Vec<BlockHead>,
+    values: Vec<i16>,
     isa: Isa,
+}
+
+/// Of a strip that keeps its blocks.
+#[derive(Debug, Clone, Copy)]
+struct Kept {
+    /// The component's row of blocks where this MCU row begins.
+    top: usize,
 }
 
 impl Strip {
@@ -55,6 +67,9 @@ impl Strip {
             samples: Vec::new(),
             stride: 0,
             top: 0,
+            kept: None,
+            heads: Vec::new(),
+            values: Vec::new(),
             isa,
         }
     }
@@ -68,6 +83,21 @@ impl Strip {
     /// Begins an image whose samples stay until the last of some MCU rows is complete.
     pub fn begin_whole(&mut self, component: &Component, grid: &Grid, needed: Needed, mcu_rows: usize) {
         self.begin_rows(component, grid, needed, 0, mcu_rows);
+    }
+
+    /// Begins an image whose blocks are kept; the first that come are of MCU row `first_mcu_row`.
+    pub fn begin_blocks(&mut self, component: &Component, grid: &Grid, needed: Needed, first_mcu_row: usize) {
+        self.heads.clear();
+        self.heads
+            .resize(needed.columns.len() * needed.rows.len(), BlockHead::default());
+        self.values.clear();
+        (self.component, self.grid, self.needed) = (*component, *grid, needed);
+        (self.waiting, self.kept) = (
+            0,
+            Some(Kept {
+                top: first_mcu_row * component.v,
+            }),
+        );
     }
 
     fn begin_rows(
@@ -84,7 +114,7 @@ impl Strip {
             self.samples.resize(size, 0);
         }
         (self.component, self.grid, self.needed) = (*component, *grid, needed);
-        (self.top, self.waiting) = (top, 0);
+        (self.top, self.waiting, self.kept) = (top, 0, None);
     }
 
     /// Sets the steps that the coming blocks are quantised with.
@@ -116,6 +146,9 @@ impl Strip {
     /// all blocks of the component, its row among those of the MCU row.
     #[inline(always)]
     pub fn push(&mut self, count: u32, column: usize, row: usize) {
+        if let Some(kept) = self.kept {
+            return self.keep(kept, count, column, row);
+        }
         if count == 1 || self.is_flat() {
             let dc = self.pending[self.waiting % PENDING].0[0];
             return self.push_flat(dc, column, row);
@@ -137,6 +170,10 @@ impl Strip {
     /// Takes a block of which only the first coefficient is not zero, or counts.
     #[inline(always)]
     pub fn push_flat(&mut self, dc: i16, column: usize, row: usize) {
+        if let Some(kept) = self.kept {
+            self.pending[self.waiting].0[0] = dc;
+            return self.keep(kept, 1, column, row);
+        }
         let at = self.at(column, row);
         let target = Target {
             samples: &mut self.samples,
@@ -146,6 +183,35 @@ impl Strip {
         match self.grid.side {
             8 => idct::flat(dc, &self.steps, target, 8, at),
             side => idct::flat(dc, &self.steps, target, side, at),
+        }
+    }
+
+    /// Packs the block last given out.
+    fn keep(&mut self, kept: Kept, count: u32, column: usize, row: usize) {
+        let count = if self.is_flat() { 1 } else { count };
+        let (row, column) = (
+            kept.top + row - self.needed.rows.start,
+            column - self.needed.columns.start,
+        );
+        let (block, first) = (&self.pending[self.waiting].0, self.values.len() as u32);
+        let mut mask = 0;
+        for (k, &place) in ZIGZAG[..count as usize].iter().enumerate() {
+            let value = block[usize::from(place)];
+            if value != 0 {
+                mask |= 1 << k;
+                self.values.push(value);
+            }
+        }
+        self.heads[row * self.needed.columns.len() + column] = BlockHead { mask, first };
+    }
+
+    /// What was kept, once all MCU rows are complete; `factor` full-size pixels lie along a pixel.
+    pub fn blocks(&self, factor: usize) -> ComponentBlocks<'_> {
+        ComponentBlocks {
+            layout: PlaneLayout::of(&self.grid, &self.needed, factor),
+            heads: &self.heads,
+            values: &self.values,
+            steps: self.steps.0,
         }
     }
 
@@ -202,6 +268,10 @@ impl Strip {
 
     /// Ends an MCU row whose samples stay: the next one comes below it.
     pub fn move_down(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.top += self.component.v;
+            return;
+        }
         self.flush();
         self.top += self.grid.side * self.component.v;
     }

@@ -43,8 +43,13 @@ mod step;
 
 pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
 pub use error::{ImageError, PipelineError};
+pub use fused::{
+    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, Lowered,
+    Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables,
+};
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use image::RgbImage;
+pub use per_op::{HueTables, Pointwise};
 pub use pipeline::Pipeline;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};

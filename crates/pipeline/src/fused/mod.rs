@@ -19,6 +19,7 @@
 
 mod explain;
 mod isa;
+mod lower;
 mod sink;
 mod source;
 mod turned;
@@ -26,6 +27,10 @@ mod upright;
 mod warp;
 
 pub use explain::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
+pub use lower::{
+    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, Lowered,
+    Resample, ResampleMap,
+};
 pub(crate) use source::{Planes, Rgbx, Source};
 
 use crate::image::RgbImage;
@@ -34,6 +39,8 @@ use crate::sample::SampleMut;
 use crate::step::Step;
 use sink::Sink;
 use stokehold_jpeg::{Region, Scale};
+pub use turned::{TurnedAxis, TurnedTables};
+pub use upright::{Taps, UprightTables};
 use warp::Warp;
 
 /// What is done to one image, compiled from its steps.

@@ -7,7 +7,8 @@
 //! a frame are an interval, so this costs a test of both ends per row and frame, not one per pixel.
 
 use super::explain::Resampling;
-use super::source::{Planes, Source};
+use super::lower::{DeviceWork, Resample, ResampleMap, Sides};
+use super::source::{Planes, Rgbx, Source};
 use super::turned::{self, Turned};
 use super::upright::{self, Line, Upright};
 use crate::op::{Interpolation, PaddingMode};
@@ -241,6 +242,62 @@ impl Warp {
         }
     }
 
+    /// The warp in numbers: of `pixels`, or of channels that lie like `sides`.
+    pub fn lower(&self, pixels: &Rgbx<'_>, sides: Sides) -> DeviceWork {
+        let frames = self.frames_that_cut();
+        let mut rows = vec![(0, self.width); self.height as usize];
+        let mut inside = Vec::with_capacity(frames.len() * rows.len());
+        for frame in &frames {
+            for (v, row) in rows.iter_mut().enumerate() {
+                let (from, to) = frame.columns(v as f64 + 0.5, row.0 as usize, row.1 as usize);
+                *row = (from as u32, to as u32);
+                inside.push(*row);
+            }
+        }
+        let map = if self.is_upright() {
+            let (across, down) = self.lines();
+            ResampleMap::Upright(upright::UprightTables::new(sides, self.filter(), across, down))
+        } else {
+            let scales = self.scales();
+            ResampleMap::Turned(turned::TurnedTables::new(
+                pixels,
+                self.filter(),
+                &self.map,
+                self.bounds,
+                scales,
+                &rows,
+            ))
+        };
+        DeviceWork::Resample(Box::new(Resample {
+            map,
+            fills: frames.iter().map(|frame| frame.fill).collect(),
+            inside,
+        }))
+    }
+
+    /// The last step's first. A frame that holds all four corners holds the whole result.
+    fn frames_that_cut(&self) -> Vec<&Frame> {
+        let frames = self.frames.iter().rev();
+        frames
+            .filter(|frame| !frame.holds(self.width, self.height))
+            .collect()
+    }
+
+    /// The axes of an upright warp.
+    fn lines(&self) -> (Line, Line) {
+        let m = self.map.0;
+        let line = |slope, start, count, bounds| Line {
+            slope,
+            start,
+            count,
+            bounds,
+        };
+        (
+            line(m[0], m[2], self.width, self.bounds.x),
+            line(m[4], m[5], self.height, self.bounds.y),
+        )
+    }
+
     /// Computes the result row by row. `row` holds `4 * width` bytes.
     pub fn rows(
         &self,
@@ -249,13 +306,7 @@ impl Warp {
         row: &mut [u8],
         mut sink: impl FnMut(usize, &mut [u8]),
     ) {
-        // A frame that holds all four corners holds the whole result.
-        let frames: Vec<&Frame> = self
-            .frames
-            .iter()
-            .rev()
-            .filter(|frame| !frame.holds(self.width, self.height))
-            .collect();
+        let frames = self.frames_that_cut();
         let Buffers {
             planes,
             upright,
@@ -267,16 +318,7 @@ impl Warp {
         };
         match source {
             Source::Planes(planes) => {
-                let m = self.map.0;
-                let line = |slope, start, count, bounds| Line {
-                    slope,
-                    start,
-                    count,
-                    bounds,
-                };
-                let across = line(m[0], m[2], self.width, self.bounds.x);
-                let down = line(m[4], m[5], self.height, self.bounds.y);
-                let mut upright = Upright::new(planes, self.filter(), (across, down), upright);
+                let mut upright = Upright::new(planes, self.filter(), self.lines(), upright);
                 for v in 0..self.height {
                     upright.row(v as usize, row);
                     fill_outside(&frames, v, self.width as usize, row);

@@ -4,17 +4,36 @@ use crate::step::Step;
 
 /// A change of colour that looks at one pixel at a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Pointwise {
-    Brightness { factor: f32 },
-    Contrast { mean: u8, factor: f32 },
-    Saturation { factor: f32 },
-    Hue { shift: u8 },
+pub enum Pointwise {
+    /// Blends with black.
+    Brightness {
+        /// At least 0.
+        factor: f32,
+    },
+    /// Blends with a grey level.
+    Contrast {
+        /// The level.
+        mean: u8,
+        /// At least 0.
+        factor: f32,
+    },
+    /// Blends with the pixel's luminance.
+    Saturation {
+        /// At least 0.
+        factor: f32,
+    },
+    /// Adds to the hue, in 256 parts of a turn.
+    Hue {
+        /// Wraps round.
+        shift: u8,
+    },
+    /// Luminance in all channels.
     Grayscale,
 }
 
 impl Pointwise {
     /// The step as a change of single pixels; none for a step that needs more than a pixel.
-    pub fn of(step: &Step) -> Option<Pointwise> {
+    pub(crate) fn of(step: &Step) -> Option<Pointwise> {
         Some(match *step {
             Step::Brightness { factor } => Pointwise::Brightness {
                 factor: factor as f32,
@@ -32,7 +51,7 @@ impl Pointwise {
     }
 
     /// Changes every pixel.
-    pub fn apply<const N: usize>(&self, pixels: &mut [[u8; N]]) {
+    pub(crate) fn apply<const N: usize>(&self, pixels: &mut [[u8; N]]) {
         match *self {
             Pointwise::Brightness { factor } => {
                 pixels.iter_mut().for_each(|p| each(p, |v| blend(0, v, factor)))
@@ -103,6 +122,54 @@ fn to_hsv([r, g, b]: [u8; 3]) -> (u8, u8, u8) {
     )
 }
 
+/// Hue and saturation of every colour, for a device whose divisions are not exact.
+///
+/// The way back needs no table: with `k = 2 * h % 85` of hue `h`, Pillow's three numbers are
+/// `v * (255 - s) / 255`, `v * (21675 - s * k) / 21675` and `v * (21675 - s * (85 - k)) / 21675`, rounded, and the
+/// sector is `2 * h / 85 % 6`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HueTables {
+    /// The hue at `(order * 256 + range) * 256 + delta`, where `range` is the largest channel less the smallest,
+    /// `delta` the largest less the middle one, and `order` 0 for r >= g >= b, 1 for r >= b > g, 2 for g > r >= b, 3
+    /// for g >= b > r, 4 for b > r >= g and 5 for b > g > r.
+    pub hue: Vec<u8>,
+    /// The saturation at `256 * max + range`.
+    pub saturation: Vec<u8>,
+}
+
+impl HueTables {
+    /// Computes them.
+    pub fn new() -> HueTables {
+        let (mut hue, mut saturation) = (vec![0; 6 << 16], vec![0; 1 << 16]);
+        for range in 1..256 {
+            for delta in 0..=range {
+                let (max, mid, min) = (255, (255 - delta) as u8, (255 - range) as u8);
+                let orders = [
+                    [max, mid, min],
+                    [max, min, mid],
+                    [mid, max, min],
+                    [min, max, mid],
+                    [mid, min, max],
+                    [min, mid, max],
+                ];
+                for (order, rgb) in orders.into_iter().enumerate() {
+                    hue[(order * 256 + range) * 256 + delta] = to_hsv(rgb).0;
+                }
+            }
+            for max in range..256 {
+                saturation[256 * max + range] = to_hsv([max as u8, max as u8, (max - range) as u8]).1;
+            }
+        }
+        HueTables { hue, saturation }
+    }
+}
+
+impl Default for HueTables {
+    fn default() -> HueTables {
+        HueTables::new()
+    }
+}
+
 fn from_hsv(h: u8, s: u8, v: u8) -> [u8; 3] {
     if s == 0 {
         return [v; 3];
@@ -123,5 +190,61 @@ fn from_hsv(h: u8, s: u8, v: u8) -> [u8; 3] {
         3 => [p, q, v],
         4 => [t, p, v],
         _ => [v, p, q],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`HueTables`] says of them.
+    #[test]
+    fn tables_and_integers_give_the_same_hues() {
+        let tables = HueTables::new();
+        for colour in (0..1 << 24).step_by(7) {
+            let [_, r, g, b] = u32::to_be_bytes(colour);
+            let (max, min) = (r.max(g).max(b), r.min(g).min(b));
+            let mid = (u32::from(r) + u32::from(g) + u32::from(b) - u32::from(max) - u32::from(min)) as usize;
+            let order = if r == max {
+                usize::from(g < b)
+            } else if g == max {
+                2 + usize::from(r < b)
+            } else {
+                4 + usize::from(r < g)
+            };
+            let (max, range) = (usize::from(max), usize::from(max - min));
+            let (h, s, v) = to_hsv([r, g, b]);
+            assert_eq!(
+                tables.saturation[256 * max + range],
+                s,
+                "saturation of {r} {g} {b}"
+            );
+            if range > 0 {
+                let hue = tables.hue[(order * 256 + range) * 256 + max - mid];
+                assert_eq!(hue, h, "hue of {r} {g} {b}");
+            }
+            assert_eq!(usize::from(v), max);
+        }
+        for h in 0..=255u8 {
+            for s in 1..=255u8 {
+                for v in 0..=255u8 {
+                    let k = 2 * u32::from(h) % 85;
+                    let (s32, v32) = (u32::from(s), u32::from(v));
+                    let rounded = |value: u32, of: u32| ((2 * value + of) / (2 * of)) as u8;
+                    let p = rounded(v32 * (255 - s32), 255);
+                    let q = rounded(v32 * (21675 - s32 * k), 21675);
+                    let t = rounded(v32 * (21675 - s32 * (85 - k)), 21675);
+                    let expected = match 2 * u32::from(h) / 85 % 6 {
+                        0 => [v, t, p],
+                        1 => [q, v, p],
+                        2 => [p, v, t],
+                        3 => [p, q, v],
+                        4 => [t, p, v],
+                        _ => [v, p, q],
+                    };
+                    assert_eq!(from_hsv(h, s, v), expected, "{h} {s} {v}");
+                }
+            }
+        }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn pad(
 }
 
 /// Which pixel shows at a position that may lie outside; none for the fill colour.
-fn source_index(at: i64, size: u32, mode: PaddingMode) -> Option<usize> {
+pub(crate) fn source_index(at: i64, size: u32, mode: PaddingMode) -> Option<usize> {
     let size = i64::from(size);
     if (0..size).contains(&at) {
         return Some(at as usize);

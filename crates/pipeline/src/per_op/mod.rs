@@ -8,7 +8,10 @@ mod geometry;
 mod neighbourhood;
 mod resize;
 
-pub(crate) use color::{Pointwise, mean_luminance};
+pub(crate) use color::mean_luminance;
+pub use color::{HueTables, Pointwise};
+pub(crate) use geometry::source_index;
+pub(crate) use neighbourhood::gaussian;
 pub(crate) use resize::resize;
 
 use crate::image::RgbImage;

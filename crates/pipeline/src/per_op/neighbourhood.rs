@@ -35,7 +35,8 @@ pub(super) fn gaussian_blur(image: &mut RgbImage, [kernel_x, kernel_y]: [u32; 2]
     }
 }
 
-fn gaussian(size: usize, sigma: f64) -> Vec<f32> {
+/// The weights of a kernel of `size`; they sum to one.
+pub(crate) fn gaussian(size: usize, sigma: f64) -> Vec<f32> {
     let middle = (size as f64 - 1.0) / 2.0;
     let values: Vec<f64> = (0..size)
         .map(|i| (-0.5 * ((i as f64 - middle) / sigma).powi(2)).exp())

@@ -6,6 +6,7 @@
 //! at most one pixel of the result wide.
 
 mod kernel;
+mod tables;
 
 use super::isa::Isa;
 use super::source::Rgbx;
@@ -14,6 +15,7 @@ use crate::filter::{filter, quantize, support};
 use crate::op::Interpolation;
 use crate::step::Affine;
 use std::ops::Range;
+pub use tables::{TurnedAxis, TurnedTables};
 
 /// Positions between two pixels for which weights are kept.
 const PHASES: usize = 1 << PHASE_BITS;
@@ -119,6 +121,36 @@ struct Places {
     y: [u32; BLOCK],
 }
 
+/// Weights along rows sum to this, and those down columns to that.
+const ONE_ACROSS: i32 = 1 << 13;
+const ONE_DOWN: i32 = 1 << 14;
+
+/// The least and the first too great place of an axis.
+type Extent = (i64, i64);
+
+/// Map, scales and bounds where coordinates count the source's pixels from its corner.
+fn place(
+    source: &Rgbx<'_>,
+    map: &Affine,
+    bounds: Bounds,
+    scales: (f64, f64),
+) -> (Affine, (f64, f64), (Extent, Extent)) {
+    let (unit, span) = (1.0 / f64::from(source.pixels), i64::from(source.pixels));
+    let corner = Affine([unit, 0.0, -f64::from(source.x), 0.0, unit, -f64::from(source.y)]);
+    let map = map.then(&corner);
+    let scales = (scales.0 * unit, scales.1 * unit);
+    let within = |(low, high): (i64, i64), start: u32, size: u32| {
+        let low = (low.div_euclid(span) - i64::from(start)).clamp(0, i64::from(size) - 1);
+        let high = (high + span - 1).div_euclid(span);
+        (low, (high - i64::from(start)).clamp(low + 1, i64::from(size)))
+    };
+    let bounds = (
+        within(bounds.x, source.x, source.width),
+        within(bounds.y, source.y, source.height),
+    );
+    (map, scales, bounds)
+}
+
 /// A resampling that is under way.
 pub(super) struct Turned<'a> {
     /// The source. Windows anywhere within the bounds can be read in whole groups of four pixels.
@@ -143,22 +175,9 @@ impl<'a> Turned<'a> {
         scales: (f64, f64),
         buffers: &'a mut Buffers,
     ) -> Turned<'a> {
-        // From here on, coordinates count the source's pixels from its corner.
-        let (unit, span) = (1.0 / f64::from(source.pixels), i64::from(source.pixels));
-        let corner = Affine([unit, 0.0, -f64::from(source.x), 0.0, unit, -f64::from(source.y)]);
-        let map = map.then(&corner);
-        let scales = (scales.0 * unit, scales.1 * unit);
-        let within = |(low, high): (i64, i64), start: u32, size: u32| {
-            let low = (low.div_euclid(span) - i64::from(start)).clamp(0, i64::from(size) - 1);
-            let high = (high + span - 1).div_euclid(span);
-            (low, (high - i64::from(start)).clamp(low + 1, i64::from(size)))
-        };
-        let (x, y) = (
-            within(bounds.x, source.x, source.width),
-            within(bounds.y, source.y, source.height),
-        );
-        buffers.x.set(interpolation, scales.0, x, 1 << 13);
-        buffers.y.set(interpolation, scales.1, y, 1 << 14);
+        let (map, scales, (x, y)) = place(&source, map, bounds, scales);
+        buffers.x.set(interpolation, scales.0, x, ONE_ACROSS);
+        buffers.y.set(interpolation, scales.1, y, ONE_DOWN);
         buffers.rows.clear();
         // Rows that weigh nothing repeat the last one, so that they are there to be read.
         let rows = (0..buffers.y.padded).map(|j| j.min(buffers.y.taps - 1) * source.stride);
@@ -168,9 +187,7 @@ impl<'a> Turned<'a> {
             buffers.wide.set(&buffers.x, &buffers.y);
         }
         let slopes = [fixed(map.0[0]), fixed(map.0[3])];
-        let steps = slopes.map(|slope| {
-            std::array::from_fn(|i| ((i as i64 * slope) >> (FINE - BITS)).clamp(-FAR, FAR) as i32)
-        });
+        let steps = slopes.map(steps);
         let least = |most: i32| ((most >> BITS) + 1) as usize;
         let last = least(buffers.y.most) * source.stride + 4 * least(buffers.x.most);
         // Windows are read in whole groups of four pixels, which may reach over the end of the source.
@@ -227,6 +244,11 @@ impl<'a> Turned<'a> {
         }
         places
     }
+}
+
+/// How far the pixels of a block lie from its first, with [`BITS`] fractional bits.
+fn steps(slope: i64) -> [i32; BLOCK] {
+    std::array::from_fn(|i| ((i as i64 * slope) >> (FINE - BITS)).clamp(-FAR, FAR) as i32)
 }
 
 /// A position in [`FINE`] fractional bits.

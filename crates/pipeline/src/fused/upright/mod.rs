@@ -11,11 +11,13 @@
 //! The arithmetic is in integers and the same in every kernel ([`kernel`]), so results do not depend on the machine.
 
 mod kernel;
+mod tables;
 mod weights;
 
 use super::isa::Isa;
 use super::source::{Color, Plane, Planes};
 use crate::op::Interpolation;
+pub use tables::{Taps, UprightTables};
 pub(super) use weights::Line;
 use weights::{Columns, Rows, Windows};
 

@@ -85,7 +85,7 @@ impl Windows {
 
     /// Gives each position's weights over the samples of a channel to `take`: the first sample, counted from those
     /// that are there, and exactly [`Windows::taps_on`] weights.
-    fn fold(&self, side: Side, mut take: impl FnMut(usize, &[f64])) {
+    pub fn fold(&self, side: Side, mut take: impl FnMut(usize, &[f64])) {
         let taps = self.taps_on(side);
         let ratio = i64::from(side.pixels / self.unit);
         let (origin, last) = (i64::from(side.first), i64::from(side.count) - 1);

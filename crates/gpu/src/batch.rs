@@ -1,0 +1,588 @@
+//! A batch on the device: where everything lies, and the launches.
+
+use crate::GpuError;
+use crate::client::{Buffer, Gpu};
+use crate::coefficients::{BlockRecords, Coefficients};
+use crate::kernels::{colour, decode, emit, gather, surroundings};
+use crate::prepare::{Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
+use crate::words::Words;
+use cubecl::prelude::*;
+use half::{bf16, f16};
+use stokehold_pipeline::{ErasedContent, Pipeline, SampleType};
+
+/// Makes batches of prepared samples on one device.
+pub struct Batcher {
+    gpu: Gpu,
+    sample_type: SampleType,
+    width: u32,
+    height: u32,
+    /// Bytes.
+    budget: u64,
+}
+
+/// A batch on the device: (N, 3, height, width).
+pub struct DeviceBatch {
+    pub(crate) numbers: Buffer,
+    /// N, 3, height, width.
+    pub shape: [usize; 4],
+    /// The type of the numbers.
+    pub sample_type: SampleType,
+}
+
+/// The most blocks of a record: components are cut into rows of blocks, so that no launch is as wide as its largest
+/// component.
+const BLOCKS: u32 = 512;
+
+/// The most records, or images, that one dimension of a launch counts.
+const MOST_COUNTED: usize = 65535;
+
+/// Where the memory of a batch goes, before any is taken.
+#[derive(Debug, Default)]
+struct Layout {
+    words: Words,
+    values: Vec<i16>,
+    /// Records of components whose blocks are 1, 2, 4 or 8 samples a side.
+    components: [Vec<[u32; 8]>; 4],
+    blocks: u64,
+    plane_bytes: u64,
+    pixels: u64,
+    stages: Vec<Launches>,
+    emits: Vec<[u32; 4]>,
+    sample_type: SampleType,
+    /// What bytes become, and where that is among the words.
+    tables: Vec<(Box<[[f32; 256]; 3]>, u32)>,
+}
+
+/// What is launched for the stages of all images that have the same number.
+#[derive(Debug, Default)]
+struct Launches {
+    resample: Grid<6>,
+    means: Vec<[u32; 3]>,
+    contrast: Grid<7>,
+    blur: Grid<9>,
+    blur_down: Vec<[u32; 9]>,
+    dilate: Grid<9>,
+}
+
+/// Records of images and the largest of them.
+#[derive(Debug)]
+struct Grid<const N: usize> {
+    records: Vec<[u32; N]>,
+    width: u32,
+    height: u32,
+}
+
+impl<const N: usize> Default for Grid<N> {
+    fn default() -> Self {
+        Grid {
+            records: Vec::new(),
+            width: 0,
+            height: 0,
+        }
+    }
+}
+
+impl<const N: usize> Grid<N> {
+    fn push(&mut self, record: [u32; N], width: u32, height: u32) {
+        self.records.push(record);
+        (self.width, self.height) = (self.width.max(width), self.height.max(height));
+    }
+}
+
+impl Batcher {
+    /// A maker of batches of `sample_type` under a budget in bytes.
+    ///
+    /// # Errors
+    /// Where the pipeline makes no batches, or cannot end in that type.
+    pub fn new(
+        gpu: Gpu,
+        pipeline: &Pipeline,
+        sample_type: SampleType,
+        budget: u64,
+    ) -> Result<Batcher, GpuError> {
+        let (width, height) = pipeline.check()?;
+        pipeline.check_output(sample_type)?;
+        Ok(Batcher {
+            gpu,
+            sample_type,
+            width,
+            height,
+            budget,
+        })
+    }
+
+    /// Decodes, augments and writes a batch. The work is queued: the device goes on while this returns.
+    ///
+    /// # Errors
+    /// [`GpuError::Budget`] where the batch needs more memory than it may have.
+    pub fn run(&self, samples: &[Prepared]) -> Result<DeviceBatch, GpuError> {
+        let layout = self.lay_out(samples)?;
+        let numbers = self.launch(layout, samples.len());
+        let shape = [samples.len(), 3, self.height as usize, self.width as usize];
+        Ok(DeviceBatch {
+            numbers,
+            shape,
+            sample_type: self.sample_type,
+        })
+    }
+
+    /// Waits for a batch and copies its numbers, as bytes in the machine's order.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] where the device failed.
+    pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
+        self.gpu.read(&batch.numbers)
+    }
+
+    /// Decides where everything lies, and refuses what does not fit.
+    fn lay_out(&self, samples: &[Prepared]) -> Result<Layout, GpuError> {
+        let mut layout = Layout {
+            sample_type: self.sample_type,
+            ..Layout::default()
+        };
+        let out = samples.len() as u64 * self.sample_bytes();
+        let mut largest = (0, 0);
+        let mut before = 0;
+        for (index, sample) in samples.iter().enumerate() {
+            layout.add(sample);
+            let need = layout.bytes() - before;
+            before += need;
+            if need > largest.1 {
+                largest = (index, need);
+            }
+        }
+        let (need, mib) = (layout.bytes() + out, |bytes: u64| bytes.div_ceil(1 << 20));
+        // Each of a batch's buffers is counted in 32 bits, and lies in one piece of the device's memory.
+        let piece = self.gpu.largest_buffer().min(u64::from(u32::MAX));
+        let too_large = layout
+            .pieces()
+            .into_iter()
+            .chain([out])
+            .any(|bytes| bytes > piece);
+        if need > self.budget || too_large || samples.len() > MOST_COUNTED {
+            return Err(GpuError::Budget {
+                images: samples.len(),
+                need: mib(need),
+                budget: mib(self.budget.min(piece)),
+                largest: largest.0,
+                largest_need: mib(largest.1),
+            });
+        }
+        Ok(layout)
+    }
+
+    fn sample_bytes(&self) -> u64 {
+        3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
+    }
+
+    fn launch(&self, layout: Layout, count: usize) -> Buffer {
+        let Layout {
+            mut words,
+            values,
+            components,
+            blocks,
+            plane_bytes,
+            pixels,
+            stages,
+            emits,
+            ..
+        } = layout;
+        let gpu = &self.gpu;
+        let mut records = Vec::new();
+        for (side, components) in [1, 2, 4, 8].into_iter().zip(&components) {
+            let tables = tables(&mut words, components).into_iter().filter(|t| t.1 > 0);
+            records.extend(tables.map(|(table, count)| BlockRecords { side, table, count }));
+        }
+        let stages: Vec<_> = stages.into_iter().map(|stage| stage.place(&mut words)).collect();
+        let emits = tables(&mut words, &emits)[0].0;
+        let words = gpu.create(&words.0);
+        let planes = gpu.empty(plane_bytes as usize, 1);
+        if blocks > 0 {
+            let coefficients = gpu.unpack(&words, &gpu.create(&values), blocks as usize, records);
+            gpu.transform(&words, &coefficients, &planes);
+        }
+        let pixels = gpu.empty(pixels as usize, 4);
+        for stage in stages {
+            stage.launch(gpu, &words, &planes, &pixels);
+        }
+        let sample = self.width * self.height;
+        let out = gpu.empty(3 * count * sample as usize, self.sample_type.bytes());
+        let cubes = CubeCount::Static(sample.div_ceil(256), count as u32, 1);
+        let dim = CubeDim::new_1d(256);
+        macro_rules! emit {
+            ($number:ty) => {
+                emit::emit::launch::<$number>(
+                    &gpu.client,
+                    cubes,
+                    dim,
+                    words.arg(),
+                    pixels.arg(),
+                    out.arg(),
+                    emits,
+                    self.width,
+                    sample,
+                )
+            };
+        }
+        match self.sample_type {
+            SampleType::F32 => emit!(u32),
+            SampleType::F16 | SampleType::Bf16 => emit!(u16),
+            SampleType::U8 => emit!(u8),
+        }
+        out
+    }
+}
+
+impl Gpu {
+    /// The blocks of `records` from their packed form.
+    fn unpack(
+        &self,
+        words: &Buffer,
+        values: &Buffer,
+        blocks: usize,
+        records: Vec<BlockRecords>,
+    ) -> Coefficients {
+        let coefficients = self.empty(64 * blocks, 2);
+        for &BlockRecords { table, count, .. } in &records {
+            decode::unpack::launch(
+                &self.client,
+                CubeCount::Static(BLOCKS.div_ceil(decode::UNPACKED), count, 1),
+                CubeDim::new_1d(64 * decode::UNPACKED),
+                words.arg(),
+                values.arg(),
+                self.tables.zigzag.arg(),
+                coefficients.arg(),
+                table,
+            );
+        }
+        Coefficients {
+            blocks: coefficients,
+            records,
+        }
+    }
+
+    /// The samples of all blocks.
+    fn transform(&self, words: &Buffer, coefficients: &Coefficients, planes: &Buffer) {
+        for &BlockRecords { side, table, count } in &coefficients.records {
+            decode::transform::launch(
+                &self.client,
+                CubeCount::Static(BLOCKS.div_ceil(decode::TRANSFORMED), count, 1),
+                CubeDim::new_1d(decode::TRANSFORMED),
+                words.arg(),
+                coefficients.blocks.arg(),
+                planes.arg(),
+                table,
+                side,
+            );
+        }
+    }
+}
+
+/// A number's bits in the type of the batch; bytes are no numbers.
+fn bits(number: f32, sample_type: SampleType) -> u32 {
+    match sample_type {
+        SampleType::F32 | SampleType::U8 => number.to_bits(),
+        SampleType::F16 => f16::from_f32(number).to_bits().into(),
+        SampleType::Bf16 => bf16::from_f32(number).to_bits().into(),
+    }
+}
+
+/// Appends records in pieces that one dimension of a launch can count: where each begins, and its length. There is
+/// always one, if only of nothing.
+fn tables<const N: usize>(words: &mut Words, records: &[[u32; N]]) -> Vec<(u32, u32)> {
+    let mut tables = Vec::new();
+    for records in records.chunks(MOST_COUNTED) {
+        tables.push((words.here(), records.len() as u32));
+        words.extend(records.iter().flatten().copied());
+    }
+    if tables.is_empty() {
+        tables.push((words.here(), 0));
+    }
+    tables
+}
+
+impl Layout {
+    /// Bytes on the device, without the batch itself.
+    fn bytes(&self) -> u64 {
+        self.pieces().into_iter().sum()
+    }
+
+    fn pieces(&self) -> [u64; 5] {
+        [
+            4 * self.words.0.len() as u64 + 32 * self.components.iter().map(Vec::len).sum::<usize>() as u64,
+            2 * self.values.len() as u64,
+            128 * self.blocks,
+            self.plane_bytes,
+            4 * self.pixels,
+        ]
+    }
+
+    fn add(&mut self, sample: &Prepared) {
+        let mut source = match &sample.source {
+            PreparedSource::Blocks {
+                kind,
+                corner,
+                components,
+            } => {
+                let planes: Vec<[u32; 9]> = components.iter().map(|c| self.component(c)).collect();
+                let source = self.words.here();
+                self.words.extend([*kind, 0, corner[0], corner[1]]);
+                self.words.extend(planes.into_iter().flatten());
+                source
+            }
+            PreparedSource::Pixels(pixels) => {
+                let source = self.words.here();
+                self.words.extend([4, source + 4, pixels.width, pixels.height]);
+                let data = pixels.data.as_chunks().0.iter();
+                self.words.extend(data.map(|pixel| u32::from_le_bytes(*pixel)));
+                source
+            }
+        };
+        let mut held = 0;
+        for (number, stage) in sample.stages.iter().enumerate() {
+            if self.stages.len() == number {
+                self.stages.push(Launches::default());
+            }
+            held = self.stage(number, stage, source, held);
+            source = self.words.here();
+            self.words.extend([0, held, stage.width, stage.height]);
+        }
+        let numbers = self.numbers(sample);
+        let bits = |&number: &f32| bits(number, self.sample_type);
+        let mut rectangles = Vec::new();
+        for erased in &sample.erased {
+            let mut rectangle = [erased.left, erased.top, erased.width, erased.height, 0, 0, 0, 0];
+            match &erased.content {
+                ErasedContent::Flat(rgb) => rectangle[5..].copy_from_slice(&rgb.each_ref().map(bits)),
+                ErasedContent::Each(values) => {
+                    (rectangle[4], rectangle[5]) = (1, self.words.here());
+                    self.words.extend(values.iter().map(bits));
+                }
+            }
+            rectangles.extend(rectangle);
+        }
+        self.emits
+            .push([held, numbers, self.words.here(), sample.erased.len() as u32]);
+        self.words.extend(rectangles);
+    }
+
+    /// Places the table of what bytes become, and returns where it is: samples that follow each other mostly share one.
+    fn numbers(&mut self, sample: &Prepared) -> u32 {
+        let before = self.tables.last().map(|table| table.0 == sample.numbers);
+        if before != Some(true) {
+            let here = self.words.here();
+            match self.sample_type {
+                SampleType::U8 => self.words.extend((0..3).flat_map(|_| 0..256)),
+                other => {
+                    let all = sample.numbers.iter().flatten();
+                    self.words.extend(all.map(|&number| bits(number, other)));
+                }
+            }
+            self.tables.push((sample.numbers.clone(), here));
+        }
+        self.tables[self.tables.len() - 1].1
+    }
+
+    /// Places a component's blocks and plane, and returns its nine words of a source.
+    fn component(&mut self, component: &crate::prepare::Component) -> [u32; 9] {
+        let layout = &component.layout;
+        let values = self.values.len() as u32;
+        self.values.extend_from_slice(&component.values);
+        let heads = self.words.here();
+        let (all, _) = component.heads.as_chunks::<3>();
+        self.words.extend(
+            all.iter()
+                .flat_map(|&[low, high, first]| [low, high, first + values]),
+        );
+        let steps = self.words.here();
+        self.words
+            .extend(component.steps.map(|step| i32::from(step) as u32));
+        let stride = layout.side * layout.blocks_wide;
+        let plane = self.plane_bytes as u32;
+        let rows = (BLOCKS / layout.blocks_wide).max(1);
+        for top in (0..layout.blocks_high).step_by(rows as usize) {
+            let first = top * layout.blocks_wide;
+            let blocks = rows.min(layout.blocks_high - top) * layout.blocks_wide;
+            self.components[layout.side.ilog2() as usize % 4].push([
+                heads + 3 * first,
+                blocks,
+                self.blocks as u32 + first,
+                steps,
+                layout.blocks_wide,
+                plane + layout.side * top * stride,
+                stride,
+                layout.side,
+            ]);
+        }
+        self.blocks += u64::from(layout.blocks_wide) * u64::from(layout.blocks_high);
+        self.plane_bytes += u64::from(stride) * u64::from(layout.side * layout.blocks_high);
+        [
+            plane,
+            stride,
+            layout.width,
+            layout.height,
+            layout.x,
+            layout.y,
+            layout.factors.0,
+            layout.factors.1,
+            upsampling(layout.upsampling),
+        ]
+    }
+
+    /// Places a stage and returns where its result goes among the pixels.
+    fn stage(&mut self, number: usize, stage: &PreparedStage, source: u32, held: u32) -> u32 {
+        let program = self.words.here();
+        self.words.extend(stage.program.iter().copied());
+        let (width, height) = (stage.width, stage.height);
+        let pixels = width * height;
+        let out = self.pixels as u32;
+        self.pixels += u64::from(width) * u64::from(height);
+        let launches = &mut self.stages[number];
+        let weights = program + 2 * stage.points;
+        match stage.kind {
+            StageKind::Upright | StageKind::Turned => {
+                let turned = u32::from(stage.kind == StageKind::Turned);
+                let record = [turned, width, height, out, program, source];
+                launches.resample.push(record, width, height);
+            }
+            StageKind::Contrast { factor } => {
+                let mean = self.pixels as u32;
+                self.pixels += 1 + u64::from(colour::SUMMING);
+                launches.means.push([held, pixels, mean]);
+                let record = [held, pixels, mean, factor.to_bits(), out, program, stage.points];
+                launches.contrast.push(record, pixels, 1);
+            }
+            StageKind::Blur { across, down } => {
+                let sums = self.pixels as u32;
+                self.pixels += 3 * u64::from(pixels);
+                let record = |weights, count| {
+                    [
+                        width,
+                        height,
+                        held,
+                        out,
+                        program,
+                        stage.points,
+                        weights,
+                        count,
+                        sums,
+                    ]
+                };
+                launches.blur.push(record(weights, across), width, height);
+                launches.blur_down.push(record(weights + across, down));
+            }
+            StageKind::Dilate { radius } => {
+                let record = [width, height, held, out, program, stage.points, radius, 0, 0];
+                launches.dilate.push(record, width, height);
+            }
+        }
+        out
+    }
+}
+
+/// [`Launches`] whose records have their place among the words.
+struct Placed {
+    resample: (u32, [u32; 3]),
+    means: (u32, u32),
+    contrast: (u32, [u32; 3]),
+    blur: (u32, [u32; 3]),
+    blur_down: u32,
+    dilate: (u32, [u32; 3]),
+}
+
+impl Launches {
+    fn place(self, words: &mut Words) -> Placed {
+        fn grid<const N: usize>(words: &mut Words, grid: &Grid<N>) -> (u32, [u32; 3]) {
+            let (table, count) = tables(words, &grid.records)[0];
+            (table, [grid.width, grid.height, count])
+        }
+        Placed {
+            resample: grid(words, &self.resample),
+            means: tables(words, &self.means)[0],
+            contrast: grid(words, &self.contrast),
+            blur: grid(words, &self.blur),
+            blur_down: tables(words, &self.blur_down)[0].0,
+            dilate: grid(words, &self.dilate),
+        }
+    }
+}
+
+impl Placed {
+    fn launch(&self, gpu: &Gpu, words: &Buffer, planes: &Buffer, pixels: &Buffer) {
+        let (client, hues) = (&gpu.client, || gpu.tables.hues.arg());
+        let tiles = |[width, height, count]: [u32; 3]| {
+            CubeCount::Static(width.div_ceil(gather::TILE), height.div_ceil(gather::TILE), count)
+        };
+        let tile = CubeDim::new_2d(gather::TILE, gather::TILE);
+        // What no compiler of kernels knows to be 0.
+        let zero = 0;
+        if let (records, size) = self.resample
+            && size[2] > 0
+        {
+            let (words, planes, pixels) = (words.arg(), planes.arg(), pixels.arg());
+            gather::resample::launch(
+                client,
+                tiles(size),
+                tile,
+                words,
+                planes,
+                hues(),
+                pixels,
+                records,
+                zero,
+            );
+        }
+        if let (records, [widest, _, count]) = self.contrast
+            && count > 0
+        {
+            let (means, images) = self.means;
+            let dim = CubeDim::new_1d(colour::SUMMING);
+            let cubes = CubeCount::Static(images, 1, 1);
+            colour::sums::launch(client, cubes, dim, words.arg(), pixels.arg(), means);
+            let cubes = CubeCount::Static(images.div_ceil(32), 1, 1);
+            let few = CubeDim::new_1d(32);
+            colour::mean::launch(client, cubes, few, words.arg(), pixels.arg(), means, images);
+            let cubes = CubeCount::Static(widest.div_ceil(colour::SUMMING), count, 1);
+            colour::contrast::launch(
+                client,
+                cubes,
+                dim,
+                words.arg(),
+                hues(),
+                pixels.arg(),
+                records,
+                zero,
+            );
+        }
+        if let (records, size) = self.blur
+            && size[2] > 0
+        {
+            let (cubes, down) = (tiles(size), self.blur_down);
+            surroundings::blur_across::launch(client, cubes, tile, words.arg(), pixels.arg(), records, zero);
+            surroundings::blur_down::launch(
+                client,
+                tiles(size),
+                tile,
+                words.arg(),
+                hues(),
+                pixels.arg(),
+                down,
+                zero,
+            );
+        }
+        if let (records, size) = self.dilate
+            && size[2] > 0
+        {
+            surroundings::dilate::launch(
+                client,
+                tiles(size),
+                tile,
+                words.arg(),
+                hues(),
+                pixels.arg(),
+                records,
+                zero,
+            );
+        }
+    }
+}

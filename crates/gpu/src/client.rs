@@ -1,0 +1,241 @@
+//! A device that is open.
+
+use crate::{Backend, Device, DeviceName, GpuError};
+use cubecl::prelude::*;
+use std::sync::Arc;
+use stokehold_pipeline::HueTables;
+
+/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Gpu {
+    pub(crate) client: Client,
+    pub(crate) tables: Arc<Tables>,
+    device: cubecl::Device,
+    name: DeviceName,
+    description: String,
+}
+
+/// What lies on the device for good.
+pub(crate) struct Tables {
+    pub zigzag: Buffer,
+    pub hues: Buffer,
+}
+
+/// Memory of the device and how many numbers it holds.
+#[derive(Clone)]
+pub(crate) struct Buffer {
+    pub handle: cubecl::server::Handle,
+    pub len: usize,
+}
+
+impl Buffer {
+    /// The buffer as a kernel's argument.
+    pub fn arg(&self) -> BufferArg {
+        // SAFETY: `len` is the number of elements that the buffer was made with: every maker of a `Buffer` takes its
+        // size in bytes from `len`.
+        unsafe { BufferArg::from_raw_parts(self.handle.clone(), self.len) }
+    }
+}
+
+impl Gpu {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// [`GpuError::Unavailable`] where there is no such device, or it lacks what the kernels need.
+    pub fn open(name: DeviceName) -> Result<Gpu, GpuError> {
+        let unavailable = |reason: String| GpuError::Unavailable {
+            backend: name.backend,
+            reason,
+        };
+        if !name.backend.is_compiled() {
+            let feature = name.backend;
+            return Err(unavailable(format!(
+                "compiled without it; build with --features {feature}"
+            )));
+        }
+        let mut found = list(name.backend).map_err(unavailable)?;
+        if name.index >= found.len() {
+            let count = found.len();
+            return Err(unavailable(format!(
+                "there is no device {}; {count} can be used (stokehold devices lists them)",
+                name.index
+            )));
+        }
+        let (device, description, _) = found.swap_remove(name.index);
+        let client = device.client();
+        let missing: Vec<&str> = [
+            ("8-bit", u8::elem_type_native()),
+            ("16-bit", i16::elem_type_native()),
+            ("64-bit", i64::elem_type_native()),
+        ]
+        .into_iter()
+        .filter(|(_, ty)| !client.properties().supports_type(*ty))
+        .map(|(name, _)| name)
+        .collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(unavailable(format!(
+                "{description} has no {missing} integers, which the kernels need; update its driver or use another device"
+            )));
+        }
+        let hues = HueTables::new();
+        let hues = [hues.hue, hues.saturation].concat();
+        let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
+        let tables = Tables {
+            zigzag: Buffer {
+                handle: client.create_from_slice(u32::as_bytes(&zigzag)),
+                len: zigzag.len(),
+            },
+            hues: Buffer {
+                len: hues.len(),
+                handle: client.create_from_slice(&hues),
+            },
+        };
+        Ok(Gpu {
+            client,
+            tables: Arc::new(tables),
+            device,
+            name,
+            description,
+        })
+    }
+
+    /// What it was asked for by.
+    pub fn name(&self) -> DeviceName {
+        self.name
+    }
+
+    /// What its driver calls it.
+    pub fn description(&self) -> &str {
+        &self.description
+    }
+
+    /// The device as CubeCL, and so Burn, knows it.
+    pub fn device(&self) -> &cubecl::Device {
+        &self.device
+    }
+
+    /// Uploads numbers.
+    pub(crate) fn create<T: CubeElement + Default + Copy>(&self, numbers: &[T]) -> Buffer {
+        // A kernel's argument is never empty.
+        let one = [T::default()];
+        let numbers = if numbers.is_empty() { &one } else { numbers };
+        Buffer {
+            len: numbers.len(),
+            handle: self.client.create_from_slice(T::as_bytes(numbers)),
+        }
+    }
+
+    /// Bytes that one buffer can have at most.
+    pub(crate) fn largest_buffer(&self) -> u64 {
+        self.client.properties().memory.max_page_size
+    }
+
+    /// Memory for `len` numbers of `size` bytes; what it holds means nothing.
+    pub(crate) fn empty(&self, len: usize, size: usize) -> Buffer {
+        let len = len.max(1);
+        Buffer {
+            handle: self.client.empty(len * size),
+            len,
+        }
+    }
+
+    /// Waits for a buffer and copies it.
+    pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, GpuError> {
+        let read = self.client.read_one(buffer.handle.clone());
+        let bytes = read.map_err(|error| GpuError::Device {
+            device: self.name.to_string(),
+            reason: format!("{error:?}"),
+        })?;
+        Ok(bytes.to_vec())
+    }
+}
+
+pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {
+    let found = list(backend)?.into_iter().enumerate();
+    let found = found.map(|(index, (_, description, is_cpu))| Device {
+        name: DeviceName { backend, index },
+        description,
+        is_cpu,
+    });
+    Ok(found.collect())
+}
+
+/// A device, what its driver calls it, and whether it is a CPU.
+type Found = (cubecl::Device, String, bool);
+
+fn list(backend: Backend) -> Result<Vec<Found>, String> {
+    match backend {
+        Backend::Cuda => cuda(),
+        Backend::Vulkan => vulkan(),
+    }
+}
+
+/// Whether a library can be loaded under one of its names.
+fn require(names: &[&str], what: &str) -> Result<(), String> {
+    let found = names.iter().any(|name| {
+        // SAFETY: these are the system's driver libraries, whose initialisers are run by whoever uses them.
+        unsafe { libloading::Library::new(*name) }.is_ok()
+    });
+    match found {
+        true => Ok(()),
+        false => Err(format!("{} was not found; {what}", names[0])),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda() -> Result<Vec<Found>, String> {
+    require(&["libcuda.so.1", "libcuda.so"], "install NVIDIA's driver")?;
+    let nvrtc = [
+        "libnvrtc.so",
+        "libnvrtc.so.13",
+        "libnvrtc.so.12",
+        "libnvrtc.so.11.2",
+    ];
+    require(
+        &nvrtc,
+        "kernels are compiled with it: install the CUDA toolkit's NVRTC (the package nvidia-cuda-nvrtc of PyPI has it \
+         too) and put its folder into LD_LIBRARY_PATH",
+    )?;
+    let all = cubecl::Device::enumerate_all();
+    let all = all
+        .into_iter()
+        .filter(|device| matches!(device, cubecl::Device::Cuda(_)));
+    Ok(all.map(|device| named(device, false)).collect())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Result<Vec<Found>, String> {
+    Ok(Vec::new())
+}
+
+#[cfg(feature = "vulkan")]
+fn vulkan() -> Result<Vec<Found>, String> {
+    use cubecl::device::{WgpuBackend, WgpuDeviceKind};
+    require(
+        &["libvulkan.so.1", "libvulkan.so"],
+        "install a Vulkan driver (on Debian without a GPU: mesa-vulkan-drivers libvulkan1)",
+    )?;
+    let mut found = Vec::new();
+    for device in cubecl::Device::enumerate_all() {
+        let cubecl::Device::Wgpu(wgpu) = &device else {
+            continue;
+        };
+        let is_cpu = wgpu.kind == WgpuDeviceKind::Cpu;
+        if let Ok(device) = device.on(WgpuBackend::Vulkan) {
+            found.push(named(device, is_cpu));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn vulkan() -> Result<Vec<Found>, String> {
+    Ok(Vec::new())
+}
+
+#[cfg(any(feature = "cuda", feature = "vulkan"))]
+fn named(device: cubecl::Device, is_cpu: bool) -> Found {
+    let name = device.client().properties().identity.name.clone();
+    (device, name, is_cpu)
+}

@@ -1,0 +1,183 @@
+//! Changes of single pixels, in Pillow's arithmetic, and contrast.
+
+use super::{channel, float, held, packed, read, rounded, word, write};
+use cubecl::prelude::*;
+
+/// Units of a cube that adds an image up.
+pub(crate) const SUMMING: u32 = 256;
+
+/// Applies points, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey; then the factor's bits or
+/// the shift.
+#[cube]
+pub(crate) fn apply_points(
+    words: &[u32],
+    hues: &[u8],
+    points: u32,
+    count: u32,
+    pixel: u32,
+    zero: u32,
+) -> u32 {
+    let mut red = channel(pixel, 0u32);
+    let mut green = channel(pixel, 1u32);
+    let mut blue = channel(pixel, 2u32);
+    for i in 0..count {
+        let kind = word(words, points + 2 * i);
+        let at = points + 2 * i + 1;
+        if kind == 2 {
+            let shifted = shifted_hue(hues, red, green, blue, word(words, at));
+            red = channel(shifted, 0u32);
+            green = channel(shifted, 1u32);
+            blue = channel(shifted, 2u32);
+        } else if kind == 3 {
+            let grey = luminance(red, green, blue);
+            red = grey;
+            green = grey;
+            blue = grey;
+        } else {
+            let mut from = 0i32;
+            if kind == 1 {
+                from = luminance(red, green, blue);
+            }
+            let factor = float(words, at);
+            red = blend(from, red, factor, zero);
+            green = blend(from, green, factor, zero);
+            blue = blend(from, blue, factor, zero);
+        }
+    }
+    packed(red, green, blue)
+}
+
+/// ITU-R 601-2 luma.
+#[cube]
+fn luminance(red: i32, green: i32, blue: i32) -> i32 {
+    (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
+}
+
+/// `from + factor * (to - from)`, clipped, the fraction cut off.
+#[cube]
+fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
+    let scaled = rounded(factor * f32::cast_from(to - from), zero);
+    let value: f32 = f32::cast_from(from) + scaled;
+    i32::cast_from(max(min(value, f32::new(255.0)), f32::new(0.0)))
+}
+
+/// Through hue, saturation and value; `hues` are the bytes of `HueTables`, hue first.
+#[cube]
+fn shifted_hue(hues: &[u8], red: i32, green: i32, blue: i32, shift: u32) -> u32 {
+    let most = max(max(red, green), blue);
+    let least = min(min(red, green), blue);
+    let middle = red + green + blue - most - least;
+    let range = most - least;
+    let mut order = 0i32;
+    if red == most {
+        if green < blue {
+            order = 1;
+        }
+    } else if green == most {
+        order = 2;
+        if red < blue {
+            order = 3;
+        }
+    } else {
+        order = 4;
+        if red < green {
+            order = 5;
+        }
+    }
+    let mut hue = 0u32;
+    if range > 0 {
+        let at = (order * 256 + range) * 256 + most - middle;
+        hue = u32::cast_from(read(hues, u32::reinterpret(at)));
+    }
+    let at = 256 * most + range + 393216;
+    let s = u32::cast_from(read(hues, u32::reinterpret(at)));
+    let v = u32::reinterpret(most);
+    let h = (hue + shift) & 255;
+    let mut pixel = packed(most, most, most);
+    if s > 0 {
+        let k = 2 * h % 85;
+        let p = i32::reinterpret((2 * v * (255 - s) + 255) / 510);
+        let q = i32::reinterpret((2 * v * (21675 - s * k) + 21675) / 43350);
+        let t = i32::reinterpret((2 * v * (21675 - s * (85 - k)) + 21675) / 43350);
+        let sector = 2 * h / 85 % 6;
+        if sector == 0 {
+            pixel = packed(most, t, p);
+        } else if sector == 1 {
+            pixel = packed(q, most, p);
+        } else if sector == 2 {
+            pixel = packed(p, most, t);
+        } else if sector == 3 {
+            pixel = packed(p, q, most);
+        } else if sector == 4 {
+            pixel = packed(t, p, most);
+        } else {
+            pixel = packed(most, p, q);
+        }
+    }
+    pixel
+}
+
+/// Sums of luminance: each of 256 units adds up every 256th pixel. `records` holds three words for each image, which
+/// `CUBE_POS_X` counts: where its pixels begin, how many there are, and where the mean goes among the pixels, with 256
+/// words behind it for the sums.
+#[cube(launch)]
+pub(crate) fn sums(words: &[u32], pixels: &mut [u32], records: u32) {
+    let record = records + 3 * CUBE_POS_X;
+    let first = word(words, record);
+    let count = word(words, record + 1);
+    let mut sum = 0u32;
+    let mut at = UNIT_POS;
+    while at < count {
+        let pixel = held(pixels, first + at);
+        sum += u32::reinterpret(luminance(
+            channel(pixel, 0u32),
+            channel(pixel, 1u32),
+            channel(pixel, 2u32),
+        ));
+        at += 256u32;
+    }
+    write(pixels, word(words, record + 2) + 1 + UNIT_POS, sum);
+}
+
+/// The mean luminance of each of `images` images, rounded, from its sums; records are those of [`sums`].
+#[cube(launch)]
+pub(crate) fn mean(words: &[u32], pixels: &mut [u32], records: u32, images: u32) {
+    if ABSOLUTE_POS_X < images {
+        let record = records + 3 * ABSOLUTE_POS_X;
+        let count = word(words, record + 1);
+        let at = word(words, record + 2);
+        let mut total = 0u32;
+        for i in 1..257u32 {
+            total += held(pixels, at + i);
+        }
+        // Half is rounded up: without doubling the total, which needs all its bits.
+        let rest = total % count;
+        let mut mean = total / count;
+        if rest >= count - rest {
+            mean += 1;
+        }
+        write(pixels, at, mean);
+    }
+}
+
+/// Blends with the mean. `records` holds seven words for each image, which `CUBE_POS_Y` counts: where its pixels begin,
+/// how many there are, where the mean is, the factor's bits, where the result goes, where points are, how many.
+#[cube(launch)]
+pub(crate) fn contrast(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
+    let record = records + 7 * CUBE_POS_Y;
+    let at = CUBE_POS_X * 256 + UNIT_POS;
+    if at < word(words, record + 1) {
+        let pixel = held(pixels, word(words, record) + at);
+        let mean = i32::reinterpret(held(pixels, word(words, record + 2)) & 255);
+        let factor = float(words, record + 3);
+        let blended = packed(
+            blend(mean, channel(pixel, 0u32), factor, zero),
+            blend(mean, channel(pixel, 1u32), factor, zero),
+            blend(mean, channel(pixel, 2u32), factor, zero),
+        );
+        let points = word(words, record + 5);
+        let count = word(words, record + 6);
+        let done = apply_points(words, hues, points, count, blended, zero);
+        write(pixels, word(words, record + 4) + at, done);
+    }
+}

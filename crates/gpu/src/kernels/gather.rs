@@ -1,0 +1,337 @@
+//! One pixel of a resampling: the plan's map back to the source, in the arithmetic of `fused`.
+
+use super::colour::apply_points;
+use super::{channel, clamped, held, packed, read, saturated, signed, word, write};
+use cubecl::prelude::*;
+
+/// Units of a cube: a tile of 16 x 16 pixels.
+pub(crate) const TILE: u32 = 16;
+
+/// A source is its kind and then, for pixels (0 among the pixels, 4 among the words): where they begin, width, height. For
+/// a JPEG's components (1 grey, 2 YCbCr, 3 RGB): the first pixel's column and row in the scaled image, a word that means
+/// nothing, and nine words for each component: where its plane begins, bytes from row to row, samples a row, rows, the
+/// first sample's column and row, pixels along a sample across and down, and how it is upsampled (0 repeated, 1 across,
+/// 2 down, 3 both).
+///
+/// A program is: 1 where components are resampled apart, fills, where they are, points, where they are; for an upright
+/// one where the weights across are for each channel, then down; for a turned one where both axes are, its rows, and
+/// where the first column inside of each row is. Places are counted from the program's first word. A fill is its
+/// colour and two words a row, the columns inside of it.
+///
+/// `records` holds six words for each image, which `CUBE_POS_Z` counts: 1 for turned, width, height, where the result
+/// goes among the pixels, where the program begins, where the source is described.
+#[cube(launch)]
+pub(crate) fn resample(
+    words: &[u32],
+    planes: &[u8],
+    hues: &[u8],
+    pixels: &mut [u32],
+    records: u32,
+    zero: u32,
+) {
+    let record = records + 6 * CUBE_POS_Z;
+    let width = word(words, record + 1);
+    let height = word(words, record + 2);
+    let u = ABSOLUTE_POS_X;
+    let v = ABSOLUTE_POS_Y;
+    if u < width && v < height {
+        let program = word(words, record + 4);
+        let source = word(words, record + 5);
+        let mut pixel = 0u32;
+        // The first fill, from the last step's on, that the pixel is not inside of.
+        let frames = word(words, program + 1);
+        let table = program + word(words, program + 2);
+        let mut filled = 0u32;
+        for frame in 0..frames {
+            let at = table + frame * (1 + 2 * height);
+            let outside = u < word(words, at + 1 + 2 * v) || u >= word(words, at + 2 + 2 * v);
+            if filled == 0 && outside {
+                pixel = word(words, at);
+                filled = 1u32;
+            }
+        }
+        if filled == 0 {
+            if word(words, record) == 1 {
+                pixel = turned(words, planes, pixels, program, source, u, v);
+            } else if word(words, program) == 1 {
+                pixel = upright_apart(words, planes, program, source, u, v);
+            } else {
+                pixel = upright(words, planes, pixels, program, source, u, v);
+            }
+        }
+        let count = word(words, program + 3);
+        let points = program + word(words, program + 4);
+        pixel = apply_points(words, hues, points, count, pixel, zero);
+        write(pixels, word(words, record + 3) + v * width + u, pixel);
+    }
+}
+
+/// A sample of a channel whose description begins at `plane`, clamped to the plane.
+#[cube]
+fn sample(words: &[u32], planes: &[u8], plane: u32, x: i32, y: i32) -> i32 {
+    let x = clamped(x, 0, signed(words, plane + 2) - 1);
+    let y = clamped(y, 0, signed(words, plane + 3) - 1);
+    let at = word(words, plane) + u32::reinterpret(y) * word(words, plane + 1) + u32::reinterpret(x);
+    i32::cast_from(read(planes, at))
+}
+
+/// A channel at pixel (`x`, `y`) of the scaled image, as libjpeg upsamples it.
+#[cube]
+fn upsampled(words: &[u32], planes: &[u8], plane: u32, x: u32, y: u32) -> i32 {
+    let u = i32::reinterpret(x / word(words, plane + 6)) - signed(words, plane + 4);
+    let v = i32::reinterpret(y / word(words, plane + 7)) - signed(words, plane + 5);
+    let kind = word(words, plane + 8);
+    let odd_x = i32::reinterpret(x % 2);
+    let odd_y = i32::reinterpret(y % 2);
+    let far_u = u + 2 * odd_x - 1;
+    let far_v = v + 2 * odd_y - 1;
+    let near = sample(words, planes, plane, u, v);
+    let mut value = near;
+    if kind == 1 {
+        value = (3 * near + sample(words, planes, plane, far_u, v) + 1 + odd_x) >> 2;
+    } else if kind == 2 {
+        value = (3 * near + sample(words, planes, plane, u, far_v) + 1 + odd_y) >> 2;
+    } else if kind == 3 {
+        let here = 3 * near + sample(words, planes, plane, u, far_v);
+        let beside = 3 * sample(words, planes, plane, far_u, v) + sample(words, planes, plane, far_u, far_v);
+        value = (3 * here + beside + 8 - odd_x) >> 4;
+    }
+    value
+}
+
+/// A pixel of the source.
+#[cube]
+fn source_pixel(words: &[u32], planes: &[u8], pixels: &mut [u32], source: u32, x: u32, y: u32) -> u32 {
+    let kind = word(words, source);
+    let mut pixel = 0u32;
+    if kind == 0 || kind == 4 {
+        let wide = word(words, source + 2);
+        let x = min(x, wide - 1);
+        let y = min(y, word(words, source + 3) - 1);
+        let at = word(words, source + 1) + y * wide + x;
+        if kind == 0 {
+            pixel = held(pixels, at);
+        }
+        if kind == 4 {
+            pixel = word(words, at);
+        }
+    }
+    if kind > 0 && kind < 4 {
+        pixel = pixel_of_planes(words, planes, source, x, y);
+    }
+    pixel
+}
+
+/// A pixel made of a JPEG's components as libjpeg makes it.
+#[cube]
+fn pixel_of_planes(words: &[u32], planes: &[u8], source: u32, x: u32, y: u32) -> u32 {
+    let kind = word(words, source);
+    let x = x + word(words, source + 2);
+    let y = y + word(words, source + 3);
+    let first = upsampled(words, planes, source + 4, x, y);
+    let mut pixel = packed(first, first, first);
+    if kind != 1 {
+        let second = upsampled(words, planes, source + 13, x, y);
+        let third = upsampled(words, planes, source + 22, x, y);
+        pixel = packed(first, second, third);
+        if kind == 2 {
+            let cb = second - 128;
+            let cr = third - 128;
+            let red = first + ((91881 * cr + 32768) >> 16);
+            let green = first + ((32768 - 22554 * cb - 46802 * cr) >> 16);
+            let blue = first + ((116130 * cb + 32768) >> 16);
+            pixel = packed(
+                clamped(red, 0, 255),
+                clamped(green, 0, 255),
+                clamped(blue, 0, 255),
+            );
+        }
+    }
+    pixel
+}
+
+/// A byte of a value times 64.
+#[cube]
+fn byte(value: i32) -> i32 {
+    clamped(saturated(value + 32) >> 6, 0, 255)
+}
+
+/// A value times a weight of 15 bits.
+#[cube]
+fn product(value: i32, weight: i32) -> i32 {
+    (value * weight + 16384) >> 15
+}
+
+/// Along rows and columns of pixels. A table of weights is: weights a position, positions, each one's first sample, the
+/// weights.
+#[cube]
+fn upright(
+    words: &[u32],
+    planes: &[u8],
+    pixels: &mut [u32],
+    program: u32,
+    source: u32,
+    u: u32,
+    v: u32,
+) -> u32 {
+    let across = program + word(words, program + 5);
+    let down = program + word(words, program + 8);
+    let taps_x = word(words, across);
+    let taps_y = word(words, down);
+    let x = word(words, across + 2 + u);
+    let y = word(words, down + 2 + v);
+    let weights_x = across + 2 + word(words, across + 1) + u * taps_x;
+    let weights_y = down + 2 + word(words, down + 1) + v * taps_y;
+    let mut red = 0i32;
+    let mut green = 0i32;
+    let mut blue = 0i32;
+    for j in 0..taps_y {
+        let mut r = 64i32;
+        let mut g = 64i32;
+        let mut b = 64i32;
+        for i in 0..taps_x {
+            let weight = signed(words, weights_x + i);
+            let pixel = source_pixel(words, planes, pixels, source, x + i, y + j);
+            r += weight * channel(pixel, 0u32);
+            g += weight * channel(pixel, 1u32);
+            b += weight * channel(pixel, 2u32);
+        }
+        let weight = signed(words, weights_y + j);
+        red = saturated(red + product(saturated(r >> 7), weight));
+        green = saturated(green + product(saturated(g >> 7), weight));
+        blue = saturated(blue + product(saturated(b >> 7), weight));
+    }
+    packed(byte(red), byte(green), byte(blue))
+}
+
+/// Along rows and columns of each component's own samples; colours are made of the result.
+#[cube]
+fn upright_apart(words: &[u32], planes: &[u8], program: u32, source: u32, u: u32, v: u32) -> u32 {
+    let first = component(words, planes, program, source + 4, 0u32, u, v);
+    let kind = word(words, source);
+    let mut pixel = packed(byte(first), byte(first), byte(first));
+    if kind != 1 {
+        let second = component(words, planes, program, source + 13, 1u32, u, v);
+        let third = component(words, planes, program, source + 22, 2u32, u, v);
+        pixel = packed(byte(first), byte(second), byte(third));
+        if kind == 2 {
+            let cb = saturated(second - 8192);
+            let cr = saturated(third - 8192);
+            let red = saturated(cr + product(cr, 13173));
+            let green = saturated(product(cb, 11277) + product(cr, 23401));
+            let blue = saturated(cb + product(cb, 25297));
+            pixel = packed(
+                byte(saturated(first + red)),
+                byte(saturated(first - green)),
+                byte(saturated(first + blue)),
+            );
+        }
+    }
+    pixel
+}
+
+/// A component's value times 64.
+#[cube]
+fn component(
+    words: &[u32],
+    planes: &[u8],
+    program: u32,
+    plane: u32,
+    #[comptime] index: u32,
+    u: u32,
+    v: u32,
+) -> i32 {
+    let across = program + word(words, program + 5 + index);
+    let down = program + word(words, program + 8 + index);
+    let taps_x = word(words, across);
+    let taps_y = word(words, down);
+    let x = signed(words, across + 2 + u);
+    let y = signed(words, down + 2 + v);
+    let weights_x = across + 2 + word(words, across + 1) + u * taps_x;
+    let weights_y = down + 2 + word(words, down + 1) + v * taps_y;
+    let mut value = 0i32;
+    for j in 0..taps_y {
+        let mut sum = 64i32;
+        for i in 0..taps_x {
+            let sample = sample(
+                words,
+                planes,
+                plane,
+                x + i32::reinterpret(i),
+                y + i32::reinterpret(j),
+            );
+            sum += signed(words, weights_x + i) * sample;
+        }
+        value = saturated(value + product(saturated(sum >> 7), signed(words, weights_y + j)));
+    }
+    value
+}
+
+/// A window of its own. An axis is: weights a phase, least and greatest place, slope in two words, sixteen steps, two
+/// words a row of where its points begin, the weights of 128 phases.
+#[cube]
+fn turned(
+    words: &[u32],
+    planes: &[u8],
+    pixels: &mut [u32],
+    program: u32,
+    source: u32,
+    u: u32,
+    v: u32,
+) -> u32 {
+    let across = program + word(words, program + 5);
+    let down = program + word(words, program + 6);
+    let rows = word(words, program + 7);
+    let from = word(words, program + word(words, program + 8) + v);
+    let x = place(words, across, from, u, v);
+    let y = place(words, down, from, u, v);
+    let taps_x = word(words, across);
+    let taps_y = word(words, down);
+    let weights_x = across + 21 + 2 * rows + u32::reinterpret((x >> 5) & 127) * taps_x;
+    let weights_y = down + 21 + 2 * rows + u32::reinterpret((y >> 5) & 127) * taps_y;
+    let x = u32::reinterpret(max((x >> 12) + 1, 0));
+    let y = u32::reinterpret(max((y >> 12) + 1, 0));
+    let mut red = 524288i32;
+    let mut green = 524288i32;
+    let mut blue = 524288i32;
+    for j in 0..taps_y {
+        let mut r = 64i32;
+        let mut g = 64i32;
+        let mut b = 64i32;
+        for i in 0..taps_x {
+            let weight = signed(words, weights_x + i);
+            let pixel = source_pixel(words, planes, pixels, source, x + i, y + j);
+            r += weight * channel(pixel, 0u32);
+            g += weight * channel(pixel, 1u32);
+            b += weight * channel(pixel, 2u32);
+        }
+        let weight = signed(words, weights_y + j);
+        red += (r >> 7) * weight;
+        green += (g >> 7) * weight;
+        blue += (b >> 7) * weight;
+    }
+    packed(
+        clamped(red >> 20, 0, 255),
+        clamped(green >> 20, 0, 255),
+        clamped(blue >> 20, 0, 255),
+    )
+}
+
+/// The place of column `u` of row `v` along an axis, with 12 fractional bits.
+#[cube]
+fn place(words: &[u32], axis: u32, from: u32, u: u32, v: u32) -> i32 {
+    let inside = u - from;
+    let first = from + inside / 16 * 16;
+    let slope = long(words, axis + 3);
+    let start = long(words, axis + 21 + 2 * v);
+    let far = i64::new(1 << 29);
+    let place = (start + i64::cast_from(first) * slope) >> i64::new(20);
+    let place = i32::cast_from(max(min(place, far), i64::new(0) - far));
+    let place = place + signed(words, axis + 5 + inside % 16);
+    clamped(place, signed(words, axis + 1), signed(words, axis + 2))
+}
+
+#[cube]
+fn long(words: &[u32], at: u32) -> i64 {
+    (i64::cast_from(signed(words, at + 1)) << i64::new(32)) | i64::cast_from(word(words, at))
+}

@@ -1,0 +1,85 @@
+//! The kernels. All they are told stands in one buffer of 32-bit `words`: tables, programs and records, whose layout
+//! [`words`](crate::words) writes. A unit works on one coefficient, one row of a block, or one pixel.
+//!
+//! Every index is checked, here and not by CubeCL, whose checked launches leave slices unchecked on Vulkan: reads are
+//! moved to the end of their buffer, writes outside of theirs are left out. So whatever a file says, a kernel stays
+//! within its buffers; and since counts come from the host, who has them from the header, every loop ends.
+
+pub(crate) mod colour;
+pub(crate) mod decode;
+pub(crate) mod emit;
+pub(crate) mod gather;
+pub(crate) mod surroundings;
+
+use cubecl::prelude::*;
+
+/// What a buffer holds at `at`.
+#[cube]
+pub(crate) fn read<T: CubePrimitive>(buffer: &[T], at: u32) -> T {
+    buffer[min(at as usize, buffer.len() - 1)]
+}
+
+/// What a buffer that is also written to holds at `at`.
+#[cube]
+pub(crate) fn held<T: CubePrimitive>(buffer: &mut [T], at: u32) -> T {
+    buffer[min(at as usize, buffer.len() - 1)]
+}
+
+/// Changes what a buffer holds at `at`.
+#[cube]
+pub(crate) fn write<T: CubePrimitive>(buffer: &mut [T], at: u32, value: T) {
+    if (at as usize) < buffer.len() {
+        buffer[at as usize] = value;
+    }
+}
+
+#[cube]
+pub(crate) fn word(words: &[u32], at: u32) -> u32 {
+    read(words, at)
+}
+
+#[cube]
+pub(crate) fn signed(words: &[u32], at: u32) -> i32 {
+    i32::reinterpret(read(words, at))
+}
+
+#[cube]
+pub(crate) fn float(words: &[u32], at: u32) -> f32 {
+    f32::reinterpret(read(words, at))
+}
+
+#[cube]
+pub(crate) fn clamped(value: i32, low: i32, high: i32) -> i32 {
+    max(min(value, high), low)
+}
+
+/// A number of 16 bits, saturated.
+#[cube]
+pub(crate) fn saturated(value: i32) -> i32 {
+    clamped(value, -32768, 32767)
+}
+
+/// A number of 16 bits, wrapped.
+#[cube]
+pub(crate) fn wrapped(value: i32) -> i32 {
+    (value << 16) >> 16
+}
+
+/// A float that later arithmetic cannot be merged with: `zero` is 0, which no compiler knows. So a product is rounded
+/// before it is added to, as on the CPU.
+#[cube]
+pub(crate) fn rounded(value: f32, zero: u32) -> f32 {
+    f32::reinterpret(u32::reinterpret(value) ^ zero)
+}
+
+/// Red, green and blue in one word.
+#[cube]
+pub(crate) fn packed(red: i32, green: i32, blue: i32) -> u32 {
+    u32::reinterpret(red | (green << 8) | (blue << 16))
+}
+
+/// One channel of a packed pixel.
+#[cube]
+pub(crate) fn channel(pixel: u32, #[comptime] index: u32) -> i32 {
+    i32::reinterpret((pixel >> (8 * index)) & 255)
+}

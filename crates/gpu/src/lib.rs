@@ -1,0 +1,83 @@
+//! Decoding and augmenting on the GPU: the executor `gpu`.
+//!
+//! ```text
+//!  file ──worker: Preparer──► Prepared ──► Batcher::run ──► DeviceBatch (N, 3, H, W) on the device
+//!         entropy decoding    packed       upload, launches
+//!         of the crop's       coefficients
+//!         blocks; the plan    and tables
+//!
+//!  on the device:  unpack ──► i16 blocks ──► transform ──► u8 planes ──► resample, contrast, blur .. ──► emit
+//!                  (or an entropy decoder)   dequantise,    Y, Cb, Cr    packed pixels of the result      f32, f16,
+//!                                            IDCT           as stored                                     bf16, u8
+//! ```
+//!
+//! It performs the plan of `fused`, with the same draws, and gives the same numbers **to the bit**. That is a matter of
+//! construction. What `fused` decides in floating point (which samples a pixel is made of and what they weigh, which
+//! pixels lie outside of a rotation, what number becomes of a byte) is decided on the host by the same code
+//! ([`DevicePlan`](stokehold_pipeline::DevicePlan)) and uploaded as tables; what is left to the device is `fused`'s
+//! integer arithmetic, and a few products of floats that are kept from being merged with sums.
+//!
+//! # On the CPU
+//!
+//! A `Preparer` belongs to one worker. It draws, plans, and entropy-decodes only the blocks that the plan's crop
+//! needs. What is zero is not sent: a block is a mask of 64 bits and the values that its bits stand for. Files that are
+//! no JPEG of one or three components (PNG, WebP, CMYK) are decoded here to pixels, of the region that is needed.
+//!
+//! # On the device
+//!
+//! A `Batcher` lays a batch out, refuses it if it does not fit the budget, uploads it in two pieces, and queues the
+//! launches, whose number does not depend on the number of images. Then (`kernels`):
+//!
+//! 1. **Coefficients** (`coefficients`, `kernels::decode`). However they come, the quantised coefficients of all images
+//!    of a batch lie in one buffer of 16-bit numbers, block after block, with records that say which block belongs
+//!    where. This is the seam for a decoder that does the entropy decoding on the device too.
+//! 2. **Samples**. Each block is dequantised and transformed into its component's plane, 8, 4, 2 or 1 samples a side
+//!    as the plan's scale asks, with the bits of crate jpeg.
+//! 3. **Geometry** (`kernels::gather`). One launch makes all pixels of all images: each is mapped back through all of
+//!    the plan's flips, crops, rotations and resizes and gathers its window. An upright map samples Y, Cb and Cr where
+//!    they lie and makes the colour of the result; a turned one makes the pixels of its window as libjpeg would. No
+//!    image is ever written at the size of the file, unless the pipeline asks for the mean or the surroundings of the
+//!    whole picture before anything else.
+//! 4. **Colour** (`kernels::colour`) is applied by whatever kernel made the pixel; contrast, blur and dilation
+//!    (`kernels::surroundings`) have their own, for they look at other pixels.
+//! 5. **Numbers** (`kernels::emit`). To-float, normalisation and half precision are a look-up per byte. Erased
+//!    rectangles are laid over.
+//!
+//! Stages of different images are launched together where they have the same number.
+//!
+//! # What a file cannot do
+//!
+//! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, what the device can
+//! hold in one piece, or 32 bits is an error that names the numbers. On the device every read is moved into its buffer
+//! and every write outside of its buffer left out, and no loop's end depends on what was decoded.
+//!
+//! # Builds
+//!
+//! Without the features `cuda` and `vulkan` only [`devices`] is left, which says so. With either, kernels are compiled
+//! when they are first launched. They are tested on Mesa's lavapipe, a Vulkan device made of the CPU:
+//! `cargo test --release -p stokehold-gpu --features vulkan`. **On a GPU they have not been run yet**, and through CUDA
+//! not at all. They avoid memory that units of a cube share, which CubeCL 0.11 compiles wrongly for lavapipe.
+
+#[cfg(feature = "kernels")]
+mod batch;
+#[cfg(feature = "kernels")]
+mod client;
+#[cfg(feature = "kernels")]
+mod coefficients;
+mod device;
+mod error;
+#[cfg(feature = "kernels")]
+mod kernels;
+#[cfg(feature = "kernels")]
+mod prepare;
+#[cfg(feature = "kernels")]
+mod words;
+
+#[cfg(feature = "kernels")]
+pub use batch::{Batcher, DeviceBatch};
+#[cfg(feature = "kernels")]
+pub use client::Gpu;
+pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
+pub use error::GpuError;
+#[cfg(feature = "kernels")]
+pub use prepare::{Prepared, Preparer};

@@ -1,0 +1,177 @@
+//! The CPU's part of a sample: from the bytes of a file to what a device needs of it.
+
+use crate::words::program;
+use std::sync::Arc;
+use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, Upsampling};
+use stokehold_pipeline::{
+    DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
+    ImageError, Pipeline, PipelineError,
+};
+
+/// The most pixels whose luminance a device adds up in 32 bits.
+const MOST_AVERAGED: u64 = u32::MAX as u64 / 255;
+
+/// One thread's way from files to [`Prepared`] samples.
+pub struct Preparer {
+    pipeline: Arc<Pipeline>,
+    options: DecodeOptions,
+    decoder: Decoder,
+}
+
+/// A sample that a device can be given: the coefficients of its blocks, or its pixels, and the plan in tables.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) source: PreparedSource,
+    pub(crate) stages: Vec<PreparedStage>,
+    pub(crate) numbers: Box<[[f32; 256]; 3]>,
+    pub(crate) erased: Vec<Erased>,
+}
+
+#[derive(Debug)]
+pub(crate) enum PreparedSource {
+    Blocks {
+        /// 1 grey, 2 YCbCr, 3 RGB.
+        kind: u32,
+        /// The first pixel's column and row in the scaled image.
+        corner: [u32; 2],
+        components: Vec<Component>,
+    },
+    Pixels(DecodedPixels),
+}
+
+/// The blocks of one component.
+#[derive(Debug)]
+pub(crate) struct Component {
+    pub layout: PlaneLayout,
+    /// Three words a block.
+    pub heads: Vec<u32>,
+    pub values: Vec<i16>,
+    pub steps: [i16; 64],
+}
+
+#[derive(Debug)]
+pub(crate) struct PreparedStage {
+    pub width: u32,
+    pub height: u32,
+    pub kind: StageKind,
+    pub points: u32,
+    pub program: Vec<u32>,
+}
+
+/// What a stage is launched as.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum StageKind {
+    Upright,
+    Turned,
+    Contrast { factor: f32 },
+    Blur { across: u32, down: u32 },
+    Dilate { radius: u32 },
+}
+
+impl Preparer {
+    /// A thread's preparer for a pipeline that makes batches.
+    ///
+    /// # Errors
+    /// What [`Pipeline::check`] finds.
+    pub fn new(pipeline: Arc<Pipeline>, options: DecodeOptions) -> Result<Preparer, PipelineError> {
+        pipeline.check()?;
+        Ok(Preparer {
+            pipeline,
+            options,
+            decoder: Decoder::new(),
+        })
+    }
+
+    /// Draws, plans and reads one sample. Where the input says where a JPEG's rows begin, those above the part that is
+    /// needed are passed over unread.
+    ///
+    /// # Errors
+    /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline, or the device.
+    pub fn prepare<'a>(&mut self, input: impl Into<Input<'a>>, key: DrawKey) -> Result<Prepared, ImageError> {
+        let input = input.into();
+        let plan = DevicePlan::new(input.bytes, &self.pipeline, &self.options, key)?;
+        let (source, lowered) = if plan.has_planes() {
+            let region = plan.region();
+            let blocks = self.decoder.decode_blocks(input, region, plan.scale())?;
+            let layouts: Vec<PlaneLayout> = blocks.components().iter().map(|c| c.layout).collect();
+            let components = blocks.components().iter().map(|component| Component {
+                layout: component.layout,
+                heads: component
+                    .heads
+                    .iter()
+                    .flat_map(|head| [head.mask as u32, (head.mask >> 32) as u32, head.first])
+                    .collect(),
+                values: component.values.to_vec(),
+                steps: component.steps,
+            });
+            let factor = plan.scale().factor();
+            let source = PreparedSource::Blocks {
+                kind: match blocks.color {
+                    ColorModel::Grey => 1,
+                    ColorModel::Rgb => 3,
+                    _ => 2,
+                },
+                corner: [region.x / factor, region.y / factor],
+                components: components.collect(),
+            };
+            (source, plan.lower(DeviceSource::Planes(&layouts)))
+        } else {
+            let pixels = plan.decode(input, &mut self.decoder)?;
+            (PreparedSource::Pixels(pixels), plan.lower(DeviceSource::Pixels))
+        };
+        let apart = plan.apart();
+        let stages = lowered.stages.iter().enumerate();
+        let stages = stages.map(|(i, stage)| prepare_stage(stage, apart && i == 0));
+        Ok(Prepared {
+            source,
+            stages: stages.collect::<Result<_, _>>()?,
+            numbers: Box::new(lowered.numbers),
+            erased: lowered.erased,
+        })
+    }
+}
+
+fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, ImageError> {
+    let DeviceStage {
+        width,
+        height,
+        work,
+        points,
+    } = stage;
+    let pixels = u64::from(*width) * u64::from(*height);
+    let kind = match work {
+        DeviceWork::Resample(resample) => match resample.map {
+            stokehold_pipeline::ResampleMap::Upright(_) => StageKind::Upright,
+            stokehold_pipeline::ResampleMap::Turned(_) => StageKind::Turned,
+        },
+        DeviceWork::Contrast { .. } if pixels > MOST_AVERAGED => {
+            return Err(ImageError::DoesNotFit(format!(
+                "ColorJitter's contrast on an image of {width}x{height} pixels: the executor gpu averages at most \
+                 {MOST_AVERAGED}; crop or resize before it, or use --executor fused"
+            )));
+        }
+        DeviceWork::Contrast { factor } => StageKind::Contrast { factor: *factor },
+        DeviceWork::Blur { across, down } => StageKind::Blur {
+            across: across.len() as u32,
+            down: down.len() as u32,
+        },
+        DeviceWork::Dilate { radius } => StageKind::Dilate { radius: *radius },
+    };
+    Ok(PreparedStage {
+        width: *width,
+        height: *height,
+        kind,
+        points: points.len() as u32,
+        program: program(work, points, apart, *height),
+    })
+}
+
+/// What kernels call a way of upsampling.
+pub(crate) fn upsampling(kind: Upsampling) -> u32 {
+    match kind {
+        Upsampling::None | Upsampling::Repeat => 0,
+        Upsampling::H2 => 1,
+        Upsampling::V2 => 2,
+        Upsampling::H2V2 => 3,
+    }
+}

@@ -1,0 +1,114 @@
+//! Augmentation: SEMANTICS.md says that `gpu` gives what `fused` gives, to the bit, and so it is held here.
+
+use crate::decode::{files, pipeline};
+use crate::{assert_same, gpu};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use proptest::prelude::*;
+use stokehold_pipeline::{Pipeline, SampleType};
+
+/// A picture with edges and gradients at every scale.
+fn picture(width: u16, height: u16, quality: u8, sampling: SamplingFactor) -> Vec<u8> {
+    let mut data = Vec::new();
+    for y in 0..height {
+        for x in 0..width {
+            let wave =
+                |fx: f64, fy: f64| ((f64::from(x) * fx + f64::from(y) * fy).sin() * 60.0 + 120.0) as u8;
+            let step = if (x / 17 + y / 23) % 2 == 0 { 60 } else { 0 };
+            data.extend([
+                wave(0.05, 0.02) + step,
+                wave(0.3, 0.1) / 2 + step,
+                wave(0.01, 0.13),
+            ]);
+        }
+    }
+    let mut out = Vec::new();
+    let mut encoder = Encoder::new(&mut out, quality);
+    encoder.set_sampling_factor(sampling);
+    encoder
+        .encode(&data, width, height, ColorType::Rgb)
+        .expect("a JPEG");
+    out
+}
+
+fn pictures() -> Vec<Vec<u8>> {
+    use SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2};
+    vec![
+        picture(161, 119, 90, F_2_2),
+        picture(90, 133, 80, F_1_1),
+        picture(64, 64, 95, F_2_1),
+        picture(300, 211, 70, F_1_2),
+        picture(37, 41, 100, F_2_2),
+    ]
+}
+
+#[test]
+fn presets_are_the_same_in_every_type() {
+    let Some(gpu) = gpu() else { return };
+    let files = pictures();
+    for sample_type in [SampleType::F32, SampleType::F16, SampleType::Bf16] {
+        assert_same(&gpu, &files, &Pipeline::imagenet_train(48), sample_type);
+        assert_same(&gpu, &files, &Pipeline::imagenet_eval(46, 40), sample_type);
+    }
+}
+
+/// An operation at random, as text.
+fn op() -> impl Strategy<Value = String> {
+    let filter = prop::sample::select(vec!["nearest", "bilinear", "bicubic"]);
+    let fill = prop::sample::select(vec!["0", "200", "[9, 100, 250]"]);
+    let mode = prop::sample::select(vec!["constant", "edge", "reflect", "symmetric"]);
+    prop_oneof![
+        Just("type = \"RandomHorizontalFlip\"".into()),
+        Just("type = \"RandomVerticalFlip\"".into()),
+        Just("type = \"Grayscale\"".into()),
+        (filter.clone(), fill.clone(), any::<bool>()).prop_map(|(filter, fill, expand)| format!(
+            "type = \"RandomRotation\"\ndegrees = 40\ninterpolation = \"{filter}\"\nfill = {fill}\nexpand = {expand}"
+        )),
+        (filter.clone(), 20u32..70).prop_map(|(filter, size)| format!(
+            "type = \"RandomResizedCrop\"\nsize = {size}\ninterpolation = \"{filter}\""
+        )),
+        (filter, 20u32..70).prop_map(|(filter, size)| format!(
+            "type = \"Resize\"\nsize = [{size}, {}]\ninterpolation = \"{filter}\"",
+            90 - size
+        )),
+        (1u32..9, fill, mode)
+            .prop_map(|(sides, fill, mode)| format!("type = \"Pad\"\npadding = {sides}\nfill = {fill}\npadding_mode = \"{mode}\"")),
+        Just("type = \"ColorJitter\"\nbrightness = 0.4\ncontrast = 0.4\nsaturation = 0.4\nhue = 0.3".into()),
+        (1u32..5).prop_map(|half| format!("type = \"GaussianBlur\"\nkernel_size = {}", 2 * half + 1)),
+        (1u32..4).prop_map(|half| format!("type = \"Dilation\"\nkernel_size = {}", 2 * half + 1)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is drawn, in whatever order.
+    #[test]
+    fn random_pipelines_are_the_same(
+        ops in prop::collection::vec(op(), 0..6),
+        erase in prop::sample::select(vec!["0", "\"random\""]),
+        floats in any::<bool>(),
+    ) {
+        let Some(gpu) = gpu() else { return Ok(()) };
+        let mut ops = ops;
+        ops.push("type = \"Resize\"\nsize = [33, 45]".into());
+        ops.push("type = \"ToFloat\"".into());
+        if floats {
+            ops.push("type = \"Normalize\"".into());
+            ops.push(format!("type = \"RandomErasing\"\np = 0.8\nvalue = {erase}"));
+        }
+        let text: String = ops.iter().map(|op| format!("[[op]]\n{op}\n")).collect();
+        let sample_type = if floats { SampleType::F32 } else { SampleType::U8 };
+        let mut all = pictures();
+        all.truncate(3);
+        all.extend(files(4));
+        assert_same(&gpu, &all, &pipeline(&text), sample_type);
+    }
+}
+
+/// Twelve rotations before the crop: every pixel is one gathering.
+#[test]
+fn the_heaviest_published_load_is_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let heaviest = Pipeline::published(12, 56);
+    assert_same(&gpu, &pictures(), &heaviest, SampleType::F32);
+}

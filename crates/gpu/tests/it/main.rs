@@ -1,0 +1,99 @@
+//! The kernels against the CPU's executor `fused`, on whatever Vulkan device there is: on a machine without a GPU, Mesa's
+//! lavapipe.
+
+#![cfg(feature = "vulkan")]
+
+mod augment;
+mod decode;
+#[path = "../../../jpeg/tests/it/writer.rs"]
+#[allow(dead_code)]
+mod writer;
+
+use std::sync::{Arc, OnceLock};
+use stokehold_gpu::{Backend, Batcher, DeviceName, Gpu, Preparer, devices_of};
+use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
+
+/// The first Vulkan device; none where there is none, which is then said.
+pub fn gpu() -> Option<Gpu> {
+    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    let open = || {
+        let found = devices_of(Backend::Vulkan);
+        if let Some(problem) = found.problem {
+            eprintln!("skipped: {problem}");
+            return None;
+        }
+        let name = DeviceName {
+            backend: Backend::Vulkan,
+            index: 0,
+        };
+        Some(Gpu::open(name).expect("a device that was listed"))
+    };
+    GPU.get_or_init(open).clone()
+}
+
+fn key(sample: u64) -> DrawKey {
+    DrawKey {
+        seed: 7,
+        epoch: 1,
+        sample,
+    }
+}
+
+/// What the device and the CPU make of the same files, as bytes: sample after sample.
+fn both(gpu: &Gpu, files: &[Vec<u8>], pipeline: Pipeline, sample_type: SampleType) -> (Vec<u8>, Vec<u8>) {
+    let pipeline = Arc::new(pipeline);
+    let mut preparer = Preparer::new(pipeline.clone(), DecodeOptions::default()).expect("a pipeline");
+    let mut runner =
+        Runner::new(pipeline.clone(), Executor::Fused, DecodeOptions::default()).expect("a pipeline");
+    let batcher = Batcher::new(gpu.clone(), &pipeline, sample_type, 1 << 30).expect("a batcher");
+    let (mut samples, mut expected) = (Vec::new(), Vec::new());
+    for (i, file) in files.iter().enumerate() {
+        let len = runner.output_len();
+        macro_rules! run {
+            ($number:ty) => {{
+                let mut out = vec![<$number>::default(); len];
+                let done = runner.run(file, key(i as u64), &mut out);
+                (
+                    done,
+                    out.iter()
+                        .flat_map(|v| v.to_ne_bytes())
+                        .collect::<Vec<u8>>(),
+                )
+            }};
+        }
+        let (done, bytes) = match sample_type {
+            SampleType::F32 => run!(f32),
+            SampleType::F16 => run!(half::f16),
+            SampleType::Bf16 => run!(half::bf16),
+            SampleType::U8 => run!(u8),
+        };
+        let prepared = preparer.prepare(file, key(i as u64));
+        assert_eq!(done.as_ref().err(), prepared.as_ref().err(), "file {i}");
+        if let Ok(prepared) = prepared {
+            samples.push(prepared);
+            expected.extend(bytes);
+        }
+    }
+    assert!(
+        samples.len() * 2 > files.len(),
+        "hardly any file fits {pipeline:?}"
+    );
+    let batch = batcher.run(&samples).expect("a batch");
+    assert_eq!(batch.shape[0], samples.len());
+    (batcher.read(&batch).expect("numbers"), expected)
+}
+
+/// Holds the device's bytes equal to the CPU's.
+pub fn assert_same(gpu: &Gpu, files: &[Vec<u8>], pipeline: &Pipeline, sample_type: SampleType) {
+    let (device, cpu) = both(gpu, files, pipeline.clone(), sample_type);
+    assert_eq!(device.len(), cpu.len());
+    if let Some(at) = device.iter().zip(&cpu).position(|(a, b)| a != b) {
+        let different = device.iter().zip(&cpu).filter(|(a, b)| a != b).count();
+        panic!(
+            "byte {at} of {} is {} and not {}; {different} differ: {pipeline:?}",
+            cpu.len(),
+            device[at],
+            cpu[at]
+        );
+    }
+}
