@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
-#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, moto, optuna, wheel (default: all)
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, moto, optuna, wheel, frameworks (default: all)
 #
 # wheel-tests is for other Pythons than the default's, of which python/check makes one each.
 #
@@ -16,7 +16,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel | wheel-tests) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -36,7 +36,7 @@ check_debian_packages() {
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit moto optuna wheel" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit moto optuna wheel frameworks" >&2
         exit 2
     fi
     environment=$(environment_of "$name")
@@ -47,10 +47,16 @@ make_environment() {
     fi
     if [ "$name" = ffcv ]; then check_debian_packages; fi
     [ -x "$environment/bin/pip" ] || "$python" -m venv "$environment"
+    # These stand on the torch that is there already.
+    if [ "$name" = frameworks ]; then
+        make_environment torch
+        "$cache/torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+            >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
+    fi
     "$environment/bin/pip" install --quiet --requirement "$requirements"
     cp "$requirements" "$environment/requirements.txt"
     echo "$name: made at $environment"
 }
 
-if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit moto optuna wheel; fi
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit moto optuna wheel frameworks; fi
 for name in "$@"; do make_environment "$name"; done

@@ -18,6 +18,8 @@ pub(crate) struct Epochs {
     next: State,
     /// Behind the last batch that was given out.
     stand: State,
+    /// Whether the iteration that runs has given a batch out.
+    taken: bool,
     closed: bool,
 }
 
@@ -40,6 +42,7 @@ impl Epochs {
             begun: 0,
             next: start.clone(),
             stand: start,
+            taken: false,
             closed: false,
         }
     }
@@ -48,8 +51,9 @@ impl Epochs {
         self.closed
     }
 
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.is_some()
+    /// Whether an iteration has batches left. Who takes as many as there are, and does not ask for one more, is done too.
+    pub(crate) fn is_running(&self, loader: &Loader) -> bool {
+        self.running.is_some() && self.stand.batch < loader.batches_per_epoch() as u64
     }
 
     /// Begins the next epoch, or what is left of it; the number of the iteration.
@@ -57,6 +61,7 @@ impl Epochs {
         self.running = Some(loader.resume(self.next.clone())?);
         self.stand = self.next.clone();
         self.next = loader.start_of(self.stand.epoch + 1);
+        self.taken = false;
         self.begun += 1;
         Ok(self.begun)
     }
@@ -80,7 +85,10 @@ impl Epochs {
             return Err(Stopped::Pending);
         };
         match &next {
-            Some(Ok(_)) => self.stand = batches.state(),
+            Some(Ok(_)) => {
+                self.stand = batches.state();
+                self.taken = true;
+            }
             Some(Err(_)) => self.running = None,
             None => {
                 self.running = None;
@@ -93,13 +101,15 @@ impl Epochs {
     /// Ends an iteration, if it is the one that runs.
     pub(crate) fn end(&mut self, iteration: u64) {
         if self.begun == iteration {
-            self.running = None;
+            self.stop();
         }
     }
 
-    /// Ends whatever iteration runs.
+    /// Ends whatever iteration runs. One that has given nothing out has not been: the next begins where it began.
     pub(crate) fn stop(&mut self) {
-        self.running = None;
+        if self.running.take().is_some() && !self.taken {
+            self.next = self.stand.clone();
+        }
     }
 
     /// Ends everything.
@@ -132,6 +142,7 @@ impl Epochs {
     /// Has the next iteration go on from a state.
     pub(crate) fn resume(&mut self, loader: &Loader, state: State) -> Result<(), LoaderError> {
         loader.check_state(&state)?;
+        self.running = None;
         self.next = state.clone();
         self.stand = state;
         Ok(())

@@ -123,13 +123,15 @@ impl Loader {
     /// Begins the next epoch.
     fn begin(&self, py: Python<'_>) -> PyResult<Iteration> {
         let core = &self.core;
-        let begun = core.with(py, |epochs| match (epochs.is_closed(), epochs.is_running()) {
-            (true, _) => Err("the loader is closed; make a new one"),
-            (_, true) => Err(
-                "an iteration of this loader is going on, and it has only one at a time; \
+        let begun = core.with(py, |epochs| {
+            match (epochs.is_closed(), epochs.is_running(&core.loader)) {
+                (true, _) => Err("the loader is closed; make a new one"),
+                (_, true) => Err(
+                    "an iteration of this loader is going on, and it has only one at a time; \
                  finish it, end it with stop(), or make a second loader",
-            ),
-            _ => Ok(epochs.begin(&core.loader)),
+                ),
+                _ => Ok(epochs.begin(&core.loader)),
+            }
         })?;
         let number = begun.map_err(UsageError::new_err)?.raise()?;
         Ok(Iteration {
@@ -167,10 +169,12 @@ impl Loader {
                 "state_dict: {error}; give what state_dict() of a loader returned"
             ))
         })?;
-        let resumed = self.core.with(py, |epochs| match epochs.is_running() {
-            true => None,
-            false => Some(epochs.resume(&self.core.loader, state)),
-        })?;
+        let resumed = self
+            .core
+            .with(py, |epochs| match epochs.is_running(&self.core.loader) {
+                true => None,
+                false => Some(epochs.resume(&self.core.loader, state)),
+            })?;
         resumed
             .ok_or_else(|| {
                 UsageError::new_err(

@@ -111,6 +111,40 @@ def test_one_iteration_at_a_time(folder):
     assert next(second, None) is None and len(next(third)[0]) == 4
 
 
+def test_who_has_taken_all_batches_can_begin_again(folder):
+    """Nobody has to wait for StopIteration."""
+    counted, walked = (stokehold.Loader(folder, CROP, batch_size=8, samples=True) for _ in range(2))
+    batches = iter(counted)
+    for expected in [*walked, *walked]:
+        assert next(batches)[2].tolist() == expected[2].tolist()
+        if counted.state_dict()["batch"] == len(counted):
+            old, batches = batches, iter(counted)
+            assert next(old, None) is None
+    end = iter(walked)
+    for _ in range(len(walked)):
+        next(end)
+    walked.load_state_dict(counted.state_dict())
+    assert next(end, None) is None and walked.epoch == 2 and len(list(walked)) == 5
+
+
+def test_an_iteration_of_which_nothing_was_taken_has_not_been(folder):
+    loader = stokehold.Loader(folder, CROP, batch_size=8)
+    iter(loader)
+    assert loader.epoch == 0
+    next(iter(loader))
+    assert loader.epoch == 1
+    batches = iter(loader)
+    for _ in range(2):
+        next(batches)
+    state = loader.state_dict()
+    loader.stop()
+    loader.load_state_dict(state)
+    iter(loader)
+    unused = iter(loader)
+    loader.stop()
+    assert next(unused, None) is None and loader.state_dict() == state and len(list(loader)) == 3
+
+
 def test_nothing_after_close(folder):
     with stokehold.Loader(folder, CROP, batch_size=4) as loader:
         batches = iter(loader)

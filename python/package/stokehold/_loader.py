@@ -192,7 +192,10 @@ class Loader:
         return self._core.bad_images()
 
     def stop(self) -> None:
-        """Ends the iteration that is going on, if there is one. Leaving a ``for`` loop does the same."""
+        """Ends the iteration that is going on, if there is one. Leaving a ``for`` loop does the same.
+
+        The next one begins the next epoch, unless no batch was taken of this one.
+        """
         self._core.stop()
 
     def close(self) -> None:
