@@ -117,7 +117,10 @@ impl Batcher {
     /// [`GpuError::Budget`] where the batch needs more memory than it may have.
     pub fn run(&self, samples: &[Prepared]) -> Result<DeviceBatch, GpuError> {
         let layout = self.lay_out(samples)?;
-        let numbers = self.launch(layout, samples.len());
+        let numbers = match samples.len() {
+            0 => self.gpu.empty(0, self.sample_type.bytes()),
+            count => self.launch(layout, count),
+        };
         let shape = [samples.len(), 3, self.height as usize, self.width as usize];
         Ok(DeviceBatch {
             numbers,
@@ -131,7 +134,9 @@ impl Batcher {
     /// # Errors
     /// [`GpuError::Device`] where the device failed.
     pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
-        self.gpu.read(&batch.numbers)
+        let mut bytes = self.gpu.read(&batch.numbers)?;
+        bytes.truncate(batch.shape.iter().product::<usize>() * self.sample_type.bytes());
+        Ok(bytes)
     }
 
     /// Decides where everything lies, and refuses what does not fit.

@@ -40,5 +40,37 @@ pub fn pipeline(text: &str) -> Pipeline {
 fn every_sampling_is_exact() {
     let Some(gpu) = gpu() else { return };
     let crop = pipeline("[[op]]\ntype = \"CenterCrop\"\nsize = 80\n[[op]]\ntype = \"ToFloat\"\n");
-    assert_same(&gpu, &files(120), &crop, SampleType::U8);
+    let compared = assert_same(&gpu, &files(120), &crop, SampleType::U8);
+    assert!(compared > 60 * 3 * 80 * 80, "hardly any file was decoded");
+}
+
+/// A crop that begins in any column and row of a block, of every sampling there is a way of its own for: what lies
+/// beside it is decoded just as far as upsampling looks.
+#[test]
+fn crops_at_every_place_of_a_block_are_exact() {
+    let Some(gpu) = gpu() else { return };
+    let mut all = Vec::new();
+    for factors in [
+        [(1, 1); 3],
+        [(2, 1), (1, 1), (1, 1)],
+        [(1, 2), (1, 1), (1, 1)],
+        [(2, 2), (1, 1), (1, 1)],
+    ] {
+        let spec = writer::Spec {
+            width: 67,
+            height: 59,
+            factors: factors.to_vec(),
+            restart_interval: 0,
+            interleaved: true,
+            adobe: None,
+            wide_steps: false,
+            seed: 3,
+        };
+        all.push(spec.write().bytes);
+    }
+    // Every sample draws a place of its own.
+    let files: Vec<Vec<u8>> = (0..160).map(|i| all[i % 4].clone()).collect();
+    let crop = pipeline("[[op]]\ntype = \"RandomCrop\"\nsize = [13, 11]\n[[op]]\ntype = \"ToFloat\"\n");
+    let compared = assert_same(&gpu, &files, &crop, SampleType::U8);
+    assert_eq!(compared, 160 * 3 * 13 * 11);
 }

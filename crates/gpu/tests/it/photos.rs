@@ -1,0 +1,52 @@
+//! Files that were not made here: photos, and files that attack decoders. `STOKEHOLD_TEST_DATA` names their folder.
+
+use crate::decode::pipeline;
+use crate::{assert_same, gpu};
+use std::path::Path;
+use stokehold_pipeline::{Pipeline, SampleType};
+
+/// The bytes of files of a folder, every `step`th; none, with a line that says so, where it is not there.
+fn data(folder: &str, step: usize) -> Option<Vec<Vec<u8>>> {
+    let Some(root) = std::env::var_os("STOKEHOLD_TEST_DATA") else {
+        eprintln!("skipped: STOKEHOLD_TEST_DATA is not set");
+        return None;
+    };
+    let folder = Path::new(&root).join(folder);
+    let Ok(entries) = std::fs::read_dir(&folder) else {
+        eprintln!("skipped: there is no {}", folder.display());
+        return None;
+    };
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    let files = paths
+        .iter()
+        .step_by(step)
+        .filter_map(|path| std::fs::read(path).ok());
+    Some(files.collect())
+}
+
+/// The published pipelines, the last with twelve rotations, at the size of their source.
+#[test]
+fn photos_are_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let Some(photos) = data("photos", 60) else { return };
+    assert_same(&gpu, &photos, &Pipeline::imagenet_train(64), SampleType::F32);
+    assert_same(&gpu, &photos, &Pipeline::published(4, 48), SampleType::Bf16);
+}
+
+/// Where the CPU refuses a file the device's way refuses it alike, and of the rest the bytes are the same, damaged or not.
+#[test]
+fn unusual_and_hostile_files_are_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let crop = pipeline("[[op]]\ntype = \"CenterCrop\"\nsize = 72\n[[op]]\ntype = \"ToFloat\"\n");
+    let resize = pipeline("[[op]]\ntype = \"Resize\"\nsize = [31, 40]\n[[op]]\ntype = \"ToFloat\"\n");
+    for (folder, step) in [("jpeg-corpus/valid", 1), ("jpeg-corpus/hostile", 4)] {
+        let Some(files) = data(folder, step) else { return };
+        let mut compared = 0;
+        for files in files.chunks(40) {
+            compared += assert_same(&gpu, files, &crop, SampleType::U8);
+            compared += assert_same(&gpu, files, &resize, SampleType::U8);
+        }
+        assert!(compared > 0, "no file of {folder} was decoded");
+    }
+}
