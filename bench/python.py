@@ -4,11 +4,13 @@
     bench/python.py speed PHOTOS [--rounds 7] [--cores 1] [--loads 0,12] [--max-images 100]
     bench/python.py index [--entries 10000000]
 
-`speed` runs `stokehold bench loader`, `stokehold.Loader` and PyTorch's DataLoader (PIL and v2) on the same files, turn by turn, as
-bench/run.py does; both of Stokehold's do the same work with the same number of threads. It needs `cargo build --release`, the environment
-`torch` of bench/peers/setup.sh, and an environment with torch and the wheel, whose Python STOKEHOLD_PYTHON names.
+`speed` runs `stokehold bench loader`, `stokehold.Loader`, PyTorch's DataLoader (PIL and v2), and DALI, FFCV and Albumentations on the same files,
+turn by turn, as bench/run.py does; both of Stokehold's do the same work with the same number of threads. It needs `cargo build --release`, the
+environment `torch` of bench/peers/setup.sh, and an environment with torch and the wheel, whose Python STOKEHOLD_PYTHON names. Of the other three,
+those take part whose environments setup.sh has made.
 
-`index` makes a list of so many (path, label) and says what a loader of it costs; it runs in the Python that runs it.
+`index` makes a list of so many (path, label), as torchvision's `ImageFolder.samples`, and says what a loader of it costs beyond it; it runs in
+the Python that runs it, and takes 3 GB for ten million.
 """
 
 import argparse
@@ -25,24 +27,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 
 def speed(options: argparse.Namespace) -> None:
-    from run import PEERS_FOLDER, ROOT, Failed, Side
+    from run import CPU_PEERS, PEERS, PEERS_FOLDER, ROOT, Failed, Side, peer_side, python_of
 
     ours = os.environ.get("STOKEHOLD_PYTHON")
     if not ours:
         sys.exit("set STOKEHOLD_PYTHON to a Python that has torch and the wheel of python/")
-    cache = Path(os.environ.get("STOKEHOLD_CACHE", Path.home() / ".cache/stokehold"))
-    torch = str(cache / "torch/bin/python")
+    peers = []
+    for name in CPU_PEERS:
+        try:
+            python_of(PEERS[name])
+            peers.append(name)
+        except Failed as failed:
+            print(f"{name} does not take part: {failed}")
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    more = ["--workers", str(options.cores), "--max-images", str(options.max_images)]
     cores = set(sorted(os.sched_getaffinity(0))[: options.cores])
     for load in (int(load) for load in options.loads.split(",")):
-        here = [str(options.photos), "--load", str(load), *more]
+        work = ["--load", str(load), "--max-images", str(options.max_images), "--serve"]
+        here = [str(options.photos), "--workers", str(options.cores), *work]
         sides = [
-            Side("rust", load, [str(target / "release/stokehold"), "bench", "loader", *here, "--serve"]),
-            Side("python", load, [ours, str(PEERS_FOLDER / "stokehold_python.py"), *here, "--serve"]),
-            Side("torch_pil", load, [torch, str(PEERS_FOLDER / "torch_pil.py"), *here, "--serve"]),
-            Side("torch_v2", load, [torch, str(PEERS_FOLDER / "torch_v2.py"), *here, "--serve"]),
+            Side("rust", load, [str(target / "release/stokehold"), "bench", "loader", *here]),
+            Side("python", load, [ours, str(PEERS_FOLDER / "stokehold_python.py"), *here]),
         ]
+        others = (peer_side(name, load, options.photos, options.cores, work) for name in peers)
+        sides += [side for side in others if side]
         with tempfile.TemporaryDirectory() as logs:
             try:
                 for side in sides:
@@ -62,7 +69,7 @@ def speed(options: argparse.Namespace) -> None:
             for name, each in rates.items():
                 ratios = sorted(python / other for python, other in zip(rates["python"], each))
                 print(
-                    f"  images per {by:11} {name:10} {statistics.median(each):7.0f}   python is "
+                    f"  images per {by:11} {name:14} {statistics.median(each):7.0f}   python is "
                     f"{statistics.median(ratios):.2f} [{ratios[0]:.2f}, {ratios[-1]:.2f}] times"
                 )
 
@@ -77,12 +84,9 @@ def index(options: argparse.Namespace) -> None:
         for number in range(options.entries):
             yield f"/data/imagenet/train/n{number % 1000:08}/n{number % 1000:08}_{number:08}.JPEG", number % 1000
 
-    cpu = time.process_time()
-    for _ in pairs():
-        pass
-    making_them_up = time.process_time() - cpu
+    given = list(pairs())
     before, start, cpu = resident(), time.perf_counter(), time.process_time()
-    loader = stokehold.Loader(pairs(), "imagenet-train", batch_size=256, bad_images="error")
+    loader = stokehold.Loader(given, "imagenet-train", batch_size=256, bad_images="error")
     made = time.perf_counter() - start
     try:
         next(iter(loader))
@@ -93,9 +97,8 @@ def index(options: argparse.Namespace) -> None:
         "seconds_to_make": round(made, 2),
         "seconds_to_first_batch": round(time.perf_counter() - start, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
-        "cpu_seconds_of_the_list_itself": round(making_them_up, 2),
         "megabytes": round((resident() - before) / 1e6),
-        "megabytes_at_most": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6),
+        "megabytes_at_most": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6 - before / 1e6),
         "load_average": os.getloadavg()[0],
     }
     print(json.dumps(result))

@@ -268,15 +268,21 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
         command = [str(options.stokehold), "bench", "loader", str(folder), "--executor", executor]
         sides.append(Side(name, load, command + ["--workers", str(options.workers)] + work))
     for name in options.peers:
-        peer = PEERS[name]
-        if peer.most_load is not None and load > peer.most_load:
-            print(f"{name} cannot do load {load}: left out there", file=sys.stderr)
-            continue
-        # One worker on one core is fastest without a process of its own to pass batches from.
-        workers = 0 if peer.in_process and options.workers == 1 else options.workers
-        command = [str(python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
-        sides.append(Side(name, load, command + work))
+        side = peer_side(name, load, data, options.workers, work)
+        sides += [side] if side else []
     return sides
+
+
+def peer_side(name: str, load: int, data: Path, workers: int, work: list[str]) -> Side | None:
+    """A peer at work on `data`; none where it cannot do the load."""
+    peer = PEERS[name]
+    if peer.most_load is not None and load > peer.most_load:
+        print(f"{name} cannot do load {load}: left out there", file=sys.stderr)
+        return None
+    # One worker on one core is fastest without a process of its own to pass batches from.
+    workers = 0 if peer.in_process and workers == 1 else workers
+    command = [str(python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
+    return Side(name, load, command + work)
 
 
 def python_of(peer: PeerScript) -> Path:
