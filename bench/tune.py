@@ -24,7 +24,6 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-TRIALS = 100
 SEEDS = 20
 LOOKS = (20, 50, 100)
 
@@ -79,18 +78,33 @@ def categorical(*values):
     return {"type": "categorical", "values": list(values)}
 
 
-def trainings():
-    """Trainings that Stokehold made (bench/tune_table.py): the axes of the grid, and the training loss of every epoch of each cell."""
+def trainings(metric):
+    """Trainings that Stokehold made (bench/tune_table.py): a space of the grid's levels and nothing between them, and what the metric
+    was after every epoch of each cell. A number's parameter is the place of its level, and so has its order."""
     with (HERE / "tune_table.csv").open() as file:
         rows = list(csv.DictReader(file))
-    names = ("lr", "batch_size", "momentum")
-    levels = {name: sorted({float(row[name]) for row in rows}) for name in names}
+    names = list(rows[0])[: list(rows[0]).index("epoch")]
+    # A loss that was no number counts as the worst there is.
+    worst = max(value for row in rows if math.isfinite(value := float(row[metric])))
+    space, levels = {}, {}
+    for name in names:
+        try:
+            levels[name] = sorted({row[name] for row in rows}, key=float)
+            space[name] = integer(0, len(levels[name]) - 1)
+        except ValueError:
+            space[name] = categorical(*sorted({row[name] for row in rows}))
     cells = {}
     for row in rows:
-        cell = tuple(levels[name].index(float(row[name])) for name in names)
-        cells.setdefault(cell, []).append(float(row["train_loss"]))
-    space = {name: integer(0, len(levels[name]) - 1) for name in names}
+        cell = tuple(levels[name].index(row[name]) if name in levels else row[name] for name in names)
+        value = float(row[metric])
+        cells.setdefault(cell, []).append(value if math.isfinite(value) else worst)
     return space, cells
+
+
+def recorded():
+    """What the validation loss of the recorded trainings was at their end, as a problem."""
+    space, cells = trainings("val_loss")
+    return lambda x: cells[tuple(x[name] for name in space)][-1], space
 
 
 PROBLEMS = {
@@ -108,7 +122,10 @@ PROBLEMS = {
             "dropout": continuous(0, 0.6),
         },
     ),
+    "trainings": recorded(),
 }
+# A grid is used up: 40 trials of 72 cells.
+FEWER = {"trainings": (10, 20, 40)}
 
 
 def optuna_suggest(trial, space):
@@ -179,11 +196,11 @@ class Stokehold:
         self.server.wait()
 
 
-def study(side, name, problem, seed, trials=TRIALS):
+def study(side, name, problem, seed):
     function, space = PROBLEMS[problem]
     them = side(name, space, seed)
     values = []
-    for _ in range(trials):
+    for _ in range(FEWER.get(problem, LOOKS)[-1]):
         at = them.ask()
         if at is None:
             break
@@ -214,11 +231,12 @@ def table(paths):
         for record in map(json.loads, path.open()):
             studies.setdefault(record["problem"], {}).setdefault(record["side"], {})[record["seed"]] = record["values"]
     for problem, sides in studies.items():
-        print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in LOOKS))
-        print("|---|---|" + "---|" * len(LOOKS))
+        looks = FEWER.get(problem, LOOKS)
+        print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in looks))
+        print("|---|---|" + "---|" * len(looks))
         for side in sorted(sides, key=lambda s: statistics.median(min(v) for v in sides[s].values())):
             cells = []
-            for look in LOOKS:
+            for look in looks:
                 bests = sorted(min(values[:look]) for values in sides[side].values())
                 low, high = bests[len(bests) // 4], bests[(3 * len(bests) - 1) // 4]
                 cells.append(f" {statistics.median(bests):.4g} ({low:.4g} to {high:.4g}) |")
@@ -248,9 +266,9 @@ def timing():
         print(f"{name}: a suggestion after 200 trials takes {1e3 * middle:.0f} ms, and {1e3 * spent:.0f} ms of a core")
 
 
-def median():
+def median(metric):
     """Random search over the recorded trainings, each study with and without the rule: the same trials in the same order."""
-    space, cells = trainings()
+    space, cells = trainings(metric)
     saved, kept = [], 0
     for seed in range(SEEDS):
         them = Stokehold("random", space, seed, **{"early-stopping": {"rule": "auto"}})
@@ -270,7 +288,7 @@ def median():
         them.end()
         saved.append(1 - epochs[1] / epochs[0])
         kept += best == best_of_all
-    print(f"saves {100 * statistics.median(saved):.0f} % of the epochs ({100 * min(saved):.0f} to {100 * max(saved):.0f} %); ", end="")
+    print(f"{metric}: of {len(cells)} trainings it saves {100 * statistics.median(saved):.0f} % of the epochs ({100 * min(saved):.0f} to {100 * max(saved):.0f} %); ", end="")
     print(f"the best trial is the same in {kept} of {SEEDS} seeds")
 
 
@@ -293,7 +311,8 @@ def main():
     elif args.command == "time":
         timing()
     elif args.command == "median":
-        median()
+        median("train_loss")
+        median("val_loss")
     else:
         side = {"optuna": Optuna, "stokehold": Stokehold}[args.command]
         run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds)
