@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stokehold_profile::timeline::line;
+use stokehold_profile::timeline::line::{self, Said};
 use stokehold_profile::{Span, events};
 
 fn sound(span: &Span) {
@@ -25,10 +25,15 @@ fn spans(bytes: &[u8], growing: bool) -> Vec<(String, Span)> {
 
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|&byte| byte == b'\n') {
-        if let Ok((name, span)) = line::parse(line) {
-            assert!(!name.is_empty() && !name.contains(char::is_whitespace));
-            sound(&span);
-        }
+        let name = match line::parse(line) {
+            Ok(Said::Span(name, span)) => {
+                sound(&span);
+                name
+            }
+            Ok(Said::Metric { name, .. }) => name,
+            Err(_) => continue,
+        };
+        assert!((1..=128).contains(&name.len()) && !name.contains(|c: char| c.is_whitespace() || c.is_control()));
     }
     // What was cut off is missing, and nothing else is.
     let whole = spans(bytes, false);

@@ -1,4 +1,4 @@
-//! What scripts print: stored, shown, and searched for numbers.
+//! What scripts print: stored, shown, and searched for numbers. Beside them the numbers that scripts send.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
+use stokehold_profile::timeline::Metric;
 
-use crate::store::{FinalMetric, Folder, now};
+use crate::store::{FinalMetric, Folder, METRICS, now};
 use crate::{Job, JobError};
 
 /// A line that a script printed.
@@ -77,6 +78,23 @@ impl Files {
         let stored = writeln!(self.log, "{time:.3} {host} {stream} {text}");
         self.failed = self.failed.take().or(stored.err());
     }
+
+    /// Stores a number, with who has it or its step besides.
+    fn number(&mut self, name: &str, value: f64, time: f64, besides: (&str, serde_json::Value)) {
+        // JSON has no word for the others.
+        let number = match value.is_finite() {
+            true => json!(value),
+            false => json!(value.to_string()),
+        };
+        let mut entry = json!({"time": time, "name": name, "value": number});
+        entry[besides.0] = besides.1;
+        let stored = writeln!(self.numbers, "{entry}");
+        self.failed = self.failed.take().or(stored.err());
+        if value.is_finite() {
+            let name = name.to_owned();
+            self.last.insert(name.clone(), FinalMetric { name, value, time });
+        }
+    }
 }
 
 impl<'a> Lines<'a> {
@@ -96,7 +114,7 @@ impl<'a> Lines<'a> {
             show,
             files: Mutex::new(Files {
                 log: append("log")?,
-                numbers: append("metrics.jsonl")?,
+                numbers: append(METRICS)?,
                 last: BTreeMap::new(),
                 complaint: BTreeMap::new(),
                 failed: None,
@@ -184,26 +202,16 @@ impl<'a> Lines<'a> {
                 else {
                     continue;
                 };
-                // JSON has no word for these.
-                let number = if value.is_finite() {
-                    json!(value)
-                } else {
-                    json!(value.to_string())
-                };
-                let entry = json!({"time": time, "host": host, "name": name, "value": number});
-                let stored = writeln!(files.numbers, "{entry}");
-                files.failed = files.failed.take().or(stored.err());
-                if value.is_finite() {
-                    let last = FinalMetric {
-                        name: name.clone(),
-                        value,
-                        time: *time,
-                    };
-                    files.last.insert(name.clone(), last);
-                }
+                files.number(name, value, *time, ("host", json!(host)));
             }
         }
         (self.show)(line);
+    }
+
+    /// Takes a number that a script sent through the timeline.
+    pub fn sent(&self, metric: &Metric) {
+        let step = ("step", json!(metric.step));
+        self.files().number(&metric.name, metric.value, metric.time, step);
     }
 
     /// Adds what the runner itself has to say: a line of the host `stokehold`, in which no metric is looked for.

@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use stokehold_profile::advice::{Prices, verdict};
 use stokehold_profile::report::{self, Contents};
 use stokehold_profile::rules::{Defaults, Parameters, judge};
-use stokehold_profile::timeline::Spans;
+use stokehold_profile::timeline::{Metrics, Spans};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Recording, Sampler, Settings, Tree};
 
 /// A recording that is being made. Dropped, it ends without a report.
@@ -32,6 +33,11 @@ impl Profiler {
     /// Where programs may send their spans; empty where nobody listens.
     pub fn address(&self) -> &OsStr {
         self.spans.address()
+    }
+
+    /// Where the numbers are that programs send.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.spans.metrics()
     }
 
     /// Ends the recording, and writes the page that explains it; its path.

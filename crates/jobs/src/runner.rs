@@ -22,11 +22,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use stokehold_objects::Bucket;
+use stokehold_profile::timeline::Metrics;
 
 use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
@@ -86,8 +87,8 @@ struct Runner<'a> {
     cuts: Cuts<'a>,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
-    /// Where the script may send its spans.
-    timeline: OnceLock<OsString>,
+    /// Where the script may send its spans and numbers, and where the numbers are then.
+    timeline: OnceLock<(OsString, Arc<Metrics>)>,
 }
 
 /// How a start ended.
@@ -462,7 +463,8 @@ impl Runner<'_> {
         let command = contract::command(self.job, &instances[0]).unwrap_or_default();
         match Profiler::start(&self.folder.0, command) {
             Ok(profiler) => {
-                self.timeline.get_or_init(|| profiler.address().to_owned());
+                self.timeline
+                    .get_or_init(|| (profiler.address().to_owned(), profiler.metrics()));
                 self.change(|record| record.profile = Some(self.folder.0.clone()))?;
                 Ok(Some(profiler))
             }
@@ -475,13 +477,23 @@ impl Runner<'_> {
 
     /// Ends the recording and writes its report.
     fn report(&self, profiler: Option<Profiler>, code: Option<i32>) -> Result<(), JobError> {
-        match profiler.map(|profiler| profiler.finish(code)) {
-            Some(Ok(page)) => self.change(|record| record.report = Some(page)),
-            Some(Err(error)) => {
-                self.lines.say(&format!("there is no report: {error}"));
-                Ok(())
-            }
-            None => Ok(()),
+        let Some(profiler) = profiler else { return Ok(()) };
+        let page = profiler.finish(code);
+        // What the script sent last was still on its way when it ended.
+        self.take_metrics();
+        if let Err(error) = &page {
+            self.lines.say(&format!("there is no report: {error}"));
+        }
+        self.change(|record| {
+            record.metrics = self.lines.last();
+            record.report = page.ok();
+        })
+    }
+
+    /// Stores the numbers that the script sent.
+    fn take_metrics(&self) {
+        for metric in self.timeline.get().iter().flat_map(|(_, metrics)| metrics.take()) {
+            self.lines.sent(&metric);
         }
     }
 
@@ -537,6 +549,7 @@ impl Runner<'_> {
                     for line in complaints.take() {
                         self.lines.say(&line);
                     }
+                    self.take_metrics();
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
@@ -634,7 +647,7 @@ impl Runner<'_> {
             let share: Vec<_> = share.iter().map(ToString::to_string).collect();
             command.env("CUDA_VISIBLE_DEVICES", share.join(","));
         }
-        if let Some(address) = self.timeline.get() {
+        if let Some((address, _)) = self.timeline.get() {
             command.env(stokehold_profile::timeline::VARIABLE, address);
         }
         command.envs(contract::surroundings(job, instance));

@@ -8,7 +8,7 @@
 //! ROOT/<name>/interrupt      there: its machine is taken away
 //! ROOT/<name>/lease          the number by which its place for checkpoints knows it
 //! ROOT/<name>/log            every line: time, host, stream, text
-//! ROOT/<name>/metrics.jsonl  every number that was read out of a line
+//! ROOT/<name>/metrics.jsonl  every number that was read out of a line, or sent through the timeline
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
 //! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
@@ -92,6 +92,10 @@ pub struct Transition {
     pub start: f64,
 }
 
+/// The file of a job's folder with every number of every metric, as JSON lines: `name`, `value` (a text where it is not finite), `time`;
+/// `host` of one that was printed, `step` (or null) of one that was sent.
+pub const METRICS: &str = "metrics.jsonl";
+
 /// The last of a metric's numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinalMetric {
@@ -99,7 +103,7 @@ pub struct FinalMetric {
     pub name: String,
     /// The number.
     pub value: f64,
-    /// When it was printed, unix seconds.
+    /// When it was printed or came, unix seconds.
     pub time: f64,
 }
 
@@ -244,7 +248,7 @@ impl Folder {
     /// The last number of each metric, of a job that has not written them down yet; from the end of the file that has all.
     fn metrics(&self) -> Vec<FinalMetric> {
         let read = || {
-            let mut file = File::open(self.file("metrics.jsonl"))?;
+            let mut file = File::open(self.file(METRICS))?;
             let end = file.metadata()?.len();
             file.seek(SeekFrom::Start(end.saturating_sub(TAIL)))?;
             let mut bytes = Vec::new();

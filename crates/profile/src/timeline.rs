@@ -16,7 +16,8 @@
 //! then as many of every second step, of every fourth, and so on. So details grow with the logarithm of the run, and
 //! the steps that have them have all of them. Everything else is bounded by [`events::Options::limit_bytes`].
 //!
-//! Other processes send lines; see [`Server`], [`Client`] and [`mod@line`].
+//! Other processes send lines; see [`Server`], [`Client`] and [`mod@line`]. A line may say a number instead of a span: such [`Metrics`]
+//! are no part of the recording, and wait for whoever runs the program.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -36,12 +37,16 @@ use crate::{ProfileError, events};
 mod client;
 pub mod line;
 #[cfg(unix)]
+mod metrics;
+#[cfg(unix)]
 mod server;
 #[cfg(unix)]
 mod spans;
 mod thin;
 
 pub use client::Client;
+#[cfg(unix)]
+pub use metrics::{Metric, Metrics};
 #[cfg(unix)]
 pub use server::Server;
 #[cfg(unix)]

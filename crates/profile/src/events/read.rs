@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 
 use super::PART;
 use crate::recording::{Recording, Span};
-use crate::timeline::line::{self, LATEST};
+use crate::timeline::line::{self, LATEST, Said};
 
 /// Larger trace files are not read; ours have 10 MiB.
 const LARGEST: u64 = 1 << 30;
@@ -254,11 +254,13 @@ fn line_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
             continue;
         };
         match line::parse(line) {
-            Ok((name, span)) => {
+            Ok(Said::Span(name, span)) => {
                 if !spans.push(Cow::Borrowed(name), span) {
                     break;
                 }
             }
+            // Of no use to anybody who looks at spans.
+            Ok(Said::Metric { .. }) => {}
             Err(reason) => damage.tell(|| format!("line {number}: {reason}")),
         }
     }

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Recorder, Timeline, line};
+use super::line::{self, Said};
+use super::metrics::Metrics;
+use super::{Recorder, Timeline};
 use crate::ProfileError;
 use crate::system::io_error;
 
@@ -24,11 +26,12 @@ const LAST: Duration = Duration::from_secs(1);
 
 /// Listens on a Unix socket for the lines of any number of processes.
 ///
-/// What a process sends is read as it comes, whole lines only. A line that is no span is counted and named once. A line
+/// What a process sends is read as it comes, whole lines only. A line that says nothing is counted and named once. A line
 /// of a process that ends in the midst of it is such a line: half a number is a number too. Memory is a line for each of at most
-/// 256 connections. Dropping the server is [`stop`](Self::stop) without the notes.
+/// 256 connections, and the [`Metrics`] that nobody took yet. Dropping the server is [`stop`](Self::stop) without the notes.
 pub struct Server {
     path: PathBuf,
+    metrics: Arc<Metrics>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Vec<String>>>,
 }
@@ -44,9 +47,11 @@ impl Server {
         let listener = UnixListener::bind(path).map_err(error)?;
         listener.set_nonblocking(true).map_err(error)?;
         let stop = Arc::new(AtomicBool::new(false));
+        let metrics = Arc::<Metrics>::default();
         let serving = Serving {
             listener,
             recorder: timeline.recorder(),
+            metrics: Arc::clone(&metrics),
             connections: Vec::new(),
             buffer: vec![0; CHUNK],
             refused: 0,
@@ -60,9 +65,15 @@ impl Server {
             .map_err(error)?;
         Ok(Self {
             path: path.to_owned(),
+            metrics,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Where the metrics are that processes send.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 
     /// Takes what was sent until now, for at most a second, and ends. The result is what a reader of the recording should
@@ -94,10 +105,11 @@ impl Drop for Server {
 struct Serving {
     listener: UnixListener,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     refused: u64,
-    /// Lines that are no spans, and what is wrong with the first.
+    /// Lines that say nothing, and what is wrong with the first.
     bad: u64,
     first: Option<String>,
 }
@@ -189,10 +201,11 @@ impl Serving {
 
     fn line(&mut self, line: &[u8]) {
         match line::parse(line) {
-            Ok((name, span)) => {
+            Ok(Said::Span(name, span)) => {
                 let name = self.recorder.shared.name(name);
                 self.recorder.record_span(name, &span);
             }
+            Ok(Said::Metric { name, value, step }) => self.metrics.put(name, value, step),
             Err(reason) => self.bad(line, reason),
         }
     }
@@ -208,14 +221,17 @@ impl Serving {
     fn notes(self) -> Vec<String> {
         let bad = self
             .first
-            .map(|first| format!("timeline: {} lines were no spans; the first: {first}", self.bad));
+            .map(|first| format!("timeline: {} lines say nothing; the first: {first}", self.bad));
         let refused = (self.refused > 0).then(|| {
             format!(
                 "timeline: {} connections were refused, because {CONNECTIONS} were open",
                 self.refused
             )
         });
-        bad.into_iter().chain(refused).collect()
+        bad.into_iter()
+            .chain(refused)
+            .chain(self.metrics.note())
+            .collect()
     }
 }
 
@@ -280,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_span_is_counted_and_told_once() {
+    fn what_says_nothing_is_counted_and_told_once() {
         let stand = Stand::new();
         let mut stream = stand.connect();
         let long = [b'x'; 5000];
@@ -300,8 +316,27 @@ mod tests {
         let (outcome, notes) = stand.stop();
         assert_eq!(outcome.totals["Step:ModeKeys.TRAIN"].spans, 2);
         let first =
-            "timeline: 6 lines were no spans; the first: \"GET / HTTP/1.1\\r\": start or end is not a number";
+            "timeline: 6 lines say nothing; the first: \"GET / HTTP/1.1\\r\": start or end is not a number";
         assert_eq!(notes, [first]);
+    }
+
+    #[test]
+    fn metrics_are_there_for_whoever_takes_them() {
+        let stand = Stand::new();
+        let metrics = stand.server.metrics();
+        let mut stream = stand.connect();
+        stream
+            .write_all(b"metric loss 0.5 step=1\nstep 1 2\nmetric loss nan\n")
+            .unwrap();
+        let (outcome, notes) = stand.stop();
+        assert_eq!((notes.len(), outcome.totals.len()), (0, 1));
+        let taken = metrics.take();
+        assert_eq!(
+            (taken[0].name.as_str(), taken[0].value, taken[0].step),
+            ("loss", 0.5, Some(1))
+        );
+        assert!(taken[1].value.is_nan() && taken[1].step.is_none() && taken[1].time >= taken[0].time);
+        assert!(taken.len() == 2 && metrics.take().is_empty());
     }
 
     /// Connections come, go, break off in a line and flood, all at once, and the server ends at once.
@@ -328,7 +363,7 @@ mod tests {
             "{outcome:?}"
         );
         assert!(
-            notes[0].starts_with("timeline: 10 lines were no spans"),
+            notes[0].starts_with("timeline: 10 lines say nothing"),
             "{notes:?}"
         );
         drop(idle);
@@ -385,7 +420,9 @@ mod tests {
         let stand = Stand::new();
         let mut client = Client::open(&stand.path()).unwrap();
         stand.stop();
-        let span = line::parse(b"x 1 2").unwrap().1;
+        let Ok(Said::Span(_, span)) = line::parse(b"x 1 2") else {
+            panic!()
+        };
         let gone = (0..100).find_map(|_| client.write("x", &span).and_then(|()| client.flush()).err());
         assert!(gone.unwrap().to_string().contains("socket"));
     }

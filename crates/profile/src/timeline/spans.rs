@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::{Server, Timeline};
+use super::{Metrics, Server, Timeline};
 use crate::{ProfileError, events};
 
 /// A socket whose address programs get as [`VARIABLE`](super::VARIABLE), and the files of a recording that their spans go to.
@@ -33,6 +34,14 @@ impl Spans {
         match &self.taking {
             Ok(_) => self.socket.as_os_str(),
             Err(_) => OsStr::new(""),
+        }
+    }
+
+    /// Where the metrics are that the command sends; there are none where nobody listens.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        match &self.taking {
+            Ok((_, server)) => server.metrics(),
+            Err(_) => Arc::default(),
         }
     }
 

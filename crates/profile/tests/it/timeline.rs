@@ -60,8 +60,8 @@ fn has_the_steps(node: &Node) {
 
 #[test]
 fn the_programs_of_the_document_work() {
-    let [steps, waits, file] = &programs()[..] else {
-        panic!("three programs")
+    let [steps, waits, metrics, file] = &programs()[..] else {
+        panic!("four programs")
     };
     for (program, waited) in [(steps, 0), (waits, 100)] {
         let dir = tempfile::tempdir().unwrap();
@@ -78,6 +78,21 @@ fn the_programs_of_the_document_work() {
         has_the_steps(&node);
         assert_eq!(node.spans_of(span::WAIT).count(), waited);
     }
+    let dir = tempfile::tempdir().unwrap();
+    let timeline = Timeline::start(None, None).unwrap();
+    let socket = dir.path().join("socket");
+    let server = Server::listen(&socket, &timeline).unwrap();
+    let taken = server.metrics();
+    python(metrics, &socket);
+    assert_eq!(server.stop(), [""; 0]);
+    let numbers: Vec<_> = taken
+        .take()
+        .into_iter()
+        .map(|metric| (metric.name, metric.step, metric.value))
+        .collect();
+    let loss = |epoch: u64| ("loss".to_owned(), Some(epoch), 1.0 / epoch as f64);
+    assert_eq!(numbers, (1..=10).map(loss).collect::<Vec<_>>());
+
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("framework")).unwrap();
     python(file, &dir.path().join("framework/loop.timeline"));

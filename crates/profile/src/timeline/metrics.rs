@@ -1,0 +1,100 @@
+//! Numbers that other processes have of themselves, on their way to whoever wants them.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::UNIX_EPOCH;
+
+use super::NAMES;
+
+/// As many are kept until somebody takes them.
+const ROOM: usize = 1 << 16;
+
+/// A number that a program has of itself, such as a loss.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Metric {
+    /// Which one.
+    pub name: String,
+    /// The number; it may be NaN or infinite.
+    pub value: f64,
+    /// The step or epoch that it belongs to.
+    pub step: Option<u64>,
+    /// When it came, unix seconds.
+    pub time: f64,
+}
+
+/// Metrics that came and were not taken yet.
+///
+/// At most 65536, of at most 1024 names; what is beyond is dropped, and the server's notes say how many were.
+#[derive(Debug, Default)]
+pub struct Metrics(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Metric>,
+    names: HashSet<String>,
+    dropped: u64,
+}
+
+impl Metrics {
+    /// Those that came since the last time, in their order.
+    pub fn take(&self) -> Vec<Metric> {
+        std::mem::take(&mut self.state().waiting)
+    }
+
+    pub(super) fn put(&self, name: &str, value: f64, step: Option<u64>) {
+        let state = &mut *self.state();
+        let is_known = state.names.contains(name);
+        if state.waiting.len() == ROOM || (!is_known && state.names.len() == NAMES) {
+            state.dropped += 1;
+            return;
+        }
+        if !is_known {
+            state.names.insert(name.to_owned());
+        }
+        state.waiting.push(Metric {
+            name: name.to_owned(),
+            value,
+            step,
+            time: UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64(),
+        });
+    }
+
+    /// What a reader should know.
+    pub(super) fn note(&self) -> Option<String> {
+        let dropped = self.state().dropped;
+        (dropped > 0).then(|| {
+            format!(
+                "timeline: {dropped} metrics were dropped: they came faster than they were taken, or had more than {NAMES} names"
+            )
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_an_end_to_what_is_kept() {
+        let metrics = Metrics::default();
+        for number in 0..ROOM as u64 + 5 {
+            metrics.put("x", 0.0, Some(number));
+        }
+        assert!(
+            metrics
+                .note()
+                .unwrap()
+                .starts_with("timeline: 5 metrics were dropped")
+        );
+        assert_eq!(metrics.take().len(), ROOM);
+        for number in 0..NAMES {
+            metrics.put(&format!("name{number}"), 0.0, None);
+        }
+        // "x" is one of the names.
+        assert_eq!(metrics.take().len(), NAMES - 1);
+    }
+}
