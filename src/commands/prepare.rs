@@ -14,7 +14,7 @@ use stokehold_prepare::{Container, Content, Options, PrepareError, Size, extract
 
 use crate::failure::Usage;
 use crate::interrupt;
-use show::Show;
+pub use show::Show;
 
 /// Make shards of a data set, or check, list or unpack them.
 ///

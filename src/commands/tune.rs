@@ -4,15 +4,20 @@
 
 mod watch;
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_tune::run::{self, Ending};
-use stokehold_tune::{History, Limits, Outcome, Plan, Study, in_words, report, short, to_csv, to_json};
+use stokehold_tune::{
+    History, Limits, Outcome, Plan, Study, TuneError, in_words, report, short, to_csv, to_json,
+};
 
+use super::prepare::Show;
 use crate::{files, interrupt};
 
 /// Find the hyperparameters of a job.
@@ -120,8 +125,19 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let mut plan = Plan::read(&file)?;
             limits.change(&mut plan.study.limits);
             let folder = study.unwrap_or_else(|| beside(&file));
-            run::create(&plan, &folder)?;
-            work(&folder)
+            let mut shows = BTreeMap::new();
+            let created = run::create(&plan, &folder, stop()?, &mut |channel, at| {
+                let new = || Show::new(format!("preparing {channel}"));
+                shows.entry(channel.to_owned()).or_insert_with(new).at(at);
+            });
+            shows.values().for_each(Show::done);
+            match created {
+                Err(error @ TuneError::Interrupted) => {
+                    writeln!(io::stderr(), "{error}")?;
+                    Ok(ExitCode::from(interrupt::EXIT_CODE))
+                }
+                created => created.map_err(Into::into).and_then(|()| work(&folder)),
+            }
         }
         Command::Resume { study, limits } => {
             let folder = folder(&study);
@@ -205,8 +221,7 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
             ),
         });
     }
-    let stop = interrupt::flag_for("stopping the trials; press Ctrl-C again to end at once")?;
-    let ending = run::run(study, &plan, folder, stop, &mut |news, history| {
+    let ending = run::run(study, &plan, folder, stop()?, &mut |news, history| {
         watch.see(&news, history)
     });
     drop(watch);
@@ -238,6 +253,10 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
             })
         }
     }
+}
+
+fn stop() -> io::Result<&'static AtomicBool> {
+    interrupt::flag_for("stopping; press Ctrl-C again to end at once")
 }
 
 fn why_none(history: &History) -> String {

@@ -3,9 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stokehold_tune::{Plan, TuneError, run};
 use tempfile::TempDir;
 
 /// A folder with a study's file and scripts.
@@ -335,6 +337,187 @@ fn the_objective_may_be_in_a_file() {
     }
 }
 
+/// `FILE` with a Python script whose objective comes through the socket.
+fn sending() -> String {
+    FILE.replace("[study]", "timeline = true\n[study]")
+        .replace("[[job.metrics]]\nname = \"loss\"\nregex = 'loss=(\\S+)'\n", "")
+        .replace("profile = false\n", "")
+        .replace("train.sh", "train.py")
+}
+
+#[test]
+fn the_objective_may_be_sent_through_the_timeline() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: no python3");
+        return;
+    }
+    let bench = Bench::new(&sending(), "");
+    let script = "import os, socket\n\
+        timeline = socket.socket(socket.AF_UNIX); timeline.connect(os.environ['STOKEHOLD_TIMELINE'])\n\
+        timeline.sendall(f\"metric loss 9 step=1\\nmetric other 7\\nmetric loss {os.environ['SM_HP_X']} step=5\\n\".encode())\n";
+    fs::write(bench.path("train.py"), script).unwrap();
+    let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    for trial in trials(&bench.export()) {
+        assert_eq!(trial["objective"], trial["values"]["x"]);
+        assert_eq!(
+            (&trial["reports"][0]["value"], &trial["reports"][1]["step"]),
+            (&9.0.into(), &5.into())
+        );
+    }
+    // The job has them, too.
+    let state = fs::read_to_string(bench.path("tune.study/jobs/trial-0/state.json")).unwrap();
+    let state: Value = serde_json::from_str(&state).unwrap();
+    let last = |name: &str| {
+        let metrics = state["metrics"].as_array().unwrap();
+        let found = metrics.iter().find(|metric| metric["name"] == name);
+        found.map(|metric| metric["value"].clone())
+    };
+    assert_eq!(last("other"), Some(7.0.into()));
+    assert_eq!(
+        last("loss"),
+        Some(trials(&bench.export())[0]["values"]["x"].clone())
+    );
+
+    fs::write(bench.path("train.py"), "print('metric loss 1')\n").unwrap();
+    let (code, _, err) = bench.tune(&["run", "tune.toml", "--study", "silent", "--max-jobs", "1"]);
+    assert!(
+        code == Some(1) && err.contains("\"loss\" was never sent"),
+        "{err}"
+    );
+}
+
+#[test]
+fn what_is_sent_has_to_be_taken_and_named_once() {
+    for (from, to, says) in [
+        (
+            "entry-point",
+            "profile = false\nentry-point",
+            "leave the job's profile = false out",
+        ),
+        (
+            "objective = \"loss\"",
+            "objective = \"val loss\"",
+            "have no white space",
+        ),
+        (
+            "timeline = true",
+            "timeline = true\nmetrics-file = \"a.jsonl\"",
+            "is both in metrics-file and sent (timeline)",
+        ),
+        (
+            "stop-seconds = 60",
+            "metrics = [{ name = \"loss\", regex = \"(.)\" }]",
+            "is both one of the job's metrics and sent",
+        ),
+    ] {
+        assert!(sending().contains(from), "{from}");
+        let bench = Bench::new(&sending().replace(from, to), "");
+        fs::write(bench.path("train.py"), "").unwrap();
+        let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+        assert!(code == Some(2) && err.contains(says), "{to}: {err}");
+    }
+}
+
+/// `FILE` with a training of a few images as the trial.
+fn training(prepare: &str) -> String {
+    FILE.replace(
+        "[study]",
+        &format!("metrics-file = \"model/run/metrics.jsonl\"\n{prepare}\n[study]"),
+    )
+    .replace("max-jobs = 4", "max-jobs = 2")
+    .replace("[[job.metrics]]\nname = \"loss\"\nregex = 'loss=(\\S+)'\n", "")
+    .replace("[job]", "[job]\nchannels = { training = \"images\" }")
+}
+
+fn images(bench: &Bench) {
+    let mut synth = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+    let words = ["dataset", "synth", "images", "--images", "20", "--classes", "2"];
+    let made = synth.args(words).current_dir(bench.dir.path()).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn prepared_once_for_all_trials_not_a_bit_of_a_training_changes() {
+    let script = format!(
+        "ls $SM_CHANNEL_TRAINING\n\
+        {} train $SM_CHANNEL_TRAINING --image-size 32 --epochs 1 --batch-size 4 --max-images 12 --workers 1 --ceiling-batches 0 \
+        --keep-checkpoints 0 --lr 0.0${{SM_HP_X#*.}} --runs $SM_MODEL_DIR --name run\n",
+        env!("CARGO_BIN_EXE_stokehold")
+    );
+    let bench = Bench::new(&training(""), &script);
+    images(&bench);
+    fs::write(bench.path("shared.toml"), training("prepare = [\"training\"]")).unwrap();
+    for (file, shards) in [("tune.toml", false), ("shared.toml", true)] {
+        let (code, _, err) = bench.tune(&["run", file]);
+        assert_eq!(code, Some(0), "{err}");
+        let study = bench.path(file).with_extension("study");
+        assert_eq!(study.join("prepared/training/shards.json").exists(), shards);
+        let log = fs::read_to_string(study.join("jobs/trial-1/log")).unwrap();
+        assert_eq!(log.contains("shards.json"), shards, "{log}");
+    }
+    for trial in ["trial-0", "trial-1"] {
+        let model = |study: &str| {
+            fs::read(
+                bench
+                    .path(study)
+                    .join("jobs")
+                    .join(trial)
+                    .join("algo-1/model/run/model.safetensors"),
+            )
+            .unwrap()
+        };
+        assert!(model("tune.study") == model("shared.study"), "{trial}");
+    }
+}
+
+#[test]
+fn what_cannot_be_prepared_is_said_before_anything_is_made() {
+    for (from, to, says) in [
+        ("\"training\"]", "\"test\"]", "\"test\" is no channel of the job"),
+        (
+            "\"images\" }",
+            "{ uri = \"images\", mode = \"Pipe\" } }",
+            "leave its mode",
+        ),
+        (
+            "\"images\" }",
+            "\"nothing\" }",
+            "channel training cannot be prepared",
+        ),
+    ] {
+        let file = training("prepare = [\"training\"]");
+        assert!(file.contains(from), "{from}");
+        let bench = Bench::new(&file.replace(from, to), "");
+        let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+        assert!(code == Some(2) && err.contains(says), "{to}: {err}");
+        assert!(!bench.journal().exists(), "{to}");
+    }
+}
+
+#[test]
+fn a_preparation_that_was_interrupted_goes_on() {
+    let bench = Bench::new(&training("prepare = [\"training\"]"), "");
+    images(&bench);
+    let plan = Plan::read(&bench.path("tune.toml")).unwrap();
+    let create = |stop| {
+        run::create(
+            &plan,
+            &bench.path("tune.study"),
+            &AtomicBool::new(stop),
+            &mut |_, _| {},
+        )
+    };
+    let interrupted = create(true);
+    assert!(
+        matches!(interrupted, Err(TuneError::Interrupted)),
+        "{interrupted:?}"
+    );
+    assert!(!bench.journal().exists());
+    create(false).unwrap();
+    assert!(bench.journal().exists());
+}
+
 #[test]
 fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
     let file = FILE
@@ -365,6 +548,35 @@ fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
     );
     let saved = bench.path("tune.study/jobs/trial-2/algo-1/checkpoints/model");
     assert_eq!(fs::read_to_string(saved).unwrap(), "saved\n");
+}
+
+/// Of six at the rung two go on: the second best was stopped there when there were fewer.
+#[test]
+fn a_trial_that_was_stopped_at_a_rung_goes_on_with_its_checkpoint() {
+    let file = FILE
+        .replace(
+            "[study.limits]",
+            "enqueue = [{ x = 1 }, { x = 1.2 }, { x = 1.5 }, { x = 1.6 }, { x = 1.7 }, { x = 1.8 }]\n\
+             early-stopping = { rule = \"asha\" }\nrungs = { max-steps = 3 }\n[study.limits]",
+        )
+        .replace("max-jobs = 4\nmax-parallel-jobs = 2", "max-jobs = 6");
+    // All but the best wait to be stopped, the first time.
+    let script = "echo loss=$SM_HP_X\n\
+        [ -e $SM_CHECKPOINT_DIR/epoch ] || { touch $SM_CHECKPOINT_DIR/epoch; case $SM_HP_X in 1|1.0) ;; *) sleep 600 & wait;; esac; echo loss=$SM_HP_X; }\n\
+        echo loss=$SM_HP_X\n";
+    let bench = Bench::new(&file, script);
+    let (code, out, err) = bench.tune(&["run", "tune.toml"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(out.contains("2 completed") && out.contains("4 stopped"), "{out}");
+    assert!(err.contains("trial 1 starts again behind step 1"), "{err}");
+    let export = bench.export();
+    let second = &trials(&export)[1];
+    assert_eq!(
+        (&second["status"], second["reports"].as_array().unwrap().len()),
+        (&"completed".into(), 3),
+        "{second}"
+    );
+    assert_eq!(bench.events("promoted"), 1);
 }
 
 #[test]

@@ -288,36 +288,37 @@ impl Job {
             reason,
         };
         let text = fs::read_to_string(path).map_err(|error| wrong(None, error.to_string()))?;
-        let mut job: Self = toml::from_str(&text).map_err(|error| {
+        let job: Self = toml::from_str(&text).map_err(|error| {
             let line = error.span().and_then(|span| text.get(..span.start));
             wrong(
                 line.map(|before| before.matches('\n').count() + 1),
                 error.message().to_owned(),
             )
         })?;
-        let folder = path.parent().unwrap_or(Path::new(""));
-        job.cache_dir = job.cache_dir.map(|dir| folder.join(dir));
-        // Without a source folder the entry point's file lies beside the job file.
-        job.source_dir = job.source_dir.map(|dir| match source::remote(&dir) {
+        Ok(job.within(path.parent().unwrap_or(Path::new(""))))
+    }
+
+    /// The job whose relative paths are meant from a folder. Without a source folder the entry point's file lies there.
+    pub fn within(mut self, folder: &Path) -> Self {
+        self.cache_dir = self.cache_dir.map(|dir| folder.join(dir));
+        self.source_dir = self.source_dir.map(|dir| match source::remote(&dir) {
             Some(_) => dir,
             None => folder.join(dir),
         });
-        if is_a_path(&job.python) {
-            job.python = folder.join(&job.python);
+        if is_a_path(&self.python) {
+            self.python = folder.join(&self.python);
         }
-        job.beside = folder.to_owned();
-        for uri in job
-            .channels
-            .values_mut()
-            .map(|channel| &mut channel.uri)
-            .chain(job.output.as_mut())
-            .chain(job.checkpoints.as_mut())
+        self.beside = folder.to_owned();
+        let channels = self.channels.values_mut().map(|channel| &mut channel.uri);
+        for uri in channels
+            .chain(self.output.as_mut())
+            .chain(self.checkpoints.as_mut())
         {
             if !uri.contains("://") {
                 *uri = folder.join(&*uri).display().to_string();
             }
         }
-        Ok(job)
+        self
     }
 
     /// The same for eyes: values of variables that look like secrets are not in it.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use stokehold_jobs::JobError;
+use stokehold_prepare::PrepareError;
 
 /// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of its study.
 #[derive(Debug, thiserror::Error)]
@@ -24,6 +25,17 @@ pub enum TuneError {
     /// A trial's job cannot be described or kept.
     #[error("job: {0}")]
     Job(#[from] JobError),
+    /// A channel cannot be prepared.
+    #[error("channel {channel} cannot be prepared: {source}")]
+    Prepare {
+        /// The channel.
+        channel: String,
+        /// Why.
+        source: PrepareError,
+    },
+    /// The work was asked to stop before there was a study.
+    #[error("interrupted; the same command goes on behind what is prepared")]
+    Interrupted,
     /// A line in the middle of a journal is not what was written.
     #[error(
         "{}, line {line}: {reason}. The lines after it are whole, so this is no crash but a damaged file: restore it from a copy, \
@@ -54,7 +66,8 @@ impl TuneError {
         match self {
             Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } => true,
             Self::Job(error) => error.is_input(),
-            Self::Io { .. } => false,
+            Self::Prepare { source, .. } => source.is_input(),
+            Self::Io { .. } | Self::Interrupted => false,
         }
     }
 

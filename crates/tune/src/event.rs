@@ -35,6 +35,8 @@ pub(crate) enum Event {
     Again { trial: usize, worker: String, time: f64 },
     /// A trial was given back by a process that ends in good order.
     Back { trial: usize },
+    /// A trial that was stopped at a rung goes on.
+    Promoted { trial: usize, worker: String, time: f64 },
     /// A trial came so far.
     Reported {
         trial: usize,
@@ -105,7 +107,8 @@ pub struct Trial {
     pub origin: Origin,
     /// The process that has it; empty for one that was given back.
     pub worker: String,
-    /// How often it was handed out: 1, and once more for every process that died with it. Giving it back does not count.
+    /// How often it was handed out: 1, and once more for every process that died with it. Giving it back does not count, and neither
+    /// does going on after a rung.
     pub attempt: u32,
     /// When it was handed out first, unix seconds.
     pub asked: f64,
@@ -215,6 +218,11 @@ impl History {
                 let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
                 trial.attempt = trial.attempt.saturating_sub(1);
                 trial.worker.clear();
+            }
+            Event::Promoted { trial, worker, .. } => {
+                let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
+                (trial.outcome, trial.ended, trial.stop) = (None, None, None);
+                trial.worker = worker;
             }
             Event::Reported {
                 trial,

@@ -31,21 +31,18 @@
 //! | `Bayesian` | by a Gaussian process of the results: where the improvement on the best is expected to be the largest |
 //! | `Tpe` | by the densities of better and other results: where they differ most |
 //! | `Random`, `Grid` | evenly; every combination once |
-//! | `Hyperband` | evenly, and stops most trials at steps that grow by a factor |
+//! | `Hyperband` | evenly, and stops most trials at steps that grow by a factor; the best of them go on |
 //!
 //! Trials that run are taken into account: two that are asked for at once differ. A trial that failed counts as the worst one.
 //!
 //! # Early stopping
 //! [`Rule::Auto`] stops a trial whose objective is worse than the median of the others' running averages at the same step, [`Rule::Asha`]
-//! all but the best at each rung. A stopped trial's last report is a result for the strategy, and never the best one.
+//! all but the best at each rung; it goes on when it has become one of them. A stopped trial's last report is a result for the strategy, and
+//! never the best one.
 //!
 //! # Trials as jobs
 //! A [`Plan`] is a study and the job that a trial is; [`run`] runs it, on slots with cores and GPUs of their own, and is what
-//! `stokehold tune` calls. [`report::page`] draws a study, [`Insight`] says which parameters matter.
-//!
-//! # What is not here
-//! Reports come from a job's lines or from a file, not through the timeline's socket. Trials of `stokehold train` decode for themselves: there
-//! is no cache that they share.
+//! `stokehold tune` calls. Trials may share their images as shards that are made once: the same pixels, read faster. [`report::page`] draws a study, [`Insight`] says which parameters matter.
 //!
 //! ```
 //! use stokehold_tune::{Ask, Parameter, Range, Scaling, Spec, Study};

@@ -1,4 +1,4 @@
-//! A study of jobs, as a file says it: what is tuned, and the job that a trial is.
+//! A study of jobs, as a file says it: what is tuned, the job that a trial is, and what of its data all trials share.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use stokehold_jobs::Job;
+use stokehold_jobs::{Job, Kind, Mode, Sharing};
 
 use crate::error::input;
 use crate::{Spec, TuneError, Values};
@@ -26,6 +26,12 @@ pub struct Plan {
     /// its lines. Without it, the objective is one of the job's metrics, and read out of what the job prints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_file: Option<PathBuf>,
+    /// The objective is a metric that the job sends through the timeline's socket (`metric NAME VALUE [step=N]`).
+    #[serde(default)]
+    pub timeline: bool,
+    /// Channels with images that become shards once, before the first trial, and are the channel of all trials: no pixel changes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<String>,
 }
 
 /// As a file has it: the job may be a file of its own.
@@ -36,6 +42,10 @@ struct Written {
     job: toml::Value,
     #[serde(default)]
     metrics_file: Option<PathBuf>,
+    #[serde(default)]
+    timeline: bool,
+    #[serde(default)]
+    prepare: Vec<String>,
 }
 
 impl Plan {
@@ -69,7 +79,7 @@ impl Plan {
             table => {
                 let job: Result<Job, toml::de::Error> = table.try_into();
                 let job = job.map_err(|error| wrong(None, format!("[job]: {}", error.message())))?;
-                within(job, folder)
+                job.within(folder)
             }
         };
         if let Some(warm) = &mut written.study.warm_start {
@@ -83,6 +93,8 @@ impl Plan {
             study: written.study,
             job,
             metrics_file: written.metrics_file,
+            timeline: written.timeline,
+            prepare: written.prepare,
         };
         plan.check().map_err(|error| match error {
             TuneError::Input(reason) => wrong(None, reason),
@@ -101,20 +113,52 @@ impl Plan {
         if self.job.name.is_some() {
             return input("the job has a name; trials are named by their numbers, so leave it out");
         }
+        self.prepare
+            .iter()
+            .try_for_each(|name| self.check_prepared(name))?;
         let objective = &self.study.objective;
         let is_metric = self.job.metrics.iter().any(|metric| &metric.name == objective);
-        if self.metrics_file.is_none() && !is_metric {
-            return input(format!(
+        let places = [
+            (is_metric, "one of the job's metrics"),
+            (self.metrics_file.is_some(), "in metrics-file"),
+            (self.timeline, "sent (timeline)"),
+        ];
+        let places: Vec<&str> = places
+            .iter()
+            .filter_map(|(is_so, place)| is_so.then_some(*place))
+            .collect();
+        match places[..] {
+            [] => input(format!(
                 "nothing says where {objective:?} is: name it among the job's metrics, with a regex ([[job.metrics]]), or name the \
-                 file of JSON lines that has it (metrics-file)"
-            ));
+                 file of JSON lines that has it (metrics-file), or say that the job sends it (timeline)"
+            )),
+            [first, second, ..] => input(format!(
+                "{objective:?} is both {first} and {second}; leave one out"
+            )),
+            [_] if self.timeline && !self.job.profile => input(
+                "what a job sends is taken where it is recorded: leave the job's profile = false out, or timeline",
+            ),
+            [_] if self.timeline && objective.contains(char::is_whitespace) => input(format!(
+                "the names of metrics that are sent have no white space, and {objective:?} has"
+            )),
+            [_] => Ok(()),
         }
-        if self.metrics_file.is_some() && is_metric {
-            return input(format!(
-                "{objective:?} is both one of the job's metrics and in metrics-file; leave one out"
-            ));
+    }
+
+    /// Whether a channel can be prepared, as far as can be said without its data.
+    fn check_prepared(&self, name: &str) -> Result<(), TuneError> {
+        let Some(channel) = self.job.channels.get(name) else {
+            return input(format!("prepare: {name:?} is no channel of the job"));
+        };
+        let is_whole = matches!(channel.mode, None | Some(Mode::File | Mode::Dir))
+            && (channel.kind, channel.distribution) == (Kind::S3Prefix, Sharing::FullyReplicated);
+        match is_whole {
+            true => Ok(()),
+            false => input(format!(
+                "prepare: channel {name} is no folder that every instance gets whole and as it is; leave its mode, kind and \
+                 distribution out, or take it out of prepare"
+            )),
         }
-        Ok(())
     }
 
     /// The plan of a study's folder.
@@ -141,8 +185,7 @@ impl Plan {
         fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
         let (path, aside) = (folder.join(PLAN), folder.join(format!("{PLAN}.part")));
         let mut plan = self.clone();
-        let absolute = |path: &Path| std::path::absolute(path).map_err(TuneError::io(path));
-        plan.job.source_dir = plan.job.source_dir.as_deref().map(absolute).transpose()?;
+        let here = std::env::current_dir().map_err(TuneError::io(Path::new(".")))?;
         if let (None, Some(file)) = (&plan.job.source_dir, plan.job.entry_point.file()) {
             // The file alone is kept with the study: where it lies is no key of a job.
             let source = folder.join("source");
@@ -150,14 +193,9 @@ impl Plan {
             fs::create_dir_all(to.parent().unwrap_or(&source)).map_err(TuneError::io(&source))?;
             fs::copy(&from, &to)
                 .map_err(|error| TuneError::Input(format!("the entry point {}: {error}", from.display())))?;
-            plan.job.source_dir = Some(absolute(&source)?);
+            plan.job.source_dir = Some(source);
         }
-        if plan.job.python.components().count() > 1 {
-            plan.job.python = absolute(&plan.job.python)?;
-        }
-        for uri in places(&mut plan.job) {
-            *uri = absolute(Path::new(&*uri))?.display().to_string();
-        }
+        plan.job = plan.job.within(&here);
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| TuneError::Input(error.to_string()))?;
         fs::write(&aside, text).map_err(TuneError::io(&aside))?;
         fs::rename(&aside, &path).map_err(TuneError::io(&path))
@@ -181,26 +219,6 @@ impl Plan {
         }
         job
     }
-}
-
-/// A job whose relative paths are meant from a folder, as those of a job file are.
-fn within(mut job: Job, folder: &Path) -> Job {
-    job.source_dir = job.source_dir.map(|dir| folder.join(dir));
-    if job.python.components().count() > 1 {
-        job.python = folder.join(&job.python);
-    }
-    job.beside = folder.to_owned();
-    for uri in places(&mut job) {
-        *uri = folder.join(&*uri).display().to_string();
-    }
-    job
-}
-
-/// The paths of this machine among a job's places.
-fn places(job: &mut Job) -> impl Iterator<Item = &mut String> {
-    let uris = job.channels.values_mut().map(|channel| &mut channel.uri);
-    let all = uris.chain(job.output.as_mut()).chain(job.checkpoints.as_mut());
-    all.filter(|uri| !uri.contains("://"))
 }
 
 fn fill(at: &mut Value, values: &Values, placed: &mut BTreeSet<String>) {
@@ -266,6 +284,9 @@ mod tests {
         // What excludes each other stands side by side in the template.
         let all = all
             .replace("metrics-file =", "#")
+            .replace("timeline =", "#")
+            .replace("prepare =", "#")
+            .replace("rule = \"auto\"", "rule = \"asha\"")
             .replace("\njob = \"job.toml\"", "");
         let error = read(&all).err().map(|error| error.to_string());
         assert!(

@@ -1,13 +1,15 @@
-//! Trials as jobs: each runs in a slot with cores and GPUs of its own, and what it prints or writes is reported as it comes.
+//! Trials as jobs: each runs in a slot with cores and GPUs of its own, and what it prints, sends or writes is reported as it comes.
 //!
 //! ```text
 //! STUDY/plan.json       what a trial is
+//! STUDY/prepared/NAME   the shards of a channel that all trials share, if they do
 //! STUDY/journal.jsonl   the study
 //! STUDY/jobs/trial-0    the jobs, as `stokehold job --jobs STUDY/jobs` shows them
 //! STUDY/slots/0         locked by the process whose trial has the slot
 //! ```
 //!
-//! One thread has the study: it asks, reports and tells. One thread a running trial runs its job and sends on what it says. A process that
+//! One thread has the study: it asks, reports and tells, and follows the files that have the trials' numbers: the job's own, of what the
+//! script printed or sent, or one that the script writes. One thread a running trial runs its job. A process that
 //! is killed takes its threads with it and leaves its scripts, its trials and its slots: the slots are free at once, the trials are handed
 //! out again by [`Study::ask`], and whoever gets one looks at its job first. A job that had ended is told and not run again; one that had
 //! not is resumed in its folder, with its checkpoints, after its script has been ended.
@@ -22,7 +24,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use serde_json::Value;
-use stokehold_jobs::{Claim, Job, JobError, Line, Metric, Record, Secondary, Status, Store};
+use stokehold_jobs::{Claim, Job, JobError, Mode, Record, Secondary, Status, Store};
+use stokehold_prepare::{Options, PrepareError, Progress};
 
 use crate::error::input;
 use crate::study::now;
@@ -53,11 +56,18 @@ pub enum Ending {
     Interrupted,
 }
 
-/// Makes a study of jobs in a folder.
+/// Makes a study of jobs in a folder. The channels that its trials share are prepared first: `progress` is told of each, and when `stop` is
+/// set that ends soon, and goes on where it was when it is called again.
 ///
 /// # Errors
-/// What [`Plan::check`] finds; a parent that does not fit; there is a study.
-pub fn create(plan: &Plan, folder: &Path) -> Result<(), TuneError> {
+/// What [`Plan::check`] finds; a parent that does not fit; there is a study; a channel cannot be prepared;
+/// [`TuneError::Interrupted`].
+pub fn create(
+    plan: &Plan,
+    folder: &Path,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&str, Progress),
+) -> Result<(), TuneError> {
     plan.check()?;
     // Everything that may be wrong is found before anything is made.
     Study::in_memory(plan.study.clone())?;
@@ -66,6 +76,30 @@ pub fn create(plan: &Plan, folder: &Path) -> Result<(), TuneError> {
             "{} has a study already; resume it (stokehold tune resume), or take another folder",
             folder.display()
         ));
+    }
+    let mut plan = plan.clone();
+    for name in &plan.prepare {
+        let Some(channel) = plan.job.channels.get_mut(name) else {
+            continue;
+        };
+        let shards = folder.join("prepared").join(name);
+        fs::create_dir_all(&shards).map_err(TuneError::io(&shards))?;
+        let options = Options {
+            workers: cores().len().max(1),
+            ..Options::default()
+        };
+        let done = stokehold_prepare::prepare(Path::new(&channel.uri), &shards, &options, stop, &mut |at| {
+            progress(name, at)
+        });
+        done.map_err(|error| match error {
+            PrepareError::Interrupted => TuneError::Interrupted,
+            source => TuneError::Prepare {
+                channel: name.clone(),
+                source,
+            },
+        })?;
+        channel.uri = shards.display().to_string();
+        channel.mode = Some(Mode::Dir);
     }
     plan.save(folder)?;
     Study::create(folder, plan.study.clone()).map(drop)
@@ -105,11 +139,6 @@ pub fn run(
             plan,
             folder,
             store: jobs(folder)?,
-            metric: plan
-                .job
-                .metrics
-                .iter()
-                .find(|metric| metric.name == plan.study.objective),
             running: BTreeMap::new(),
             sender,
             show,
@@ -126,41 +155,32 @@ struct Tuner<'a> {
     plan: &'a Plan,
     folder: &'a Path,
     store: Store,
-    metric: Option<&'a Metric>,
     running: BTreeMap<usize, Running>,
-    sender: Sender<Message>,
+    sender: Sender<Ended>,
     show: &'a mut dyn FnMut(News<'_>, &History),
 }
 
 /// A trial that runs here.
 struct Running {
     stop: Arc<AtomicBool>,
-    /// How many numbers it printed.
-    printed: u64,
-    file: Option<Followed>,
+    numbers: Followed,
     /// Why it is stopped and counts as failed.
     broken: Option<String>,
 }
 
-enum Message {
-    Printed {
-        trial: usize,
-        value: f64,
-    },
-    Ended {
-        trial: usize,
-        record: Result<Box<Record>, JobError>,
-    },
+/// What the thread of a trial says at its end.
+struct Ended {
+    trial: usize,
+    record: Result<Box<Record>, JobError>,
 }
 
 /// What the thread of a trial does.
 struct Work {
     trial: usize,
     claim: Claim,
-    metric: Option<Metric>,
     cores: Vec<usize>,
     stop: Arc<AtomicBool>,
-    sender: Sender<Message>,
+    sender: Sender<Ended>,
     /// Locked until the trial has ended.
     slot: File,
 }
@@ -170,43 +190,29 @@ impl Work {
         let Self {
             trial,
             claim,
-            metric,
             cores,
             stop,
             sender,
             slot,
         } = self;
-        let regex = metric.and_then(|metric| metric.compile().ok());
-        let printed = |line: &Line<'_>| {
-            for found in regex.iter().flat_map(|regex| regex.captures_iter(line.text)) {
-                let number = found
-                    .get(1)
-                    .and_then(|number| number.as_str().trim().parse().ok());
-                if let Some(value) = number {
-                    // Whoever listens is gone only when everything ends.
-                    let _ = sender.send(Message::Printed { trial, value });
-                }
-            }
-        };
         // The job's processes inherit the cores of this thread.
         let record = stay_on(&cores)
             .map_err(|source| JobError::Io {
                 path: PathBuf::from("the cores of a trial"),
                 source,
             })
-            .and_then(|()| stokehold_jobs::run(claim, &stop, &printed));
+            .and_then(|()| stokehold_jobs::run(claim, &stop, &|_| {}));
         drop(slot);
-        let _ = sender.send(Message::Ended {
-            trial,
-            record: record.map(Box::new),
-        });
+        let record = record.map(Box::new);
+        // Whoever listens is gone only when everything ends.
+        let _ = sender.send(Ended { trial, record });
     }
 }
 
 impl Tuner<'_> {
     fn work(
         &mut self,
-        receiver: &Receiver<Message>,
+        receiver: &Receiver<Ended>,
         stop: &AtomicBool,
         start: &dyn Fn(Work),
     ) -> Result<Ending, TuneError> {
@@ -231,13 +237,11 @@ impl Tuner<'_> {
                 }
             }
             match receiver.recv_timeout(LOOK) {
-                Ok(message) => self.take(message, stop)?,
+                Ok(ended) => self.settle(ended.trial, ended.record, stop.load(Ordering::SeqCst))?,
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
-            while let Ok(message) = receiver.try_recv() {
-                self.take(message, stop)?;
-            }
-            self.look_at_files()?;
+            let trials: Vec<usize> = self.running.keys().copied().collect();
+            trials.into_iter().try_for_each(|trial| self.look_at(trial))?;
             self.study.refresh()?;
             (self.show)(News::Tick, self.study.history());
         }
@@ -262,11 +266,7 @@ impl Tuner<'_> {
         };
         let mut running = Running {
             stop: Arc::default(),
-            printed: 0,
-            file: self.plan.metrics_file.as_ref().map(|file| {
-                let path = self.store.path(&job_name(trial.number)).join("algo-1").join(file);
-                Followed::new(path, &self.plan.study.objective)
-            }),
+            numbers: self.numbers(trial.number),
             broken: None,
         };
         let found = match self.find(&trial, number, slots) {
@@ -281,19 +281,17 @@ impl Tuner<'_> {
             Found::Claim { claim, is_new } => (claim, is_new),
             Found::Ended(record) => {
                 self.running.insert(trial.number, running);
-                self.read_again(trial.number)?;
                 self.settle(trial.number, Ok(record), false)?;
                 return Ok(Next::Started);
             }
         };
-        if !is_new && has_checkpoints(&self.store, trial.number) {
-            // It goes on where its last checkpoint was, and counts on.
-            running.printed = trial.reports.last().map_or(0, |report| report.step);
+        if !is_new && !has_checkpoints(&self.store, trial.number) {
+            // It begins again, and so do its steps. With checkpoints it counts on.
+            running.numbers.pass()?;
         }
         start(Work {
             trial: trial.number,
             claim: *claim,
-            metric: self.metric.cloned(),
             cores: share(&cores(), number, slots),
             stop: running.stop.clone(),
             sender: self.sender.clone(),
@@ -373,17 +371,12 @@ impl Tuner<'_> {
         job
     }
 
-    fn take(&mut self, message: Message, stop: &AtomicBool) -> Result<(), TuneError> {
-        match message {
-            Message::Printed { trial, value } => {
-                let Some(running) = self.running.get_mut(&trial) else {
-                    return Ok(());
-                };
-                running.printed += 1;
-                let step = running.printed;
-                self.report(trial, step, value)
-            }
-            Message::Ended { trial, record } => self.settle(trial, record, stop.load(Ordering::SeqCst)),
+    /// Where a trial's numbers are.
+    fn numbers(&self, trial: usize) -> Followed {
+        let (job, objective) = (self.store.path(&job_name(trial)), &self.plan.study.objective);
+        match &self.plan.metrics_file {
+            Some(file) => Followed::new(job.join("algo-1").join(file), objective, None),
+            None => Followed::new(job.join(stokehold_jobs::METRICS), "value", Some(objective)),
         }
     }
 
@@ -416,47 +409,16 @@ impl Tuner<'_> {
         Ok(())
     }
 
-    fn look_at_files(&mut self) -> Result<(), TuneError> {
-        let trials: Vec<usize> = self.running.keys().copied().collect();
-        trials.into_iter().try_for_each(|trial| self.look_at_file(trial))
-    }
-
-    fn look_at_file(&mut self, trial: usize) -> Result<(), TuneError> {
-        let file = self
-            .running
-            .get_mut(&trial)
-            .and_then(|running| running.file.as_mut());
-        let Some(file) = file else { return Ok(()) };
-        for (step, value) in file.news()? {
+    /// Reports the numbers that came since the last look.
+    fn look_at(&mut self, trial: usize) -> Result<(), TuneError> {
+        let news = match self.running.get_mut(&trial) {
+            Some(running) => running.numbers.news()?,
+            None => Vec::new(),
+        };
+        for (step, value) in news {
             self.report(trial, step, value)?;
         }
         Ok(())
-    }
-
-    /// Reports everything that a job printed which ended without being told.
-    fn read_again(&mut self, trial: usize) -> Result<(), TuneError> {
-        let Some(regex) = self.metric.and_then(|metric| metric.compile().ok()) else {
-            return Ok(());
-        };
-        let (mut from, mut step) = (0, 0);
-        loop {
-            let (text, next) = self.store.log(&job_name(trial), from)?;
-            for line in text.lines().filter_map(Line::parse) {
-                for found in regex.captures_iter(line.text) {
-                    if let Some(value) = found
-                        .get(1)
-                        .and_then(|number| number.as_str().trim().parse().ok())
-                    {
-                        step += 1;
-                        self.report(trial, step, value)?;
-                    }
-                }
-            }
-            if next == from {
-                return Ok(());
-            }
-            from = next;
-        }
     }
 
     /// Tells how a trial's job ended.
@@ -466,7 +428,7 @@ impl Tuner<'_> {
         record: Result<Box<Record>, JobError>,
         is_interrupted: bool,
     ) -> Result<(), TuneError> {
-        self.look_at_file(trial)?;
+        self.look_at(trial)?;
         let Some(running) = self.running.remove(&trial) else {
             return Ok(());
         };
@@ -510,18 +472,23 @@ impl Tuner<'_> {
     fn never_seen(&self, trial: usize) -> String {
         let objective = &self.plan.study.objective;
         let folder = self.store.path(&job_name(trial));
-        match (self.metric, &self.plan.metrics_file) {
-            (Some(metric), _) => format!(
+        if let Some(file) = &self.plan.metrics_file {
+            let file = folder.join("algo-1").join(file);
+            return format!(
+                "{objective:?} was never written: it is no key of a line of {}",
+                file.display()
+            );
+        }
+        let mut metrics = self.plan.job.metrics.iter();
+        match metrics.find(|metric| &metric.name == objective) {
+            Some(metric) => format!(
                 "{objective:?} was never printed: no line matches {:?}; compare it with {}",
                 metric.regex,
                 folder.join("log").display()
             ),
-            (None, file) => format!(
-                "{objective:?} was never written: it is no key of a line of {}",
-                folder
-                    .join("algo-1")
-                    .join(file.as_deref().unwrap_or(Path::new("")))
-                    .display()
+            None => format!(
+                "{objective:?} was never sent: the script writes lines \"metric {objective} VALUE step=N\" to the socket that \
+                 STOKEHOLD_TIMELINE names"
             ),
         }
     }
@@ -555,18 +522,28 @@ fn has_checkpoints(store: &Store, trial: usize) -> bool {
 struct Followed {
     path: PathBuf,
     key: String,
+    name: Option<String>,
     from: u64,
     lines: u64,
 }
 
 impl Followed {
-    fn new(path: PathBuf, key: &str) -> Self {
+    /// The values of a key, of all lines or of those that have this `name`.
+    fn new(path: PathBuf, key: &str, name: Option<&str>) -> Self {
         Self {
             path,
             key: key.to_owned(),
+            name: name.map(str::to_owned),
             from: 0,
             lines: 0,
         }
+    }
+
+    /// Passes over what is there.
+    fn pass(&mut self) -> Result<(), TuneError> {
+        self.news()?;
+        self.lines = 0;
+        Ok(())
     }
 
     /// Steps and values of the lines that came since the last look. The step is the line's `epoch`, or `step`, or its number.
@@ -596,6 +573,10 @@ impl Followed {
                 continue;
             };
             if line.get("kind").is_some_and(|kind| kind != "epoch") {
+                continue;
+            }
+            let is_named = |name: &String| line.get("name").is_some_and(|is| is == name);
+            if !self.name.as_ref().is_none_or(is_named) {
                 continue;
             }
             let value = match line.get(&self.key) {
@@ -699,7 +680,7 @@ mod tests {
     fn a_file_is_followed_line_by_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        let mut followed = Followed::new(path.clone(), "loss");
+        let mut followed = Followed::new(path.clone(), "loss", None);
         assert!(followed.news().unwrap().is_empty(), "it is not there yet");
         fs::write(
             &path,
@@ -718,6 +699,20 @@ mod tests {
             followed.news().unwrap()[0].1.is_nan(),
             "made anew, and not a number"
         );
+    }
+
+    #[test]
+    fn numbers_of_other_names_are_passed_over_and_those_of_an_earlier_start_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let mut followed = Followed::new(path.clone(), "value", Some("loss"));
+        let first = "{\"name\":\"loss\",\"value\":3}\n{\"name\":\"accuracy\",\"value\":9}\n";
+        fs::write(&path, first).unwrap();
+        assert_eq!(followed.news().unwrap(), [(1, 3.0)]);
+        followed.pass().unwrap();
+        let then = "{\"name\":\"loss\",\"value\":\"inf\"}\n{\"name\":\"loss\",\"value\":2,\"step\":7}\n";
+        fs::write(&path, format!("{first}{then}")).unwrap();
+        assert_eq!(followed.news().unwrap(), [(1, f64::INFINITY), (7, 2.0)]);
     }
 
     #[test]

@@ -333,6 +333,17 @@ impl Kind {
         }
     }
 
+    /// From where to where coordinates stand for the same whole number. None where they are no numbers, or each is one of its own.
+    pub fn cell(&self, x: f64) -> Option<(f64, f64)> {
+        match self {
+            Self::Integer { scale, .. } => {
+                let number = self.integer(x) as f64;
+                Some((scale.unit(number - 0.5), scale.unit(number + 0.5)))
+            }
+            Self::Continuous { .. } | Self::Categorical { .. } => None,
+        }
+    }
+
     pub fn value(&self, x: f64) -> Value {
         match self {
             Self::Continuous { scale, min, max } => Value::from(scale.value(x).clamp(*min, *max)),

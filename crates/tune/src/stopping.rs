@@ -1,5 +1,7 @@
 //! Which trials are not worth their end.
 
+use std::cmp::Reverse;
+
 use crate::History;
 use crate::event::{Outcome, Report, Trial};
 use crate::random::Random;
@@ -18,6 +20,18 @@ pub(crate) fn is_hopeless(history: &History, trial: &Trial, report: Report) -> b
         (_, _, Rule::Auto) => is_below_median(history, trial, report, &spec.early_stopping),
         _ => false,
     }
+}
+
+/// A trial that was stopped at a rung and is now among the best there, as others came later and were worse: the one that is farthest.
+pub(crate) fn to_promote(history: &History) -> Option<usize> {
+    history.spec.rungs.as_ref()?;
+    let candidates = history.trials.iter().filter_map(|trial| {
+        let is_stopped = matches!(trial.outcome, Some(Outcome::Stopped { .. }));
+        let stop = trial.stop.filter(|_| is_stopped)?;
+        let report = trial.reports.iter().find(|report| report.step == stop)?;
+        (!is_hopeless(history, trial, *report)).then_some((stop, Reverse(trial.number)))
+    });
+    candidates.max().map(|(_, Reverse(number))| number)
 }
 
 /// The median rule.
@@ -76,8 +90,8 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Asynchronous successive halving (Li and others, 2020), in the form that never waits: at each rung a trial goes on if it is among the
-/// best 1 of `reduction` of those that have come so far.
+/// Asynchronous successive halving (Li and others, 2020), in a form that never waits: at each rung a trial goes on if it is among the
+/// best 1 of `reduction` of those that have come so far. One that is not is stopped, and [goes on](to_promote) when it has become one.
 fn falls(
     history: &History,
     trial: &Trial,

@@ -245,7 +245,8 @@ impl Study {
         Ok(result)
     }
 
-    /// What there is to do. A trial whose process has died is handed out again before anything new.
+    /// What there is to do. A trial whose process has died is handed out again before anything new; then one that was stopped at a rung and
+    /// has become one of the best there: it has its reports, and goes on behind them.
     ///
     /// # Errors
     /// The journal cannot be written, or is damaged.
@@ -284,15 +285,23 @@ impl Study {
             });
             running -= 1;
         }
+        if running >= history.spec.limits.max_parallel_jobs {
+            return Ok(Decision::Wait);
+        }
+        if let Some(trial) = stopping::to_promote(history) {
+            events.push(Event::Promoted {
+                trial,
+                worker: self.worker.name.clone(),
+                time,
+            });
+            return Ok(Decision::Trial(trial));
+        }
         let number = history.trials.len();
         if number >= history.spec.limits.max_jobs {
             return Ok(match running {
                 0 => Decision::Finished(End::MaxJobs),
                 _ => Decision::Wait,
             });
-        }
-        if running >= history.spec.limits.max_parallel_jobs {
-            return Ok(Decision::Wait);
         }
         let choice = strategy::choose(&self.space, history);
         let (point, origin) = match (history.enqueued.front(), choice) {

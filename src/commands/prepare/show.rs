@@ -21,7 +21,7 @@ const MOST_LINES: usize = 20;
 
 /// Shows how far the work is: a bar on a terminal, otherwise a line now and then.
 pub struct Show {
-    what: &'static str,
+    what: String,
     bar: ProgressBar,
     start: Instant,
     last: Instant,
@@ -29,11 +29,12 @@ pub struct Show {
 }
 
 impl Show {
-    pub fn new(what: &'static str) -> Self {
+    pub fn new(what: impl Into<String>) -> Self {
+        let what = what.into();
         let now = Instant::now();
         Self {
+            bar: progress::bar(0, "{prefix} {bar:40} {pos}/{len} {msg} {eta}").with_prefix(what.clone()),
             what,
-            bar: progress::bar(0, "{prefix} {bar:40} {pos}/{len} {msg} {eta}").with_prefix(what),
             start: now,
             last: now,
             kept_told: false,

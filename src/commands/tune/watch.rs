@@ -50,7 +50,11 @@ impl Watch {
     pub fn see(&mut self, news: &News<'_>, history: &History) {
         match news {
             News::Started(trial) => {
-                let again = if trial.attempt > 1 { " again" } else { "" };
+                let again = match (trial.attempt, trial.reports.last()) {
+                    (_, Some(last)) => format!(" again behind step {}", last.step),
+                    (1, None) => String::new(),
+                    _ => " again".to_owned(),
+                };
                 match &self.screen {
                     Some(screen) => {
                         let bar = screen.add(line());

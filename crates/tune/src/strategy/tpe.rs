@@ -117,13 +117,20 @@ impl<'a> Density<'a> {
                         false => share(f64::from(u8::from(centre == *x))).ln(),
                     }
                 }
-                Kind::Continuous { .. } | Kind::Integer { .. } => {
+                kind @ (Kind::Continuous { .. } | Kind::Integer { .. }) => {
                     let (centre, width) = self.bell(kernel, j);
-                    let cut = |end: f64| {
+                    let below = |end: f64| {
                         libm::erfc((end - centre) / width * -std::f64::consts::FRAC_1_SQRT_2) / 2.0
                     };
-                    let z = (x - centre) / width;
-                    -0.5 * z * z - width.ln() - (cut(1.0) - cut(0.0)).ln()
+                    let share = match kind.cell(*x) {
+                        // A whole number has what the bell has above its cell. It may be nothing, but for the wide bell.
+                        Some((from, to)) => (below(to) - below(from)).ln(),
+                        None => {
+                            let z = (x - centre) / width;
+                            -0.5 * z * z - width.ln()
+                        }
+                    };
+                    share - (below(1.0) - below(0.0)).ln()
                 }
             };
         }
@@ -155,10 +162,9 @@ fn neighbours(centres: &[Vec<f64>], j: usize) -> Vec<(usize, f64)> {
 
 fn weight(i: usize, n: usize) -> f64 {
     match n.checked_sub(FULL) {
-        Some(ramp) if i < ramp => match ramp {
-            1 => 1.0,
-            _ => 1.0 / n as f64 + (1.0 - 1.0 / n as f64) * i as f64 / (ramp - 1) as f64,
-        },
+        Some(ramp) if i < ramp => {
+            1.0 / n as f64 + (1.0 - 1.0 / n as f64) * i as f64 / (ramp - 1).max(1) as f64
+        }
         _ => 1.0,
     }
 }

@@ -276,6 +276,41 @@ fn trials_without_hope_are_stopped() {
     }
 }
 
+/// At the rung 1 one of three goes on. Worked by hand: of 4, 5 and 6 trials there 1, 1 and 2 do.
+#[test]
+fn who_has_become_one_of_the_best_at_a_rung_goes_on() {
+    let mut spec = spec();
+    spec.strategy = Strategy::Random;
+    spec.early_stopping.rule = Rule::Asha;
+    spec.rungs = Some(Rungs {
+        min_steps: 1,
+        max_steps: 3,
+        reduction: 3,
+    });
+    spec.limits.max_jobs = 6;
+    let folder = tempdir().unwrap();
+    let mut study = Study::create(folder.path(), spec).unwrap();
+    for (number, loss) in [(0, 1.0), (1, 2.0), (2, 5.0), (3, 4.0), (4, 6.0), (5, 7.0)] {
+        let new = trial(study.ask().unwrap());
+        assert_eq!(new.number, number);
+        match study.report(number, 1, loss).unwrap() {
+            Verdict::Continue => study.tell(number, Some(loss)).unwrap(),
+            Verdict::Stop => study.tell_stopped(number).unwrap(),
+        };
+    }
+    let again = trial(study.ask().unwrap());
+    assert_eq!(
+        (again.number, again.reports.len(), again.stop, again.attempt),
+        (1, 1, None, 1)
+    );
+    // It is there for whoever reads the journal.
+    assert!(!Study::look(folder.path()).unwrap().trials[1].is_over());
+    assert_eq!(study.report(1, 2, 0.5).unwrap(), Verdict::Continue);
+    study.tell(1, None).unwrap();
+    assert_eq!(study.history().best().unwrap().number, 1);
+    assert_eq!(study.ask().unwrap(), Ask::Finished(End::MaxJobs));
+}
+
 #[test]
 fn tables_have_every_trial() {
     let mut spec = spec();
