@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::bits::Unstuffed;
 use crate::blocks::Blocks;
+use crate::coded::{self, Coded, CodedSegment};
 use crate::coefficients::Coefficients;
 use crate::frame::{Coding, Frame};
 use crate::header::Head;
@@ -31,6 +32,7 @@ pub struct Decoder {
     unstuffed: Unstuffed,
     strips: Strips,
     planes: Planes,
+    segments: Vec<CodedSegment>,
     isa: Isa,
 }
 
@@ -59,6 +61,7 @@ impl Decoder {
             unstuffed: Unstuffed::default(),
             strips,
             planes: Planes::new(isa),
+            segments: Vec::new(),
             isa,
         }
     }
@@ -143,6 +146,37 @@ impl Decoder {
         let job = self.begin(input.into(), &region, scale, Output::Blocks)?;
         self.run(&job)?;
         Ok(self.strips.blocks())
+    }
+
+    /// The coded data that `region` at `scale` depends on, before any symbol is read; none where the file has several
+    /// scans.
+    ///
+    /// What only reading symbols can find out is not checked. Of what it refuses, [`Decoder::decode`] of the same region
+    /// refuses everything.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`] that are found without reading symbols.
+    pub fn coded<'a>(
+        &'a mut self,
+        input: impl Into<Input<'a>>,
+        region: Region,
+        scale: Scale,
+    ) -> Result<Option<Coded<'a>>, Error> {
+        let job = self.begin(input.into(), &region, scale, Output::Needs)?;
+        let Decoder {
+            tables,
+            unstuffed,
+            strips,
+            segments,
+            ..
+        } = self;
+        match job.one_pass {
+            true => coded::find(
+                job.input, &job.head, &job.scan, tables, unstuffed, strips, segments,
+            )
+            .map(Some),
+            false => Ok(None),
+        }
     }
 
     /// The quantised coefficients of the whole image, before any transform.
@@ -235,6 +269,7 @@ impl Decoder {
             strips,
             planes,
             isa,
+            ..
         } = self;
         let Job {
             input, head, scan, ..

@@ -3,10 +3,11 @@
 use crate::Error;
 use crate::bits::{Bits, Fault, Unstuffed, read_by_isa};
 use crate::block::{Block, BlockCode, read_block};
+use crate::frame::Frame;
 use crate::header::Head;
 use crate::input::Input;
 use crate::kernels::Isa;
-use crate::region::needed_mcus;
+use crate::region::{Needed, needed_mcus};
 use crate::scan::{Intervals, Places, Scan};
 use crate::strips::Strips;
 use crate::tables::Tables;
@@ -38,7 +39,7 @@ pub(crate) fn block_codes<'t>(tables: &'t Tables, scan: &Scan) -> Option<[BlockC
 
 /// Which MCUs, counted from the image's first, hold blocks that are needed.
 #[derive(Debug)]
-struct Wanted {
+pub(crate) struct Wanted {
     columns: Range<usize>,
     rows: Range<usize>,
     /// MCUs a row.
@@ -46,8 +47,44 @@ struct Wanted {
 }
 
 impl Wanted {
+    /// Those of the blocks that each component needs.
+    pub fn of(frame: &Frame, needed: &[Needed]) -> Wanted {
+        let (columns, rows) = needed_mcus(frame, needed);
+        Wanted {
+            columns,
+            rows,
+            wide: frame.mcus_wide,
+        }
+    }
+
+    /// The intervals of coded data, and the first MCU of the one that comes first. With an index of rows those above the
+    /// first wanted MCU are left out.
+    pub fn intervals<'a>(
+        &self,
+        input: Input<'a>,
+        head: &Head<'_>,
+        unstuffed: &'a mut Unstuffed,
+    ) -> (Intervals<'a>, usize) {
+        let intervals = Intervals::new(input.bytes, head.data, unstuffed);
+        match input.rows {
+            Some(rows) => (
+                intervals.indexed(rows, self.rows.start, head.frame.mcus_high - 1),
+                self.rows.start * self.wide,
+            ),
+            None => (intervals, 0),
+        }
+    }
+
+    /// Where the restart interval that begins at `mcu` ends: at the last wanted MCU at the latest.
+    pub fn interval_end(&self, mcu: usize, restart_interval: u16) -> usize {
+        match usize::from(restart_interval) {
+            0 => self.end(),
+            interval => (mcu + interval).min(self.end()),
+        }
+    }
+
     /// The first wanted MCU that is not before `mcu`.
-    fn next(&self, mcu: usize) -> usize {
+    pub fn next(&self, mcu: usize) -> usize {
         let (row, column) = (mcu / self.wide, mcu % self.wide);
         if row < self.rows.start {
             self.rows.start * self.wide + self.columns.start
@@ -64,7 +101,7 @@ impl Wanted {
     }
 
     /// The MCU after the last wanted one.
-    fn end(&self) -> usize {
+    pub fn end(&self) -> usize {
         (self.rows.end - 1) * self.wide + self.columns.end
     }
 }
@@ -88,12 +125,7 @@ pub(crate) fn decode(
     }
     let codes =
         block_codes(tables, scan).ok_or_else(|| Error::corrupt(scan.at, "a scan without its codes"))?;
-    let (columns, rows) = needed_mcus(frame, &strips.needed());
-    let wanted = Wanted {
-        columns,
-        rows,
-        wide: frame.mcus_wide,
-    };
+    let wanted = Wanted::of(frame, &strips.needed());
     let places = scan.places(frame);
     let mut run = Run {
         scan,
@@ -104,16 +136,9 @@ pub(crate) fn decode(
         wide: frame.mcus_wide,
         isa,
     };
-    let (mut intervals, mut mcu) = (Intervals::new(input.bytes, head.data, unstuffed), 0);
-    if let Some(rows) = input.rows {
-        intervals = intervals.indexed(rows, wanted.rows.start, frame.mcus_high - 1);
-        mcu = wanted.rows.start * wanted.wide;
-    }
+    let (mut intervals, mut mcu) = wanted.intervals(input, head, unstuffed);
     while mcu < wanted.end() {
-        let end = match usize::from(head.restart_interval) {
-            0 => wanted.end(),
-            interval => (mcu + interval).min(wanted.end()),
-        };
+        let end = wanted.interval_end(mcu, head.restart_interval);
         intervals.next()?;
         if wanted.next(mcu) < end {
             let mut bits = intervals.bits();

@@ -100,6 +100,14 @@ impl Strip {
         );
     }
 
+    /// Begins an image that no blocks come of.
+    pub fn begin_needs(&mut self, component: &Component, grid: &Grid, needed: Needed) {
+        (self.component, self.grid, self.needed) = (*component, *grid, needed);
+        (self.waiting, self.kept) = (0, None);
+        self.heads.clear();
+        self.values.clear();
+    }
+
     fn begin_rows(
         &mut self,
         component: &Component,

@@ -1,6 +1,7 @@
 //! What the crate promises, held against libjpeg-turbo and against hostile files.
 
 mod allocation;
+mod coded;
 mod coefficients;
 mod exact;
 mod hostile;
