@@ -3,8 +3,9 @@
 use crate::GpuError;
 use crate::client::{Buffer, Gpu};
 use crate::coefficients::{BlockRecords, Coefficients};
+use crate::entropy::{Faults, Scans};
 use crate::kernels::{colour, decode, emit, gather, surroundings};
-use crate::prepare::{Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
+use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
 use crate::words::Words;
 use cubecl::prelude::*;
 use half::{bf16, f16};
@@ -27,6 +28,8 @@ pub struct DeviceBatch {
     pub shape: [usize; 4],
     /// The type of the numbers.
     pub sample_type: SampleType,
+    /// What the device said of the scans it decoded, and which samples those are.
+    faults: Option<(Buffer, Vec<usize>)>,
 }
 
 /// The most blocks of a record: components are cut into rows of blocks, so that no launch is as wide as its largest
@@ -43,6 +46,11 @@ struct Layout {
     values: Vec<i16>,
     /// Records of components whose blocks are 1, 2, 4 or 8 samples a side.
     components: [Vec<[u32; 8]>; 4],
+    /// The same of those whose coefficients the device reads.
+    coded_components: [Vec<[u32; 8]>; 4],
+    scans: Scans,
+    /// Which samples the scans are of.
+    coded: Vec<usize>,
     blocks: u64,
     plane_bytes: u64,
     pixels: u64,
@@ -117,8 +125,8 @@ impl Batcher {
     /// [`GpuError::Budget`] where the batch needs more memory than it may have.
     pub fn run(&self, samples: &[Prepared]) -> Result<DeviceBatch, GpuError> {
         let layout = self.lay_out(samples)?;
-        let numbers = match samples.len() {
-            0 => self.gpu.empty(0, self.sample_type.bytes()),
+        let (numbers, faults) = match samples.len() {
+            0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
             count => self.launch(layout, count),
         };
         let shape = [samples.len(), 3, self.height as usize, self.width as usize];
@@ -126,7 +134,27 @@ impl Batcher {
             numbers,
             shape,
             sample_type: self.sample_type,
+            faults,
         })
+    }
+
+    /// Waits for the decode of a batch, and lists the samples, by their place in it, that the device could not decode,
+    /// with what it found. What the batch holds of them means nothing: prepare them again by
+    /// [`Preparer::prepare_hybrid`](crate::Preparer::prepare_hybrid), which says whether they are broken or the device
+    /// only did not get to the end of them, and run the batch again.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] where the device failed.
+    pub fn undecoded(&self, batch: &DeviceBatch) -> Result<Vec<(usize, String)>, GpuError> {
+        let Some((faults, samples)) = &batch.faults else {
+            return Ok(Vec::new());
+        };
+        let faults = self.gpu.read(faults)?;
+        let faults = u32::from_bytes(&faults).iter().map(|&word| Faults(word));
+        let faulty = samples.iter().zip(faults).filter(|(_, faults)| !faults.is_none());
+        Ok(faulty
+            .map(|(&sample, faults)| (sample, faults.to_string()))
+            .collect())
     }
 
     /// Waits for a batch and copies its numbers, as bytes in the machine's order.
@@ -149,7 +177,7 @@ impl Batcher {
         let mut largest = (0, 0);
         let mut before = 0;
         for (index, sample) in samples.iter().enumerate() {
-            layout.add(sample);
+            layout.add(index, sample);
             let need = layout.bytes() - before;
             before += need;
             if need > largest.1 {
@@ -180,11 +208,14 @@ impl Batcher {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
-    fn launch(&self, layout: Layout, count: usize) -> Buffer {
+    fn launch(&self, layout: Layout, count: usize) -> (Buffer, Option<(Buffer, Vec<usize>)>) {
         let Layout {
             mut words,
             values,
             components,
+            coded_components,
+            scans,
+            coded,
             blocks,
             plane_bytes,
             pixels,
@@ -193,17 +224,23 @@ impl Batcher {
             ..
         } = layout;
         let gpu = &self.gpu;
-        let mut records = Vec::new();
-        for (side, components) in [1, 2, 4, 8].into_iter().zip(&components) {
-            let tables = tables(&mut words, components).into_iter().filter(|t| t.1 > 0);
-            records.extend(tables.map(|(table, count)| BlockRecords { side, table, count }));
-        }
+        let packed = block_records(&mut words, &components);
+        let read = block_records(&mut words, &coded_components);
         let stages: Vec<_> = stages.into_iter().map(|stage| stage.place(&mut words)).collect();
         let emits = tables(&mut words, &emits)[0].0;
         let words = gpu.create(&words.0);
         let planes = gpu.empty(plane_bytes as usize, 1);
+        let mut faults = None;
         if blocks > 0 {
-            let coefficients = gpu.unpack(&words, &gpu.create(&values), blocks as usize, records);
+            let coefficients = gpu.empty(64 * blocks as usize, 2);
+            if !coded.is_empty() {
+                faults = Some((gpu.decode_scans(&scans, &coefficients).faults, coded));
+            }
+            gpu.unpack(&words, &gpu.create(&values), &coefficients, &packed);
+            let coefficients = Coefficients {
+                blocks: coefficients,
+                records: [packed, read].concat(),
+            };
             gpu.transform(&words, &coefficients, &planes);
         }
         let pixels = gpu.empty(pixels as usize, 4);
@@ -234,21 +271,14 @@ impl Batcher {
             SampleType::F16 | SampleType::Bf16 => emit!(u16),
             SampleType::U8 => emit!(u8),
         }
-        out
+        (out, faults)
     }
 }
 
 impl Gpu {
     /// The blocks of `records` from their packed form.
-    fn unpack(
-        &self,
-        words: &Buffer,
-        values: &Buffer,
-        blocks: usize,
-        records: Vec<BlockRecords>,
-    ) -> Coefficients {
-        let coefficients = self.empty(64 * blocks, 2);
-        for &BlockRecords { table, count, .. } in &records {
+    fn unpack(&self, words: &Buffer, values: &Buffer, coefficients: &Buffer, records: &[BlockRecords]) {
+        for &BlockRecords { table, count, .. } in records {
             decode::unpack::launch(
                 &self.client,
                 CubeCount::Static(BLOCKS.div_ceil(decode::UNPACKED), count, 1),
@@ -259,10 +289,6 @@ impl Gpu {
                 coefficients.arg(),
                 table,
             );
-        }
-        Coefficients {
-            blocks: coefficients,
-            records,
         }
     }
 
@@ -292,6 +318,16 @@ fn bits(number: f32, sample_type: SampleType) -> u32 {
     }
 }
 
+/// Appends the records of components whose blocks are 1, 2, 4 and 8 samples a side.
+fn block_records(words: &mut Words, components: &[Vec<[u32; 8]>; 4]) -> Vec<BlockRecords> {
+    let mut records = Vec::new();
+    for (side, components) in [1, 2, 4, 8].into_iter().zip(components) {
+        let tables = tables(words, components).into_iter().filter(|t| t.1 > 0);
+        records.extend(tables.map(|(table, count)| BlockRecords { side, table, count }));
+    }
+    records
+}
+
 /// Appends records in pieces that one dimension of a launch can count: where each begins, and its length. There is
 /// always one, if only of nothing.
 fn tables<const N: usize>(words: &mut Words, records: &[[u32; N]]) -> Vec<(u32, u32)> {
@@ -312,29 +348,24 @@ impl Layout {
         self.pieces().into_iter().sum()
     }
 
-    fn pieces(&self) -> [u64; 5] {
+    fn pieces(&self) -> [u64; 8] {
+        let records = self.components.iter().chain(&self.coded_components);
+        let [data, words, states] = self.scans.pieces();
         [
-            4 * self.words.0.len() as u64 + 32 * self.components.iter().map(Vec::len).sum::<usize>() as u64,
+            4 * self.words.0.len() as u64 + 32 * records.map(Vec::len).sum::<usize>() as u64,
             2 * self.values.len() as u64,
             128 * self.blocks,
             self.plane_bytes,
             4 * self.pixels,
+            data,
+            words,
+            states,
         ]
     }
 
-    fn add(&mut self, sample: &Prepared) {
+    fn add(&mut self, index: usize, sample: &Prepared) {
         let mut source = match &sample.source {
-            PreparedSource::Blocks {
-                kind,
-                corner,
-                components,
-            } => {
-                let planes: Vec<[u32; 9]> = components.iter().map(|c| self.component(c)).collect();
-                let source = self.words.here();
-                self.words.extend([*kind, 0, corner[0], corner[1]]);
-                self.words.extend(planes.into_iter().flatten());
-                source
-            }
+            PreparedSource::Blocks(blocks) => self.blocks(index, blocks),
             PreparedSource::Pixels(pixels) => {
                 let source = self.words.here();
                 self.words.extend([4, source + 4, pixels.width, pixels.height]);
@@ -371,6 +402,24 @@ impl Layout {
         self.words.extend(rectangles);
     }
 
+    /// Places the blocks of a sample, and returns where its source is.
+    fn blocks(&mut self, index: usize, blocks: &Blocks) -> u32 {
+        let (mut planes, mut firsts) = (Vec::new(), Vec::new());
+        for component in &blocks.components {
+            firsts.push(self.blocks as u32);
+            planes.push(self.component(component, blocks.scan.is_some()));
+        }
+        if let Some(scan) = &blocks.scan {
+            self.scans.push(scan, &firsts);
+            self.coded.push(index);
+        }
+        let source = self.words.here();
+        self.words
+            .extend([blocks.kind, 0, blocks.corner[0], blocks.corner[1]]);
+        self.words.extend(planes.into_iter().flatten());
+        source
+    }
+
     /// Places the table of what bytes become, and returns where it is: samples that follow each other mostly share one.
     fn numbers(&mut self, sample: &Prepared) -> u32 {
         let before = self.tables.last().map(|table| table.0 == sample.numbers);
@@ -389,7 +438,7 @@ impl Layout {
     }
 
     /// Places a component's blocks and plane, and returns its nine words of a source.
-    fn component(&mut self, component: &crate::prepare::Component) -> [u32; 9] {
+    fn component(&mut self, component: &Component, coded: bool) -> [u32; 9] {
         let layout = &component.layout;
         let values = self.values.len() as u32;
         self.values.extend_from_slice(&component.values);
@@ -408,7 +457,11 @@ impl Layout {
         for top in (0..layout.blocks_high).step_by(rows as usize) {
             let first = top * layout.blocks_wide;
             let blocks = rows.min(layout.blocks_high - top) * layout.blocks_wide;
-            self.components[layout.side.ilog2() as usize % 4].push([
+            let components = match coded {
+                true => &mut self.coded_components,
+                false => &mut self.components,
+            };
+            components[layout.side.ilog2() as usize % 4].push([
                 heads + 3 * first,
                 blocks,
                 self.blocks as u32 + first,

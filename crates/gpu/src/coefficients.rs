@@ -4,8 +4,8 @@
 //! components of all images one after the other, 64 coefficients each in rows (not in coding order), zeros included,
 //! quantised as in the file. Records among the batch's words say what a run of blocks is (see `kernels::decode`: its
 //! first block in this buffer, how many, their steps, and where their samples go), and `kernels::decode::transform`
-//! makes samples of them. Today `kernels::decode::unpack` fills the buffer from what a worker has entropy-decoded; a
-//! decoder on the device fills the same buffer under the same records, and nothing behind it changes.
+//! makes samples of them. `kernels::decode::unpack` fills the buffer from what a worker has entropy-decoded, and `entropy`
+//! from coded data; nothing behind it knows the difference.
 
 use crate::client::Buffer;
 

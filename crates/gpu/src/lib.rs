@@ -7,8 +7,8 @@
 //!         blocks; the plan    and tables
 //!
 //!  on the device:  unpack ──► i16 blocks ──► transform ──► u8 planes ──► resample, contrast, blur .. ──► emit
-//!                  (or an entropy decoder)   dequantise,    Y, Cb, Cr    packed pixels of the result      f32, f16,
-//!                                            IDCT           as stored                                     bf16, u8
+//!                  or entropy                dequantise,    Y, Cb, Cr    packed pixels of the result      f32, f16,
+//!                  decoding                  IDCT           as stored                                     bf16, u8
 //! ```
 //!
 //! It performs the plan of `fused`, with the same draws, and gives the same numbers **to the bit**. That is a matter of
@@ -23,6 +23,11 @@
 //! needs. What is zero is not sent: a block is a mask of 64 bits and the values that its bits stand for. Files that are
 //! no JPEG of one or three components (PNG, WebP, CMYK) are decoded here to pixels, of the region that is needed.
 //!
+//! With `Decode::Device` it does not even entropy-decode: the coded data of the restart intervals that the crop needs
+//! go to the device as they are, without their stuffed zeros (`entropy`). What has several scans, as progressive files,
+//! takes the way above, and so does afterwards what the device finds to be broken or does not get to the end of
+//! (`Batcher::undecoded`): what is a bad image is the CPU's word.
+//!
 //! # On the device
 //!
 //! A `Batcher` lays a batch out, refuses it if it does not fit the budget, uploads it in two pieces, and queues the
@@ -30,7 +35,7 @@
 //!
 //! 1. **Coefficients** (`coefficients`, `kernels::decode`). However they come, the quantised coefficients of all images
 //!    of a batch lie in one buffer of 16-bit numbers, block after block, with records that say which block belongs
-//!    where. This is the seam for a decoder that does the entropy decoding on the device too.
+//!    where. They are unpacked, or decoded here by units that begin anywhere and synchronise (`entropy`).
 //! 2. **Samples**. Each block is dequantised and transformed into its component's plane, 8, 4, 2 or 1 samples a side
 //!    as the plan's scale asks, with the bits of crate jpeg.
 //! 3. **Geometry** (`kernels::gather`). One launch makes all pixels of all images: each is mapped back through all of
@@ -49,7 +54,8 @@
 //!
 //! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, what the device can
 //! hold in one piece, or 32 bits is an error that names the numbers. On the device every read is moved into its buffer
-//! and every write outside of its buffer left out, and no loop's end depends on what was decoded.
+//! and every write outside of its buffer left out. The loops that read coded data end with the data, for each step reads
+//! at least a bit; no other loop's end depends on what a file holds.
 //!
 //! # Builds
 //!
@@ -65,6 +71,8 @@ mod client;
 #[cfg(feature = "kernels")]
 mod coefficients;
 mod device;
+#[cfg(feature = "kernels")]
+mod entropy;
 mod error;
 #[cfg(feature = "kernels")]
 mod kernels;
@@ -80,4 +88,4 @@ pub use client::Gpu;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
 #[cfg(feature = "kernels")]
-pub use prepare::{Prepared, Preparer};
+pub use prepare::{Decode, Prepared, Preparer};

@@ -1,6 +1,8 @@
 //! The CPU's part of a sample: from the bytes of a file to what a device needs of it.
 
+use crate::entropy::Scan;
 use crate::words::program;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, Upsampling};
 use stokehold_pipeline::{
@@ -11,10 +13,22 @@ use stokehold_pipeline::{
 /// The most pixels whose luminance a device adds up in 32 bits.
 const MOST_AVERAGED: u64 = u32::MAX as u64 / 255;
 
+/// Who reads the symbols of JPEGs.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Decode {
+    /// The CPU reads them, and the device is given the coefficients that are not zero.
+    #[default]
+    Hybrid,
+    /// The device reads them, where a file has one sequential scan; the other files take the hybrid way.
+    Device,
+}
+
 /// One thread's way from files to [`Prepared`] samples.
 pub struct Preparer {
     pipeline: Arc<Pipeline>,
     options: DecodeOptions,
+    decode: Decode,
     decoder: Decoder,
 }
 
@@ -27,16 +41,29 @@ pub struct Prepared {
     pub(crate) erased: Vec<Erased>,
 }
 
+impl Prepared {
+    /// Whether the device is to read its symbols.
+    pub fn is_coded(&self) -> bool {
+        matches!(&self.source, PreparedSource::Blocks(Blocks { scan: Some(_), .. }))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum PreparedSource {
-    Blocks {
-        /// 1 grey, 2 YCbCr, 3 RGB.
-        kind: u32,
-        /// The first pixel's column and row in the scaled image.
-        corner: [u32; 2],
-        components: Vec<Component>,
-    },
+    Blocks(Blocks),
     Pixels(DecodedPixels),
+}
+
+/// The blocks that a JPEG's part is made of.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    /// 1 grey, 2 YCbCr, 3 RGB.
+    pub kind: u32,
+    /// The first pixel's column and row in the scaled image.
+    pub corner: [u32; 2],
+    pub components: Vec<Component>,
+    /// What their coefficients are read from on the device; then components have none.
+    pub scan: Option<Scan>,
 }
 
 /// The blocks of one component.
@@ -78,8 +105,14 @@ impl Preparer {
         Ok(Preparer {
             pipeline,
             options,
+            decode: Decode::default(),
             decoder: Decoder::new(),
         })
+    }
+
+    /// The same with another way to read symbols.
+    pub fn with_decode(self, decode: Decode) -> Preparer {
+        Preparer { decode, ..self }
     }
 
     /// Draws, plans and reads one sample. Where the input says where a JPEG's rows begin, those above the part that is
@@ -88,33 +121,37 @@ impl Preparer {
     /// # Errors
     /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline, or the device.
     pub fn prepare<'a>(&mut self, input: impl Into<Input<'a>>, key: DrawKey) -> Result<Prepared, ImageError> {
-        let input = input.into();
+        self.prepare_by(self.decode, input.into(), key)
+    }
+
+    /// The same by the hybrid way, for what a device could not decode ([`Batcher::undecoded`](crate::Batcher::undecoded)).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare_hybrid<'a>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        key: DrawKey,
+    ) -> Result<Prepared, ImageError> {
+        self.prepare_by(Decode::Hybrid, input.into(), key)
+    }
+
+    fn prepare_by(&mut self, decode: Decode, input: Input<'_>, key: DrawKey) -> Result<Prepared, ImageError> {
         let plan = DevicePlan::new(input.bytes, &self.pipeline, &self.options, key)?;
         let (source, lowered) = if plan.has_planes() {
-            let region = plan.region();
-            let blocks = self.decoder.decode_blocks(input, region, plan.scale())?;
-            let layouts: Vec<PlaneLayout> = blocks.components().iter().map(|c| c.layout).collect();
-            let components = blocks.components().iter().map(|component| Component {
-                layout: component.layout,
-                heads: component
-                    .heads
-                    .iter()
-                    .flat_map(|head| [head.mask as u32, (head.mask >> 32) as u32, head.first])
-                    .collect(),
-                values: component.values.to_vec(),
-                steps: component.steps,
-            });
-            let factor = plan.scale().factor();
-            let source = PreparedSource::Blocks {
-                kind: match blocks.color {
-                    ColorModel::Grey => 1,
-                    ColorModel::Rgb => 3,
-                    _ => 2,
-                },
-                corner: [region.x / factor, region.y / factor],
-                components: components.collect(),
+            let coded = match decode {
+                Decode::Device => coded_source(&mut self.decoder, input, &plan),
+                Decode::Hybrid => None,
             };
-            (source, plan.lower(DeviceSource::Planes(&layouts)))
+            let source = match coded {
+                Some(source) => source,
+                None => blocks_source(&mut self.decoder, input, &plan)?,
+            };
+            let layouts: Vec<PlaneLayout> = source.components.iter().map(|c| c.layout).collect();
+            (
+                PreparedSource::Blocks(source),
+                plan.lower(DeviceSource::Planes(&layouts)),
+            )
         } else {
             let pixels = plan.decode(input, &mut self.decoder)?;
             (PreparedSource::Pixels(pixels), plan.lower(DeviceSource::Pixels))
@@ -129,6 +166,52 @@ impl Preparer {
             erased: lowered.erased,
         })
     }
+}
+
+impl Blocks {
+    fn new(color: ColorModel, plan: &DevicePlan, components: Vec<Component>, scan: Option<Scan>) -> Blocks {
+        let (region, factor) = (plan.region(), plan.scale().factor());
+        Blocks {
+            kind: match color {
+                ColorModel::Grey => 1,
+                ColorModel::Rgb => 3,
+                _ => 2,
+            },
+            corner: [region.x / factor, region.y / factor],
+            components,
+            scan,
+        }
+    }
+}
+
+/// The blocks of a sample with their coefficients.
+fn blocks_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> Result<Blocks, ImageError> {
+    let blocks = decoder.decode_blocks(input, plan.region(), plan.scale())?;
+    let components = blocks.components().iter().map(|component| Component {
+        layout: component.layout,
+        heads: component
+            .heads
+            .iter()
+            .flat_map(|head| [head.mask as u32, (head.mask >> 32) as u32, head.first])
+            .collect(),
+        values: component.values.to_vec(),
+        steps: component.steps,
+    });
+    Ok(Blocks::new(blocks.color, plan, components.collect(), None))
+}
+
+/// The blocks of a sample that a device can read; none of a file that it cannot, or that is broken, which then the
+/// hybrid way says.
+fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> Option<Blocks> {
+    let coded = decoder.coded(input, plan.region(), plan.scale()).ok()??;
+    let scan = Scan::new(&coded)?;
+    let components = coded.components().iter().map(|component| Component {
+        layout: component.layout,
+        heads: Vec::new(),
+        values: Vec::new(),
+        steps: component.steps,
+    });
+    Some(Blocks::new(coded.color, plan, components.collect(), Some(scan)))
 }
 
 fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, ImageError> {

@@ -6,6 +6,7 @@
 mod augment;
 mod decode;
 mod device;
+mod entropy;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]

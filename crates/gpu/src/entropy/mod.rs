@@ -1,0 +1,163 @@
+//! Huffman decoding on the device: coded data go up as they are, coefficients come out.
+//!
+//! Huffman codes can only be read from the beginning, so a decoder that begins anywhere else reads nonsense. But codes
+//! synchronise themselves: sooner or later the nonsense ends a symbol where a symbol ends, a block where a block ends
+//! and an MCU where an MCU ends, and from there on it is right (Weissenberger and Schmidt, "Accelerating JPEG
+//! Decompression on GPUs", arXiv 2111.09219). So coded data are cut into *subsequences* of equal length, and many units
+//! decode one each:
+//!
+//! 1. **Host** ([`Scans`]). [`Decoder::coded`](stokehold_jpeg::Decoder::coded) finds the restart intervals that the region
+//!    needs, as *segments* that can be read alone, and removes the stuffed zeros. Of symbols nothing is read. Images with
+//!    the same codes share them.
+//! 2. **Synchronise.** In round 0 every subsequence is decoded as if an MCU began at its first bit, which is true of a
+//!    segment's first. A decode ends in a *state*: how many bits beyond the subsequence's end, at which block of the MCU,
+//!    at which coefficient. In each further round a subsequence is decoded again from the state its predecessor came to,
+//!    unless it was decoded from that state last. Most need one further round, few a third.
+//! 3. **Accumulate.** How many blocks end before a subsequence, and what the differences of DC coefficients before it add
+//!    up to, from the segment's beginning.
+//! 4. **Write.** Every subsequence is decoded once more, and its coefficients are written where the hybrid way unpacks
+//!    them to: dequantising, transforming and all that follows are the same.
+//!
+//! # Why the result is exact
+//!
+//! Writing begins each subsequence in the state its predecessor came to and checks that it was decoded from just that
+//! state. The segment's first was decoded from its true beginning. So by induction every state is the true one, however
+//! many rounds there were. Where the check fails, since there were too few rounds, or where a code, a run or the end of
+//! the data is wrong before the last block that is needed, the image is *faulty*: its coefficients mean nothing, and the
+//! CPU decides what it is. So rounds are bounded, nothing waits for the device, and an image that the device decodes is
+//! one the CPU would decode to the same coefficients. See [`kernels`] for why no data can lead a kernel astray.
+
+mod kernels;
+mod scans;
+#[cfg(all(test, feature = "vulkan"))]
+mod tests;
+
+pub(crate) use scans::{Faults, Scan, Scans};
+
+use crate::client::{Buffer, Gpu};
+use cubecl::prelude::*;
+use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, synchronise};
+
+/// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
+pub(crate) const SUBSEQUENCE: u32 = 1024;
+
+/// The most rounds of a batch. Few photos need more than a handful, and a picture that would need more decodes sooner on a
+/// CPU: a round takes as long as a subsequence, however few are left to decode.
+pub(crate) const MOST_ROUNDS: u32 = 64;
+
+/// What decoding left on the device.
+pub(crate) struct Decoded {
+    /// A word for each scan: what is wrong with it, as [`Faults`] reads it.
+    pub faults: Buffer,
+    /// For each subsequence the state it was decoded from, and from bit 16 on the round.
+    #[cfg(all(test, feature = "vulkan"))]
+    pub entries: Buffer,
+}
+
+impl Gpu {
+    /// Queues the decode of scans into `coefficients`, which are set to zero before.
+    pub(crate) fn decode_scans(&self, scans: &Scans, coefficients: &Buffer) -> Decoded {
+        // The first of a segment is right in round 0, the second in round 1, and where the last one ends does not matter.
+        let rounds = scans.longest.saturating_sub(1).min(scans.most_rounds);
+        let count = scans.owners.len();
+        let faults = self.create(&vec![0u32; scans.len()]);
+        let data = Buffer {
+            handle: self.client.create_from_slice(&scans.data),
+            len: scans.data.len() / 4,
+        };
+        let (words, codes) = (self.create(&scans.words()), self.create(&scans.codes));
+        let [entries, mut before, mut after] = std::array::from_fn(|_| self.empty(count, 4));
+        let sums = self.empty(count * SUMS as usize, 4);
+        let (segments, owners) = (scans.segments_at(), scans.owners_at());
+        let unit = CubeDim::new_1d(UNITS);
+        let over_subsequences = cubes(count.div_ceil(UNITS as usize));
+        let count = count as u32;
+
+        let zeros = Buffer {
+            handle: coefficients.handle.clone(),
+            len: coefficients.len / 2,
+        };
+        clear::launch(
+            &self.client,
+            cubes(zeros.len.div_ceil(UNITS as usize)),
+            unit,
+            zeros.arg(),
+            zeros.len as u32,
+        );
+        for round in 0..rounds {
+            synchronise::launch(
+                &self.client,
+                over_subsequences.clone(),
+                unit,
+                data.arg(),
+                words.arg(),
+                codes.arg(),
+                before.arg(),
+                after.arg(),
+                entries.arg(),
+                sums.arg(),
+                segments,
+                owners,
+                count,
+                scans.length,
+                round,
+            );
+            std::mem::swap(&mut before, &mut after);
+        }
+        let stretches = count.div_ceil(STRETCH) as usize;
+        let [totals, bases] = std::array::from_fn(|_| self.empty(stretches * SUMS as usize, 4));
+        let over_stretches = cubes(stretches.div_ceil(UNITS as usize));
+        accumulate::launch(
+            &self.client,
+            over_stretches.clone(),
+            unit,
+            words.arg(),
+            sums.arg(),
+            totals.arg(),
+            segments,
+            owners,
+            count,
+        );
+        accumulate_stretches::launch(
+            &self.client,
+            over_stretches,
+            unit,
+            words.arg(),
+            totals.arg(),
+            bases.arg(),
+            segments,
+            owners,
+            count,
+        );
+        decode::launch(
+            &self.client,
+            over_subsequences,
+            unit,
+            data.arg(),
+            words.arg(),
+            codes.arg(),
+            self.tables.zigzag.arg(),
+            before.arg(),
+            entries.arg(),
+            sums.arg(),
+            bases.arg(),
+            coefficients.arg(),
+            faults.arg(),
+            segments,
+            owners,
+            count,
+            scans.length,
+        );
+        Decoded {
+            faults,
+            #[cfg(all(test, feature = "vulkan"))]
+            entries,
+        }
+    }
+}
+
+/// So many cubes or a few more, in dimensions of at most 32768.
+fn cubes(count: usize) -> CubeCount {
+    let wide = count.clamp(1, 1 << 15);
+    CubeCount::Static(wide as u32, count.div_ceil(wide).max(1) as u32, 1)
+}
