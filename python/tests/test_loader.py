@@ -31,6 +31,7 @@ def test_batches_are_the_pictures_in_the_folders_order(folder):
     images, labels, samples = (np.concatenate(parts) for parts in zip(*batches))
     assert [len(batch[0]) for batch in batches] == [10, 10, 10, 7]
     assert labels.tolist() == [0] * 12 + [1] * 9 + [2] * 16 and labels.dtype == np.int64
+    assert np.array_equal(plain(loader.labels), labels)
     assert samples.tolist() == list(range(37)) and samples.dtype == np.int64
     assert images.shape == (37, 3, 20, 24) and images.dtype == np.float32
     for number in range(37):

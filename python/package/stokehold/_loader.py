@@ -178,6 +178,11 @@ class Loader:
             raise OptionError(f"state_dict: {error}; give what state_dict() of a loader returned") from None
         self._core.load_state(text)
 
+    @property
+    def labels(self) -> Any:
+        """The labels of all samples by their numbers, (num_samples,), int64."""
+        return self._take_numbers(self._source.labels())
+
     def name(self, sample: int) -> str:
         """The path of a sample, by its number."""
         return self._source.name(sample)
