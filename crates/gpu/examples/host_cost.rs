@@ -1,20 +1,23 @@
-//! What a sample costs the CPU by each way, in microseconds of one thread: `host_cost FOLDER [FILES]`.
+//! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost FOLDER [FILES [DEVICE]]`.
 //!
-//! A file is read once and prepared several times; of each way the best round counts. `fused` makes the finished sample,
-//! the other two prepare it for a device, without the upload.
+//! Files are read once and worked on several times; of each way the best round counts. `fused` makes the finished sample,
+//! the other two prepare it for a device; with a device (`vulkan:0`, `cuda:0`) what laying out, uploading and launching
+//! batches of 32 costs the thread that does it is shown apart.
 
+use cpu_time::ThreadTime;
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
-use stokehold_gpu::{Decode, Preparer};
-use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, ImageError, Pipeline, Runner};
+use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
+use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 const ROUNDS: usize = 7;
+const BATCH: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().ok_or("host_cost FOLDER [FILES]")?;
+    let folder = arguments.next().ok_or("host_cost FOLDER [FILES [DEVICE]]")?;
     let most: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
+    let device = arguments.next();
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         paths.push(entry?.path());
@@ -25,53 +28,71 @@ fn main() -> Result<(), Box<dyn Error>> {
         .take(most)
         .map(std::fs::read)
         .collect::<Result<_, _>>()?;
-    let pipeline = Arc::new(Pipeline::imagenet_train(224));
-    let options = DecodeOptions::default();
-    let mut runner = Runner::new(pipeline.clone(), Executor::Fused, options)?;
-    let mut hybrid = Preparer::new(pipeline.clone(), options)?;
-    let mut device = Preparer::new(pipeline, options)?.with_decode(Decode::Device);
-    let mut out = vec![0f32; runner.output_len()];
-    let mut best = [f64::MAX; 3];
-    for round in 0..ROUNDS as u64 {
-        let times = [
-            time(&files, round, |file, key| {
-                runner.run(file, key, &mut out).map(drop)
-            })?,
-            time(&files, round, |file, key| hybrid.prepare(file, key).map(drop))?,
-            time(&files, round, |file, key| device.prepare(file, key).map(drop))?,
-        ];
-        best.iter_mut()
-            .zip(times)
-            .for_each(|(best, time)| *best = best.min(time));
-    }
     let bytes = files.iter().map(Vec::len).sum::<usize>() / files.len().max(1);
     println!(
         "{} files of {bytes} bytes on average, RandomResizedCrop to 224",
         files.len()
     );
-    for (name, time) in ["fused", "gpu, hybrid", "gpu, device"].into_iter().zip(best) {
+
+    let pipeline = Arc::new(Pipeline::imagenet_train(224));
+    let options = DecodeOptions::default();
+    let mut runner = Runner::new(pipeline.clone(), Executor::Fused, options)?;
+    let mut out = vec![0f32; runner.output_len()];
+    let key = |sample: usize| DrawKey {
+        seed: 0,
+        epoch: 0,
+        sample: sample as u64,
+    };
+    let fused = best(files.len(), || {
+        for (i, file) in files.iter().enumerate() {
+            runner.run(file, key(i), &mut out)?;
+        }
+        Ok(())
+    })?;
+    println!("{:>12}: {fused:6.0} us a sample", "fused");
+
+    for (name, decode) in [("gpu, hybrid", Decode::Hybrid), ("gpu, device", Decode::Device)] {
+        let mut preparer = Preparer::new(pipeline.clone(), options)?.with_decode(decode);
+        let prepared = best(files.len(), || {
+            for (i, file) in files.iter().enumerate() {
+                preparer.prepare(file, key(i))?;
+            }
+            Ok(())
+        })?;
         println!(
-            "{name:>12}: {time:7.1} us a sample, {:.3} of fused",
-            time / best[0]
+            "{name:>12}: {prepared:6.0} us a sample, {:.3} of fused",
+            prepared / fused
         );
+        if let Some(device) = &device {
+            let batcher = Batcher::new(Gpu::open(device.parse()?)?, &pipeline, SampleType::F16, 1 << 32)?;
+            let samples = files
+                .iter()
+                .enumerate()
+                .map(|(i, file)| preparer.prepare(file, key(i)));
+            let samples: Vec<Prepared> = samples.collect::<Result<_, _>>()?;
+            let batched = best(files.len(), || {
+                for samples in samples.chunks(BATCH) {
+                    batcher.run(samples)?;
+                }
+                Ok(())
+            })?;
+            let all = (prepared + batched) / fused;
+            println!(
+                "{:>12}  {batched:6.0} us a sample in the batch, with it {all:.3} of fused",
+                ""
+            );
+        }
     }
     Ok(())
 }
 
-/// Microseconds a file.
-fn time(
-    files: &[Vec<u8>],
-    epoch: u64,
-    mut run: impl FnMut(&[u8], DrawKey) -> Result<(), ImageError>,
-) -> Result<f64, ImageError> {
-    let begun = Instant::now();
-    for (file, sample) in files.iter().zip(0..) {
-        let key = DrawKey {
-            seed: 0,
-            epoch,
-            sample,
-        };
-        run(file, key)?;
+/// Microseconds a file of the best round.
+fn best(files: usize, mut run: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    let mut best = f64::MAX;
+    for _ in 0..ROUNDS {
+        let begun = ThreadTime::now();
+        run()?;
+        best = best.min(begun.elapsed().as_secs_f64() * 1e6 / files as f64);
     }
-    Ok(begun.elapsed().as_secs_f64() * 1e6 / files.len() as f64)
+    Ok(best)
 }

@@ -9,7 +9,8 @@ use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage,
 use crate::words::Words;
 use cubecl::prelude::*;
 use half::{bf16, f16};
-use stokehold_pipeline::{ErasedContent, Pipeline, SampleType};
+use std::collections::BTreeMap;
+use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, SampleType};
 
 /// Makes batches of prepared samples on one device.
 pub struct Batcher {
@@ -28,8 +29,12 @@ pub struct DeviceBatch {
     pub shape: [usize; 4],
     /// The type of the numbers.
     pub sample_type: SampleType,
-    /// What the device said of the scans it decoded, and which samples those are.
-    faults: Option<(Buffer, Vec<usize>)>,
+    /// Samples whose symbols the device read.
+    pub decoded: usize,
+    /// Samples whose symbols it could not read, which the CPU then did, or found to be broken.
+    pub given_back: usize,
+    /// The latter, which the batch does not hold: their places among the samples it was made of, and what is wrong.
+    pub bad: Vec<(usize, ImageError)>,
 }
 
 /// The most blocks of a record: components are cut into rows of blocks, so that no launch is as wide as its largest
@@ -119,42 +124,64 @@ impl Batcher {
         })
     }
 
-    /// Decodes, augments and writes a batch. The work is queued: the device goes on while this returns.
+    /// Decodes, augments and writes a batch. The work is queued: the device goes on while this returns; but where the
+    /// device reads symbols, this waits until it has. What it could not read is then prepared by the CPU, and what that
+    /// finds to be broken is left out: see [`DeviceBatch::bad`].
     ///
     /// # Errors
-    /// [`GpuError::Budget`] where the batch needs more memory than it may have.
-    pub fn run(&self, samples: &[Prepared]) -> Result<DeviceBatch, GpuError> {
+    /// [`GpuError::Budget`] where the batch needs more memory than it may have, [`GpuError::Device`] where the device
+    /// failed.
+    pub fn run<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<DeviceBatch, GpuError> {
+        let (batch, undecoded) = self.run_once(samples)?;
+        if undecoded.is_empty() {
+            return Ok(batch);
+        }
+        let (mut again, mut bad) = (BTreeMap::new(), BTreeMap::new());
+        for place in undecoded {
+            match samples[place].as_ref().again() {
+                Some(Ok(prepared)) => drop(again.insert(place, prepared)),
+                Some(Err(error)) => drop(bad.insert(place, error)),
+                None => {}
+            }
+        }
+        let kept = (0..samples.len()).filter(|place| !bad.contains_key(place));
+        let kept = kept.map(|place| again.get(&place).unwrap_or_else(|| samples[place].as_ref()));
+        let (mut batch, undecoded) = self.run_once(&kept.collect::<Vec<_>>())?;
+        if !undecoded.is_empty() {
+            return Err(self.gpu.failed("the device decoded the same data in two ways"));
+        }
+        batch.given_back = again.len() + bad.len();
+        batch.bad = bad.into_iter().collect();
+        Ok(batch)
+    }
+
+    /// Makes a batch, and lists the samples that the device could not decode.
+    fn run_once<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<(DeviceBatch, Vec<usize>), GpuError> {
         let layout = self.lay_out(samples)?;
+        let coded = layout.coded.clone();
         let (numbers, faults) = match samples.len() {
             0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
             count => self.launch(layout, count),
         };
         let shape = [samples.len(), 3, self.height as usize, self.width as usize];
-        Ok(DeviceBatch {
+        let batch = DeviceBatch {
             numbers,
             shape,
             sample_type: self.sample_type,
-            faults,
-        })
-    }
-
-    /// Waits for the decode of a batch, and lists the samples, by their place in it, that the device could not decode,
-    /// with what it found. What the batch holds of them means nothing: prepare them again by
-    /// [`Preparer::prepare_hybrid`](crate::Preparer::prepare_hybrid), which says whether they are broken or the device
-    /// only did not get to the end of them, and run the batch again.
-    ///
-    /// # Errors
-    /// [`GpuError::Device`] where the device failed.
-    pub fn undecoded(&self, batch: &DeviceBatch) -> Result<Vec<(usize, String)>, GpuError> {
-        let Some((faults, samples)) = &batch.faults else {
-            return Ok(Vec::new());
+            decoded: coded.len(),
+            given_back: 0,
+            bad: Vec::new(),
         };
-        let faults = self.gpu.read(faults)?;
+        let Some(faults) = faults else {
+            return Ok((batch, Vec::new()));
+        };
+        let faults = self.gpu.read(&faults)?;
         let faults = u32::from_bytes(&faults).iter().map(|&word| Faults(word));
-        let faulty = samples.iter().zip(faults).filter(|(_, faults)| !faults.is_none());
-        Ok(faulty
-            .map(|(&sample, faults)| (sample, faults.to_string()))
-            .collect())
+        let faulty = coded
+            .into_iter()
+            .zip(faults)
+            .filter(|(_, faults)| !faults.is_none());
+        Ok((batch, faulty.map(|(sample, _)| sample).collect()))
     }
 
     /// Waits for a batch and copies its numbers, as bytes in the machine's order.
@@ -168,7 +195,7 @@ impl Batcher {
     }
 
     /// Decides where everything lies, and refuses what does not fit.
-    fn lay_out(&self, samples: &[Prepared]) -> Result<Layout, GpuError> {
+    fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<Layout, GpuError> {
         let mut layout = Layout {
             sample_type: self.sample_type,
             ..Layout::default()
@@ -177,7 +204,7 @@ impl Batcher {
         let mut largest = (0, 0);
         let mut before = 0;
         for (index, sample) in samples.iter().enumerate() {
-            layout.add(index, sample);
+            layout.add(index, sample.as_ref());
             let need = layout.bytes() - before;
             before += need;
             if need > largest.1 {
@@ -208,7 +235,7 @@ impl Batcher {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
-    fn launch(&self, layout: Layout, count: usize) -> (Buffer, Option<(Buffer, Vec<usize>)>) {
+    fn launch(&self, layout: Layout, count: usize) -> (Buffer, Option<Buffer>) {
         let Layout {
             mut words,
             values,
@@ -234,7 +261,7 @@ impl Batcher {
         if blocks > 0 {
             let coefficients = gpu.empty(64 * blocks as usize, 2);
             if !coded.is_empty() {
-                faults = Some((gpu.decode_scans(&scans, &coefficients).faults, coded));
+                faults = Some(gpu.decode_scans(&scans, &coefficients).faults);
             }
             gpu.unpack(&words, &gpu.create(&values), &coefficients, &packed);
             let coefficients = Coefficients {

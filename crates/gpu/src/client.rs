@@ -143,11 +143,15 @@ impl Gpu {
     /// Waits for a buffer and copies it.
     pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, GpuError> {
         let read = self.client.read_one(buffer.handle.clone());
-        let bytes = read.map_err(|error| GpuError::Device {
-            device: self.name.to_string(),
-            reason: format!("{error:?}"),
-        })?;
+        let bytes = read.map_err(|error| self.failed(format!("{error:?}")))?;
         Ok(bytes.to_vec())
+    }
+
+    pub(crate) fn failed(&self, reason: impl Into<String>) -> GpuError {
+        GpuError::Device {
+            device: self.name.to_string(),
+            reason: reason.into(),
+        }
     }
 }
 

@@ -25,8 +25,8 @@
 //!
 //! With `Decode::Device` it does not even entropy-decode: the coded data of the restart intervals that the crop needs
 //! go to the device as they are, without their stuffed zeros (`entropy`). What has several scans, as progressive files,
-//! takes the way above, and so does afterwards what the device finds to be broken or does not get to the end of
-//! (`Batcher::undecoded`): what is a bad image is the CPU's word.
+//! takes the way above, and so does afterwards what the device finds to be broken or does not get to the end of: what is
+//! a bad image is the CPU's word.
 //!
 //! # On the device
 //!

@@ -4,7 +4,7 @@ use crate::entropy::Scan;
 use crate::words::program;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, Upsampling};
+use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
     ImageError, Pipeline, PipelineError,
@@ -39,12 +39,54 @@ pub struct Prepared {
     pub(crate) stages: Vec<PreparedStage>,
     pub(crate) numbers: Box<[[f32; 256]; 3]>,
     pub(crate) erased: Vec<Erased>,
+    /// Of a sample whose symbols the device reads.
+    origin: Option<Box<Origin>>,
+}
+
+impl AsRef<Prepared> for Prepared {
+    fn as_ref(&self) -> &Prepared {
+        self
+    }
+}
+
+/// What it takes to prepare a sample again, by the hybrid way.
+#[derive(Debug)]
+struct Origin {
+    pipeline: Arc<Pipeline>,
+    options: DecodeOptions,
+    bytes: Vec<u8>,
+    /// The first row of a row index, and its offsets.
+    rows: Option<(u32, Vec<u32>)>,
+    key: DrawKey,
 }
 
 impl Prepared {
     /// Whether the device is to read its symbols.
     pub fn is_coded(&self) -> bool {
-        matches!(&self.source, PreparedSource::Blocks(Blocks { scan: Some(_), .. }))
+        self.origin.is_some()
+    }
+
+    /// A coded sample by the hybrid way: what the device could not decode is the CPU's to decide.
+    ///
+    /// # Errors
+    /// [`ImageError`] where the bytes are broken.
+    pub(crate) fn again(&self) -> Option<Result<Prepared, ImageError>> {
+        let origin = self.origin.as_ref()?;
+        let rows = origin.rows.as_ref();
+        let input = Input {
+            bytes: &origin.bytes,
+            rows: rows.map(|(first, offsets)| RowIndex {
+                first: *first,
+                offsets,
+            }),
+        };
+        let mut preparer = Preparer {
+            pipeline: origin.pipeline.clone(),
+            options: origin.options,
+            decode: Decode::Hybrid,
+            decoder: Decoder::new(),
+        };
+        Some(preparer.prepare(input, origin.key))
     }
 }
 
@@ -121,25 +163,10 @@ impl Preparer {
     /// # Errors
     /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline, or the device.
     pub fn prepare<'a>(&mut self, input: impl Into<Input<'a>>, key: DrawKey) -> Result<Prepared, ImageError> {
-        self.prepare_by(self.decode, input.into(), key)
-    }
-
-    /// The same by the hybrid way, for what a device could not decode ([`Batcher::undecoded`](crate::Batcher::undecoded)).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn prepare_hybrid<'a>(
-        &mut self,
-        input: impl Into<Input<'a>>,
-        key: DrawKey,
-    ) -> Result<Prepared, ImageError> {
-        self.prepare_by(Decode::Hybrid, input.into(), key)
-    }
-
-    fn prepare_by(&mut self, decode: Decode, input: Input<'_>, key: DrawKey) -> Result<Prepared, ImageError> {
+        let input = input.into();
         let plan = DevicePlan::new(input.bytes, &self.pipeline, &self.options, key)?;
         let (source, lowered) = if plan.has_planes() {
-            let coded = match decode {
+            let coded = match self.decode {
                 Decode::Device => coded_source(&mut self.decoder, input, &plan),
                 Decode::Hybrid => None,
             };
@@ -156,6 +183,16 @@ impl Preparer {
             let pixels = plan.decode(input, &mut self.decoder)?;
             (PreparedSource::Pixels(pixels), plan.lower(DeviceSource::Pixels))
         };
+        let coded = matches!(&source, PreparedSource::Blocks(Blocks { scan: Some(_), .. }));
+        let origin = coded.then(|| {
+            Box::new(Origin {
+                pipeline: self.pipeline.clone(),
+                options: self.options,
+                bytes: input.bytes.to_vec(),
+                rows: input.rows.map(|rows| (rows.first, rows.offsets.to_vec())),
+                key,
+            })
+        });
         let apart = plan.apart();
         let stages = lowered.stages.iter().enumerate();
         let stages = stages.map(|(i, stage)| prepare_stage(stage, apart && i == 0));
@@ -164,6 +201,7 @@ impl Preparer {
             stages: stages.collect::<Result<_, _>>()?,
             numbers: Box::new(lowered.numbers),
             erased: lowered.erased,
+            origin,
         })
     }
 }

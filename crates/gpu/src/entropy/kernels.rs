@@ -6,7 +6,7 @@
 //! of coded data is among it. Coded data decides only these:
 //!
 //! - *How far a reader moves.* A step moves it by at least one bit and not beyond its segment, whose bits are fewer than
-//!   2^31, so a loop until a place in the segment ends after as many steps as there are bits.
+//!   2^31, so a loop until a place in the segment ends after as many steps as there are bits. A walk reads at most [`WALK`] subsequences.
 //! - *Which place of an MCU a reader is at*: below the number of places by construction; where it comes from a state, by
 //!   [`resume`].
 //! - *Which coefficient is meant*: a step gives one below 64 or none.
@@ -54,6 +54,13 @@ pub(crate) const IMAGE_SIZE: u32 = PLACES + 10 * PLACE_SIZE;
 
 // A segment in words: first word of data, bits, first subsequence, subsequences, first MCU, blocks to be read, where
 // its image's words are, its image's number.
+
+/// The bits of a state, as [`state_of`] packs it, and the mark of one that a walk begins in.
+const STATE: u32 = 0xFFFF;
+const MARK: u32 = 0x1_0000;
+
+/// The most subsequences of a walk.
+const WALK: u32 = 64;
 
 /// What is summed up over subsequences: blocks, and the differences of four components.
 pub(crate) const SUMS: u32 = 5;
@@ -239,19 +246,62 @@ fn step(reader: &mut Reader, data: &[u32], words: &[u32], codes: &[u16]) {
     reader.position += taken;
 }
 
-/// One round over all subsequences of `length` bits: decodes those whose predecessor's state `before` is not what they
-/// were decoded from last, and notes in `after` the states they come to, in `entries` the state they began in, with the
-/// round from bit 16 on, and in `sums` what they add up to. In round 0 all begin at their first bit as if a block of an
-/// MCU's first place began there, which is true of a segment's first.
+/// Finds the subsequences that a round begins at: those that were not decoded from the state that their predecessor
+/// comes to, and in round 0 all, from their first bit as if a block of an MCU's first place began there, which is true
+/// of a segment's first. `starts` are their states, marked.
 ///
 /// A segment's last subsequence is left out: nothing depends on where it ends.
 #[cube(launch)]
-pub(crate) fn synchronise(
+pub(crate) fn mark(
+    words: &[u32],
+    exits: &[u32],
+    entries: &[u32],
+    starts: &mut [u32],
+    segments: u32,
+    owners: u32,
+    count: u32,
+    round: u32,
+) {
+    let index = cube_number() * UNITS + UNIT_POS;
+    if index < count {
+        let segment = segments + word(words, owners + index);
+        let number = index - word(words, segment + 2);
+        let mut start = 0u32;
+        if number + 1 < word(words, segment + 3) {
+            if round == 0 {
+                start = MARK.runtime();
+            } else if number > 0 {
+                let state = read(exits, index - 1);
+                if read(entries, index) & STATE != state {
+                    start = MARK.runtime() | state;
+                }
+            }
+        }
+        write(starts, index, start);
+    }
+}
+
+/// Whether a walk begins at a subsequence, which must not be its segment's first but in round 0. In rounds 0 and 1 one
+/// begins at every mark. Where marks are left then, nothing synchronised for a while, and decodes from guesses are in
+/// vain: a walk begins at the first of marks that follow one another.
+#[cube]
+fn begins(starts: &[u32], index: u32, round: u32) -> bool {
+    read(starts, index) >= MARK && (round < 2 || read(starts, index - 1) < MARK)
+}
+
+/// Decodes from marked subsequences on, until a state is come to that was come to before and what follows was decoded
+/// from it. The beginning of the next walk ends a walk too, and so do the segment's last subsequence and [`WALK`]
+/// subsequences. Notes in `exits` the states that subsequences come to, in `entries` those they began in, with the round
+/// from bit 16 on, and in `sums` what they add up to.
+///
+/// No two walks touch the same subsequence, since each ends before the next begins.
+#[cube(launch)]
+pub(crate) fn walk(
     data: &[u32],
     words: &[u32],
     codes: &[u16],
-    before: &[u32],
-    after: &mut [u32],
+    starts: &[u32],
+    exits: &mut [u32],
     entries: &mut [u32],
     sums: &mut [u32],
     segments: u32,
@@ -260,50 +310,51 @@ pub(crate) fn synchronise(
     length: u32,
     round: u32,
 ) {
-    let index = cube_number() * UNITS + UNIT_POS;
-    if index < count {
-        let segment = segments + word(words, owners + index);
-        let number = index - word(words, segment + 2);
-        if number + 1 < word(words, segment + 3) {
-            let mut entry = 0u32;
-            if round > 0 && number > 0 {
-                entry = read(before, index - 1);
+    let begin = cube_number() * UNITS + UNIT_POS;
+    if begin < count && begins(starts, begin, round) {
+        let segment = segments + word(words, owners + begin);
+        let first = word(words, segment + 2);
+        let last = first + word(words, segment + 3) - 1;
+        let end = min(begin + WALK, last);
+        let mut index = begin;
+        let mut state = read(starts, begin) & STATE;
+        while index < end {
+            let stop = (index - first + 1) * length;
+            let mut reader = resume(data, words, segment, stop - length, state);
+            let mut blocks = 0u32;
+            let mut differences = Array::<u32>::new(4usize);
+            #[unroll]
+            for i in 0..4usize {
+                differences[i] = 0u32;
             }
-            if round > 0 && held(entries, index) & 0xFFFF == entry {
-                write(after, index, read(before, index));
-            } else {
-                let start = number * length;
-                let end = start + length;
-                let mut reader = resume(data, words, segment, start, entry);
-                let mut blocks = 0u32;
-                let mut differences = Array::<u32>::new(4usize);
-                #[unroll]
-                for i in 0..4usize {
-                    differences[i] = 0u32;
-                }
-                while reader.position < end {
-                    step(&mut reader, data, words, codes);
-                    if reader.at == 0 {
-                        // The component is that of the block, which does not end with its first coefficient.
-                        #[unroll]
-                        for i in 0..4usize {
-                            if reader.component == i as u32 {
-                                differences[i] += reader.value;
-                            }
+            while reader.position < stop {
+                step(&mut reader, data, words, codes);
+                if reader.at == 0 {
+                    // The component is that of the block, which does not end with its first coefficient.
+                    #[unroll]
+                    for i in 0..4usize {
+                        if reader.component == i as u32 {
+                            differences[i] += reader.value;
                         }
                     }
-                    if reader.ended {
-                        blocks += 1;
-                    }
                 }
-                write(entries, index, entry | (round << 16));
-                write(after, index, state_of(&reader, end));
-                let sum = SUMS * index;
-                write(sums, sum, blocks);
-                #[unroll]
-                for i in 0..4u32 {
-                    write(sums, sum + 1 + i, differences[i as usize]);
+                if reader.ended {
+                    blocks += 1;
                 }
+            }
+            let sum = SUMS * index;
+            write(sums, sum, blocks);
+            #[unroll]
+            for i in 0..4u32 {
+                write(sums, sum + 1 + i, differences[i as usize]);
+            }
+            write(entries, index, state | (round << 16));
+            state = state_of(&reader, stop);
+            let known = round > 0 && held(exits, index) == state;
+            write(exits, index, state);
+            index += 1;
+            if begins(starts, index, round) || (known && read(starts, index) < MARK) {
+                index = end;
             }
         }
     }
@@ -461,7 +512,7 @@ pub(crate) fn decode(
             for i in 0..4u32 {
                 predictions[i as usize] = sum_before(sums, bases, index, index - number, i + 1);
             }
-            if !last && read(entries, index) & 0xFFFF != entry {
+            if !last && read(entries, index) & STATE != entry {
                 fault = UNSYNCHRONISED.runtime();
             }
         }

@@ -11,8 +11,9 @@
 //!    the same codes share them.
 //! 2. **Synchronise.** In round 0 every subsequence is decoded as if an MCU began at its first bit, which is true of a
 //!    segment's first. A decode ends in a *state*: how many bits beyond the subsequence's end, at which block of the MCU,
-//!    at which coefficient. In each further round a subsequence is decoded again from the state its predecessor came to,
-//!    unless it was decoded from that state last. Most need one further round, few a third.
+//!    at which coefficient. In each further round those that were not decoded from the state their predecessor came to are
+//!    decoded again from it, and so on to the next ones, until they come to a state that was come to before. Nearly all
+//!    are right after round 1.
 //! 3. **Accumulate.** How many blocks end before a subsequence, and what the differences of DC coefficients before it add
 //!    up to, from the segment's beginning.
 //! 4. **Write.** Every subsequence is decoded once more, and its coefficients are written where the hybrid way unpacks
@@ -36,14 +37,14 @@ pub(crate) use scans::{Faults, Scan, Scans};
 
 use crate::client::{Buffer, Gpu};
 use cubecl::prelude::*;
-use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, synchronise};
+use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, mark, walk};
 
 /// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
 pub(crate) const SUBSEQUENCE: u32 = 1024;
 
-/// The most rounds of a batch. Few photos need more than a handful, and a picture that would need more decodes sooner on a
-/// CPU: a round takes as long as a subsequence, however few are left to decode.
-pub(crate) const MOST_ROUNDS: u32 = 64;
+/// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7; what would take many more,
+/// such as pictures of one colour, decodes sooner on a CPU.
+pub(crate) const MOST_ROUNDS: u32 = 12;
 
 /// What decoding left on the device.
 pub(crate) struct Decoded {
@@ -66,7 +67,7 @@ impl Gpu {
             len: scans.data.len() / 4,
         };
         let (words, codes) = (self.create(&scans.words()), self.create(&scans.codes));
-        let [entries, mut before, mut after] = std::array::from_fn(|_| self.empty(count, 4));
+        let [entries, exits, starts] = std::array::from_fn(|_| self.empty(count, 4));
         let sums = self.empty(count * SUMS as usize, 4);
         let (segments, owners) = (scans.segments_at(), scans.owners_at());
         let unit = CubeDim::new_1d(UNITS);
@@ -85,15 +86,28 @@ impl Gpu {
             zeros.len as u32,
         );
         for round in 0..rounds {
-            synchronise::launch(
+            mark::launch(
+                &self.client,
+                over_subsequences.clone(),
+                unit,
+                words.arg(),
+                exits.arg(),
+                entries.arg(),
+                starts.arg(),
+                segments,
+                owners,
+                count,
+                round,
+            );
+            walk::launch(
                 &self.client,
                 over_subsequences.clone(),
                 unit,
                 data.arg(),
                 words.arg(),
                 codes.arg(),
-                before.arg(),
-                after.arg(),
+                starts.arg(),
+                exits.arg(),
                 entries.arg(),
                 sums.arg(),
                 segments,
@@ -102,7 +116,6 @@ impl Gpu {
                 scans.length,
                 round,
             );
-            std::mem::swap(&mut before, &mut after);
         }
         let stretches = count.div_ceil(STRETCH) as usize;
         let [totals, bases] = std::array::from_fn(|_| self.empty(stretches * SUMS as usize, 4));
@@ -137,7 +150,7 @@ impl Gpu {
             words.arg(),
             codes.arg(),
             self.tables.zigzag.arg(),
-            before.arg(),
+            exits.arg(),
             entries.arg(),
             sums.arg(),
             bases.arg(),

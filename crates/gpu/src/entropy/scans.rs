@@ -1,12 +1,11 @@
 //! The scans of a batch as the kernels want them.
 
 use super::kernels::{
-    CODE_SIZE, COMPONENT_SIZE, COMPONENTS, HEADS, IMAGE_SIZE, LONG_LENGTHS, NO_CODE, OVERRUN, PLACE_SIZE,
-    PLACES, STRETCH, SUMS, SYMBOLS, TOO_SHORT, UNSYNCHRONISED,
+    CODE_SIZE, COMPONENT_SIZE, COMPONENTS, HEADS, IMAGE_SIZE, LONG_LENGTHS, PLACE_SIZE, PLACES, STRETCH,
+    SUMS, SYMBOLS,
 };
 use super::{MOST_ROUNDS, SUBSEQUENCE};
 use std::collections::HashMap;
-use std::fmt;
 use stokehold_jpeg::{Coded, CodedPlace, CodedSegment, HuffmanCode};
 
 /// The most bytes of a segment: its bits are counted in 31 bits.
@@ -239,22 +238,6 @@ impl Faults {
     /// Whether there were too few rounds, and all that is known of it is that.
     #[cfg(all(test, feature = "vulkan"))]
     pub fn is_unsynchronised(self) -> bool {
-        self.0 & UNSYNCHRONISED != 0
-    }
-}
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reasons = [
-            (UNSYNCHRONISED, "not synchronised"),
-            (NO_CODE, "bits that are no Huffman code"),
-            (OVERRUN, "a run of zeros that leads out of its block"),
-            (TOO_SHORT, "coded data that end before their last block"),
-        ];
-        let named = reasons
-            .iter()
-            .filter(|(bit, _)| self.0 & bit != 0)
-            .map(|(_, reason)| *reason);
-        f.write_str(&named.collect::<Vec<_>>().join(", "))
+        self.0 & super::kernels::UNSYNCHRONISED != 0
     }
 }

@@ -174,7 +174,12 @@ fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
             tally.unsynchronised += 1;
             continue;
         }
-        assert_eq!(fault.is_none(), expected.is_ok(), "{fault}; {:?}", expected.err());
+        assert_eq!(
+            fault.is_none(),
+            expected.is_ok(),
+            "{fault:?}; {:?}",
+            expected.err()
+        );
         let Ok(expected) = expected else {
             tally.refused += 1;
             continue;

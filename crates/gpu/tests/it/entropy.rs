@@ -3,7 +3,7 @@
 use crate::decode::{files, pipeline};
 use crate::{gpu, key};
 use std::sync::Arc;
-use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
+use stokehold_gpu::{Batcher, Decode, Gpu, Preparer};
 use stokehold_pipeline::{DecodeOptions, ImageError, Pipeline, SampleType};
 
 /// The numbers of those files that are whole, why the others are not, how many the device decoded, and how many it gave
@@ -13,7 +13,7 @@ fn run(
     files: &[Vec<u8>],
     pipeline: &Arc<Pipeline>,
     decode: Decode,
-) -> (Vec<u8>, Vec<ImageError>, [usize; 2]) {
+) -> (Vec<u8>, Vec<(usize, ImageError)>, [usize; 2]) {
     let preparer = Preparer::new(pipeline.clone(), DecodeOptions::default()).expect("a pipeline");
     let mut preparer = preparer.with_decode(decode);
     let batcher = Batcher::new(gpu.clone(), pipeline, SampleType::F32, 1 << 30).expect("a batcher");
@@ -27,34 +27,14 @@ fn run(
             Err(error) => errors.push((i, error)),
         }
     }
-    let run = |samples: &[Prepared]| {
-        let batch = batcher.run(samples).expect("a batch");
-        let undecoded = batcher.undecoded(&batch).expect("the device works");
-        (batcher.read(&batch).expect("numbers"), undecoded)
-    };
-    let (mut numbers, undecoded) = run(&samples);
+    let batch = batcher.run(&samples).expect("a batch");
+    assert_eq!(batch.shape[0] + batch.bad.len(), samples.len());
     let coded = samples.iter().filter(|prepared| prepared.is_coded()).count();
-    let given_back = undecoded.len();
-    if given_back > 0 {
-        // From the last on, so that places before stay.
-        for (place, _) in undecoded.into_iter().rev() {
-            let i = places[place];
-            match preparer.prepare_hybrid(&files[i], key(i as u64)) {
-                Ok(prepared) => samples[place] = prepared,
-                Err(error) => {
-                    samples.remove(place);
-                    places.remove(place);
-                    errors.push((i, error));
-                }
-            }
-        }
-        let again = run(&samples);
-        assert_eq!(again.1, []);
-        numbers = again.0;
-    }
+    assert_eq!(coded, batch.decoded + batch.given_back);
+    let numbers = batcher.read(&batch).expect("numbers");
+    errors.extend(batch.bad.into_iter().map(|(place, error)| (places[place], error)));
     errors.sort_by_key(|(i, _)| *i);
-    let errors = errors.into_iter().map(|(_, error)| error).collect();
-    (numbers, errors, [coded - given_back, given_back])
+    (numbers, errors, [batch.decoded, batch.given_back])
 }
 
 #[test]
