@@ -4,6 +4,7 @@ pub mod advise;
 pub mod bench;
 pub mod compare;
 pub mod dataset;
+pub mod devices;
 pub mod explain;
 pub mod job;
 pub mod prepare;

@@ -52,6 +52,8 @@ enum Command {
     /// Make a data set, or look through one.
     #[command(subcommand)]
     Dataset(commands::dataset::Args),
+    /// List the GPUs that can be used, and why the rest cannot.
+    Devices(commands::devices::Args),
     /// Say and draw what the fused executor does with one image.
     Explain(commands::explain::Args),
 }
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Command::Job(args) => commands::job::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),
+        Command::Devices(args) => commands::devices::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
     };
     done.unwrap_or_else(|error| failure::report(error.as_ref()))

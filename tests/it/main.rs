@@ -5,6 +5,7 @@ mod bench;
 mod bucket;
 mod compare;
 mod dataset;
+mod devices;
 mod explain;
 mod job;
 mod prepare;

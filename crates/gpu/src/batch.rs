@@ -10,7 +10,8 @@ use crate::words::Words;
 use cubecl::prelude::*;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
-use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, SampleType};
+use std::sync::Arc;
+use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, PreparedSample, SampleType};
 
 /// Makes batches of prepared samples on one device.
 pub struct Batcher {
@@ -159,6 +160,8 @@ impl Batcher {
     fn run_once<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<(DeviceBatch, Vec<usize>), GpuError> {
         let layout = self.lay_out(samples)?;
         let coded = layout.coded.clone();
+        // One batch at a time: what is queued for the device is bounded, and it had all of the laying out to do that one.
+        self.gpu.wait()?;
         let (numbers, faults) = match samples.len() {
             0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
             count => self.launch(layout, count),
@@ -182,6 +185,24 @@ impl Batcher {
             .zip(faults)
             .filter(|(_, faults)| !faults.is_none());
         Ok((batch, faulty.map(|(sample, _)| sample).collect()))
+    }
+
+    /// [`Batcher::run`] for the samples of a loader whose workers prepare by [`ForGpu`](crate::ForGpu).
+    ///
+    /// # Errors
+    /// As there; [`GpuError::NotPrepared`] where other workers prepared them.
+    pub fn run_prepared(&self, samples: &[PreparedSample]) -> Result<DeviceBatch, GpuError> {
+        let samples = samples.iter().map(|sample| sample.clone().downcast::<Prepared>());
+        let samples: Result<Vec<Arc<Prepared>>, _> = samples.collect();
+        self.run(&samples.map_err(|_| GpuError::NotPrepared)?)
+    }
+
+    /// Waits until all that was queued is done.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] where the device failed.
+    pub fn wait(&self) -> Result<(), GpuError> {
+        self.gpu.wait()
     }
 
     /// Waits for a batch and copies its numbers, as bytes in the machine's order.

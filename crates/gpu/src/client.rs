@@ -140,6 +140,15 @@ impl Gpu {
         }
     }
 
+    /// Waits until all that was queued is done.
+    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+        let done = cubecl::future::block_on(self.client.sync());
+        done.map_err(|error| GpuError::Device {
+            device: self.name.to_string(),
+            reason: format!("{error:?}"),
+        })
+    }
+
     /// Waits for a buffer and copies it.
     pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, GpuError> {
         let read = self.client.read_one(buffer.handle.clone());

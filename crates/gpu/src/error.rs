@@ -1,7 +1,7 @@
 //! What can go wrong between a batch and a device.
 
 use crate::Backend;
-use stokehold_pipeline::{ImageError, PipelineError};
+use stokehold_pipeline::PipelineError;
 
 /// Why a device cannot be used, or did not make a batch.
 #[derive(Debug, thiserror::Error)]
@@ -20,14 +20,9 @@ pub enum GpuError {
     /// The pipeline makes no batches.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// A file is broken or does not fit the pipeline.
-    #[error("image {index} of the batch: {error}")]
-    Image {
-        /// Its place in the batch, from 0.
-        index: usize,
-        /// What is wrong with it.
-        error: ImageError,
-    },
+    /// A loader's batch is none of prepared samples.
+    #[error("the samples were not prepared for a device: the loader's workers have to prepare by ForGpu")]
+    NotPrepared,
     /// A batch needs more memory than it may have.
     #[error(
         "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB (the largest is image \

@@ -88,4 +88,4 @@ pub use client::Gpu;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
 #[cfg(feature = "kernels")]
-pub use prepare::{Decode, Prepared, Preparer};
+pub use prepare::{Decode, ForGpu, Prepared, Preparer};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
-    ImageError, Pipeline, PipelineError,
+    ImageError, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
 };
 
 /// The most pixels whose luminance a device adds up in 32 bits.
@@ -250,6 +250,30 @@ fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> O
         steps: component.steps,
     });
     Some(Blocks::new(coded.color, plan, components.collect(), Some(scan)))
+}
+
+/// Has a loader's workers prepare samples for a device: for `LoaderOptions::preparation`.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ForGpu {
+    /// Who reads the symbols of files.
+    pub decode: Decode,
+}
+
+impl Preparation for ForGpu {
+    fn begin(
+        &self,
+        pipeline: &Arc<Pipeline>,
+        decode: DecodeOptions,
+    ) -> Result<Box<dyn Prepare>, PipelineError> {
+        let preparer = Preparer::new(pipeline.clone(), decode)?;
+        Ok(Box::new(preparer.with_decode(self.decode)))
+    }
+}
+
+impl Prepare for Preparer {
+    fn prepare(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError> {
+        Ok(Arc::new(Preparer::prepare(self, input, key)?))
+    }
 }
 
 fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, ImageError> {

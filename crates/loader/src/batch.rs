@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use stokehold_pipeline::PreparedSample;
+
 use crate::ImageBuffer;
 
 /// Images ready to train on, their labels, and how they came to be.
@@ -12,6 +14,8 @@ pub struct Batch {
     /// The images, N·3·H·W numbers: NCHW, in the value range the pipeline ends with. Their memory goes back to the
     /// loader with the batch.
     pub images: ImageBuffer,
+    /// Where workers only prepare samples, these, N of them; then there are no numbers in `images`.
+    pub prepared: Vec<PreparedSample>,
     /// [N, 3, H, W]. N is at least 1.
     pub shape: [usize; 4],
     /// The class of each image, N numbers.

@@ -129,7 +129,10 @@ impl Batches {
     /// Opens batches up to the prefetch.
     fn open(&mut self) {
         let Some(crew) = &mut self.crew else { return };
-        let size = self.shape.iter().product();
+        let size = match self.shared.options.preparation {
+            Some(_) => 0,
+            None => self.shape.iter().product(),
+        };
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
             let source = &self.shared.source;
             let reach = source.reach().div_ceil(self.shared.options.batch_size) as u64;
@@ -215,6 +218,7 @@ impl Batches {
             };
             let Prepared {
                 images,
+                prepared,
                 labels,
                 samples,
                 bad,
@@ -228,6 +232,7 @@ impl Batches {
                 self.waiting = None;
                 return Ok(Poll::Ready(Some(Batch {
                     images,
+                    prepared,
                     shape,
                     labels,
                     samples,
@@ -306,13 +311,13 @@ impl Crew {
             threads: Vec::with_capacity(workers),
         };
         for number in 0..workers {
-            let (runner, bytes) = shared.tools()?;
+            let (tools, bytes) = shared.tools()?;
             let worker = Worker {
                 number,
                 epoch,
                 shared: Arc::clone(shared),
                 stop: Arc::clone(&crew.stop),
-                runner,
+                tools,
                 bytes,
                 panicked: false,
                 expecting: 0,

@@ -11,6 +11,7 @@ use crate::images::Pool;
 use crate::order::{Layout, Order};
 use crate::random::mix;
 use crate::state::OrderFacts;
+use crate::worker::Tools;
 use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State};
 
 /// Walks a source in batches, epoch by epoch.
@@ -35,7 +36,7 @@ pub(crate) struct Shared {
     pub pool: Arc<Pool>,
     /// What workers of earlier epochs worked with, at most one for each worker of an epoch: with the buffers as large
     /// as images need them, and their memory touched.
-    warm: Mutex<Vec<(Runner, SampleBytes)>>,
+    warm: Mutex<Vec<(Tools, SampleBytes)>>,
     workers: usize,
     /// The samples of each class; empty unless bad images are substituted.
     pub by_class: BTreeMap<u32, Vec<usize>>,
@@ -93,21 +94,27 @@ impl Shared {
     }
 
     /// What a worker works with.
-    pub(crate) fn tools(&self) -> Result<(Runner, SampleBytes), LoaderError> {
+    pub(crate) fn tools(&self) -> Result<(Tools, SampleBytes), LoaderError> {
         let warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(tools) = warm {
             return Ok(tools);
         }
-        let pipeline = Arc::clone(&self.pipeline);
-        let runner = Runner::new(pipeline, self.options.executor, self.options.decode)?;
-        Ok((runner, SampleBytes::new()))
+        let tools = match &self.options.preparation {
+            Some(preparation) => Tools::Preparing(preparation.begin(&self.pipeline, self.options.decode)?),
+            None => {
+                let pipeline = Arc::clone(&self.pipeline);
+                let runner = Runner::new(pipeline, self.options.executor, self.options.decode)?;
+                Tools::Making(Box::new(runner))
+            }
+        };
+        Ok((tools, SampleBytes::new()))
     }
 
     /// Keeps them for a worker of the next epoch.
-    pub(crate) fn keep_tools(&self, runner: Runner, bytes: SampleBytes) {
+    pub(crate) fn keep_tools(&self, tools: Tools, bytes: SampleBytes) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         if warm.len() < self.workers {
-            warm.push((runner, bytes));
+            warm.push((tools, bytes));
         }
     }
 }
@@ -175,8 +182,8 @@ impl Loader {
                 batch_size,
             });
         }
-        let (runner, bytes) = shared.tools()?;
-        shared.keep_tools(runner, bytes);
+        let (tools, bytes) = shared.tools()?;
+        shared.keep_tools(tools, bytes);
         Ok(Self {
             shared: Arc::new(shared),
             workers,

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::thread;
 
 use serde::{Deserialize, Serialize};
-use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
+use stokehold_pipeline::{DecodeOptions, Executor, Preparation, SampleType};
 
 use crate::LoaderError;
 
@@ -40,6 +41,9 @@ pub struct LoaderOptions {
     pub decode: DecodeOptions,
     /// The type of the images' numbers. Default [`SampleType::F32`]; `U8` for pipelines that end with `ToFloat`.
     pub sample_type: SampleType,
+    /// What workers do to samples instead of making images; then `executor` does not matter, and batches have
+    /// [`Batch::prepared`](crate::Batch::prepared) in the place of images. Default none.
+    pub preparation: Option<Arc<dyn Preparation>>,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
     pub bad_images: BadImagePolicy,
     /// How many different bad images skip and substitute put up with; one more is an error. Default 100.
@@ -60,6 +64,7 @@ impl Default for LoaderOptions {
             executor: Executor::Fused,
             decode: DecodeOptions::default(),
             sample_type: SampleType::default(),
+            preparation: None,
             bad_images: BadImagePolicy::Skip,
             bad_image_limit: 100,
         }

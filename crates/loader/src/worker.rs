@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use stokehold_pipeline::{DrawKey, Input, RowIndex, Runner, SampleMut};
+use stokehold_pipeline::{DrawKey, Input, Prepare, PreparedSample, RowIndex, Runner, SampleMut};
 use stokehold_storage::SampleBytes;
 
 use crate::images::Pool;
@@ -36,6 +36,8 @@ struct Outcome {
     times: Option<Times>,
     /// The sample whose image is there; `None` where it was left out.
     taken: Option<usize>,
+    /// That sample, where workers only prepare.
+    prepared: Option<PreparedSample>,
     /// Bad images met on the way.
     bad: Vec<BadImage>,
     /// Why the batch cannot be.
@@ -62,6 +64,7 @@ pub(crate) struct Done {
 /// The content of a batch; it may be empty where every image was skipped.
 pub(crate) struct Prepared {
     pub images: ImageBuffer,
+    pub prepared: Vec<PreparedSample>,
     pub labels: Vec<u32>,
     pub samples: Vec<u64>,
     pub bad: Vec<BadImage>,
@@ -93,6 +96,7 @@ impl Flight {
         let size = images.len() / count;
         let mut prepared = Prepared {
             images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
+            prepared: Vec::new(),
             labels: Vec::with_capacity(count),
             samples: Vec::with_capacity(count),
             bad: Vec::new(),
@@ -114,6 +118,7 @@ impl Flight {
             if filled != place {
                 images.shift(place * size, filled * size, size);
             }
+            prepared.prepared.extend(outcome.prepared);
             prepared.labels.push(shared.source.class(sample));
             prepared.samples.push(sample as u64);
         }
@@ -160,13 +165,21 @@ pub(crate) struct Worker {
     pub epoch: u64,
     pub shared: Arc<Shared>,
     pub stop: Arc<AtomicBool>,
-    pub runner: Runner,
+    pub tools: Tools,
     /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
     pub bytes: SampleBytes,
     /// Whether a panic may have left the above half-changed.
     pub panicked: bool,
     /// For how many images more the source hears what is read next.
     pub expecting: u32,
+}
+
+/// What a worker makes of files.
+pub(crate) enum Tools {
+    /// Images.
+    Making(Box<Runner>),
+    /// What the consumer makes images of.
+    Preparing(Box<dyn Prepare>),
 }
 
 /// For so many images after a slow read, the source is told a batch ahead what will be read. A hint costs a cached
@@ -186,7 +199,7 @@ impl Worker {
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         self.fill_all(flights, done);
         if !self.panicked {
-            self.shared.keep_tools(self.runner, self.bytes);
+            self.shared.keep_tools(self.tools, self.bytes);
         }
     }
 
@@ -241,7 +254,7 @@ impl Worker {
         mut place: SampleMut<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), LoaderError> {
-        let bad = match self.image(sample, place.reborrow(), &mut outcome.times) {
+        let bad = match self.image(sample, place.reborrow(), outcome) {
             Ok(()) => {
                 outcome.taken = Some(sample);
                 return Ok(());
@@ -261,13 +274,8 @@ impl Worker {
         }
     }
 
-    /// Reads and processes one image into `place`.
-    fn image(
-        &mut self,
-        sample: usize,
-        place: SampleMut<'_>,
-        times: &mut Option<Times>,
-    ) -> Result<(), BadImage> {
+    /// Reads and processes one image into `place`, or into the outcome where it is only prepared.
+    fn image(&mut self, sample: usize, place: SampleMut<'_>, outcome: &mut Outcome) -> Result<(), BadImage> {
         let source = &self.shared.source;
         let bad = |reason: String| BadImage {
             sample: sample as u64,
@@ -275,7 +283,7 @@ impl Worker {
             reason,
         };
         let start = Instant::now();
-        let times = times.get_or_insert(Times {
+        let times = outcome.times.get_or_insert(Times {
             worker: self.number,
             start,
             read: Duration::ZERO,
@@ -296,12 +304,24 @@ impl Worker {
             epoch: self.epoch,
             sample: sample as u64,
         };
-        let took = self
-            .runner
-            .run(input(&self.bytes), key, place)
-            .map_err(|error| bad(error.to_string()))?;
-        times.decode += took.decode;
-        times.augment += took.augment;
+        let bytes = input(&self.bytes);
+        match &mut self.tools {
+            Tools::Making(runner) => {
+                let took = runner
+                    .run(bytes, key, place)
+                    .map_err(|error| bad(error.to_string()))?;
+                times.decode += took.decode;
+                times.augment += took.augment;
+            }
+            Tools::Preparing(preparer) => {
+                let begin = Instant::now();
+                let sample = preparer
+                    .prepare(bytes, key)
+                    .map_err(|error| bad(error.to_string()))?;
+                outcome.prepared = Some(sample);
+                times.decode += begin.elapsed();
+            }
+        }
         Ok(())
     }
 
@@ -326,7 +346,7 @@ impl Worker {
             if tries >= limit || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            match self.image(other, place.reborrow(), &mut outcome.times) {
+            match self.image(other, place.reborrow(), outcome) {
                 Ok(()) => {
                     outcome.taken = Some(other);
                     return Ok(());

@@ -30,7 +30,7 @@ fn picture(width: u16, height: u16, quality: u8, sampling: SamplingFactor) -> Ve
     out
 }
 
-fn pictures() -> Vec<Vec<u8>> {
+pub fn pictures() -> Vec<Vec<u8>> {
     use SamplingFactor::{F_1_1, F_1_2, F_2_1, F_2_2};
     vec![
         picture(161, 119, 90, F_2_2),

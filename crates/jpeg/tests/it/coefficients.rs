@@ -1,6 +1,7 @@
 //! Coefficients are those that were written, whatever way they were coded.
 
 use crate::oracle;
+use crate::region::{Regions, SCALES};
 use crate::writer::Spec;
 use std::path::Path;
 use std::process::Command;
@@ -105,4 +106,62 @@ fn they_do_not_depend_on_the_coding() {
         let transcoded = transcode(&progressive, &options).expect("an image");
         assert!(read(&transcoded.bytes) == expected, "{}", path.display());
     }
+}
+
+/// Blocks of a region hold what the whole image's coefficients hold there, and nothing that is zero; their planes lie
+/// where planes of samples lie.
+#[test]
+fn blocks_of_a_region_are_those_of_the_whole() {
+    let (_folder, paths) = crate::exact::every_sampling_files(150);
+    let zigzag = zigzag();
+    let (mut whole, mut part, mut samples) = (Decoder::new(), Decoder::new(), Decoder::new());
+    let (mut random, mut compared) = (Regions::default(), 0);
+    for path in paths {
+        let bytes = std::fs::read(path).expect("a file");
+        let header = Header::parse(&bytes).expect("a header");
+        let all = whole.coefficients(&bytes).expect("coefficients");
+        for scale in SCALES {
+            let region = random.next(&header);
+            let Ok(blocks) = part.decode_blocks(&bytes, region, scale) else {
+                continue; // a sampling that needs fractions
+            };
+            let planes = samples.decode_planes(&bytes, region, scale).expect("planes");
+            assert_eq!(blocks.components().len(), all.components().len());
+            for ((part, whole), plane) in blocks
+                .components()
+                .iter()
+                .zip(all.components())
+                .zip(planes.planes())
+            {
+                let layout = part.layout;
+                assert_eq!(
+                    (layout.x, layout.y, layout.width, layout.height, layout.pixels),
+                    (plane.x, plane.y, plane.width, plane.height, plane.pixels)
+                );
+                assert_eq!(part.steps.map(|step| step as u16), whole.steps);
+                let (wide, high) = (layout.blocks_wide as usize, layout.blocks_high as usize);
+                assert_eq!(part.heads.len(), wide * high);
+                let (left, top) = (
+                    (layout.x / layout.side) as usize,
+                    (layout.y / layout.side) as usize,
+                );
+                for (i, head) in part.heads.iter().enumerate() {
+                    let expected = whole.row(top + i / wide)[left + i % wide];
+                    let mut values = part.values[head.first as usize..].iter();
+                    for (k, &place) in zigzag.iter().enumerate() {
+                        let value = match head.mask >> k & 1 {
+                            1 => *values.next().expect("a value for each bit"),
+                            _ => 0,
+                        };
+                        assert!(value != 0 || head.mask >> k & 1 == 0, "a zero is sent");
+                        if k == 0 || layout.side > 1 {
+                            assert_eq!(value, expected[place], "coefficient {k} of block {i}");
+                        }
+                    }
+                }
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 300, "hardly any file was decoded");
 }

@@ -4,5 +4,6 @@ mod bad_images;
 #[cfg(target_os = "linux")]
 mod memory;
 mod order;
+mod preparation;
 mod source;
 mod threads;
