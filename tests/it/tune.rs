@@ -560,10 +560,10 @@ fn a_trial_that_was_stopped_at_a_rung_goes_on_with_its_checkpoint() {
              early-stopping = { rule = \"asha\" }\nrungs = { max-steps = 3 }\n[study.limits]",
         )
         .replace("max-jobs = 4\nmax-parallel-jobs = 2", "max-jobs = 6");
-    // All but the best wait to be stopped, the first time.
-    let script = "echo loss=$SM_HP_X\n\
-        [ -e $SM_CHECKPOINT_DIR/epoch ] || { touch $SM_CHECKPOINT_DIR/epoch; case $SM_HP_X in 1|1.0) ;; *) sleep 600 & wait;; esac; echo loss=$SM_HP_X; }\n\
-        echo loss=$SM_HP_X\n";
+    // All but the best wait to be stopped, the first time; the checkpoint is there before anybody can stop them.
+    let script = "if [ ! -e $SM_CHECKPOINT_DIR/epoch ]; then touch $SM_CHECKPOINT_DIR/epoch; echo loss=$SM_HP_X\n\
+        case $SM_HP_X in 1|1.0) ;; *) sleep 600 & wait;; esac; fi\n\
+        echo loss=$SM_HP_X; echo loss=$SM_HP_X\n";
     let bench = Bench::new(&file, script);
     let (code, out, err) = bench.tune(&["run", "tune.toml"]);
     assert_eq!(code, Some(0), "{err}");
