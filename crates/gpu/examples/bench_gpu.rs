@@ -3,8 +3,9 @@
 //!   cargo run --release -p stokehold-gpu --features cuda --example bench_gpu -- PHOTOS DEVICE
 //!       [WORKERS [BATCH [SIDE [PASSES]]]]
 //!
-//! PHOTOS is a folder; its files are read beforehand. For loads 0, 1, 4, 8 and 12 of the published experiment, in turn:
-//! images a second and CPU seconds a thousand images of both, and of `gpu` how much of the time workers were waited for.
+//! PHOTOS is a folder; its files are read beforehand. For loads 0, 1, 4, 8 and 12 of the published experiment, in turn, of
+//! `gpu` with symbols read by the CPU and by the device, and of `fused`: images a second, CPU seconds a thousand images,
+//! and of `gpu` how much of the time workers were waited for.
 //! `bench/gpu.sh` runs it.
 
 use std::error::Error;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
-use stokehold_gpu::{Batcher, Gpu, Prepared, Preparer};
+use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -42,8 +43,8 @@ fn main() -> Result<()> {
         gpu.description()
     );
     println!(
-        "{:>4} {:>12} {:>12} {:>17} {:>17} {:>8}",
-        "load", "gpu img/s", "fused img/s", "gpu CPU s/1000", "fused CPU s/1000", "waiting"
+        "{:>4} {:>8} {:>10} {:>15} {:>8}",
+        "load", "way", "images/s", "CPU s/1000 img", "waiting"
     );
     for load in [0, 1, 4, 8, 12] {
         let pipeline = Arc::new(Pipeline::published(load, side));
@@ -54,17 +55,19 @@ fn main() -> Result<()> {
             workers,
             batch,
         };
-        bench.check()?;
-        bench.gpu(1)?; // warms up
-        let (ours, theirs) = (bench.gpu(passes)?, bench.fused(passes)?);
-        println!(
-            "{load:>4} {:>12.0} {:>12.0} {:>17.2} {:>17.2} {:>7.0}%",
-            ours.rate,
-            theirs.rate,
-            ours.cpu,
-            theirs.cpu,
-            100.0 * ours.waited
-        );
+        let show = |way: &str, measured: Measured| {
+            let Measured { rate, cpu, waited } = measured;
+            println!(
+                "{load:>4} {way:>8} {rate:>10.0} {cpu:>15.2} {:>7.0}%",
+                100.0 * waited
+            );
+        };
+        for (way, decode) in [("hybrid", Decode::Hybrid), ("device", Decode::Device)] {
+            bench.check(decode)?;
+            bench.gpu(decode, 1)?; // warms up
+            show(way, bench.gpu(decode, passes)?);
+        }
+        show("fused", bench.fused(passes)?);
     }
     Ok(())
 }
@@ -107,8 +110,8 @@ struct Measured {
 
 impl Bench<'_> {
     /// Holds a batch's numbers equal.
-    fn check(&self) -> Result<()> {
-        let mut preparer = Preparer::new(self.pipeline.clone(), DecodeOptions::default())?;
+    fn check(&self, decode: Decode) -> Result<()> {
+        let mut preparer = self.preparer(decode)?;
         let mut runner = Runner::new(self.pipeline.clone(), Executor::Fused, DecodeOptions::default())?;
         let (mut samples, mut expected) = (Vec::new(), Vec::new());
         for (i, file) in self.files.iter().take(self.batch).enumerate() {
@@ -125,7 +128,12 @@ impl Bench<'_> {
         }
     }
 
-    fn gpu(&self, passes: usize) -> Result<Measured> {
+    fn preparer(&self, decode: Decode) -> Result<Preparer> {
+        let preparer = Preparer::new(self.pipeline.clone(), DecodeOptions::default())?;
+        Ok(preparer.with_decode(decode))
+    }
+
+    fn gpu(&self, decode: Decode, passes: usize) -> Result<Measured> {
         let (begin, cpu) = (Instant::now(), cpu_seconds()?);
         let count = passes * self.files.len();
         let next = AtomicUsize::new(0);
@@ -136,7 +144,7 @@ impl Bench<'_> {
             let (to, from) = mpsc::sync_channel::<Prepared>(2 * self.batch);
             for _ in 0..self.workers {
                 let (to, next, failed) = (to.clone(), &next, &failed);
-                let mut preparer = Preparer::new(self.pipeline.clone(), DecodeOptions::default())?;
+                let mut preparer = self.preparer(decode)?;
                 scope.spawn(move || {
                     loop {
                         let i = next.fetch_add(1, Ordering::Relaxed);
