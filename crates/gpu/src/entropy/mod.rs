@@ -25,8 +25,8 @@
 //! state. The segment's first was decoded from its true beginning. So by induction every state is the true one, however
 //! many rounds there were. Where the check fails, since there were too few rounds, or where a code, a run or the end of
 //! the data is wrong before the last block that is needed, the image is *faulty*: its coefficients mean nothing, and the
-//! CPU decides what it is. So rounds are bounded, nothing waits for the device, and an image that the device decodes is
-//! one the CPU would decode to the same coefficients. See [`kernels`] for why no data can lead a kernel astray.
+//! CPU decides what it is. So rounds are bounded and queued all at once, and an image that the device decodes is one that
+//! the CPU would decode to the same coefficients. See [`kernels`] for why no data can lead a kernel astray.
 
 mod kernels;
 mod scans;
