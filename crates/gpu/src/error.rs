@@ -26,7 +26,7 @@ pub enum GpuError {
     /// A batch needs more memory than it may have.
     #[error(
         "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB (the largest is image \
-         {largest} of the batch, {largest_need} MiB); raise --gpu-memory-budget or lower --batch-size"
+         {largest} of the batch, {largest_need} MiB); raise the budget or make the batches smaller"
     )]
     Budget {
         /// Images in the batch.

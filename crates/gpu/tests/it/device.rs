@@ -57,7 +57,7 @@ fn a_batch_over_its_budget_names_the_need() {
     };
     assert_eq!((*images, *budget), (samples.len(), 1));
     assert!(
-        *need > 1 && error.to_string().contains("--gpu-memory-budget"),
+        *need > 1 && error.to_string().contains("raise the budget"),
         "{error}"
     );
     assert!(batcher(need << 20).run(&samples).is_ok());
