@@ -143,10 +143,7 @@ impl Gpu {
     /// Waits until all that was queued is done.
     pub(crate) fn wait(&self) -> Result<(), GpuError> {
         let done = cubecl::future::block_on(self.client.sync());
-        done.map_err(|error| GpuError::Device {
-            device: self.name.to_string(),
-            reason: format!("{error:?}"),
-        })
+        done.map_err(|error| self.failed(format!("{error:?}")))
     }
 
     /// Waits for a buffer and copies it.

@@ -162,6 +162,43 @@ fn product(value: i32, weight: i32) -> i32 {
     (value * weight + 16384) >> 15
 }
 
+/// What the pixels of a row come to under their weights, rounded to 64ths of a byte.
+#[derive(CubeType)]
+struct RowSums {
+    red: i32,
+    green: i32,
+    blue: i32,
+}
+
+/// The sums over `taps` pixels from (`x`, `y`) on, whose weights begin at word `weights`.
+#[cube]
+fn row_sums(
+    words: &[u32],
+    planes: &[u8],
+    pixels: &mut [u32],
+    source: u32,
+    x: u32,
+    y: u32,
+    weights: u32,
+    taps: u32,
+) -> RowSums {
+    let mut red = 64i32;
+    let mut green = 64i32;
+    let mut blue = 64i32;
+    for i in 0..taps {
+        let weight = signed(words, weights + i);
+        let pixel = source_pixel(words, planes, pixels, source, x + i, y);
+        red += weight * channel(pixel, 0u32);
+        green += weight * channel(pixel, 1u32);
+        blue += weight * channel(pixel, 2u32);
+    }
+    RowSums {
+        red: red >> 7,
+        green: green >> 7,
+        blue: blue >> 7,
+    }
+}
+
 /// Along rows and columns of pixels. A table of weights is: weights a position, positions, each one's first sample, the
 /// weights.
 #[cube]
@@ -186,20 +223,11 @@ fn upright(
     let mut green = 0i32;
     let mut blue = 0i32;
     for j in 0..taps_y {
-        let mut r = 64i32;
-        let mut g = 64i32;
-        let mut b = 64i32;
-        for i in 0..taps_x {
-            let weight = signed(words, weights_x + i);
-            let pixel = source_pixel(words, planes, pixels, source, x + i, y + j);
-            r += weight * channel(pixel, 0u32);
-            g += weight * channel(pixel, 1u32);
-            b += weight * channel(pixel, 2u32);
-        }
+        let row = row_sums(words, planes, pixels, source, x, y + j, weights_x, taps_x);
         let weight = signed(words, weights_y + j);
-        red = saturated(red + product(saturated(r >> 7), weight));
-        green = saturated(green + product(saturated(g >> 7), weight));
-        blue = saturated(blue + product(saturated(b >> 7), weight));
+        red = saturated(red + product(saturated(row.red), weight));
+        green = saturated(green + product(saturated(row.green), weight));
+        blue = saturated(blue + product(saturated(row.blue), weight));
     }
     packed(byte(red), byte(green), byte(blue))
 }
@@ -295,20 +323,11 @@ fn turned(
     let mut green = 524288i32;
     let mut blue = 524288i32;
     for j in 0..taps_y {
-        let mut r = 64i32;
-        let mut g = 64i32;
-        let mut b = 64i32;
-        for i in 0..taps_x {
-            let weight = signed(words, weights_x + i);
-            let pixel = source_pixel(words, planes, pixels, source, x + i, y + j);
-            r += weight * channel(pixel, 0u32);
-            g += weight * channel(pixel, 1u32);
-            b += weight * channel(pixel, 2u32);
-        }
+        let row = row_sums(words, planes, pixels, source, x, y + j, weights_x, taps_x);
         let weight = signed(words, weights_y + j);
-        red += (r >> 7) * weight;
-        green += (g >> 7) * weight;
-        blue += (b >> 7) * weight;
+        red += row.red * weight;
+        green += row.green * weight;
+        blue += row.blue * weight;
     }
     packed(
         clamped(red >> 20, 0, 255),

@@ -21,6 +21,14 @@ fn mirrored(at: u32, radius: u32, size: u32) -> u32 {
     min(place, size - 1)
 }
 
+/// Applies a record's points to a pixel of its result and writes it.
+#[cube]
+fn finish(words: &[u32], hues: &[u8], pixels: &mut [u32], record: u32, at: u32, pixel: u32, zero: u32) {
+    let points = word(words, record + 4);
+    let pixel = apply_points(words, hues, points, word(words, record + 5), pixel, zero);
+    write(pixels, word(words, record + 3) + at, pixel);
+}
+
 /// Sums along rows.
 #[cube(launch)]
 pub(crate) fn blur_across(words: &[u32], pixels: &mut [u32], records: u32, zero: u32) {
@@ -84,9 +92,7 @@ pub(crate) fn blur_down(words: &[u32], hues: &[u8], pixels: &mut [u32], records:
             blue += rounded(weight * f32::reinterpret(held(pixels, at + 2)), zero);
         }
         let pixel = packed(nearest_even(red), nearest_even(green), nearest_even(blue));
-        let points = word(words, record + 4);
-        let pixel = apply_points(words, hues, points, word(words, record + 5), pixel, zero);
-        write(pixels, word(words, record + 3) + v * width + u, pixel);
+        finish(words, hues, pixels, record, v * width + u, pixel, zero);
     }
 }
 
@@ -116,9 +122,7 @@ pub(crate) fn dilate(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u3
                 blue = max(blue, channel(pixel, 2u32));
             }
         }
-        let points = word(words, record + 4);
         let pixel = packed(red, green, blue);
-        let pixel = apply_points(words, hues, points, word(words, record + 5), pixel, zero);
-        write(pixels, word(words, record + 3) + v * width + u, pixel);
+        finish(words, hues, pixels, record, v * width + u, pixel, zero);
     }
 }
