@@ -333,7 +333,6 @@ impl Gpu {
                 CubeDim::new_1d(64 * decode::UNPACKED),
                 words.arg(),
                 values.arg(),
-                self.tables.zigzag.arg(),
                 coefficients.arg(),
                 table,
             );

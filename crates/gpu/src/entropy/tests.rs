@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use std::fmt;
 use std::path::PathBuf;
 use stokehold_jpeg::{
-    ComponentBlocks, Decoder, Header, Input, Metadata, Region, RowIndex, Scale, TranscodeOptions, ZIGZAG,
-    transcode,
+    ComponentBlocks, Decoder, Header, Input, Metadata, Region, RowIndex, Scale, TranscodeOptions, transcode,
 };
 
 #[path = "../../../jpeg/tests/it/writer.rs"]
@@ -64,8 +63,8 @@ impl Case {
 fn unpack(component: &ComponentBlocks<'_>) -> Vec<[i16; 64]> {
     let blocks = component.heads.iter().map(|head| {
         let (mut block, mut values) = ([0; 64], component.values[head.first as usize..].iter());
-        for k in (0..64).filter(|k| head.mask >> k & 1 == 1) {
-            block[usize::from(ZIGZAG[k])] = *values.next().expect("a value");
+        for place in (0..64).filter(|place| head.mask >> place & 1 == 1) {
+            block[place] = *values.next().expect("a value");
         }
         block
     });

@@ -13,9 +13,9 @@ pub(crate) const UNPACKED: u32 = 4;
 pub(crate) const TRANSFORMED: u32 = 64;
 
 /// Puts every coefficient, also those that are zero, in its place. A head is three words: the mask of coefficients that
-/// are not zero, in coding order, low half first, and where their values begin.
+/// are not zero, in rows, low half first, and where their values begin.
 #[cube(launch)]
-pub(crate) fn unpack(words: &[u32], values: &[i16], zigzag: &[u32], coefficients: &mut [i16], table: u32) {
+pub(crate) fn unpack(words: &[u32], values: &[i16], coefficients: &mut [i16], table: u32) {
     let record = table + 8 * CUBE_POS_Y;
     let block = 4 * CUBE_POS_X + UNIT_POS / 64;
     let k = UNIT_POS % 64;
@@ -35,7 +35,7 @@ pub(crate) fn unpack(words: &[u32], values: &[i16], zigzag: &[u32], coefficients
         if (half >> within) & 1u32 == 1u32 {
             value = read(values, word(words, head + 2) + rank);
         }
-        let at = 64 * (word(words, record + 2) + block) + read(zigzag, k);
+        let at = 64 * (word(words, record + 2) + block) + k;
         write(coefficients, at, value);
     }
 }

@@ -122,8 +122,8 @@ fn check<'a>(input: impl Into<Input<'a>>, region: Region, scale: Scale) -> bool 
         let unpack = |component: &stokehold_jpeg::ComponentBlocks<'_>| -> Vec<[i16; 64]> {
             let blocks = component.heads.iter().map(|head| {
                 let (mut block, mut values) = ([0; 64], component.values[head.first as usize..].iter());
-                for k in (0..64).filter(|k| head.mask >> k & 1 == 1) {
-                    block[usize::from(ZIGZAG[k])] = *values.next().expect("a value");
+                for place in (0..64).filter(|place| head.mask >> place & 1 == 1) {
+                    block[place] = *values.next().expect("a value");
                 }
                 block
             });
