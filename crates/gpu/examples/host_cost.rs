@@ -1,12 +1,14 @@
 //! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost FOLDER [FILES [DEVICE]]`.
 //!
 //! Files are read once and worked on several times; of each way the best round counts. `fused` makes the finished sample,
-//! the other two prepare it for a device; with a device (`vulkan:0`, `cuda:0`) what laying out, uploading and launching
-//! batches of 32 costs the thread that does it is shown apart.
+//! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it is shown apart what batches of 32 cost
+//! the thread that lays them out and launches, and the thread by which CubeCL talks to the driver; neither's waiting is
+//! in it, nor what lavapipe computes on threads of its own.
 
 use cpu_time::ThreadTime;
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
@@ -64,26 +66,44 @@ fn main() -> Result<(), Box<dyn Error>> {
             prepared / fused
         );
         if let Some(device) = &device {
-            let batcher = Batcher::new(Gpu::open(device.parse()?)?, &pipeline, SampleType::F16, 1 << 32)?;
+            let gpu = Gpu::open(device.parse()?)?;
+            let batcher = Batcher::new(gpu.clone(), &pipeline, SampleType::F16, 1 << 32)?;
             let samples = files
                 .iter()
                 .enumerate()
                 .map(|(i, file)| preparer.prepare(file, key(i)));
             let samples: Vec<Prepared> = samples.collect::<Result<_, _>>()?;
-            let batched = best(files.len(), || {
+            let (mut launched, mut driver) = (f64::MAX, f64::MAX);
+            for _ in 0..ROUNDS {
+                let (mut own, mut others) = (Duration::ZERO, Duration::ZERO);
                 for samples in samples.chunks(BATCH) {
+                    let before = driver_time(&gpu)?;
+                    let begun = ThreadTime::now();
                     batcher.run(samples)?;
+                    own += begun.elapsed();
+                    others += driver_time(&gpu)? - before;
+                    batcher.wait()?;
                 }
-                Ok(())
-            })?;
-            let all = (prepared + batched) / fused;
+                launched = launched.min(own.as_secs_f64() * 1e6 / files.len() as f64);
+                driver = driver.min(others.as_secs_f64() * 1e6 / files.len() as f64);
+            }
+            let all = (prepared + launched + driver) / fused;
             println!(
-                "{:>12}  {batched:6.0} us a sample in the batch, with it {all:.3} of fused",
+                "{:>12}  {launched:6.0} us a sample to launch, {driver:.0} for the driver, with them {all:.3} of fused",
                 ""
             );
         }
     }
     Ok(())
+}
+
+/// CPU time so far of the thread that talks to the driver.
+fn driver_time(gpu: &Gpu) -> Result<Duration, Box<dyn Error>> {
+    let time = gpu
+        .device()
+        .client()
+        .exclusive(|| ThreadTime::now().as_duration());
+    time.map_err(|error| format!("{error:?}").into())
 }
 
 /// Microseconds a file of the best round.

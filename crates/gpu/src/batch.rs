@@ -2,7 +2,7 @@
 
 use crate::GpuError;
 use crate::client::{Buffer, Gpu};
-use crate::coefficients::{BlockRecords, Coefficients};
+use crate::coefficients::Coefficients;
 use crate::entropy::{Faults, Scans};
 use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
@@ -49,11 +49,10 @@ const MOST_COUNTED: usize = 65535;
 #[derive(Debug, Default)]
 struct Layout {
     words: Words,
-    values: Vec<i16>,
-    /// Records of components whose blocks are 1, 2, 4 or 8 samples a side.
-    components: [Vec<[u32; 8]>; 4],
+    /// Records of components.
+    components: Vec<[u32; decode::RECORD as usize]>,
     /// The same of those whose coefficients the device reads.
-    coded_components: [Vec<[u32; 8]>; 4],
+    coded_components: Vec<[u32; decode::RECORD as usize]>,
     scans: Scans,
     /// Which samples the scans are of.
     coded: Vec<usize>,
@@ -259,7 +258,6 @@ impl Batcher {
     fn launch(&self, layout: Layout, count: usize) -> (Buffer, Option<Buffer>) {
         let Layout {
             mut words,
-            values,
             components,
             coded_components,
             scans,
@@ -272,23 +270,28 @@ impl Batcher {
             ..
         } = layout;
         let gpu = &self.gpu;
-        let packed = block_records(&mut words, &components);
-        let read = block_records(&mut words, &coded_components);
+        let records = words.records(&components);
+        words.records(&coded_components);
+        let scans_at = scans.place(&mut words);
         let stages: Vec<_> = stages.into_iter().map(|stage| stage.place(&mut words)).collect();
-        let emits = tables(&mut words, &emits)[0].0;
-        let words = gpu.create(&words.0);
+        let emits = words.records(&emits);
+        let words = gpu.create(words.0);
         let planes = gpu.empty(plane_bytes as usize, 1);
         let mut faults = None;
         if blocks > 0 {
-            let coefficients = gpu.empty(64 * blocks as usize, 2);
-            if !coded.is_empty() {
-                faults = Some(gpu.decode_scans(&scans, &coefficients).faults);
-            }
-            gpu.unpack(&words, &gpu.create(&values), &coefficients, &packed);
             let coefficients = Coefficients {
-                blocks: coefficients,
-                records: [packed, read].concat(),
+                blocks: gpu.empty(64 * blocks as usize, 2),
+                records,
+                packed: components.len() as u32,
+                count: (components.len() + coded_components.len()) as u32,
             };
+            if !coded.is_empty() {
+                faults = Some(
+                    gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks)
+                        .faults,
+                );
+            }
+            gpu.unpack(&words, &coefficients);
             gpu.transform(&words, &coefficients, &planes);
         }
         let pixels = gpu.empty(pixels as usize, 4);
@@ -324,16 +327,15 @@ impl Batcher {
 }
 
 impl Gpu {
-    /// The blocks of `records` from their packed form.
-    fn unpack(&self, words: &Buffer, values: &Buffer, coefficients: &Buffer, records: &[BlockRecords]) {
-        for &BlockRecords { table, count, .. } in records {
+    /// Blocks from their packed form.
+    fn unpack(&self, words: &Buffer, coefficients: &Coefficients) {
+        for (table, count) in countable(coefficients.records, coefficients.packed) {
             decode::unpack::launch(
                 &self.client,
                 CubeCount::Static(BLOCKS.div_ceil(decode::UNPACKED), count, 1),
                 CubeDim::new_1d(64 * decode::UNPACKED),
                 words.arg(),
-                values.arg(),
-                coefficients.arg(),
+                coefficients.blocks.arg(),
                 table,
             );
         }
@@ -341,7 +343,7 @@ impl Gpu {
 
     /// The samples of all blocks.
     fn transform(&self, words: &Buffer, coefficients: &Coefficients, planes: &Buffer) {
-        for &BlockRecords { side, table, count } in &coefficients.records {
+        for (table, count) in countable(coefficients.records, coefficients.count) {
             decode::transform::launch(
                 &self.client,
                 CubeCount::Static(BLOCKS.div_ceil(decode::TRANSFORMED), count, 1),
@@ -350,10 +352,20 @@ impl Gpu {
                 coefficients.blocks.arg(),
                 planes.arg(),
                 table,
-                side,
             );
         }
     }
+}
+
+/// Records of components in pieces that one dimension of a launch can count: where each begins, and how many.
+fn countable(table: u32, count: u32) -> impl Iterator<Item = (u32, u32)> {
+    let firsts = (0..count).step_by(MOST_COUNTED);
+    firsts.map(move |first| {
+        (
+            table + decode::RECORD * first,
+            (count - first).min(MOST_COUNTED as u32),
+        )
+    })
 }
 
 /// A number's bits in the type of the batch; bytes are no numbers.
@@ -365,47 +377,20 @@ fn bits(number: f32, sample_type: SampleType) -> u32 {
     }
 }
 
-/// Appends the records of components whose blocks are 1, 2, 4 and 8 samples a side.
-fn block_records(words: &mut Words, components: &[Vec<[u32; 8]>; 4]) -> Vec<BlockRecords> {
-    let mut records = Vec::new();
-    for (side, components) in [1, 2, 4, 8].into_iter().zip(components) {
-        let tables = tables(words, components).into_iter().filter(|t| t.1 > 0);
-        records.extend(tables.map(|(table, count)| BlockRecords { side, table, count }));
-    }
-    records
-}
-
-/// Appends records in pieces that one dimension of a launch can count: where each begins, and its length. There is
-/// always one, if only of nothing.
-fn tables<const N: usize>(words: &mut Words, records: &[[u32; N]]) -> Vec<(u32, u32)> {
-    let mut tables = Vec::new();
-    for records in records.chunks(MOST_COUNTED) {
-        tables.push((words.here(), records.len() as u32));
-        words.extend(records.iter().flatten().copied());
-    }
-    if tables.is_empty() {
-        tables.push((words.here(), 0));
-    }
-    tables
-}
-
 impl Layout {
     /// Bytes on the device, without the batch itself.
     fn bytes(&self) -> u64 {
         self.pieces().into_iter().sum()
     }
 
-    fn pieces(&self) -> [u64; 8] {
-        let records = self.components.iter().chain(&self.coded_components);
-        let [data, words, states] = self.scans.pieces();
+    fn pieces(&self) -> [u64; 5] {
+        let records = self.components.len() + self.coded_components.len();
+        let [of_scans, states] = self.scans.pieces();
         [
-            4 * self.words.0.len() as u64 + 32 * records.map(Vec::len).sum::<usize>() as u64,
-            2 * self.values.len() as u64,
+            4 * (self.words.0.len() + decode::RECORD as usize * records) as u64 + of_scans,
             128 * self.blocks,
             self.plane_bytes,
             4 * self.pixels,
-            data,
-            words,
             states,
         ]
     }
@@ -457,7 +442,7 @@ impl Layout {
             planes.push(self.component(component, blocks.scan.is_some()));
         }
         if let Some(scan) = &blocks.scan {
-            self.scans.push(scan, &firsts);
+            self.scans.push(&mut self.words, scan, &firsts);
             self.coded.push(index);
         }
         let source = self.words.here();
@@ -487,14 +472,9 @@ impl Layout {
     /// Places a component's blocks and plane, and returns its nine words of a source.
     fn component(&mut self, component: &Component, coded: bool) -> [u32; 9] {
         let layout = &component.layout;
-        let values = self.values.len() as u32;
-        self.values.extend_from_slice(&component.values);
-        let heads = self.words.here();
-        let (all, _) = component.heads.as_chunks::<3>();
-        self.words.extend(
-            all.iter()
-                .flat_map(|&[low, high, first]| [low, high, first + values]),
-        );
+        let heads = self.words.records(&component.heads);
+        let values = self.words.here();
+        self.words.copy(&component.values);
         let steps = self.words.here();
         self.words
             .extend(component.steps.map(|step| i32::from(step) as u32));
@@ -508,7 +488,7 @@ impl Layout {
                 true => &mut self.coded_components,
                 false => &mut self.components,
             };
-            components[layout.side.ilog2() as usize % 4].push([
+            components.push([
                 heads + 3 * first,
                 blocks,
                 self.blocks as u32 + first,
@@ -517,6 +497,7 @@ impl Layout {
                 plane + layout.side * top * stride,
                 stride,
                 layout.side,
+                values,
             ]);
         }
         self.blocks += u64::from(layout.blocks_wide) * u64::from(layout.blocks_high);
@@ -537,7 +518,7 @@ impl Layout {
     /// Places a stage and returns where its result goes among the pixels.
     fn stage(&mut self, number: usize, stage: &PreparedStage, source: u32, held: u32) -> u32 {
         let program = self.words.here();
-        self.words.extend(stage.program.iter().copied());
+        self.words.copy(&stage.program);
         let (width, height) = (stage.width, stage.height);
         let pixels = width * height;
         let out = self.pixels as u32;
@@ -587,27 +568,38 @@ impl Layout {
 
 /// [`Launches`] whose records have their place among the words.
 struct Placed {
-    resample: (u32, [u32; 3]),
-    means: (u32, u32),
-    contrast: (u32, [u32; 3]),
-    blur: (u32, [u32; 3]),
+    resample: PlacedGrid,
+    means: u32,
+    contrast: PlacedGrid,
+    blur: PlacedGrid,
     blur_down: u32,
-    dilate: (u32, [u32; 3]),
+    dilate: PlacedGrid,
+}
+
+/// Where the records of a [`Grid`] are, and how large a launch is: the largest width and height, and how many images.
+struct PlacedGrid {
+    records: u32,
+    size: [u32; 3],
+}
+
+impl<const N: usize> Grid<N> {
+    fn place(&self, words: &mut Words) -> PlacedGrid {
+        PlacedGrid {
+            records: words.records(&self.records),
+            size: [self.width, self.height, self.records.len() as u32],
+        }
+    }
 }
 
 impl Launches {
     fn place(self, words: &mut Words) -> Placed {
-        fn grid<const N: usize>(words: &mut Words, grid: &Grid<N>) -> (u32, [u32; 3]) {
-            let (table, count) = tables(words, &grid.records)[0];
-            (table, [grid.width, grid.height, count])
-        }
         Placed {
-            resample: grid(words, &self.resample),
-            means: tables(words, &self.means)[0],
-            contrast: grid(words, &self.contrast),
-            blur: grid(words, &self.blur),
-            blur_down: tables(words, &self.blur_down)[0].0,
-            dilate: grid(words, &self.dilate),
+            resample: self.resample.place(words),
+            means: words.records(&self.means),
+            contrast: self.contrast.place(words),
+            blur: self.blur.place(words),
+            blur_down: words.records(&self.blur_down),
+            dilate: self.dilate.place(words),
         }
     }
 }
@@ -615,79 +607,77 @@ impl Launches {
 impl Placed {
     fn launch(&self, gpu: &Gpu, words: &Buffer, planes: &Buffer, pixels: &Buffer) {
         let (client, hues) = (&gpu.client, || gpu.tables.hues.arg());
+        let tile = CubeDim::new_2d(gather::TILE, gather::TILE);
         let tiles = |[width, height, count]: [u32; 3]| {
             CubeCount::Static(width.div_ceil(gather::TILE), height.div_ceil(gather::TILE), count)
         };
-        let tile = CubeDim::new_2d(gather::TILE, gather::TILE);
         // What no compiler of kernels knows to be 0.
         let zero = 0;
-        if let (records, size) = self.resample
-            && size[2] > 0
-        {
-            let (words, planes, pixels) = (words.arg(), planes.arg(), pixels.arg());
-            gather::resample::launch(
-                client,
-                tiles(size),
-                tile,
-                words,
-                planes,
-                hues(),
-                pixels,
-                records,
-                zero,
-            );
+        // CubeCL leaves out a launch over nothing.
+        gather::resample::launch(
+            client,
+            tiles(self.resample.size),
+            tile,
+            words.arg(),
+            planes.arg(),
+            hues(),
+            pixels.arg(),
+            self.resample.records,
+            zero,
+        );
+        let [widest, _, images] = self.contrast.size;
+        let dim = CubeDim::new_1d(colour::SUMMING);
+        colour::sums::launch(
+            client,
+            CubeCount::Static(images, 1, 1),
+            dim,
+            words.arg(),
+            pixels.arg(),
+            self.means,
+        );
+        colour::mean::launch(
+            client,
+            CubeCount::Static(images.div_ceil(32), 1, 1),
+            CubeDim::new_1d(32),
+            words.arg(),
+            pixels.arg(),
+            self.means,
+            images,
+        );
+        colour::contrast::launch(
+            client,
+            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
+            dim,
+            words.arg(),
+            hues(),
+            pixels.arg(),
+            self.contrast.records,
+            zero,
+        );
+        surroundings::blur_across::launch(
+            client,
+            tiles(self.blur.size),
+            tile,
+            words.arg(),
+            pixels.arg(),
+            self.blur.records,
+            zero,
+        );
+        macro_rules! surroundings {
+            ($kernel:ident, $size:expr, $records:expr) => {
+                surroundings::$kernel::launch(
+                    client,
+                    tiles($size),
+                    tile,
+                    words.arg(),
+                    hues(),
+                    pixels.arg(),
+                    $records,
+                    zero,
+                )
+            };
         }
-        if let (records, [widest, _, count]) = self.contrast
-            && count > 0
-        {
-            let (means, images) = self.means;
-            let dim = CubeDim::new_1d(colour::SUMMING);
-            let cubes = CubeCount::Static(images, 1, 1);
-            colour::sums::launch(client, cubes, dim, words.arg(), pixels.arg(), means);
-            let cubes = CubeCount::Static(images.div_ceil(32), 1, 1);
-            let few = CubeDim::new_1d(32);
-            colour::mean::launch(client, cubes, few, words.arg(), pixels.arg(), means, images);
-            let cubes = CubeCount::Static(widest.div_ceil(colour::SUMMING), count, 1);
-            colour::contrast::launch(
-                client,
-                cubes,
-                dim,
-                words.arg(),
-                hues(),
-                pixels.arg(),
-                records,
-                zero,
-            );
-        }
-        if let (records, size) = self.blur
-            && size[2] > 0
-        {
-            let (cubes, down) = (tiles(size), self.blur_down);
-            surroundings::blur_across::launch(client, cubes, tile, words.arg(), pixels.arg(), records, zero);
-            surroundings::blur_down::launch(
-                client,
-                tiles(size),
-                tile,
-                words.arg(),
-                hues(),
-                pixels.arg(),
-                down,
-                zero,
-            );
-        }
-        if let (records, size) = self.dilate
-            && size[2] > 0
-        {
-            surroundings::dilate::launch(
-                client,
-                tiles(size),
-                tile,
-                words.arg(),
-                hues(),
-                pixels.arg(),
-                records,
-                zero,
-            );
-        }
+        surroundings!(blur_down, self.blur.size, self.blur_down);
+        surroundings!(dilate, self.dilate.size, self.dilate.records);
     }
 }

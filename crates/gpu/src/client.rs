@@ -1,7 +1,9 @@
 //! A device that is open.
 
 use crate::{Backend, Device, DeviceName, GpuError};
+use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
+use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy};
 use std::sync::Arc;
 use stokehold_pipeline::HueTables;
 
@@ -115,14 +117,14 @@ impl Gpu {
         &self.device
     }
 
-    /// Uploads numbers.
-    pub(crate) fn create<T: CubeElement + Default + Copy>(&self, numbers: &[T]) -> Buffer {
-        // A kernel's argument is never empty.
-        let one = [T::default()];
-        let numbers = if numbers.is_empty() { &one } else { numbers };
+    /// Uploads words. They are given away, for CubeCL would copy what is lent to it.
+    pub(crate) fn create(&self, mut words: Vec<u32>) -> Buffer {
+        if words.is_empty() {
+            words.push(0); // a kernel's argument is never empty
+        }
         Buffer {
-            len: numbers.len(),
-            handle: self.client.create_from_slice(T::as_bytes(numbers)),
+            len: words.len(),
+            handle: self.client.create(Bytes::from_elems(words)),
         }
     }
 
@@ -138,6 +140,20 @@ impl Gpu {
             handle: self.client.empty(len * size),
             len,
         }
+    }
+
+    /// Memory for several buffers of words, taken in one piece.
+    pub(crate) fn empties<const N: usize>(&self, lens: [usize; N]) -> [Buffer; N] {
+        let lens = lens.map(|len| len.max(1));
+        let layout = |len: usize| {
+            MemoryLayoutDescriptor::new(MemoryLayoutStrategy::Contiguous, [len].into(), size_of::<u32>())
+        };
+        let layouts = lens.iter().map(|&len| layout(len)).collect();
+        let mut memory = self.client.empty_tensors(layouts).into_iter();
+        lens.map(|len| Buffer {
+            handle: memory.next().expect("a handle for each layout").memory,
+            len,
+        })
     }
 
     /// Waits until all that was queued is done.

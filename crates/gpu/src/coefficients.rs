@@ -13,17 +13,10 @@ use crate::client::Buffer;
 pub(crate) struct Coefficients {
     /// 64 `i16` a block.
     pub blocks: Buffer,
-    /// What the blocks are.
-    pub records: Vec<BlockRecords>,
-}
-
-/// Records among the words of a batch, of blocks that become `side` samples a side.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct BlockRecords {
-    /// 8, 4, 2 or 1.
-    pub side: u32,
-    /// Where they begin.
-    pub table: u32,
-    /// How many: what one dimension of a launch can count, 65535 at most.
+    /// Where the records of the blocks begin among the words.
+    pub records: u32,
+    /// How many there are of those that are unpacked, which come first.
+    pub packed: u32,
+    /// How many there are in all.
     pub count: u32,
 }

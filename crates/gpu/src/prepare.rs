@@ -112,9 +112,11 @@ pub(crate) struct Blocks {
 #[derive(Debug)]
 pub(crate) struct Component {
     pub layout: PlaneLayout,
-    /// Three words a block.
-    pub heads: Vec<u32>,
-    pub values: Vec<i16>,
+    /// For each block three words: the mask of its coefficients that are not zero, in rows, low half first, and which
+    /// of the values is its first.
+    pub heads: Vec<[u32; 3]>,
+    /// Two values a word.
+    pub values: Vec<u32>,
     pub steps: [i16; 64],
 }
 
@@ -230,12 +232,23 @@ fn blocks_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> 
         heads: component
             .heads
             .iter()
-            .flat_map(|head| [head.mask as u32, (head.mask >> 32) as u32, head.first])
+            .map(|head| [head.mask as u32, (head.mask >> 32) as u32, head.first])
             .collect(),
-        values: component.values.to_vec(),
+        values: pairs(component.values),
         steps: component.steps,
     });
     Ok(Blocks::new(blocks.color, plan, components.collect(), None))
+}
+
+/// Numbers of 16 bits, two a word.
+fn pairs(values: &[i16]) -> Vec<u32> {
+    let (pairs, rest) = values.as_chunks();
+    let pair = |&[low, high]: &[i16; 2]| u32::from(low as u16) | u32::from(high as u16) << 16;
+    let last = rest.iter().map(|&value| pair(&[value, 0]));
+    let mut words = Vec::with_capacity(pairs.len() + 1);
+    words.extend(pairs.iter().map(pair));
+    words.extend(last);
+    words
 }
 
 /// The blocks of a sample that a device can read; none of a file that it cannot, or that is broken, which then the

@@ -12,6 +12,17 @@ impl Words {
         self.0.len() as u32
     }
 
+    pub fn copy(&mut self, words: &[u32]) {
+        self.0.extend_from_slice(words);
+    }
+
+    /// Adds records, and returns where they begin.
+    pub fn records<const N: usize>(&mut self, records: &[[u32; N]]) -> u32 {
+        let here = self.here();
+        self.copy(records.as_flattened());
+        here
+    }
+
     pub fn push(&mut self, word: u32) {
         self.0.push(word);
     }

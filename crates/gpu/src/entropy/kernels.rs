@@ -2,8 +2,8 @@
 //!
 //! # Why nothing is read or written outside, and every loop ends
 //!
-//! What the kernels are told (`words`) is computed by the host from the header and from how many bytes there are; no bit
-//! of coded data is among it. Coded data decides only these:
+//! What the kernels are told is computed by the host from the header and from how many bytes there are. Coded data, which
+//! lie among the same `words`, are read by [`big_endian`] alone, and decide only these:
 //!
 //! - *How far a reader moves.* A step moves it by at least one bit and not beyond its segment, whose bits are fewer than
 //!   2^31, so a loop until a place in the segment ends after as many steps as there are bits. A walk reads at most [`WALK`] subsequences.
@@ -14,7 +14,7 @@
 //!   in its component's window, which the host sized the buffer for.
 //! - *Which entry of a code is looked at*: nine bits of data, or eight bits behind a search among seven lengths.
 //!
-//! Words of data behind a segment's last read as zero. Besides, every read and write is checked against its buffer, as
+//! Words behind a segment's last read as zero. Besides, every read and write is checked against its buffer, as
 //! in all kernels here.
 
 use crate::kernels::{held, read, word, write};
@@ -33,7 +33,7 @@ pub(crate) const OVERRUN: u32 = 4;
 /// The data of a segment end before its last block.
 pub(crate) const TOO_SHORT: u32 = 8;
 
-// A code in 16-bit numbers: length and symbol for every nine bits that begin with a whole code, otherwise zero; for
+// A code in numbers of 16 bits, one a word: length and symbol for every nine bits that begin with a whole code, otherwise zero; for
 // lengths from 10 on the first 16 bits behind all codes up to it; what leads from a code of that length to its symbol's
 // index; the symbols.
 pub(crate) const HEADS: u32 = 512;
@@ -41,7 +41,8 @@ pub(crate) const LONG_LENGTHS: u32 = 7;
 pub(crate) const SYMBOLS: u32 = HEADS + 2 * LONG_LENGTHS;
 pub(crate) const CODE_SIZE: u32 = SYMBOLS + 256;
 
-// The words of a batch: images, segments, and for each subsequence where its segment's words are among those.
+// The words of a batch hold the data, codes and images of scans, all segments, and for each subsequence where its
+// segment's words are among those.
 
 // An image in words: blocks of an MCU; MCUs a row; of four components: first block among all of the batch, first needed
 // column and row, blocks a needed row, needed rows, blocks of an MCU across and down; of ten places of an MCU:
@@ -55,15 +56,20 @@ pub(crate) const IMAGE_SIZE: u32 = PLACES + 10 * PLACE_SIZE;
 // A segment in words: first word of data, bits, first subsequence, subsequences, first MCU, blocks to be read, where
 // its image's words are, its image's number.
 
-/// The bits of a state, as [`state_of`] packs it, and the mark of one that a walk begins in.
+/// The bits of a state, as [`state_of`] packs it.
 const STATE: u32 = 0xFFFF;
-const MARK: u32 = 0x1_0000;
+
+/// Later than any round.
+const ALL_ROUNDS: u32 = 0xFFFF;
 
 /// The most subsequences of a walk.
 const WALK: u32 = 64;
 
 /// What is summed up over subsequences: blocks, and the differences of four components.
 pub(crate) const SUMS: u32 = 5;
+
+/// A place behind all sums.
+const NO_SUM: u32 = 0x8000_0000;
 
 /// Subsequences that one unit sums up over.
 pub(crate) const STRETCH: u32 = 64;
@@ -79,7 +85,7 @@ fn cube_number() -> u32 {
 struct Reader {
     /// The segment: its first word of data, how many words and bits it has.
     begin: u32,
-    words: u32,
+    count: u32,
     bits: u32,
     /// Where its image's words are.
     image: u32,
@@ -104,12 +110,12 @@ struct Reader {
     fault: u32,
 }
 
-/// Word `index` of a segment, its first bit in the highest place.
+/// Word `index` of the `count` of a segment that begin at word `begin`, its first bit in the highest place.
 #[cube]
-fn big_endian(data: &[u32], begin: u32, words: u32, index: u32) -> u32 {
+fn big_endian(words: &[u32], begin: u32, count: u32, index: u32) -> u32 {
     let mut value = 0u32;
-    if index < words {
-        value = read(data, begin + index);
+    if index < count {
+        value = word(words, begin + index);
     }
     (value << 24) | ((value & 0xFF00) << 8) | ((value >> 8) & 0xFF00) | (value >> 24)
 }
@@ -117,32 +123,41 @@ fn big_endian(data: &[u32], begin: u32, words: u32, index: u32) -> u32 {
 /// A reader of a segment that begins in a `state`, as [`state_of`] packs it, of the subsequence that begins at bit
 /// `start`.
 #[cube]
-fn resume(data: &[u32], words: &[u32], segment: u32, start: u32, state: u32) -> Reader {
+fn resume(words: &[u32], segment: u32, start: u32, state: u32) -> Reader {
     let begin = word(words, segment);
     let bits = word(words, segment + 1);
     let count = (bits + 31) >> 5;
     let image = word(words, segment + 6);
     let position = start + (state & 31);
-    let place = min((state >> 5) & 15, word(words, image) - 1);
-    let record = image + PLACES + PLACE_SIZE * place;
-    Reader {
+    let mut reader = Reader {
         begin,
-        words: count,
+        count,
         bits,
         image,
         position,
-        place,
+        place: min((state >> 5) & 15, word(words, image) - 1),
         k: (state >> 9) & 63,
-        component: word(words, record) & 255,
-        dc: word(words, record + 1),
-        ac: word(words, record + 2),
-        high: big_endian(data, begin, count, position / 32),
-        low: big_endian(data, begin, count, position / 32 + 1),
+        component: 0u32,
+        dc: 0u32,
+        ac: 0u32,
+        high: big_endian(words, begin, count, position / 32),
+        low: big_endian(words, begin, count, position / 32 + 1),
         value: 0u32,
         at: 64u32,
         ended: false,
         fault: 0u32,
-    }
+    };
+    enter(&mut reader, words);
+    reader
+}
+
+/// Takes what is known of the reader's place.
+#[cube]
+fn enter(reader: &mut Reader, words: &[u32]) {
+    let record = reader.image + PLACES + PLACE_SIZE * reader.place;
+    reader.component = word(words, record) & 255;
+    reader.dc = word(words, record + 1);
+    reader.ac = word(words, record + 2);
 }
 
 /// The state of a reader behind a subsequence that ends at bit `end`: bits read beyond it, at most 30, place and
@@ -154,23 +169,22 @@ fn state_of(reader: &Reader, end: u32) -> u32 {
 
 /// Length (from bit 8 on) and symbol of the code that a window begins with, zero for none.
 #[cube]
-fn find(codes: &[u16], code: u32, window: u32) -> u32 {
-    let mut found = u32::cast_from(read(codes, code + (window >> 23)));
+fn find(words: &[u32], code: u32, window: u32) -> u32 {
+    let mut found = word(words, code + (window >> 23));
     if found == 0 {
         let sixteen = window >> 16;
         let mut longer = 0u32;
         #[unroll]
         for i in 0..LONG_LENGTHS {
             // As many lengths are too short as have their end before the window.
-            if u32::cast_from(read(codes, code + HEADS + i)) <= sixteen {
+            if word(words, code + HEADS + i) <= sixteen {
                 longer += 1;
             }
         }
         if longer < LONG_LENGTHS {
-            let offset = u32::cast_from(read(codes, code + HEADS + LONG_LENGTHS + longer));
+            let offset = word(words, code + HEADS + LONG_LENGTHS + longer);
             let index = ((sixteen >> (6 - longer)) + offset) & 255;
-            let symbol = u32::cast_from(read(codes, code + SYMBOLS + index));
-            found = ((longer + 10) << 8) | symbol;
+            found = ((longer + 10) << 8) | word(words, code + SYMBOLS + index);
         }
     }
     found
@@ -189,14 +203,14 @@ fn extended(bits: u32, size: u32) -> u32 {
 /// Reads a symbol and its value. What cannot be read moves on by one bit, or to the end; a run out of the block ends the
 /// block. The reader must stand before the end of its segment.
 #[cube]
-fn step(reader: &mut Reader, data: &[u32], words: &[u32], codes: &[u16]) {
+fn step(reader: &mut Reader, words: &[u32]) {
     let shift = reader.position % 32;
     let window = (reader.high << shift) | ((reader.low >> 1) >> (31 - shift));
     let mut code = reader.ac;
     if reader.k == 0 {
         code = reader.dc;
     }
-    let found = find(codes, code, window);
+    let found = find(words, code, window);
     let length = found >> 8;
     let run = (found >> 4) & 15;
     let size = found & 15;
@@ -233,76 +247,153 @@ fn step(reader: &mut Reader, data: &[u32], words: &[u32], codes: &[u16]) {
             if reader.place == word(words, reader.image) {
                 reader.place = 0u32;
             }
-            let record = reader.image + PLACES + PLACE_SIZE * reader.place;
-            reader.component = word(words, record) & 255;
-            reader.dc = word(words, record + 1);
-            reader.ac = word(words, record + 2);
+            enter(reader, words);
         }
     }
     if shift + taken >= 32 {
         reader.high = reader.low;
-        reader.low = big_endian(data, reader.begin, reader.words, (reader.position / 32) + 2);
+        reader.low = big_endian(words, reader.begin, reader.count, (reader.position / 32) + 2);
     }
     reader.position += taken;
 }
 
-/// Finds the subsequences that a round begins at: those that were not decoded from the state that their predecessor
-/// comes to, and in round 0 all, from their first bit as if a block of an MCU's first place began there, which is true
-/// of a segment's first. `starts` are their states, marked.
+/// Decodes a subsequence of the segment, that ends at bit `stop`, from a state, and returns the state it comes to. Notes
+/// what it adds up to at `sum`.
+#[cube]
+fn follow(
+    words: &[u32],
+    sums: &mut [u32],
+    sum: u32,
+    segment: u32,
+    stop: u32,
+    length: u32,
+    state: u32,
+) -> u32 {
+    let mut reader = resume(words, segment, stop - length, state);
+    let mut blocks = 0u32;
+    let mut differences = Array::<u32>::new(4usize);
+    #[unroll]
+    for i in 0..4usize {
+        differences[i] = 0u32;
+    }
+    while reader.position < stop {
+        step(&mut reader, words);
+        if reader.at == 0 {
+            // The component is that of the block, which does not end with its first coefficient.
+            #[unroll]
+            for i in 0..4usize {
+                if reader.component == i as u32 {
+                    differences[i] += reader.value;
+                }
+            }
+        }
+        if reader.ended {
+            blocks += 1;
+        }
+    }
+    write(sums, sum, blocks);
+    #[unroll]
+    for i in 0..4u32 {
+        write(sums, sum + 1 + i, differences[i as usize]);
+    }
+    state_of(&reader, stop)
+}
+
+// Of each subsequence that its segment goes on behind there are two decodes, the last one and the one before: `entries`
+// holds the states they began in, with the round from bit 16 on, and `exits` those they came to. A round writes over the
+// older one and looks only at those of earlier rounds, so it does not matter in which order its units work.
+
+/// Which decode of a subsequence is the last of those before a round.
+#[cube]
+fn last_before(entries: &mut [u32], index: u32, round: u32) -> u32 {
+    let first = held(entries, 2 * index) >> 16;
+    let second = held(entries, 2 * index + 1) >> 16;
+    let mut last = 2 * index;
+    if first >= round || (second < round && second > first) {
+        last += 1;
+    }
+    last
+}
+
+/// Notes a subsequence's first decode.
+#[cube]
+fn note_first(entries: &mut [u32], exits: &mut [u32], index: u32, entry: u32, exit: u32) {
+    write(entries, 2 * index, entry | 0x1_0000);
+    write(exits, 2 * index, exit);
+    // None, and before it.
+    write(entries, 2 * index + 1, 0u32);
+}
+
+/// Rounds 0 and 1. Decodes each subsequence from its first bit, as if a block of an MCU's first place began there, which
+/// is true of a segment's first, and then the next one from the state that this comes to.
 ///
 /// A segment's last subsequence is left out: nothing depends on where it ends.
 #[cube(launch)]
-pub(crate) fn mark(
+pub(crate) fn guess(
     words: &[u32],
-    exits: &[u32],
-    entries: &[u32],
-    starts: &mut [u32],
+    entries: &mut [u32],
+    exits: &mut [u32],
+    sums: &mut [u32],
     segments: u32,
     owners: u32,
     count: u32,
-    round: u32,
+    length: u32,
 ) {
     let index = cube_number() * UNITS + UNIT_POS;
     if index < count {
         let segment = segments + word(words, owners + index);
         let number = index - word(words, segment + 2);
-        let mut start = 0u32;
-        if number + 1 < word(words, segment + 3) {
-            if round == 0 {
-                start = MARK.runtime();
-            } else if number > 0 {
-                let state = read(exits, index - 1);
-                if read(entries, index) & STATE != state {
-                    start = MARK.runtime() | state;
-                }
+        let subsequences = word(words, segment + 3);
+        if number + 1 < subsequences {
+            let stop = (number + 1) * length;
+            let mut sum = NO_SUM.runtime();
+            if number == 0 {
+                sum = SUMS * index;
+            }
+            let state = follow(words, sums, sum, segment, stop, length, 0u32);
+            if number == 0 {
+                note_first(entries, exits, index, 0u32, state);
+            }
+            if number + 2 < subsequences {
+                let next = index + 1;
+                let exit = follow(words, sums, SUMS * next, segment, stop + length, length, state);
+                note_first(entries, exits, next, state, exit);
             }
         }
-        write(starts, index, start);
     }
 }
 
-/// Whether a walk begins at a subsequence, which must not be its segment's first but in round 0. In rounds 0 and 1 one
-/// begins at every mark. Where marks are left then, nothing synchronised for a while, and decodes from guesses are in
-/// vain: a walk begins at the first of marks that follow one another.
+/// Whether a subsequence was decoded, before a round, from another state than its predecessor came to.
 #[cube]
-fn begins(starts: &[u32], index: u32, round: u32) -> bool {
-    read(starts, index) >= MARK && (round < 2 || read(starts, index - 1) < MARK)
+fn is_wrong(
+    words: &[u32],
+    entries: &mut [u32],
+    exits: &mut [u32],
+    segment: u32,
+    index: u32,
+    round: u32,
+) -> bool {
+    let number = index - word(words, segment + 2);
+    let mut wrong = false;
+    if number > 0 && number + 1 < word(words, segment + 3) {
+        let before = last_before(entries, index - 1, round);
+        let own = last_before(entries, index, round);
+        wrong = held(entries, own) & STATE != held(exits, before);
+    }
+    wrong
 }
 
-/// Decodes from marked subsequences on, until a state is come to that was come to before and what follows was decoded
-/// from it. The beginning of the next walk ends a walk too, and so do the segment's last subsequence and [`WALK`]
-/// subsequences. Notes in `exits` the states that subsequences come to, in `entries` those they began in, with the round
-/// from bit 16 on, and in `sums` what they add up to.
+/// A further round. Where a subsequence is wrong and the one before it is not, decodes from the state that this came to,
+/// and so on to the next ones, until a state is come to that was come to before and what follows was decoded from it: where
+/// several in a row are wrong, nothing synchronised for a while, and decodes from guesses would be in vain. The beginning
+/// of the next walk ends a walk too, and so do the segment's last subsequence and [`WALK`] subsequences.
 ///
 /// No two walks touch the same subsequence, since each ends before the next begins.
 #[cube(launch)]
 pub(crate) fn walk(
-    data: &[u32],
     words: &[u32],
-    codes: &[u16],
-    starts: &[u32],
-    exits: &mut [u32],
     entries: &mut [u32],
+    exits: &mut [u32],
     sums: &mut [u32],
     segments: u32,
     owners: u32,
@@ -311,50 +402,33 @@ pub(crate) fn walk(
     round: u32,
 ) {
     let begin = cube_number() * UNITS + UNIT_POS;
-    if begin < count && begins(starts, begin, round) {
+    if begin < count {
         let segment = segments + word(words, owners + begin);
         let first = word(words, segment + 2);
         let last = first + word(words, segment + 3) - 1;
-        let end = min(begin + WALK, last);
-        let mut index = begin;
-        let mut state = read(starts, begin) & STATE;
-        while index < end {
-            let stop = (index - first + 1) * length;
-            let mut reader = resume(data, words, segment, stop - length, state);
-            let mut blocks = 0u32;
-            let mut differences = Array::<u32>::new(4usize);
-            #[unroll]
-            for i in 0..4usize {
-                differences[i] = 0u32;
-            }
-            while reader.position < stop {
-                step(&mut reader, data, words, codes);
-                if reader.at == 0 {
-                    // The component is that of the block, which does not end with its first coefficient.
-                    #[unroll]
-                    for i in 0..4usize {
-                        if reader.component == i as u32 {
-                            differences[i] += reader.value;
-                        }
-                    }
+        // A segment's first is never wrong.
+        if is_wrong(words, entries, exits, segment, begin, round)
+            && !is_wrong(words, entries, exits, segment, begin - 1, round)
+        {
+            let end = min(begin + WALK, last);
+            let mut index = begin;
+            let before = last_before(entries, begin - 1, round);
+            let mut state = held(exits, before);
+            while index < end {
+                let stop = (index - first + 1) * length;
+                let exit = follow(words, sums, SUMS * index, segment, stop, length, state);
+                let newer = last_before(entries, index, round);
+                let known = held(exits, newer) == exit;
+                let older = newer ^ 1;
+                write(entries, older, state | (round << 16));
+                write(exits, older, exit);
+                state = exit;
+                let was_wrong = is_wrong(words, entries, exits, segment, index, round);
+                index += 1;
+                let wrong = is_wrong(words, entries, exits, segment, index, round);
+                if (wrong && !was_wrong) || (known && !wrong) {
+                    index = end;
                 }
-                if reader.ended {
-                    blocks += 1;
-                }
-            }
-            let sum = SUMS * index;
-            write(sums, sum, blocks);
-            #[unroll]
-            for i in 0..4u32 {
-                write(sums, sum + 1 + i, differences[i as usize]);
-            }
-            write(entries, index, state | (round << 16));
-            state = state_of(&reader, stop);
-            let known = round > 0 && held(exits, index) == state;
-            write(exits, index, state);
-            index += 1;
-            if begins(starts, index, round) || (known && read(starts, index) < MARK) {
-                index = end;
             }
         }
     }
@@ -444,13 +518,12 @@ fn sum_before(sums: &[u32], bases: &[u32], index: u32, first: u32, #[comptime] w
     sum
 }
 
-/// Sets words to zero.
+/// Sets the words of two buffers to zero, of which the first is not the shorter one.
 #[cube(launch)]
-pub(crate) fn clear(words: &mut [u32], count: u32) {
+pub(crate) fn clear(zeros: &mut [u32], more: &mut [u32]) {
     let index = cube_number() * UNITS + UNIT_POS;
-    if index < count {
-        write(words, index, 0u32);
-    }
+    write(zeros, index, 0u32);
+    write(more, index, 0u32);
 }
 
 /// Where the coefficients of a block begin; [`NOWHERE`] of one that is not needed.
@@ -476,12 +549,10 @@ const NOWHERE: u32 = 0xFFFF_FFFF;
 /// needed and not zero, in rows. `coefficients` must be zero. What is wrong with an image is noted in `faults`.
 #[cube(launch)]
 pub(crate) fn decode(
-    data: &[u32],
     words: &[u32],
-    codes: &[u16],
     zigzag: &[u32],
+    entries: &mut [u32],
     exits: &[u32],
-    entries: &[u32],
     sums: &[u32],
     bases: &[u32],
     coefficients: &mut [i16],
@@ -506,13 +577,15 @@ pub(crate) fn decode(
         }
         let mut fault = 0u32;
         if number > 0 {
-            entry = read(exits, index - 1);
+            let before = last_before(entries, index - 1, ALL_ROUNDS);
+            entry = read(exits, before);
             block = sum_before(sums, bases, index, index - number, 0u32);
             #[unroll]
             for i in 0..4u32 {
                 predictions[i as usize] = sum_before(sums, bases, index, index - number, i + 1);
             }
-            if !last && read(entries, index) & STATE != entry {
+            let own = last_before(entries, index, ALL_ROUNDS);
+            if !last && held(entries, own) & STATE != entry {
                 fault = UNSYNCHRONISED.runtime();
             }
         }
@@ -523,10 +596,10 @@ pub(crate) fn decode(
         let mcu = word(words, segment + 4) + block / word(words, image);
         let mut row = mcu / wide;
         let mut column = mcu % wide;
-        let mut reader = resume(data, words, segment, start, entry);
+        let mut reader = resume(words, segment, start, entry);
         let mut begin = block_begin(words, image, reader.place, column, row);
         while fault == 0 && block < blocks && reader.position < end {
-            step(&mut reader, data, words, codes);
+            step(&mut reader, words);
             fault = reader.fault;
             if reader.at == 0 {
                 #[unroll]

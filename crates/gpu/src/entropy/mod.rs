@@ -11,9 +11,9 @@
 //!    the same codes share them.
 //! 2. **Synchronise.** In round 0 every subsequence is decoded as if an MCU began at its first bit, which is true of a
 //!    segment's first. A decode ends in a *state*: how many bits beyond the subsequence's end, at which block of the MCU,
-//!    at which coefficient. In each further round those that were not decoded from the state their predecessor came to are
-//!    decoded again from it, and so on to the next ones, until they come to a state that was come to before. Nearly all
-//!    are right after round 1.
+//!    at which coefficient. In round 1, of the same launch, each unit goes on through the next subsequence. Nearly all are
+//!    right then. In each further round those that were not decoded from the state their predecessor came to are decoded
+//!    again from it, and so on to the next ones, until they come to a state that was come to before.
 //! 3. **Accumulate.** How many blocks end before a subsequence, and what the differences of DC coefficients before it add
 //!    up to, from the segment's beginning.
 //! 4. **Write.** Every subsequence is decoded once more, and its coefficients are written where the hybrid way unpacks
@@ -37,78 +37,79 @@ pub(crate) use scans::{Faults, Scan, Scans};
 
 use crate::client::{Buffer, Gpu};
 use cubecl::prelude::*;
-use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, mark, walk};
+use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};
 
 /// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
 pub(crate) const SUBSEQUENCE: u32 = 1024;
 
 /// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7; what would take many more,
-/// such as pictures of one colour, decodes sooner on a CPU.
-pub(crate) const MOST_ROUNDS: u32 = 12;
+/// such as pictures of one colour, decodes sooner on a CPU. A round in which nothing is left to do costs a launch.
+pub(crate) const MOST_ROUNDS: u32 = 10;
 
 /// What decoding left on the device.
 pub(crate) struct Decoded {
     /// A word for each scan: what is wrong with it, as [`Faults`] reads it.
     pub faults: Buffer,
-    /// For each subsequence the state it was decoded from, and from bit 16 on the round.
+    /// For each subsequence twice the state it was decoded from, and from bit 16 on the round; the later one counts.
     #[cfg(all(test, feature = "vulkan"))]
     pub entries: Buffer,
 }
 
 impl Gpu {
-    /// Queues the decode of scans into `coefficients`, which are set to zero before.
-    pub(crate) fn decode_scans(&self, scans: &Scans, coefficients: &Buffer) -> Decoded {
+    /// Queues the decode of scans into `coefficients`, which are set to zero before. The scans were pushed to `words`, and
+    /// `at` is where they were placed.
+    pub(crate) fn decode_scans(
+        &self,
+        scans: &Scans,
+        words: &Buffer,
+        at: [u32; 2],
+        coefficients: &Buffer,
+    ) -> Decoded {
         // The first of a segment is right in round 0, the second in round 1, and where the last one ends does not matter.
         let rounds = scans.longest.saturating_sub(1).min(scans.most_rounds);
-        let count = scans.owners.len();
-        let faults = self.create(&vec![0u32; scans.len()]);
-        let data = Buffer {
-            handle: self.client.create_from_slice(&scans.data),
-            len: scans.data.len() / 4,
-        };
-        let (words, codes) = (self.create(&scans.words()), self.create(&scans.codes));
-        let [entries, exits, starts] = std::array::from_fn(|_| self.empty(count, 4));
-        let sums = self.empty(count * SUMS as usize, 4);
-        let (segments, owners) = (scans.segments_at(), scans.owners_at());
+        let (count, stretches) = (scans.owners.len(), scans.owners.len().div_ceil(STRETCH as usize));
+        let summed = SUMS as usize * stretches;
+        let [entries, exits, sums, totals, bases, faults] = self.empties([
+            2 * count,
+            2 * count,
+            SUMS as usize * count,
+            summed,
+            summed,
+            scans.count,
+        ]);
         let unit = CubeDim::new_1d(UNITS);
-        let over_subsequences = cubes(count.div_ceil(UNITS as usize));
-        let count = count as u32;
+        let over = |count: usize| cubes(count.div_ceil(UNITS as usize));
+        let over_subsequences = || over(count);
+        let (client, [segments, owners], count) = (&self.client, at, count as u32);
 
         let zeros = Buffer {
             handle: coefficients.handle.clone(),
             len: coefficients.len / 2,
         };
-        clear::launch(
-            &self.client,
-            cubes(zeros.len.div_ceil(UNITS as usize)),
-            unit,
-            zeros.arg(),
-            zeros.len as u32,
-        );
-        for round in 0..rounds {
-            mark::launch(
-                &self.client,
-                over_subsequences.clone(),
+        clear::launch(client, over(zeros.len), unit, zeros.arg(), faults.arg());
+        if rounds > 0 {
+            guess::launch(
+                client,
+                over_subsequences(),
                 unit,
                 words.arg(),
-                exits.arg(),
                 entries.arg(),
-                starts.arg(),
+                exits.arg(),
+                sums.arg(),
                 segments,
                 owners,
                 count,
-                round,
+                scans.length,
             );
+        }
+        for round in 2..rounds {
             walk::launch(
-                &self.client,
-                over_subsequences.clone(),
+                client,
+                over_subsequences(),
                 unit,
-                data.arg(),
                 words.arg(),
-                codes.arg(),
-                starts.arg(),
-                exits.arg(),
                 entries.arg(),
+                exits.arg(),
                 sums.arg(),
                 segments,
                 owners,
@@ -117,12 +118,9 @@ impl Gpu {
                 round,
             );
         }
-        let stretches = count.div_ceil(STRETCH) as usize;
-        let [totals, bases] = std::array::from_fn(|_| self.empty(stretches * SUMS as usize, 4));
-        let over_stretches = cubes(stretches.div_ceil(UNITS as usize));
         accumulate::launch(
-            &self.client,
-            over_stretches.clone(),
+            client,
+            over(stretches),
             unit,
             words.arg(),
             sums.arg(),
@@ -132,8 +130,8 @@ impl Gpu {
             count,
         );
         accumulate_stretches::launch(
-            &self.client,
-            over_stretches,
+            client,
+            over(stretches),
             unit,
             words.arg(),
             totals.arg(),
@@ -143,15 +141,13 @@ impl Gpu {
             count,
         );
         decode::launch(
-            &self.client,
-            over_subsequences,
+            client,
+            over_subsequences(),
             unit,
-            data.arg(),
             words.arg(),
-            codes.arg(),
             self.tables.zigzag.arg(),
-            exits.arg(),
             entries.arg(),
+            exits.arg(),
             sums.arg(),
             bases.arg(),
             coefficients.arg(),

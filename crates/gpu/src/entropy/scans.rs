@@ -5,6 +5,7 @@ use super::kernels::{
     SUMS, SYMBOLS,
 };
 use super::{MOST_ROUNDS, SUBSEQUENCE};
+use crate::words::Words;
 use std::collections::HashMap;
 use stokehold_jpeg::{Coded, CodedPlace, CodedSegment, HuffmanCode};
 
@@ -14,7 +15,8 @@ const MOST_BYTES: usize = 1 << 27;
 /// The coded data of one image, and what it takes to read them.
 #[derive(Debug)]
 pub(crate) struct Scan {
-    data: Vec<u8>,
+    /// Four bytes a word, the first in the lowest place.
+    data: Vec<u32>,
     segments: Vec<CodedSegment>,
     /// The kernels' words, without what only a batch knows: where codes are, and each component's first block.
     image: Box<[u32; IMAGE_SIZE as usize]>,
@@ -52,7 +54,7 @@ impl Scan {
         }
         let own = |code: HuffmanCode<'_>| (*code.lengths, code.symbols.to_vec());
         Some(Scan {
-            data: coded.data.to_vec(),
+            data: fours(coded.data),
             segments: coded.segments.to_vec(),
             image,
             codes: coded
@@ -65,6 +67,17 @@ impl Scan {
     }
 }
 
+/// Bytes, four a word, with zeros behind the last.
+fn fours(bytes: &[u8]) -> Vec<u32> {
+    let (fours, rest) = bytes.as_chunks();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    let mut words = Vec::with_capacity(fours.len() + 1);
+    words.extend(fours.iter().copied().map(u32::from_le_bytes));
+    words.push(u32::from_le_bytes(last));
+    words
+}
+
 /// An image's words about components.
 fn components(image: &mut [u32; IMAGE_SIZE as usize]) -> &mut [[u32; COMPONENT_SIZE as usize]] {
     image[COMPONENTS as usize..PLACES as usize].as_chunks_mut().0
@@ -75,20 +88,19 @@ fn places(image: &mut [u32; IMAGE_SIZE as usize]) -> &mut [[u32; PLACE_SIZE as u
     image[PLACES as usize..].as_chunks_mut().0
 }
 
-/// The scans of a batch, as the kernels want them.
+/// The scans of a batch. What the kernels need of each is among the words of the batch; this is what they are told about
+/// all of them together.
 #[derive(Debug)]
 pub(crate) struct Scans {
     /// Bits of a subsequence, a multiple of 32.
     pub length: u32,
     /// The most rounds that are launched.
     pub most_rounds: u32,
-    /// Coded data, each segment from a multiple of four bytes on.
-    pub data: Vec<u8>,
-    /// The codes in the kernels' form.
-    pub codes: Vec<u16>,
     /// Where the codes are that were met already.
     known: HashMap<Code, u32>,
-    images: Vec<u32>,
+    /// How many scans there are.
+    pub count: usize,
+    /// Words of segments.
     segments: Vec<u32>,
     /// For each subsequence, where its segment is among all.
     pub owners: Vec<u32>,
@@ -101,10 +113,8 @@ impl Default for Scans {
         Scans {
             length: SUBSEQUENCE,
             most_rounds: MOST_ROUNDS,
-            data: Vec::new(),
-            codes: Vec::new(),
             known: HashMap::new(),
-            images: Vec::new(),
+            count: 0,
             segments: Vec::new(),
             owners: Vec::new(),
             longest: 0,
@@ -114,8 +124,21 @@ impl Default for Scans {
 
 impl Scans {
     /// Adds a scan whose components' blocks begin at `first_blocks` among all blocks of the batch.
-    pub fn push(&mut self, scan: &Scan, first_blocks: &[u32]) {
-        let (begin, image) = ((self.data.len() / 4) as u32, self.images.len() as u32);
+    pub fn push(&mut self, words: &mut Words, scan: &Scan, first_blocks: &[u32]) {
+        let begin = words.here();
+        words.copy(&scan.data);
+        let codes: Vec<[u32; 2]> = scan
+            .codes
+            .iter()
+            .map(|codes| codes.each_ref().map(|code| self.code(words, code)))
+            .collect();
+        let mut image = *scan.image;
+        for (component, first) in components(&mut image).iter_mut().zip(first_blocks) {
+            component[0] = *first;
+        }
+        for (place, words) in scan.places.iter().zip(places(&mut image)) {
+            [words[1], words[2]] = codes[usize::from(place.component)];
+        }
         for segment in &scan.segments {
             let bits = 8 * segment.length as u32;
             // A segment without a bit has a subsequence too: it finds that blocks are missing.
@@ -127,39 +150,35 @@ impl Scans {
                 self.owners.len() as u32,
                 subsequences,
                 segment.first_mcu,
-                segment.mcus * scan.image[0],
-                image,
-                image / IMAGE_SIZE,
+                segment.mcus * image[0],
+                words.here(),
+                self.count as u32,
             ]);
             self.owners.resize(self.owners.len() + subsequences as usize, at);
             self.longest = self.longest.max(subsequences);
         }
-        self.data.extend_from_slice(&scan.data);
-        self.data.resize(self.data.len().next_multiple_of(4), 0);
-        let mut words = *scan.image;
-        for (component, first) in components(&mut words).iter_mut().zip(first_blocks) {
-            component[0] = *first;
-        }
-        let codes: Vec<[u32; 2]> = scan
-            .codes
-            .iter()
-            .map(|codes| codes.each_ref().map(|code| self.code(code)))
-            .collect();
-        for (place, words) in scan.places.iter().zip(places(&mut words)) {
-            [words[1], words[2]] = codes[usize::from(place.component)];
-        }
-        self.images.extend(words);
+        words.copy(&image);
+        self.count += 1;
     }
 
     /// Where a code is.
-    fn code(&mut self, code: &Code) -> u32 {
+    fn code(&mut self, words: &mut Words, code: &Code) -> u32 {
         if let Some(&at) = self.known.get(code) {
             return at;
         }
-        let at = self.codes.len() as u32;
-        push_code(code, &mut self.codes);
+        let at = words.here();
+        words.extend(table(code).map(u32::from));
         self.known.insert(code.clone(), at);
         at
+    }
+
+    /// Adds what is known of all scans to the words, and returns where the words of segments and subsequences begin.
+    pub fn place(&self, words: &mut Words) -> [u32; 2] {
+        [&self.segments, &self.owners].map(|each| {
+            let here = words.here();
+            words.copy(each);
+            here
+        })
     }
 
     /// The image of a segment, named as in `owners`.
@@ -168,40 +187,19 @@ impl Scans {
         self.segments[owner as usize + 7] as usize
     }
 
-    /// All words of the batch.
-    pub fn words(&self) -> Vec<u32> {
-        [&self.images[..], &self.segments, &self.owners].concat()
-    }
-
-    /// Bytes on the device: of coded data, of words, and of what is kept of subsequences and codes.
-    pub fn pieces(&self) -> [u64; 3] {
-        let words = self.images.len() + self.segments.len() + self.owners.len();
-        let states = (3 + SUMS as usize) * self.owners.len()
-            + 2 * SUMS as usize * self.owners.len() / STRETCH as usize;
-        [self.data.len(), 4 * words, 4 * states + 2 * self.codes.len()].map(|bytes| bytes as u64)
-    }
-
-    /// Where the segments' words begin.
-    pub fn segments_at(&self) -> u32 {
-        self.images.len() as u32
-    }
-
-    /// Where the segments of subsequences are named.
-    pub fn owners_at(&self) -> u32 {
-        (self.images.len() + self.segments.len()) as u32
-    }
-
-    /// How many scans there are.
-    pub fn len(&self) -> usize {
-        self.images.len() / IMAGE_SIZE as usize
+    /// Bytes on the device: of words that are still to be placed, and of what is kept of subsequences and images.
+    pub fn pieces(&self) -> [u64; 2] {
+        let words = self.segments.len() + self.owners.len();
+        let states = (4 + SUMS as usize) * self.owners.len()
+            + 2 * SUMS as usize * self.owners.len().div_ceil(STRETCH as usize)
+            + self.count;
+        [words, states].map(|words| 4 * words as u64)
     }
 }
 
-/// Adds a code in the kernels' form.
-fn push_code((lengths, symbols): &Code, codes: &mut Vec<u16>) {
-    let begin = codes.len();
-    codes.resize(begin + CODE_SIZE as usize, 0);
-    let table = &mut codes[begin..];
+/// A code in the kernels' form.
+fn table((lengths, symbols): &Code) -> [u16; CODE_SIZE as usize] {
+    let mut table = [0; CODE_SIZE as usize];
     // Codes of a length are numbers that follow one another; those of the next length follow twice the last.
     let (mut next, mut index) = (0u32, 0usize);
     for (length, &count) in (1u32..).zip(lengths) {
@@ -223,6 +221,7 @@ fn push_code((lengths, symbols): &Code, codes: &mut Vec<u16>) {
     for (entry, &symbol) in table[SYMBOLS as usize..].iter_mut().zip(symbols) {
         *entry = symbol.into();
     }
+    table
 }
 
 /// What is wrong with a scan.

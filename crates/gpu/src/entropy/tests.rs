@@ -1,6 +1,7 @@
 //! Held against crate jpeg's own decoder, on Vulkan.
 
 use super::*;
+use crate::words::Words;
 use crate::{Backend, DeviceName, devices_of};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
@@ -137,6 +138,7 @@ impl fmt::Display for Tally {
 fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
     let mut tally = Tally::default();
     let (mut decoder, mut blocks, mut pushed) = (Decoder::new(), 0, Vec::new());
+    let mut words = Words::default();
     for case in cases {
         match decoder.coded(case.input(), case.region, case.scale) {
             Ok(Some(coded)) => {
@@ -146,24 +148,25 @@ fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
                     firsts.push(blocks);
                     blocks += component.layout.blocks_wide * component.layout.blocks_high;
                 }
-                scans.push(&Scan::new(&coded).expect("a short scan"), &firsts);
+                scans.push(&mut words, &Scan::new(&coded).expect("a short scan"), &firsts);
                 pushed.push((case, first));
             }
             _ => tally.apart += 1,
         }
     }
     let buffer = gpu.empty(64 * blocks as usize, 2);
-    let decoded = gpu.decode_scans(&scans, &buffer);
+    let at = scans.place(&mut words);
+    let decoded = gpu.decode_scans(&scans, &gpu.create(words.0), at, &buffer);
     let read = |buffer: &Buffer| gpu.read(buffer).expect("the device works");
     let (coefficients, faults, entries) = (read(&buffer), read(&decoded.faults), read(&decoded.entries));
     let coefficients = i16::from_bytes(&coefficients);
-    let entries = u32::from_bytes(&entries).iter().zip(scans.owners.windows(2));
-    tally.rounds.resize(scans.len(), 0);
-    for (entry, owners) in entries {
+    let (entries, _) = u32::from_bytes(&entries).as_chunks::<2>();
+    tally.rounds.resize(scans.count, 0);
+    for (entries, owners) in entries.iter().zip(scans.owners.windows(2)) {
         // A segment's last subsequence has no entry.
         if owners[0] == owners[1] {
             let round = &mut tally.rounds[scans.image_of(owners[0])];
-            *round = (*round).max(entry >> 16);
+            *round = (*round).max(entries[0] >> 16).max(entries[1] >> 16);
         }
     }
     for ((case, first), &word) in pushed.into_iter().zip(u32::from_bytes(&faults)) {

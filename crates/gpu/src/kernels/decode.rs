@@ -1,22 +1,25 @@
 //! From packed coefficients to blocks, and from blocks to planes of samples.
 //!
-//! Records of components are eight words: where the heads of its blocks begin among the words, how many blocks there
+//! Records of components are nine words: where the heads of its blocks begin among the words, how many blocks there
 //! are, its first block among all, where its 64 quantisation steps begin, blocks a row, where its plane begins, bytes
-//! from row to row of it, samples along a side of a block. `CUBE_POS_Y` counts components.
+//! from row to row of it, samples along a side of a block, where its values begin among the words. `CUBE_POS_Y` counts
+//! components.
 
 use super::{clamped, read, saturated, signed, word, wrapped, write};
 use cubecl::prelude::*;
 
+/// Words of a record.
+pub(crate) const RECORD: u32 = 9;
 /// Blocks of a cube of [`unpack`]: 64 units each.
 pub(crate) const UNPACKED: u32 = 4;
 /// Blocks of a cube of [`transform`].
 pub(crate) const TRANSFORMED: u32 = 64;
 
 /// Puts every coefficient, also those that are zero, in its place. A head is three words: the mask of coefficients that
-/// are not zero, in rows, low half first, and where their values begin.
+/// are not zero, in rows, low half first, and which of the component's values, of which a word holds two, is the first.
 #[cube(launch)]
-pub(crate) fn unpack(words: &[u32], values: &[i16], coefficients: &mut [i16], table: u32) {
-    let record = table + 8 * CUBE_POS_Y;
+pub(crate) fn unpack(words: &[u32], coefficients: &mut [i16], table: u32) {
+    let record = table + RECORD * CUBE_POS_Y;
     let block = 4 * CUBE_POS_X + UNIT_POS / 64;
     let k = UNIT_POS % 64;
     if block < word(words, record + 1) {
@@ -33,25 +36,20 @@ pub(crate) fn unpack(words: &[u32], values: &[i16], coefficients: &mut [i16], ta
         }
         let mut value = i16::new(0);
         if (half >> within) & 1u32 == 1u32 {
-            value = read(values, word(words, head + 2) + rank);
+            let place = word(words, head + 2) + rank;
+            let pair = signed(words, word(words, record + 8) + place / 2);
+            value = i16::cast_from(wrapped(pair >> i32::reinterpret(16 * (place % 2))));
         }
         let at = 64 * (word(words, record + 2) + block) + k;
         write(coefficients, at, value);
     }
 }
 
-/// Dequantises and transforms blocks whose samples are `side` a side, in the arithmetic of crate jpeg's kernels `idct`
-/// and `reduced`: a unit does a block. One with nothing but its first coefficient takes the short way, which wraps where
-/// the long one saturates.
+/// Dequantises and transforms blocks, in the arithmetic of crate jpeg's kernels `idct` and `reduced`: a unit does a
+/// block. One with nothing but its first coefficient takes the short way, which wraps where the long one saturates.
 #[cube(launch)]
-pub(crate) fn transform(
-    words: &[u32],
-    coefficients: &[i16],
-    planes: &mut [u8],
-    table: u32,
-    #[comptime] side: u32,
-) {
-    let record = table + 8 * CUBE_POS_Y;
+pub(crate) fn transform(words: &[u32], coefficients: &[i16], planes: &mut [u8], table: u32) {
+    let record = table + RECORD * CUBE_POS_Y;
     let block = 64 * CUBE_POS_X + UNIT_POS;
     if block < word(words, record + 1) {
         let first = 64 * (word(words, record + 2) + block);
@@ -68,36 +66,45 @@ pub(crate) fn transform(
         }
         let wide = word(words, record + 4);
         let stride = word(words, record + 6);
+        let side = word(words, record + 7);
         let at = word(words, record + 5) + (block / wide) * side * stride + (block % wide) * side;
-        if finer == 0 || comptime!(side == 1) {
+        if finer == 0 || side == 1 {
             let sample = (wrapped(4 * values[0]) + 16) >> 5;
             let sample = u8::cast_from(clamped(sample, -128, 127) + 128);
-            #[unroll]
             for y in 0..side {
-                #[unroll]
                 for x in 0..side {
                     write(planes, at + y * stride + x, sample);
                 }
             }
+        } else if side == 8 {
+            samples(&mut values, planes, at, stride, 8u32);
+        } else if side == 4 {
+            samples(&mut values, planes, at, stride, 4u32);
         } else {
-            let mut out = Array::<i32>::new(8usize);
-            #[unroll]
-            for x in 0..8u32 {
-                pass(&values, x, 8u32, &mut out, side, 0i32);
-                #[unroll]
-                for y in 0..side {
-                    values[(8 * y + x) as usize] = out[y as usize];
-                }
-            }
-            #[unroll]
-            for y in 0..side {
-                pass(&values, 8 * y, 1u32, &mut out, side, 7i32);
-                #[unroll]
-                for x in 0..side {
-                    let sample = clamped(out[x as usize], -128, 127) + 128;
-                    write(planes, at + y * stride + x, u8::cast_from(sample));
-                }
-            }
+            samples(&mut values, planes, at, stride, 2u32);
+        }
+    }
+}
+
+/// Transforms a block into `side` rows of as many samples.
+#[cube]
+fn samples(values: &mut Array<i32>, planes: &mut [u8], at: u32, stride: u32, #[comptime] side: u32) {
+    let mut out = Array::<i32>::new(8usize);
+    #[unroll]
+    for x in 0..8u32 {
+        pass(&*values, x, 8u32, &mut out, side, 0i32);
+        #[unroll]
+        for y in 0..side {
+            values[(8 * y + x) as usize] = out[y as usize];
+        }
+    }
+    #[unroll]
+    for y in 0..side {
+        pass(&*values, 8 * y, 1u32, &mut out, side, 7i32);
+        #[unroll]
+        for x in 0..side {
+            let sample = clamped(out[x as usize], -128, 127) + 128;
+            write(planes, at + y * stride + x, u8::cast_from(sample));
         }
     }
 }
