@@ -30,7 +30,7 @@
 //!
 //! # On the device
 //!
-//! A `Batcher` lays a batch out, refuses it if it does not fit the budget, uploads it in two pieces, and queues the
+//! A `Batcher` lays a batch out, refuses it if it does not fit the budget, uploads it in one piece, and queues the
 //! launches, whose number does not depend on the number of images. Then (`kernels`):
 //!
 //! 1. **Coefficients** (`coefficients`, `kernels::decode`). However they come, the quantised coefficients of all images
