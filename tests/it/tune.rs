@@ -610,6 +610,61 @@ fn an_interrupted_study_goes_on_where_it_was() {
     }
 }
 
+/// What a script sees of the machine when its trial began in one slot and goes on in the other.
+#[test]
+fn a_trial_has_the_cores_and_gpus_of_the_slot_where_it_goes_on() {
+    let script = "BASE=$(dirname $SM_MODEL_DIR)\n\
+        echo place=$CUDA_VISIBLE_DEVICES,$SM_NUM_GPUS,$(grep Cpus_allowed_list /proc/self/status | cut -f 2)\n\
+        if [ ! -e $BASE/checkpoints/model ]; then\n\
+          trap 'echo saved > $BASE/checkpoints/model; exit 1' TERM\n\
+          echo ready; i=0; while [ $i -lt 1200 ]; do sleep 0.1; i=$((i+1)); done\n\
+        fi\n\
+        echo loss=$SM_HP_X\n";
+    let bench = Bench::new(&FILE.replace("max-jobs = 4", "max-jobs = 2"), script);
+    let log = |trial: usize| {
+        let log = bench.path(&format!("tune.study/jobs/trial-{trial}/log"));
+        fs::read_to_string(log).unwrap_or_default()
+    };
+    let places = |trial: usize| -> Vec<String> {
+        let log = log(trial);
+        let places = log.lines().filter_map(|line| line.split_once("place="));
+        places.map(|(_, place)| place.to_owned()).collect()
+    };
+    let mut command = bench.command(&["run", "tune.toml"]);
+    command.env("CUDA_VISIBLE_DEVICES", "5,7");
+    let running = Running(
+        command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
+    until("both scripts", || {
+        log(0).contains("ready") && log(1).contains("ready")
+    });
+    running.signal("-INT");
+    assert_eq!(running.code(), Some(130));
+    let (first, second) = (places(0), places(1));
+    assert!(
+        first[0].starts_with("5,1,") && second[0].starts_with("7,1,"),
+        "{first:?} {second:?}"
+    );
+    // The first slot is another process's now.
+    let slot = fs::File::open(bench.path("tune.study/slots/0")).unwrap();
+    slot.try_lock().unwrap();
+    let mut command = bench.command(&["resume", "tune.toml"]);
+    let output = command.env("CUDA_VISIBLE_DEVICES", "5,7").output().unwrap();
+    assert_eq!(
+        output.status.code(),
+        Some(0),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    for trial in [0, 1] {
+        assert_eq!(places(trial)[1], second[0], "trial {trial}");
+    }
+}
+
 /// Kills the tuner and a second process on the same study, at moments that differ each time, and goes on.
 #[test]
 fn nothing_is_lost_or_run_twice_when_processes_are_killed() {

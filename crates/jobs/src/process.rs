@@ -72,47 +72,6 @@ pub(crate) fn exit_code(status: ExitStatus) -> i32 {
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
-/// The cores that this thread may use.
-pub(crate) fn cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None);
-    let cores: Vec<usize> = set
-        .map(|set| {
-            (0..rustix::thread::CpuSet::MAX_CPU)
-                .filter(|core| set.is_set(*core))
-                .collect()
-        })
-        .unwrap_or_default();
-    if cores.is_empty() { vec![0] } else { cores }
-}
-
-/// Keeps this thread, and what it starts from now on, on some cores.
-pub(crate) fn stay_on(cores: &[usize]) -> std::io::Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    for core in cores {
-        set.set(*core);
-    }
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
-/// The share of the i-th of n: contiguous, disjoint where there is enough for all, else one thing for several.
-pub(crate) fn share<T: Copy>(all: &[T], i: usize, n: usize) -> Vec<T> {
-    match all.len() {
-        0 => Vec::new(),
-        len if len < n => vec![all[i % len]],
-        len => all[len * i / n..len * (i + 1) / n].to_vec(),
-    }
-}
-
-/// The numbers of the machine's NVIDIA devices.
-pub(crate) fn gpus() -> Vec<usize> {
-    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let mut gpus: Vec<usize> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("nvidia")?.parse().ok())
-        .collect();
-    gpus.sort_unstable();
-    gpus
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,17 +98,5 @@ mod tests {
         let ended = Process::of(child.id());
         child.wait().unwrap();
         assert!(ended.is_none_or(|ended| !ended.is_alive()));
-    }
-
-    #[test]
-    fn shares_are_disjoint_where_there_is_enough() {
-        for (len, n) in [(8, 2), (7, 3), (2, 2), (64, 5)] {
-            let all: Vec<usize> = (0..len).collect();
-            let shares: Vec<usize> = (0..n).flat_map(|i| share(&all, i, n)).collect();
-            assert_eq!(shares, all);
-            assert!((0..n).all(|i| !share(&all, i, n).is_empty()));
-        }
-        assert_eq!((share(&[4, 5], 2, 3), share(&[4, 5], 1, 3)), (vec![4], vec![5]));
-        assert!(share::<usize>(&[], 0, 2).is_empty());
     }
 }

@@ -19,6 +19,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +36,8 @@ use crate::cut::{Cut, Cuts};
 use crate::data::{self, Flow};
 use crate::lines::{Line, Lines};
 use crate::mount::{self, Complaints, Mounts};
-use crate::process::{self, Process, exit_code, signal_group};
+use crate::place::{Place, VISIBLE_GPUS};
+use crate::process::{Process, exit_code, signal_group};
 use crate::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status, now};
 use crate::{Bill, EntryPoint, Job, JobError, Kept, Mode, archive, pipe, source, venv};
@@ -51,6 +53,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         folder,
         job,
         record,
+        place,
         lock: _lock,
     } = claim;
     let lines = Lines::new(&folder, &job, show)?;
@@ -60,6 +63,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         lines: &lines,
         record: Mutex::new(record),
         cuts: Cuts::new(&job, &folder, &lines),
+        place,
         environment: OnceLock::new(),
         timeline: OnceLock::new(),
     };
@@ -68,9 +72,11 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         if job.spot.as_ref().is_some_and(|spot| spot.simulate.is_none()) {
             scope.spawn(|| runner.cuts.await_notice());
         }
-        let ended = runner.work();
+        // On a thread of its own: that of the caller keeps its cores.
+        let work = scope.spawn(|| runner.place.take().and_then(|()| runner.work()));
+        let ended = work.join();
         runner.cuts.finish();
-        ended
+        ended.unwrap_or_else(|panic| resume_unwind(panic))
     })?;
     let record = runner
         .record
@@ -85,6 +91,7 @@ struct Runner<'a> {
     lines: &'a Lines<'a>,
     record: Mutex<Record>,
     cuts: Cuts<'a>,
+    place: Place,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
     /// Where the script may send its spans and numbers, and where the numbers are then.
@@ -333,7 +340,6 @@ impl Runner<'_> {
         let name = job.name.clone().unwrap_or_default();
         // What a runner that was killed left.
         mount::clear(&self.folder.0).map_err(JobError::io(&self.folder.0))?;
-        let (cores, gpus) = (process::cores(), process::gpus());
         let port = free_port()?;
         let source = job.source_dir.as_deref();
         let source = source
@@ -341,12 +347,13 @@ impl Runner<'_> {
             .transpose()?;
         let mut instances = Vec::new();
         for rank in 0..job.instances {
+            let place = self.place.share(rank, job.instances);
             let instance = Instance {
                 job: name.clone(),
                 rank,
                 base: self.folder.file(&contract::host(rank)),
-                cpus: process::share(&cores, rank, job.instances).len(),
-                gpus: process::share(&gpus, rank, job.instances).len(),
+                cpus: place.cores.len(),
+                gpus: place.gpus.len(),
                 port,
             };
             self.clear(&instance, again)?;
@@ -641,11 +648,13 @@ impl Runner<'_> {
                 command.env_remove(name);
             }
         }
-        let gpus = process::gpus();
-        if job.instances > 1 && !gpus.is_empty() {
-            let share = process::share(&gpus, instance.rank, job.instances);
-            let share: Vec<_> = share.iter().map(ToString::to_string).collect();
-            command.env("CUDA_VISIBLE_DEVICES", share.join(","));
+        // Under MPI the first instance starts the processes of all.
+        let place = match job.distribution {
+            crate::Distribution::Mpi => self.place.clone(),
+            _ => self.place.share(instance.rank, job.instances),
+        };
+        if place.gpus != Place::here().gpus {
+            command.env(VISIBLE_GPUS, place.gpus.join(","));
         }
         if let Some((address, _)) = self.timeline.get() {
             command.env(stokehold_profile::timeline::VARIABLE, address);
@@ -656,10 +665,7 @@ impl Runner<'_> {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
-        if job.instances > 1 && job.distribution != crate::Distribution::Mpi {
-            let cores = process::share(&process::cores(), instance.rank, job.instances);
-            process::stay_on(&cores).map_err(JobError::io(Path::new("the cores of this process")))?;
-        }
+        place.take()?;
         let mut child = command.spawn().map_err(JobError::io(Path::new(&words[0])))?;
         let group = i32::try_from(child.id()).unwrap_or_default();
         let known = Process::of(child.id());

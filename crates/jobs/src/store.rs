@@ -31,6 +31,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use crate::job::{is_a_path, is_name};
+use crate::place::Place;
 use crate::process::Process;
 use crate::{Bill, Job, JobError, Kept, mount, source};
 
@@ -303,6 +304,7 @@ pub struct Claim {
     pub(crate) folder: Folder,
     pub(crate) job: Job,
     pub(crate) record: Record,
+    pub(crate) place: Place,
     /// Locked until it is dropped.
     pub(crate) lock: File,
 }
@@ -311,6 +313,12 @@ impl Claim {
     /// The job's name.
     pub fn name(&self) -> &str {
         &self.record.name
+    }
+
+    /// Has the job run on a part of the machine: this time, and not when it is resumed.
+    #[must_use]
+    pub fn on(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 }
 
@@ -448,6 +456,7 @@ impl Store {
             job: folder.job()?,
             folder,
             record,
+            place: Place::here(),
             lock,
         })
     }

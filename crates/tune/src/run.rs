@@ -24,7 +24,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use serde_json::Value;
-use stokehold_jobs::{Claim, Job, JobError, Mode, Record, Secondary, Status, Store};
+use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Status, Store};
 use stokehold_prepare::{Options, PrepareError, Progress};
 
 use crate::error::input;
@@ -85,7 +85,7 @@ pub fn create(
         let shards = folder.join("prepared").join(name);
         fs::create_dir_all(&shards).map_err(TuneError::io(&shards))?;
         let options = Options {
-            workers: cores().len().max(1),
+            workers: Place::here().cores.len(),
             ..Options::default()
         };
         let done = stokehold_prepare::prepare(Path::new(&channel.uri), &shards, &options, stop, &mut |at| {
@@ -178,7 +178,6 @@ struct Ended {
 struct Work {
     trial: usize,
     claim: Claim,
-    cores: Vec<usize>,
     stop: Arc<AtomicBool>,
     sender: Sender<Ended>,
     /// Locked until the trial has ended.
@@ -190,18 +189,11 @@ impl Work {
         let Self {
             trial,
             claim,
-            cores,
             stop,
             sender,
             slot,
         } = self;
-        // The job's processes inherit the cores of this thread.
-        let record = stay_on(&cores)
-            .map_err(|source| JobError::Io {
-                path: PathBuf::from("the cores of a trial"),
-                source,
-            })
-            .and_then(|()| stokehold_jobs::run(claim, &stop, &|_| {}));
+        let record = stokehold_jobs::run(claim, &stop, &|_| {});
         drop(slot);
         let record = record.map(Box::new);
         // Whoever listens is gone only when everything ends.
@@ -269,7 +261,7 @@ impl Tuner<'_> {
             numbers: self.numbers(trial.number),
             broken: None,
         };
-        let found = match self.find(&trial, number, slots) {
+        let found = match self.find(&trial) {
             Ok(found) => found,
             Err(error) => {
                 // Nothing is wrong with the values: the next one would fail likewise.
@@ -291,8 +283,7 @@ impl Tuner<'_> {
         }
         start(Work {
             trial: trial.number,
-            claim: *claim,
-            cores: share(&cores(), number, slots),
+            claim: claim.on(Place::here().share(number, slots)),
             stop: running.stop.clone(),
             sender: self.sender.clone(),
             slot,
@@ -303,7 +294,7 @@ impl Tuner<'_> {
     }
 
     /// The job of a trial: a new one, or what a process that died left of it.
-    fn find(&self, trial: &Trial, slot: usize, slots: usize) -> Result<Found, TuneError> {
+    fn find(&self, trial: &Trial) -> Result<Found, TuneError> {
         let name = job_name(trial.number);
         let record = match self.store.get(&name) {
             Ok(record) => record,
@@ -312,7 +303,7 @@ impl Tuner<'_> {
                 if half_made.exists() {
                     fs::remove_dir_all(&half_made).map_err(TuneError::io(&half_made))?;
                 }
-                self.store.create(&self.job(trial, name.clone(), slot, slots))?;
+                self.store.create(&self.job(trial, name.clone()))?;
                 return Ok(Found::Claim {
                     claim: Box::new(self.store.claim(&name)?),
                     is_new: true,
@@ -355,19 +346,9 @@ impl Tuner<'_> {
         })
     }
 
-    fn job(&self, trial: &Trial, name: String, slot: usize, slots: usize) -> Job {
+    fn job(&self, trial: &Trial, name: String) -> Job {
         let mut job = self.plan.job_of(&trial.values);
         job.name = Some(name);
-        let gpus = gpus();
-        if !gpus.is_empty() && slots > 1 {
-            let own: Vec<String> = share(&gpus, slot, slots)
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            job.environment
-                .entry("CUDA_VISIBLE_DEVICES".to_owned())
-                .or_insert_with(|| own.join(","));
-        }
         job
     }
 
@@ -615,42 +596,6 @@ fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneE
     Ok(None)
 }
 
-/// The cores that this process may use.
-fn cores() -> Vec<usize> {
-    let set = rustix::thread::sched_getaffinity(None);
-    let all = 0..rustix::thread::CpuSet::MAX_CPU;
-    set.map(|set| all.filter(|core| set.is_set(*core)).collect())
-        .unwrap_or_default()
-}
-
-fn stay_on(cores: &[usize]) -> std::io::Result<()> {
-    if cores.is_empty() {
-        return Ok(());
-    }
-    let mut set = rustix::thread::CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
-}
-
-/// The numbers of the machine's NVIDIA devices.
-fn gpus() -> Vec<usize> {
-    let entries = fs::read_dir("/dev").into_iter().flatten().flatten();
-    let mut gpus: Vec<usize> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.strip_prefix("nvidia")?.parse().ok())
-        .collect();
-    gpus.sort_unstable();
-    gpus
-}
-
-/// The share of the i-th of n: disjoint where there is enough for all, else one thing for several.
-fn share(all: &[usize], i: usize, n: usize) -> Vec<usize> {
-    match all.len() {
-        0 => Vec::new(),
-        len if len < n => vec![all[i % len]],
-        len => all[len * i / n..len * (i + 1) / n].to_vec(),
-    }
-}
-
 /// Seconds until a study is likely to be over: the mean of its trials' times, for those that are still to come. None before one ended.
 pub fn seconds_left(history: &History) -> Option<f64> {
     let limits = &history.spec.limits;
@@ -724,9 +669,5 @@ mod tests {
         assert!(free_slot(dir.path(), 2).unwrap().is_none());
         drop(first);
         assert_eq!(free_slot(dir.path(), 2).unwrap().unwrap().0, 0);
-        assert_eq!(
-            (share(&[4, 5, 6], 0, 2), share(&[4, 5, 6], 1, 2)),
-            (vec![4], vec![5, 6])
-        );
     }
 }
