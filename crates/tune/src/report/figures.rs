@@ -262,7 +262,10 @@ pub(super) fn slice(history: &History, insight: &Insight, name: &str) -> Option<
         .iter()
         .map(|(level, value)| [x(level.at), axis.place(*value)])
         .collect();
+    let is_there = |best: &Trial| best.values.contains_key(name);
     match is_category {
+        // Where the best trial has no such parameter, nothing depends on it.
+        _ if !history.best().is_none_or(is_there) => {}
         // There is nothing between categories.
         true => {
             for [x, y] in line {

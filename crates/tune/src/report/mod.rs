@@ -31,7 +31,7 @@ pub fn page(name: &str, history: &History) -> String {
     } else {
         body += &section(
             "What was found, trial by trial",
-            "Each dot is a trial; the line is the best so far.",
+            "Each dot is a trial, an open one was stopped early; the line is the best so far.",
             &figures::progress(history),
         );
         if let Some(insight) = &insight {
@@ -158,7 +158,7 @@ fn slices(history: &History, insight: Option<&Insight>) -> String {
         .collect();
     section(
         "One parameter at a time",
-        "Dots are trials. The line is what the model expects when the other parameters are those of the best trial.",
+        "Dots are trials, open ones were stopped early. The line is what the model expects when the other parameters are those of the best trial, if that has the parameter.",
         &format!("<div class=\"small\">\n{pictures}</div>\n"),
     )
 }

@@ -1,7 +1,7 @@
 //! What a study says about its parameters, of functions where that is known.
 
 use serde_json::json;
-use stokehold_tune::{Ask, Insight, Spec, Strategy, Study};
+use stokehold_tune::{Ask, Insight, Spec, Strategy, Study, report};
 
 use crate::parameters;
 
@@ -36,4 +36,26 @@ fn importance_is_the_share_of_the_variance() {
     assert!((contour[24][0] - contour[0][0] - 1.0).abs() < 0.1 && contour[0].len() == slice.len());
     assert_eq!(insight.position("c", &json!("z")), Some(2.0));
     assert!(insight.slice("nobody").is_none());
+}
+
+/// The best trial has no such parameter, so there is nothing to say about its values.
+#[test]
+fn a_parameter_that_the_best_trial_lacks_has_no_line() {
+    let space = json!({
+        "kind": {"type": "categorical", "values": ["plain", "other"]},
+        "extra": {"type": "continuous", "min": 0, "max": 1, "when": {"parameter": "kind", "is": ["other"]}},
+    });
+    for (best, drawn) in [("plain", false), ("other", true)] {
+        let mut spec = Spec::new("loss", parameters(space.clone()));
+        (spec.strategy, spec.limits.max_jobs) = (Strategy::Random, 12);
+        let mut study = Study::in_memory(spec).unwrap();
+        while let Ask::Trial(trial) = study.ask().unwrap() {
+            let loss = f64::from(u8::from(trial.values["kind"] != best));
+            study.tell(trial.number, Some(loss)).unwrap();
+        }
+        let page = report::page("study", study.history());
+        let (_, picture) = page.split_once("<h3>extra</h3>").unwrap();
+        let (picture, _) = picture.split_once("</div>").unwrap();
+        assert_eq!(picture.contains("\"sofar\""), drawn, "{best}: {picture}");
+    }
 }
