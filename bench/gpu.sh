@@ -1,23 +1,215 @@
 #!/usr/bin/env bash
-# The executors gpu and fused on the same files: held equal first, then images a second and CPU time at loads 0, 1, 4, 8, 12.
+# Every figure of the executor gpu on one machine, in one command:
 #
-#   bench/gpu.sh PHOTOS [DEVICE [WORKERS [BATCH [SIDE [PASSES]]]]]
+#   bench/gpu.sh PHOTOS [--device cuda|vulkan] [--cores N] [--out DIR] [--quick]
 #
-# DEVICE is cuda:0 (the default) or vulkan:0. Builds crates/gpu's example for it, which needs neither CUDA nor Burn to compile
-# (CubeCL's cuda feature downloads an LLVM bundle); BENCH_GPU names a binary that was built elsewhere, and CARGO_FLAGS adds flags.
-set -euo pipefail
+# machine   the devices, and why the others cannot be used
+# equal     the numbers of a batch held equal to fused's, both ways to decode and fused beside each other at loads 0, 1, 4, 8
+#           and 12, and the peak of device memory
+# loader    per load in one interleaved run: gpu, gpu-device, fused, torchvision and DALI on the GPU
+# trainer   forward, backward and optimiser of the published networks in PyTorch
+# table     the published table: trial A per-op, trial B gpu; ResNet-18, 50, 152; loads 1, 4, 8, 12; batch 32; with the 95th
+#           percentiles of CPU and GPU, the peak of device memory, and the trainer's images a second beside PyTorch's
+#
+# Everything is printed and lies in DIR (default: gpu-bench) too, a file for each part. A part that lacks something is
+# skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1.
+# N cores (default 8, or as many as there are) are used by all. --quick takes few images and small ones, to see that all of
+# it works.
+#
+# Environment: STOKEHOLD, a binary built with the device's feature, and BENCH_GPU, crates/gpu's example bench_gpu built so;
+# where one is not given it is built (the feature cuda needs no CUDA to compile). PYTHON (default python3), one that has
+# PyTorch and torchvision, and for its peer nvidia.dali.
+set -uo pipefail
 
-if [ $# -eq 0 ] || [ ! -d "$1" ]; then
-    echo "usage: bench/gpu.sh PHOTOS [DEVICE [WORKERS [BATCH [SIDE [PASSES]]]]]" >&2
+usage() {
+    echo "usage: bench/gpu.sh PHOTOS [--device cuda|vulkan] [--cores N] [--out DIR] [--quick]" >&2
     exit 2
-fi
-root=$(cd "$(dirname "$0")/.." && pwd)
+}
+
+if [ $# -eq 0 ] || [ ! -d "$1" ]; then usage; fi
 photos=$(realpath "$1")
-device=${2:-cuda:0}
-if [ -z "${BENCH_GPU:-}" ]; then
-    # shellcheck disable=SC2086
-    (cd "$root" && cargo build --release -p stokehold-gpu --features "${device%%:*}" --example bench_gpu ${CARGO_FLAGS:-})
-    BENCH_GPU=${CARGO_TARGET_DIR:-$root/target}/release/examples/bench_gpu
+shift
+device=cuda out=gpu-bench quick="" cores=8
+while [ $# -gt 0 ]; do
+    case $1 in
+        --device) device=${2:-} ;;
+        --cores) cores=${2:-} ;;
+        --out) out=${2:-} ;;
+        --quick) quick=yes; shift; continue ;;
+        *) usage ;;
+    esac
+    [ $# -ge 2 ] || usage
+    shift 2
+done
+case $device in cuda | vulkan) ;; *) usage ;; esac
+case $cores in '' | 0 | *[!0-9]*) usage ;; esac
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+there=$(nproc)
+[ "$cores" -le "$there" ] || cores=$there
+mkdir -p "$out" || exit 1
+out=$(realpath "$out")
+loads=(0 1 4 8 12) table_loads=1,4,8,12 models=resnet18,resnet50,resnet152 side=224 images=3200 epochs=3 rounds=5 passes=3
+if [ "$quick" ]; then
+    loads=(0 12) table_loads=1,12 models=resnet18 side=64 images=64 epochs=1 rounds=1 passes=1
 fi
-command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader || true
-exec "$BENCH_GPU" "$photos" "$device" "${@:3}"
+
+failed=""
+# Runs a part, whose name is its function's, and keeps what it prints. A part returns 3 where it was skipped.
+part() {
+    echo
+    echo "== $1"
+    "$1" 2>&1 | tee "$out/$1.txt"
+    local code=${PIPESTATUS[0]}
+    if [ "$code" -ne 0 ] && [ "$code" -ne 3 ]; then
+        echo "== $1 failed with exit code $code"
+        failed=yes
+    fi
+}
+
+skip() {
+    echo "skipped: $1"
+    return 3
+}
+
+# Where a program is: as given, or built.
+binary() {
+    local given=$1 built=$2
+    shift 2
+    if [ -n "$given" ]; then
+        echo "$given"
+    elif command -v cargo >/dev/null && [ -f "$root/Cargo.toml" ]; then
+        (cd "$root" && cargo build --release --locked --features "$device" "$@" >&2) || return
+        echo "${CARGO_TARGET_DIR:-$root/target}/release/$built"
+    fi
+}
+
+# Why the binary cannot use the device; nothing where it can.
+unusable() {
+    if [ ! -x "$stokehold" ]; then
+        echo "no binary: set STOKEHOLD to one that was built with --features $device, or build on a machine with cargo"
+    elif ! "$stokehold" devices 2>/dev/null | grep "^$device" | grep -qv "not usable"; then
+        "$stokehold" devices 2>/dev/null | grep "^$device"
+    fi
+}
+
+# Whether the Python has modules, and PyTorch a CUDA device.
+has() {
+    "$python" -c "import $1" 2>/dev/null
+}
+
+has_cuda() {
+    has "torch, torchvision" && "$python" -c "import sys, torch; sys.exit(not torch.cuda.is_available())" 2>/dev/null
+}
+
+machine() {
+    echo "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $cores of $there cores are used"
+    if command -v nvidia-smi >/dev/null; then
+        nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
+    fi
+    if [ -x "$stokehold" ]; then "$stokehold" devices; fi
+}
+
+equal() {
+    if [ ! -x "$bench_gpu" ]; then
+        skip "no example bench_gpu: set BENCH_GPU to one that was built with --features $device"
+        return
+    fi
+    taskset -c "0-$((cores - 1))" "$bench_gpu" "$few" "$device:0" "$cores" 64 "$side" "$passes"
+}
+
+loader() {
+    local why peers=()
+    why=$(unusable)
+    if [ -n "$why" ]; then
+        skip "$why"
+        return
+    fi
+    if has_cuda; then
+        peers+=(torch_cuda)
+    else
+        echo "left out: torch_cuda: $python has no PyTorch and torchvision that find a CUDA device"
+    fi
+    if has nvidia.dali && command -v nvidia-smi >/dev/null; then
+        peers+=(dali_gpu)
+    else
+        echo "left out: dali_gpu: $python has no nvidia.dali, or there is no NVIDIA driver"
+    fi
+    # One load at a time, so that few processes share the device's memory.
+    local load code=0 names=none
+    [ ${#peers[@]} -eq 0 ] || names=$(IFS=, && echo "${peers[*]}")
+    for load in "${loads[@]}"; do
+        echo
+        "$root/bench/run.py" "$few" --executors gpu,gpu-device,fused --peers "$names" --loads "$load" --rounds "$rounds" \
+            --cores "$cores" --image-size "$side" --device "$device" --stokehold "$stokehold" \
+            --python "$(command -v "$python")" --json "$out/loader-$load.json" || code=$?
+    done
+    return "$code"
+}
+
+trainer() {
+    if ! has_cuda; then
+        skip "$python has no PyTorch and torchvision that find a CUDA device"
+        return
+    fi
+    "$python" "$root/bench/peers/torch_step.py" --models "$models" --image-size "$side" --json "$out/torch.json"
+}
+
+table() {
+    local why
+    why=$(unusable)
+    if [ -n "$why" ]; then
+        skip "$why"
+        return
+    fi
+    # Made anew each time: a comparison that is there would be gone on with.
+    rm -rf "$out/compare"
+    taskset -c "0-$((cores - 1))" "$stokehold" compare "$out/images" --trials per-op,gpu --gpu-decode device \
+        --models "$models" --loads "$table_loads" --epochs "$epochs" --batch-size 32 --image-size "$side" \
+        --workers "$cores" --device "$device" --out "$out/compare" || return
+    echo
+    local beside=()
+    [ ! -f "$out/torch.json" ] || beside=(--torch "$out/torch.json")
+    python3 "$root/bench/gpu_table.py" "$out/compare" "${beside[@]}"
+}
+
+# Links to the photos: a few for the loaders, and for the trainings two classes of as many as make an epoch last, which takes
+# each photo several times.
+prepare() {
+    local files=() i
+    while IFS= read -r file; do
+        files+=("$file")
+    done < <(find "$photos" -type f \( -iname '*.jpg' -o -iname '*.jpeg' \) | sort)
+    if [ ${#files[@]} -eq 0 ]; then
+        echo "bench/gpu.sh: $photos holds no JPEG files (.jpg, .jpeg)" >&2
+        exit 2
+    fi
+    rm -rf "$out/images" "$out/few"
+    mkdir -p "$out/images/a" "$out/images/b" "$out/few"
+    [ "$images" -ge "${#files[@]}" ] || images=${#files[@]}
+    [ ! "$quick" ] || images=64
+    for ((i = 0; i < images; i++)); do
+        local class=a
+        [ $((i % 2)) -eq 0 ] || class=b
+        ln -s "${files[i % ${#files[@]}]}" "$out/images/$class/$i.jpg"
+    done
+    few=$photos
+    if [ "$quick" ]; then
+        few=$out/few
+        for ((i = 0; i < 8 && i < ${#files[@]}; i++)); do
+            cp "${files[i]}" "$few/$i.jpg"
+        done
+    fi
+}
+
+prepare
+rm -f "$out/torch.json"
+stokehold=$(binary "${STOKEHOLD:-}" stokehold) || exit 1
+bench_gpu=$(binary "${BENCH_GPU:-}" examples/bench_gpu -p stokehold-gpu --example bench_gpu) || exit 1
+for name in machine equal loader trainer table; do
+    part "$name"
+done
+echo
+echo "written: $out"
+[ ! "$failed" ]

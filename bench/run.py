@@ -29,7 +29,12 @@ from pathlib import Path
 PEERS_FOLDER = Path(__file__).resolve().parent / "peers"
 ROOT = PEERS_FOLDER.parents[1]
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
-EXECUTORS = ("fused", "per-op")
+EXECUTORS = {
+    "fused": ["fused"],
+    "per-op": ["per-op"],
+    "gpu": ["gpu", "--gpu-decode", "hybrid"],
+    "gpu-device": ["gpu", "--gpu-decode", "device"],
+}
 TURN_SECONDS = 1.0
 PASS_TIMEOUT = 900  # seconds; the first answer of a side includes its start
 
@@ -165,8 +170,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("data", type=Path, help="folder of JPEGs, at any depth")
     parser.add_argument("--peers", type=names(PEERS), default=CPU_PEERS, metavar="A,B",
                         help=f"peers to run of {','.join(PEERS)}, or none (default: all that need no GPU)")
-    parser.add_argument("--executors", type=names(EXECUTORS), default=list(EXECUTORS), metavar="A,B",
-                        help="Stokehold's executors to run, or none (default fused,per-op); the first side of "
+    parser.add_argument("--executors", type=names(EXECUTORS), default=["fused", "per-op"], metavar="A,B",
+                        help=f"Stokehold's executors to run of {','.join(EXECUTORS)}, or none (default fused,per-op); gpu has "
+                        "the CPU read the symbols of JPEGs, gpu-device the device; the first side of "
                         "executors and peers is the one the others are compared with")
     parser.add_argument("--prepared", action="store_true",
                         help="also run the first executor on the same files made into shards by `stokehold prepare`")
@@ -178,6 +184,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--image-size", type=number(1), default=224, help="default 224")
     parser.add_argument("--stokehold", type=Path, default=target / "release" / "stokehold", metavar="FILE",
                         help="the binary (default: target/release/stokehold, or in $CARGO_TARGET_DIR)")
+    parser.add_argument("--device", default="auto", help="of the executors on a GPU: auto, cuda or vulkan (default auto)")
+    parser.add_argument("--python", type=Path, metavar="FILE",
+                        help="a Python that has what the peers need (default: each peer's environment of bench/peers/setup.sh)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured to FILE")
     options = parser.parse_args()
     options.workers = options.workers or options.cores
@@ -265,23 +274,27 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
         ours.append((f"{first}, prepared", first, options.shards))
     for name, executor, folder in ours:
         require_binary(options.stokehold)
-        command = [str(options.stokehold), "bench", "loader", str(folder), "--executor", executor]
+        command = [str(options.stokehold), "bench", "loader", str(folder), "--executor", *EXECUTORS[executor]]
+        if EXECUTORS[executor][0] == "gpu":
+            command += ["--device", options.device]
         sides.append(Side(name, load, command + ["--workers", str(options.workers)] + work))
     for name in options.peers:
-        side = peer_side(name, load, data, options.workers, work)
+        side = peer_side(name, load, data, options.workers, work, options.python)
         sides += [side] if side else []
     return sides
 
 
-def peer_side(name: str, load: int, data: Path, workers: int, work: list[str]) -> Side | None:
-    """A peer at work on `data`; none where it cannot do the load."""
+def peer_side(
+    name: str, load: int, data: Path, workers: int, work: list[str], python: Path | None = None
+) -> Side | None:
+    """A peer at work on `data`, in its own environment or in `python`; none where it cannot do the load."""
     peer = PEERS[name]
     if peer.most_load is not None and load > peer.most_load:
         print(f"{name} cannot do load {load}: left out there", file=sys.stderr)
         return None
     # One worker on one core is fastest without a process of its own to pass batches from.
     workers = 0 if peer.in_process and workers == 1 else workers
-    command = [str(python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
+    command = [str(python or python_of(peer)), str(PEERS_FOLDER / peer.script), str(data), "--workers", str(workers)]
     return Side(name, load, command + work)
 
 
