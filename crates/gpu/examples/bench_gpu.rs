@@ -5,9 +5,12 @@
 //!
 //! PHOTOS is a folder; its files are read beforehand. For loads 0, 1, 4, 8 and 12 of the published experiment, in turn, of
 //! `gpu` with symbols read by the CPU and by the device, and of `fused`: images a second, CPU seconds a thousand images,
-//! and of `gpu` how much of the time workers were waited for.
+//! and of `gpu` how much of the time workers were waited for, and the memory that CubeCL took of the device, which it keeps
+//! while a way is measured: the peak.
 //! `bench/gpu.sh` runs it.
 
+use cubecl::MemoryScope;
+use cubecl::server::ServerError;
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,8 +46,8 @@ fn main() -> Result<()> {
         gpu.description()
     );
     println!(
-        "{:>4} {:>8} {:>10} {:>15} {:>8}",
-        "load", "way", "images/s", "CPU s/1000 img", "waiting"
+        "{:>4} {:>8} {:>10} {:>15} {:>8} {:>11}",
+        "load", "way", "images/s", "CPU s/1000 img", "waiting", "device MiB"
     );
     for load in [0, 1, 4, 8, 12] {
         let pipeline = Arc::new(Pipeline::published(load, side));
@@ -55,21 +58,33 @@ fn main() -> Result<()> {
             workers,
             batch,
         };
-        let show = |way: &str, measured: Measured| {
+        let show = |way: &str, measured: Measured, memory: u64| {
             let Measured { rate, cpu, waited } = measured;
             println!(
-                "{load:>4} {way:>8} {rate:>10.0} {cpu:>15.2} {:>7.0}%",
-                100.0 * waited
+                "{load:>4} {way:>8} {rate:>10.0} {cpu:>15.2} {:>7.0}% {:>11}",
+                100.0 * waited,
+                memory.div_ceil(1 << 20)
             );
         };
         for (way, decode) in [("hybrid", Decode::Hybrid), ("device", Decode::Device)] {
+            gpu.device().client().memory_cleanup().map_err(failed)?;
             bench.check(decode)?;
             bench.gpu(decode, 1)?; // warms up
-            show(way, bench.gpu(decode, passes)?);
+            show(way, bench.gpu(decode, passes)?, reserved(&gpu));
         }
-        show("fused", bench.fused(passes)?);
+        show("fused", bench.fused(passes)?, 0);
     }
     Ok(())
+}
+
+/// Memory of the device in bytes that this process keeps, in use or not.
+fn reserved(gpu: &Gpu) -> u64 {
+    let report = gpu.device().client().memory_report(MemoryScope::Device);
+    report.usage().bytes_reserved
+}
+
+fn failed(error: ServerError) -> String {
+    format!("{error:?}")
 }
 
 fn read(folder: &Path) -> Result<Vec<Vec<u8>>> {
