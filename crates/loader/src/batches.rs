@@ -21,7 +21,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use crate::loader::Shared;
 use crate::order::Order;
 use crate::worker::{Done, Flight, Prepared, Worker};
-use crate::{BadImage, Batch, LoaderError, State};
+use crate::{BadImage, BadImagePolicy, Batch, LoaderError, State};
 
 /// An iterator over the batches of one epoch.
 ///
@@ -258,6 +258,58 @@ impl Batches {
         self.next_by(Instant::now().checked_add(patience))
     }
 
+    /// Takes samples out of a batch of this epoch that turned out to be bad only when images were made of what workers had
+    /// prepared: `found` are their places, in order, and what is wrong with them. The policy for bad images decides what
+    /// becomes of the places; the batch may be left empty.
+    ///
+    /// # Errors
+    /// [`LoaderError::BadImage`], [`LoaderError::TooManyBadImages`] or [`LoaderError::NoSubstitute`], as the policy has it.
+    ///
+    /// # Panics
+    /// Where a place is beyond the batch, or the loader's workers do not prepare.
+    pub fn reject(&mut self, batch: &mut Batch, found: &[(usize, String)]) -> Result<(), LoaderError> {
+        let source = Arc::clone(&self.shared.source);
+        let mut worker = None;
+        let mut left_out = Vec::new();
+        for (place, reason) in found {
+            let sample = batch.samples[*place];
+            let bad = BadImage {
+                sample,
+                name: source.name(sample as usize),
+                reason: reason.clone(),
+            };
+            let mut met = vec![bad.clone()];
+            match self.shared.options.bad_images {
+                BadImagePolicy::Error => return Err(LoaderError::BadImage(bad)),
+                BadImagePolicy::Skip => left_out.push(*place),
+                BadImagePolicy::Substitute => {
+                    let worker = match &mut worker {
+                        Some(worker) => worker,
+                        none => none.insert(Worker::new(0, self.epoch, &self.shared, &Arc::default())?),
+                    };
+                    let other = worker.prepare_instead(bad, &mut met)?;
+                    match other {
+                        Some((sample, prepared)) => {
+                            batch.samples[*place] = sample;
+                            batch.labels[*place] = source.class(sample as usize);
+                            batch.prepared[*place] = prepared;
+                        }
+                        None => left_out.push(*place),
+                    }
+                }
+            }
+            self.note_bad(met)?;
+        }
+        for place in left_out.into_iter().rev() {
+            batch.samples.remove(place);
+            batch.labels.remove(place);
+            batch.prepared.remove(place);
+        }
+        batch.shape[0] = batch.samples.len();
+        batch.bad.append(&mut self.bad);
+        Ok(())
+    }
+
     fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<Batch, LoaderError>>> {
         if self.ended {
             return Poll::Ready(None);
@@ -311,17 +363,7 @@ impl Crew {
             threads: Vec::with_capacity(workers),
         };
         for number in 0..workers {
-            let (tools, bytes) = shared.tools()?;
-            let worker = Worker {
-                number,
-                epoch,
-                shared: Arc::clone(shared),
-                stop: Arc::clone(&crew.stop),
-                tools,
-                bytes,
-                panicked: false,
-                expecting: 0,
-            };
+            let worker = Worker::new(number, epoch, shared, &crew.stop)?;
             let (to_worker, flights) = bounded(prefetch);
             let done = to_consumer.clone();
             let thread = Builder::new()

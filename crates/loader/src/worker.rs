@@ -161,17 +161,17 @@ impl Times {
 
 /// What a worker thread has to itself.
 pub(crate) struct Worker {
-    pub number: usize,
-    pub epoch: u64,
-    pub shared: Arc<Shared>,
-    pub stop: Arc<AtomicBool>,
-    pub tools: Tools,
+    number: usize,
+    epoch: u64,
+    shared: Arc<Shared>,
+    stop: Arc<AtomicBool>,
+    tools: Tools,
     /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
-    pub bytes: SampleBytes,
+    bytes: SampleBytes,
     /// Whether a panic may have left the above half-changed.
-    pub panicked: bool,
+    panicked: bool,
     /// For how many images more the source hears what is read next.
-    pub expecting: u32,
+    expecting: u32,
 }
 
 /// What a worker makes of files.
@@ -192,6 +192,25 @@ fn is_slow(read: Duration, bytes: usize) -> bool {
 }
 
 impl Worker {
+    pub(crate) fn new(
+        number: usize,
+        epoch: u64,
+        shared: &Arc<Shared>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, LoaderError> {
+        let (tools, bytes) = shared.tools()?;
+        Ok(Self {
+            number,
+            epoch,
+            shared: Arc::clone(shared),
+            stop: Arc::clone(stop),
+            tools,
+            bytes,
+            panicked: false,
+            expecting: 0,
+        })
+    }
+
     /// Fills places of one batch after the other until there are no more batches or the consumer stops.
     ///
     /// A worker that meets an error goes on: the batch fails as a whole, the consumer takes no batch behind it, and
@@ -323,6 +342,19 @@ impl Worker {
             }
         }
         Ok(())
+    }
+
+    /// Prepares another image of the same class. What else is bad is added to `met`; `None` where that is too much.
+    pub(crate) fn prepare_instead(
+        &mut self,
+        bad: BadImage,
+        met: &mut Vec<BadImage>,
+    ) -> Result<Option<(u64, PreparedSample)>, LoaderError> {
+        let mut outcome = Outcome::default();
+        no_panic(|| self.substitute(bad, SampleMut::U8(&mut []), &mut outcome))?;
+        met.append(&mut outcome.bad);
+        let taken = outcome.taken.map(|sample| sample as u64);
+        Ok(taken.zip(outcome.prepared))
     }
 
     /// Another image of the same class: from a drawn one on, the first that is good.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stokehold_loader::LoaderOptions;
+use stokehold_loader::{BadImagePolicy, LoaderError, LoaderOptions};
 use stokehold_pipeline::{
     DecodeOptions, DrawKey, Executor, ImageError, Input, Pipeline, PipelineError, Preparation, Prepare,
     PreparedSample, Runner,
@@ -70,4 +70,55 @@ fn prepared_samples_are_the_images_of_the_same_batches() {
     }
     assert_eq!(prepared.bad_images(), made.bad_images());
     assert_eq!(prepared.bad_images().len(), 3);
+}
+
+/// Bad images that only their consumer finds: the policy is that of the workers, and each is reported once.
+#[test]
+fn what_the_consumer_rejects_follows_the_policy() {
+    let rejecting = |policy: BadImagePolicy, limit: usize| {
+        let loader = loader(Images::new(23), |options: &mut LoaderOptions| {
+            options.preparation = Some(Arc::new(Whole));
+            options.bad_images = policy;
+            options.bad_image_limit = limit;
+        });
+        let mut batches = loader.epoch(0);
+        let mut batch = batches.next().unwrap().unwrap();
+        let before = (batch.samples.clone(), batch.labels.clone());
+        let found = [(0, "broken".to_owned()), (2, "broken too".to_owned())];
+        let outcome = batches.reject(&mut batch, &found);
+        assert_eq!(batch.prepared.len(), batch.samples.len());
+        assert_eq!(batch.shape[0], batch.samples.len());
+        (outcome, before, batch, loader.bad_images())
+    };
+    let (outcome, (samples, labels), batch, bad) = rejecting(BadImagePolicy::Skip, 100);
+    outcome.unwrap();
+    assert_eq!(batch.samples, [&samples[1..2], &samples[3..]].concat());
+    assert_eq!(batch.labels, [&labels[1..2], &labels[3..]].concat());
+    assert_eq!(bad.len(), 2);
+    let told: Vec<_> = batch
+        .bad
+        .iter()
+        .map(|bad| (bad.sample, bad.reason.as_str()))
+        .collect();
+    assert_eq!(told, [(samples[0], "broken"), (samples[2], "broken too")]);
+
+    let (outcome, (samples, labels), batch, _) = rejecting(BadImagePolicy::Substitute, 100);
+    outcome.unwrap();
+    assert_eq!(batch.labels, labels, "of the same classes");
+    for (place, (now, before)) in batch.samples.iter().zip(&samples).enumerate() {
+        assert_eq!(now != before, [0, 2].contains(&place), "place {place}");
+    }
+    assert_eq!(batch.bad.len(), 2);
+
+    let (outcome, (samples, _), ..) = rejecting(BadImagePolicy::Error, 100);
+    let error = outcome.unwrap_err();
+    assert!(
+        matches!(&error, LoaderError::BadImage(bad) if bad.sample == samples[0]),
+        "{error}"
+    );
+    let (outcome, ..) = rejecting(BadImagePolicy::Skip, 1);
+    assert!(matches!(
+        outcome.unwrap_err(),
+        LoaderError::TooManyBadImages { limit: 1, .. }
+    ));
 }
