@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
-use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
+use stokehold_gpu::{Batcher, Decode, Gpu, InWork, Prepared, Preparer};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -178,7 +178,8 @@ impl Bench<'_> {
                 });
             }
             drop(to);
-            let mut held = None;
+            // One batch ahead, as a loader's batches are made.
+            let mut ahead: Option<(InWork, Vec<Prepared>)> = None;
             loop {
                 let wait = Instant::now();
                 let samples: Vec<Prepared> = from.iter().take(self.batch).collect();
@@ -186,10 +187,15 @@ impl Bench<'_> {
                 if samples.is_empty() {
                     break;
                 }
-                held = Some(self.batcher.run(&samples)?);
+                let laid_out = self.batcher.lay_out(&samples)?;
+                if let Some((work, samples)) = ahead.take() {
+                    self.batcher.finish(work, &samples)?;
+                }
+                ahead = Some((self.batcher.launch(laid_out), samples));
             }
-            self.batcher.wait()?;
-            drop(held);
+            if let Some((work, samples)) = ahead {
+                self.batcher.finish(work, &samples)?;
+            }
             Ok(())
         })?;
         if let Some(error) = failed.lock().unwrap_or_else(|e| e.into_inner()).take() {

@@ -79,10 +79,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 for samples in samples.chunks(BATCH) {
                     let before = driver_time(&gpu)?;
                     let begun = ThreadTime::now();
-                    batcher.run(samples)?;
+                    let work = batcher.launch(batcher.lay_out(samples)?);
                     own += begun.elapsed();
                     others += driver_time(&gpu)? - before;
-                    batcher.wait()?;
+                    batcher.finish(work, samples)?;
                 }
                 launched = launched.min(own.as_secs_f64() * 1e6 / files.len() as f64);
                 driver = driver.min(others.as_secs_f64() * 1e6 / files.len() as f64);

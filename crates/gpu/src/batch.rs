@@ -8,10 +8,10 @@ use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
 use crate::words::Words;
 use cubecl::prelude::*;
+use cubecl_environment::stream::StreamId;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, PreparedSample, SampleType};
+use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, SampleType};
 
 /// Makes batches of prepared samples on one device.
 pub struct Batcher {
@@ -23,7 +23,8 @@ pub struct Batcher {
     budget: u64,
 }
 
-/// A batch on the device: (N, 3, height, width).
+/// A batch on the device: (N, 3, height, width). Clones share its memory, which nobody writes any more.
+#[derive(Debug, Clone)]
 pub struct DeviceBatch {
     pub(crate) numbers: Buffer,
     /// N, 3, height, width.
@@ -36,6 +37,31 @@ pub struct DeviceBatch {
     pub given_back: usize,
     /// The latter, which the batch does not hold: their places among the samples it was made of, and what is wrong.
     pub bad: Vec<(usize, ImageError)>,
+}
+
+/// Where everything of a batch lies on the device, once it is there.
+pub struct LaidOut {
+    layout: Layout,
+    count: usize,
+    /// Bytes.
+    need: u64,
+}
+
+/// A batch that the device works at.
+pub struct InWork {
+    numbers: Buffer,
+    count: usize,
+    /// Bytes.
+    need: u64,
+    /// The samples whose symbols the device reads, and where it writes what it could not.
+    scans: Option<(Vec<usize>, Buffer)>,
+}
+
+impl DeviceBatch {
+    /// The memory that the numbers are in, without gaps; for who makes a tensor of it.
+    pub fn into_handle(self) -> cubecl::server::Handle {
+        self.numbers.handle
+    }
 }
 
 /// The most blocks of a record: components are cut into rows of blocks, so that no launch is as wide as its largest
@@ -124,98 +150,19 @@ impl Batcher {
         })
     }
 
-    /// Decodes, augments and writes a batch. The work is queued: the device goes on while this returns; but where the
-    /// device reads symbols, this waits until it has. What it could not read is then prepared by the CPU, and what that
-    /// finds to be broken is left out: see [`DeviceBatch::bad`].
+    /// Makes a batch: [`Batcher::lay_out`], [`Batcher::launch`] and [`Batcher::finish`] in one.
     ///
     /// # Errors
-    /// [`GpuError::Budget`] where the batch needs more memory than it may have, [`GpuError::Device`] where the device
-    /// failed.
+    /// As there.
     pub fn run<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<DeviceBatch, GpuError> {
-        let (batch, undecoded) = self.run_once(samples)?;
-        if undecoded.is_empty() {
-            return Ok(batch);
-        }
-        let (mut again, mut bad) = (BTreeMap::new(), BTreeMap::new());
-        for place in undecoded {
-            match samples[place].as_ref().again() {
-                Some(Ok(prepared)) => drop(again.insert(place, prepared)),
-                Some(Err(error)) => drop(bad.insert(place, error)),
-                None => {}
-            }
-        }
-        let kept = (0..samples.len()).filter(|place| !bad.contains_key(place));
-        let kept = kept.map(|place| again.get(&place).unwrap_or_else(|| samples[place].as_ref()));
-        let (mut batch, undecoded) = self.run_once(&kept.collect::<Vec<_>>())?;
-        if !undecoded.is_empty() {
-            return Err(self.gpu.failed("the device decoded the same data in two ways"));
-        }
-        batch.given_back = again.len() + bad.len();
-        batch.bad = bad.into_iter().collect();
-        Ok(batch)
+        self.finish(self.launch(self.lay_out(samples)?), samples)
     }
 
-    /// Makes a batch, and lists the samples that the device could not decode.
-    fn run_once<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<(DeviceBatch, Vec<usize>), GpuError> {
-        let layout = self.lay_out(samples)?;
-        let coded = layout.coded.clone();
-        // One batch at a time: what is queued for the device is bounded, and it had all of the laying out to do that one.
-        self.gpu.wait()?;
-        let (numbers, faults) = match samples.len() {
-            0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
-            count => self.launch(layout, count),
-        };
-        let shape = [samples.len(), 3, self.height as usize, self.width as usize];
-        let batch = DeviceBatch {
-            numbers,
-            shape,
-            sample_type: self.sample_type,
-            decoded: coded.len(),
-            given_back: 0,
-            bad: Vec::new(),
-        };
-        let Some(faults) = faults else {
-            return Ok((batch, Vec::new()));
-        };
-        let faults = self.gpu.read(&faults)?;
-        let faults = u32::from_bytes(&faults).iter().map(|&word| Faults(word));
-        let faulty = coded
-            .into_iter()
-            .zip(faults)
-            .filter(|(_, faults)| !faults.is_none());
-        Ok((batch, faulty.map(|(sample, _)| sample).collect()))
-    }
-
-    /// [`Batcher::run`] for the samples of a loader whose workers prepare by [`ForGpu`](crate::ForGpu).
+    /// Decides where everything of a batch lies, and refuses what does not fit. Takes no memory of the device yet.
     ///
     /// # Errors
-    /// As there; [`GpuError::NotPrepared`] where other workers prepared them.
-    pub fn run_prepared(&self, samples: &[PreparedSample]) -> Result<DeviceBatch, GpuError> {
-        let samples = samples.iter().map(|sample| sample.clone().downcast::<Prepared>());
-        let samples: Result<Vec<Arc<Prepared>>, _> = samples.collect();
-        self.run(&samples.map_err(|_| GpuError::NotPrepared)?)
-    }
-
-    /// Waits until all that was queued is done.
-    ///
-    /// # Errors
-    /// [`GpuError::Device`] where the device failed.
-    pub fn wait(&self) -> Result<(), GpuError> {
-        self.gpu.wait()
-    }
-
-    /// Waits for a batch and copies its numbers, as bytes in the machine's order.
-    ///
-    /// # Errors
-    /// [`GpuError::Device`] where the device failed.
-    pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
-        let mut bytes = self.gpu.read(&batch.numbers)?;
-        bytes.truncate(batch.shape.iter().product::<usize>() * self.sample_type.bytes());
-        Ok(bytes)
-    }
-
-    /// Decides where everything lies, and refuses what does not fit.
-    fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<Layout, GpuError> {
+    /// [`GpuError::Budget`] where the batch needs more memory than it may have.
+    pub fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<LaidOut, GpuError> {
         let mut layout = Layout {
             sample_type: self.sample_type,
             ..Layout::default()
@@ -231,7 +178,7 @@ impl Batcher {
                 largest = (index, need);
             }
         }
-        let (need, mib) = (layout.bytes() + out, |bytes: u64| bytes.div_ceil(1 << 20));
+        let need = layout.bytes() + out;
         // Each of a batch's buffers is counted in 32 bits, and lies in one piece of the device's memory.
         let piece = self.gpu.largest_buffer().min(u64::from(u32::MAX));
         let too_large = layout
@@ -248,14 +195,116 @@ impl Batcher {
                 largest_need: mib(largest.1),
             });
         }
-        Ok(layout)
+        Ok(LaidOut {
+            layout,
+            count: samples.len(),
+            need,
+        })
+    }
+
+    /// Queues the work of a batch: upload, decoding, augmenting and writing. Does not wait for any of it.
+    pub fn launch(&self, laid_out: LaidOut) -> InWork {
+        let LaidOut { layout, count, need } = laid_out;
+        let (numbers, scans) = match count {
+            0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
+            count => self.queue(layout, count),
+        };
+        InWork {
+            numbers,
+            count,
+            need,
+            scans,
+        }
+    }
+
+    /// Waits for a batch. What the device could not read of the `samples` that it was laid out of is then prepared by the
+    /// CPU, and the batch made again; what that finds to be broken is left out: see [`DeviceBatch::bad`].
+    ///
+    /// # Errors
+    /// [`GpuError::Batch`] where the device failed.
+    pub fn finish<S: AsRef<Prepared>>(&self, work: InWork, samples: &[S]) -> Result<DeviceBatch, GpuError> {
+        let (batch, undecoded) = self.wait_for(work)?;
+        if undecoded.is_empty() {
+            return Ok(batch);
+        }
+        let (mut again, mut bad) = (BTreeMap::new(), BTreeMap::new());
+        for place in undecoded {
+            match samples[place].as_ref().again() {
+                Some(Ok(prepared)) => drop(again.insert(place, prepared)),
+                Some(Err(error)) => drop(bad.insert(place, error)),
+                None => {}
+            }
+        }
+        let kept = (0..samples.len()).filter(|place| !bad.contains_key(place));
+        let kept = kept.map(|place| again.get(&place).unwrap_or_else(|| samples[place].as_ref()));
+        let kept: Vec<&Prepared> = kept.collect();
+        let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?))?;
+        if !undecoded.is_empty() {
+            return Err(self.gpu.failed("the device decoded the same data in two ways"));
+        }
+        batch.given_back = again.len() + bad.len();
+        batch.bad = bad.into_iter().collect();
+        Ok(batch)
+    }
+
+    /// Waits for a batch, and lists the samples that the device could not decode.
+    fn wait_for(&self, work: InWork) -> Result<(DeviceBatch, Vec<usize>), GpuError> {
+        let InWork {
+            numbers,
+            count,
+            need,
+            scans,
+        } = work;
+        let failed = |reason: String| GpuError::Batch {
+            device: self.gpu.name().to_string(),
+            images: count,
+            need: mib(need),
+            reason,
+        };
+        self.gpu.wait().map_err(failed)?;
+        let mut batch = DeviceBatch {
+            numbers,
+            shape: [count, 3, self.height as usize, self.width as usize],
+            sample_type: self.sample_type,
+            decoded: 0,
+            given_back: 0,
+            bad: Vec::new(),
+        };
+        let Some((coded, faults)) = scans else {
+            return Ok((batch, Vec::new()));
+        };
+        batch.decoded = coded.len();
+        let faults = self.gpu.read(&faults).map_err(failed)?;
+        let faults = u32::from_bytes(&faults).iter().map(|&word| Faults(word));
+        let faulty = coded
+            .into_iter()
+            .zip(faults)
+            .filter(|(_, faults)| !faults.is_none());
+        Ok((batch, faulty.map(|(sample, _)| sample).collect()))
+    }
+
+    /// Waits for a batch and copies its numbers, as bytes in the machine's order.
+    ///
+    /// # Errors
+    /// [`GpuError::Device`] where the device failed.
+    pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
+        let bytes = self.gpu.read(&batch.numbers);
+        let mut bytes = bytes.map_err(|reason| self.gpu.failed(reason))?;
+        bytes.truncate(batch.shape.iter().product::<usize>() * self.sample_type.bytes());
+        Ok(bytes)
+    }
+
+    pub(crate) fn reserved(&self, queue: StreamId) -> u64 {
+        self.gpu.reserved(queue)
     }
 
     fn sample_bytes(&self) -> u64 {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
-    fn launch(&self, layout: Layout, count: usize) -> (Buffer, Option<Buffer>) {
+    /// Queues a batch's work: where its numbers will be, and, of what the device is to read, which samples those are and where
+    /// its findings will be.
+    fn queue(&self, layout: Layout, count: usize) -> (Buffer, Option<(Vec<usize>, Buffer)>) {
         let Layout {
             mut words,
             components,
@@ -277,7 +326,7 @@ impl Batcher {
         let emits = words.records(&emits);
         let words = gpu.create(words.0);
         let planes = gpu.empty(plane_bytes as usize, 1);
-        let mut faults = None;
+        let mut read_there = None;
         if blocks > 0 {
             let coefficients = Coefficients {
                 blocks: gpu.empty(64 * blocks as usize, 2),
@@ -286,10 +335,8 @@ impl Batcher {
                 count: (components.len() + coded_components.len()) as u32,
             };
             if !coded.is_empty() {
-                faults = Some(
-                    gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks)
-                        .faults,
-                );
+                let read = gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks);
+                read_there = Some((coded, read.faults));
             }
             gpu.unpack(&words, &coefficients);
             gpu.transform(&words, &coefficients, &planes);
@@ -322,7 +369,7 @@ impl Batcher {
             SampleType::F16 | SampleType::Bf16 => emit!(u16),
             SampleType::U8 => emit!(u8),
         }
-        (out, faults)
+        (out, read_there)
     }
 }
 
@@ -366,6 +413,10 @@ fn countable(table: u32, count: u32) -> impl Iterator<Item = (u32, u32)> {
             (count - first).min(MOST_COUNTED as u32),
         )
     })
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
 }
 
 /// A number's bits in the type of the batch; bytes are no numbers.

@@ -1,9 +1,11 @@
 //! A device that is open.
 
 use crate::{Backend, Device, DeviceName, GpuError};
+use cubecl::MemoryScope;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy};
+use cubecl_environment::stream::StreamId;
 use std::sync::Arc;
 use stokehold_pipeline::HueTables;
 
@@ -24,7 +26,7 @@ pub(crate) struct Tables {
 }
 
 /// Memory of the device and how many numbers it holds.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct Buffer {
     pub handle: cubecl::server::Handle,
     pub len: usize,
@@ -64,6 +66,35 @@ impl Gpu {
             )));
         }
         let (device, description, _) = found.swap_remove(name.index);
+        Gpu::on(device, description, name)
+    }
+
+    /// The kernels on a device that Burn, or who else uses CubeCL, has already: it can take the batches where they lie. A
+    /// Vulkan device is called the first, whichever it is.
+    ///
+    /// # Errors
+    /// [`GpuError::Unavailable`] where it lacks what the kernels need.
+    pub fn on_device(device: &cubecl::Device) -> Result<Gpu, GpuError> {
+        let name = match device {
+            #[cfg(feature = "cuda")]
+            cubecl::Device::Cuda(device) => DeviceName {
+                backend: Backend::Cuda,
+                index: device.index,
+            },
+            _ => DeviceName {
+                backend: Backend::Vulkan,
+                index: 0,
+            },
+        };
+        let (device, description, _) = named(device.clone(), false);
+        Gpu::on(device, description, name)
+    }
+
+    fn on(device: cubecl::Device, description: String, name: DeviceName) -> Result<Gpu, GpuError> {
+        let unavailable = |reason: String| GpuError::Unavailable {
+            backend: name.backend,
+            reason,
+        };
         let client = device.client();
         let missing: Vec<&str> = [
             ("8-bit", u8::elem_type_native()),
@@ -117,6 +148,19 @@ impl Gpu {
         &self.device
     }
 
+    /// Memory for batches in bytes, where nothing else is said: an eighth of what a device of CUDA has, and at least 1 GiB.
+    pub fn default_budget(&self) -> u64 {
+        // With CUDA, CubeCL has at most a quarter of the memory in one piece; Vulkan does not say how much there is.
+        (self.largest_buffer() / 2).max(1 << 30)
+    }
+
+    /// Memory of the device in bytes that a queue keeps, in use or not.
+    pub(crate) fn reserved(&self, queue: StreamId) -> u64 {
+        let report = self.client.memory_report(MemoryScope::Device);
+        let own = report.streams.iter().filter(|stream| stream.stream == queue);
+        own.map(|stream| stream.usage().bytes_reserved).sum()
+    }
+
     /// Uploads words. They are given away, for CubeCL would copy what is lent to it.
     pub(crate) fn create(&self, mut words: Vec<u32>) -> Buffer {
         if words.is_empty() {
@@ -156,17 +200,16 @@ impl Gpu {
         })
     }
 
-    /// Waits until all that was queued is done.
-    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+    /// Waits until all that this thread has queued is done; an error is what the device said.
+    pub(crate) fn wait(&self) -> Result<(), String> {
         let done = cubecl::future::block_on(self.client.sync());
-        done.map_err(|error| self.failed(format!("{error:?}")))
+        done.map_err(|error| format!("{error:?}"))
     }
 
-    /// Waits for a buffer and copies it.
-    pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, GpuError> {
+    /// Waits for a buffer and copies it; an error is what the device said.
+    pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, String> {
         let read = self.client.read_one(buffer.handle.clone());
-        let bytes = read.map_err(|error| self.failed(format!("{error:?}")))?;
-        Ok(bytes.to_vec())
+        Ok(read.map_err(|error| format!("{error:?}"))?.to_vec())
     }
 
     pub(crate) fn failed(&self, reason: impl Into<String>) -> GpuError {
@@ -237,17 +280,17 @@ fn cuda() -> Result<Vec<Found>, String> {
 
 #[cfg(feature = "vulkan")]
 fn vulkan() -> Result<Vec<Found>, String> {
-    use cubecl::device::{WgpuBackend, WgpuDeviceKind};
+    use cubecl::device::WgpuBackend;
     require(
         &["libvulkan.so.1", "libvulkan.so"],
         "install a Vulkan driver (on Debian without a GPU: mesa-vulkan-drivers libvulkan1)",
     )?;
     let mut found = Vec::new();
     for device in cubecl::Device::enumerate_all() {
-        let cubecl::Device::Wgpu(wgpu) = &device else {
+        let cubecl::Device::Wgpu(_) = &device else {
             continue;
         };
-        let is_cpu = wgpu.kind == WgpuDeviceKind::Cpu;
+        let is_cpu = is_cpu(&device);
         if let Ok(device) = device.on(WgpuBackend::Vulkan) {
             found.push(named(device, is_cpu));
         }
@@ -255,12 +298,18 @@ fn vulkan() -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
+/// Whether a device computes on the CPU, as Mesa's lavapipe does.
+#[cfg(feature = "vulkan")]
+pub fn is_cpu(device: &cubecl::Device) -> bool {
+    use cubecl::device::WgpuDeviceKind;
+    matches!(device, cubecl::Device::Wgpu(wgpu) if wgpu.kind == WgpuDeviceKind::Cpu)
+}
+
 #[cfg(not(feature = "vulkan"))]
 fn vulkan() -> Result<Vec<Found>, String> {
     Ok(Vec::new())
 }
 
-#[cfg(any(feature = "cuda", feature = "vulkan"))]
 fn named(device: cubecl::Device, is_cpu: bool) -> Found {
     let name = device.client().properties().identity.name.clone();
     (device, name, is_cpu)

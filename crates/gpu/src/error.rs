@@ -17,16 +17,17 @@ pub enum GpuError {
     /// No device has this name.
     #[error("no device is called '{0}'; there are cuda, cuda:INDEX, vulkan and vulkan:INDEX")]
     UnknownDevice(String),
+    /// No way to decode has this name.
+    #[error("no way to decode is called '{0}'; there are hybrid and device")]
+    UnknownDecode(String),
     /// The pipeline makes no batches.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// A loader's batch is none of prepared samples.
-    #[error("the samples were not prepared for a device: the loader's workers have to prepare by ForGpu")]
-    NotPrepared,
     /// A batch needs more memory than it may have.
     #[error(
         "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB (the largest is image \
-         {largest} of the batch, {largest_need} MiB); raise the budget or make the batches smaller"
+         {largest} of the batch, {largest_need} MiB); raise the budget (--gpu-memory-budget) or make the batches smaller \
+         (--batch-size)"
     )]
     Budget {
         /// Images in the batch.
@@ -40,6 +41,24 @@ pub enum GpuError {
         /// What that takes, in MiB.
         largest_need: u64,
     },
+    /// The device failed while it made a batch.
+    #[error(
+        "{device}: it failed at a batch of {images} images that takes {need} MiB: {reason}; if its memory was full, make the \
+         batches smaller (--batch-size) or leave more of it to the others that use it (--gpu-memory-budget)"
+    )]
+    Batch {
+        /// The device's name.
+        device: String,
+        /// Images in the batch.
+        images: usize,
+        /// What all of it takes, in MiB.
+        need: u64,
+        /// What the device said.
+        reason: String,
+    },
+    /// The loader that prepares samples cannot go on.
+    #[error(transparent)]
+    Loader(#[from] stokehold_loader::LoaderError),
     /// The device reported an error.
     #[error("{device}: {reason}")]
     Device {

@@ -1,10 +1,11 @@
 //! Decoding and augmenting on the GPU: the executor `gpu`.
 //!
 //! ```text
-//!  file ──worker: Preparer──► Prepared ──► Batcher::run ──► DeviceBatch (N, 3, H, W) on the device
-//!         entropy decoding    packed       upload, launches
-//!         of the crop's       coefficients
+//!  file ──worker: Preparer──► Prepared ──► Batcher ──► DeviceBatch (N, 3, H, W) on the device ──► a tensor, where it lies
+//!         entropy decoding    packed       upload,
+//!         of the crop's       coefficients launches
 //!         blocks; the plan    and tables
+//!         └──────────── DeviceLoader: a loader's epochs in batches on the device, one ahead of the consumer ──────┘
 //!
 //!  on the device:  unpack ──► i16 blocks ──► transform ──► u8 planes ──► resample, contrast, blur .. ──► emit
 //!                  or entropy                dequantise,    Y, Cb, Cr    packed pixels of the result      f32, f16,
@@ -50,6 +51,13 @@
 //!
 //! Stages of different images are launched together where they have the same number.
 //!
+//! # Ahead of the consumer
+//!
+//! A `DeviceLoader` is a loader whose workers prepare and whose batches a thread of its own makes, on a queue of the device of its
+//! own (`loader`): batch n+1 is uploaded, decoded and augmented while the network has batch n, and n+2 is laid out meanwhile. Two
+//! batches are on the device at most, each within half of the budget, and their memory is used again. Order, draws, resume
+//! and the policy for bad images are the loader's.
+//!
 //! # What a file cannot do
 //!
 //! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, what the device can
@@ -70,6 +78,7 @@ mod batch;
 mod client;
 #[cfg(feature = "kernels")]
 mod coefficients;
+mod decode;
 mod device;
 #[cfg(feature = "kernels")]
 mod entropy;
@@ -77,15 +86,22 @@ mod error;
 #[cfg(feature = "kernels")]
 mod kernels;
 #[cfg(feature = "kernels")]
+mod loader;
+#[cfg(feature = "kernels")]
 mod prepare;
 #[cfg(feature = "kernels")]
 mod words;
 
 #[cfg(feature = "kernels")]
-pub use batch::{Batcher, DeviceBatch};
+pub use batch::{Batcher, DeviceBatch, InWork, LaidOut};
 #[cfg(feature = "kernels")]
 pub use client::Gpu;
+#[cfg(feature = "vulkan")]
+pub use client::is_cpu;
+pub use decode::Decode;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
 #[cfg(feature = "kernels")]
-pub use prepare::{Decode, ForGpu, Prepared, Preparer};
+pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
+#[cfg(feature = "kernels")]
+pub use prepare::{ForGpu, Prepared, Preparer};

@@ -1,8 +1,8 @@
 //! The CPU's part of a sample: from the bytes of a file to what a device needs of it.
 
+use crate::Decode;
 use crate::entropy::Scan;
 use crate::words::program;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
 use stokehold_pipeline::{
@@ -12,17 +12,6 @@ use stokehold_pipeline::{
 
 /// The most pixels whose luminance a device adds up in 32 bits.
 const MOST_AVERAGED: u64 = u32::MAX as u64 / 255;
-
-/// Who reads the symbols of JPEGs.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Decode {
-    /// The CPU reads them, and the device is given the coefficients that are not zero.
-    #[default]
-    Hybrid,
-    /// The device reads them, where a file has one sequential scan; the other files take the hybrid way.
-    Device,
-}
 
 /// One thread's way from files to [`Prepared`] samples.
 pub struct Preparer {

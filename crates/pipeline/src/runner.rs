@@ -37,7 +37,10 @@ impl std::str::FromStr for Executor {
         match name {
             "per-op" => Ok(Executor::PerOp),
             "fused" => Ok(Executor::Fused),
-            other => Err(PipelineError::UnknownExecutor(other.into())),
+            other => Err(PipelineError::UnknownExecutor {
+                name: other.into(),
+                known: "per-op and fused".into(),
+            }),
         }
     }
 }

@@ -7,6 +7,7 @@ mod augment;
 mod decode;
 mod device;
 mod entropy;
+mod loader;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]

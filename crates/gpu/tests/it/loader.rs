@@ -1,0 +1,226 @@
+//! Batches made on the device, through a loader: the batches of the CPU's loader, whatever happens on the way.
+
+use crate::augment::pictures;
+use crate::gpu;
+use std::sync::Arc;
+use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
+use stokehold_loader::{
+    BadImage, BadImagePolicy, Images, Loader, LoaderError, LoaderOptions, State, Workers,
+};
+use stokehold_pipeline::Pipeline;
+use stokehold_storage::{SampleBytes, Source, StorageError};
+
+/// Files in memory, of three classes in turns.
+struct Files(Vec<Vec<u8>>);
+
+impl Source for Files {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        sample as u32 % 3
+    }
+
+    fn name(&self, sample: usize) -> String {
+        format!("{sample}.jpg")
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        into.refill().extend(&self.0[sample]);
+        Ok(())
+    }
+}
+
+/// Sixty photographs; with damage, every fourth has a symbol that is no code in its coded data.
+fn files(damaged: bool) -> Arc<Files> {
+    let pictures = pictures();
+    let files = (0..60).map(|i| {
+        let mut file = pictures[i % pictures.len()].clone();
+        if damaged && i % 4 == 1 {
+            let scan = file.windows(2).position(|two| two == [0xFF, 0xDA]);
+            let at = scan.expect("a scan") + 14 + i;
+            file.truncate(at);
+        }
+        file
+    });
+    Arc::new(Files(files.collect()))
+}
+
+fn options(bad_images: BadImagePolicy) -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 7,
+        workers: Workers::Count(2.try_into().expect("two")),
+        seed: 5,
+        bad_images,
+        ..LoaderOptions::default()
+    }
+}
+
+fn on_device(gpu: &Gpu, files: Arc<Files>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
+    let (pipeline, way) = (Pipeline::imagenet_train(24), ForGpu { decode });
+    DeviceLoader::new(files, pipeline, options, gpu.clone(), way, 1 << 30).expect("a loader")
+}
+
+fn on_cpu(files: Arc<Files>, options: LoaderOptions) -> Loader {
+    Loader::new(files, Pipeline::imagenet_train(24), options).expect("a loader")
+}
+
+/// What makes a batch the same one.
+type Content = (Vec<u64>, Vec<u32>, [usize; 4], Vec<u8>);
+
+fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
+    let LoadedBatch { images, batch } = loaded;
+    assert_eq!(images.shape, batch.shape);
+    let numbers = loader.batcher().read(images).expect("numbers");
+    (batch.samples.clone(), batch.labels.clone(), batch.shape, numbers)
+}
+
+fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
+    let Images::F32(numbers) = &*batch.images else {
+        panic!("f32 was asked for")
+    };
+    let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());
+    (
+        batch.samples.clone(),
+        batch.labels.clone(),
+        batch.shape,
+        bytes.collect(),
+    )
+}
+
+#[test]
+fn epochs_are_those_of_the_cpu_and_go_on_anywhere() {
+    let Some(gpu) = gpu() else { return };
+    let options = || options(BadImagePolicy::Error);
+    let cpu = on_cpu(files(false), options());
+    for decode in [Decode::Hybrid, Decode::Device] {
+        let device = on_device(&gpu, files(false), options(), decode);
+        for epoch in 0..2 {
+            let (mut expected, mut batches) = (cpu.epoch(epoch), device.epoch(epoch));
+            let mut states: Vec<State> = vec![batches.state()];
+            let mut whole = Vec::new();
+            while let Some(batch) = batches.next() {
+                let batch = batch.expect("a batch");
+                let same = expected.next().expect("as many").expect("a batch");
+                whole.push(content(&device, &batch));
+                assert!(
+                    whole.last() == Some(&cpu_content(&same)),
+                    "{decode:?}, epoch {epoch}"
+                );
+                states.push(batches.state());
+                assert_eq!(states.last(), Some(&expected.state()));
+            }
+            assert!(expected.next().is_none() && batches.next().is_none());
+            assert_eq!((batches.loading(), batches.in_flight()), (0, 0));
+            for (begin, state) in states.into_iter().enumerate().step_by(4) {
+                let rest = device.resume(state).expect("a state of its own");
+                let rest: Vec<Content> = rest
+                    .map(|batch| content(&device, &batch.expect("a batch")))
+                    .collect();
+                assert!(rest == whole[begin..], "from batch {begin} on");
+            }
+        }
+    }
+}
+
+/// What is broken is found by the CPU or on the device, and the policy is one.
+#[test]
+fn bad_images_have_one_policy_wherever_they_are_found() {
+    let Some(gpu) = gpu() else { return };
+    let sorted = |mut bad: Vec<BadImage>| {
+        bad.sort_by_key(|bad| bad.sample);
+        bad
+    };
+    for policy in [BadImagePolicy::Skip, BadImagePolicy::Substitute] {
+        let cpu = on_cpu(files(true), options(policy));
+        let expected: Vec<Content> = cpu
+            .epoch(0)
+            .map(|batch| cpu_content(&batch.expect("a batch")))
+            .collect();
+        let device = on_device(&gpu, files(true), options(policy), Decode::Device);
+        let mut told = Vec::new();
+        let batches = device.epoch(0).map(|batch| {
+            let mut batch = batch.expect("a batch");
+            told.append(&mut batch.batch.bad);
+            content(&device, &batch)
+        });
+        let batches: Vec<Content> = batches.collect();
+        if policy == BadImagePolicy::Skip {
+            assert!(batches == expected);
+        }
+        // Which image stands in for another may differ; what class it is of may not.
+        let labels = |batches: &[Content]| batches.iter().map(|batch| batch.1.clone()).collect::<Vec<_>>();
+        assert_eq!(labels(&batches), labels(&expected));
+        let bad = |loader: &Loader| -> Vec<BadImage> { sorted(loader.bad_images()) };
+        assert!(!told.is_empty() && bad(device.loader()) == bad(&cpu), "{policy}");
+        assert_eq!(sorted(told), bad(&cpu));
+    }
+    let device = on_device(&gpu, files(true), options(BadImagePolicy::Error), Decode::Device);
+    let mut batches = device.epoch(0);
+    let error = batches.find_map(Result::err).expect("a bad image");
+    assert!(
+        matches!(error, GpuError::Loader(LoaderError::BadImage(_))),
+        "{error}"
+    );
+    assert!(batches.next().is_none());
+    let nothing = Files(vec![files(true).0[1].clone(); 9]);
+    let device = on_device(
+        &gpu,
+        Arc::new(nothing),
+        options(BadImagePolicy::Skip),
+        Decode::Device,
+    );
+    let error = device
+        .epoch(3)
+        .find_map(Result::err)
+        .expect("nothing is left")
+        .to_string();
+    assert_eq!(error, "not one image of epoch 3 could be read and decoded");
+}
+
+/// Nobody waits for a consumer that has gone, and the memory of batches is used again.
+#[test]
+fn epochs_can_be_left_and_memory_does_not_grow() {
+    let Some(gpu) = gpu() else { return };
+    let device = on_device(&gpu, files(false), options(BadImagePolicy::Error), Decode::Hybrid);
+    let mut reserved = Vec::new();
+    for epoch in 0..50 {
+        let mut batches = device.epoch(epoch);
+        let taken = batches.by_ref().take(epoch as usize % 12);
+        taken.for_each(|batch| drop(batch.expect("a batch")));
+        drop(batches);
+        reserved.push(device.device_memory());
+    }
+    println!("{reserved:?} bytes on the device");
+    // The pool has pages of several sizes, and meets the last of the sizes of batches late.
+    let most = |epochs: &[u64]| epochs.iter().copied().max().unwrap_or(0);
+    let (early, late) = (most(&reserved[..25]), most(&reserved[25..]));
+    assert!(early > 0 && late <= early + early / 20, "{reserved:?}");
+}
+
+/// A batch over its half of the budget ends the epoch with the numbers, as any error does.
+#[test]
+fn the_budget_is_for_two_batches() {
+    let Some(gpu) = gpu() else { return };
+    let (pipeline, way) = (Pipeline::imagenet_train(224), ForGpu::default());
+    let options = options(BadImagePolicy::Error);
+    let loader = DeviceLoader::new(files(false), pipeline, options, gpu, way, 4 << 20).expect("a loader");
+    let error = loader
+        .epoch(0)
+        .next()
+        .expect("an error")
+        .err()
+        .expect("too little");
+    assert!(
+        matches!(
+            error,
+            GpuError::Budget {
+                images: 7,
+                budget: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
