@@ -12,8 +12,10 @@ mod damage;
 mod elsewhere;
 mod failure;
 mod files;
+mod gpu;
 mod interrupt;
 mod progress;
+mod size;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

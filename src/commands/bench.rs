@@ -7,6 +7,7 @@ mod serve;
 mod storage;
 
 use crate::failure::Usage;
+use crate::gpu::GpuArgs;
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
 use cpu_time::ProcessTime;
@@ -17,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_loader::{Loader, LoaderOptions, Stage, Workers};
+use stokehold_loader::{LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{Executor, Pipeline, SampleType};
+use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source, StorageError};
+use stokehold_train::device::{self, DeviceChoice};
+use stokehold_train::{AnyExecutor, Feed, TrainError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -41,9 +44,14 @@ pub enum Args {
 pub struct LoaderArgs {
     /// A folder of images, at any depth; labels do not matter [default: generated photographs]
     data: Option<PathBuf>,
-    /// Who performs the operations: per-op or fused
-    #[arg(long, default_value_t = Executor::Fused)]
-    executor: Executor,
+    /// Who performs the operations: per-op, fused, or gpu, whose batches stay on the device
+    #[arg(long, default_value_t = AnyExecutor::default())]
+    executor: AnyExecutor,
+    /// The device of --executor gpu: auto, cuda or vulkan
+    #[arg(long, default_value_t = DeviceChoice::Auto)]
+    device: DeviceChoice,
+    #[command(flatten)]
+    gpu: GpuArgs,
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,
@@ -120,7 +128,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
-        reports.push(Report::new(&data, &args, &bench.loader, passes));
+        reports.push(Report::new(&data, &args, bench.feed.loader(), passes));
     }
     let sweep = Sweep::new(reports);
     let text = if args.json {
@@ -147,7 +155,7 @@ fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageErro
 
 /// One loader and the number of its next pass.
 pub struct LoaderBench {
-    loader: Loader,
+    feed: Feed,
     epoch: u64,
 }
 
@@ -176,23 +184,32 @@ impl LoaderBench {
             workers,
             shuffle: true,
             seed: args.seed,
-            executor: args.executor,
             sample_type: args.sample_type,
             prefetch: args.prefetch,
             bad_image_limit: usize::MAX,
             ..LoaderOptions::default()
         };
-        Ok(LoaderBench {
-            loader: Loader::new(source, pipeline, options)?,
-            epoch: 0,
-        })
+        let device = match args.executor {
+            AnyExecutor::Cpu(_) => DeviceChoice::Cpu,
+            AnyExecutor::Gpu => args.device,
+        };
+        let device = device::open(device).map_err(TrainError::from)?;
+        let feed = Feed::new(
+            source,
+            pipeline,
+            options,
+            args.executor,
+            args.gpu.options(),
+            &device,
+        )?;
+        Ok(LoaderBench { feed, epoch: 0 })
     }
 
     /// Loads every image once.
     pub fn pass(&mut self) -> Result<Pass, Box<dyn Error>> {
         let (begin, cpu) = (Instant::now(), ProcessTime::now());
         let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
-        for batch in self.loader.epoch(self.epoch) {
+        for batch in self.feed.epoch(self.epoch) {
             let batch = batch?;
             for bad in &batch.bad {
                 eprintln!("warning: left out {}: {}", bad.name, bad.reason);

@@ -28,13 +28,13 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_loader::Workers;
-use stokehold_pipeline::Executor;
 use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
-use stokehold_train::TrainError;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
+use stokehold_train::{AnyExecutor, Feed, TrainError};
 
+use crate::gpu::GpuArgs;
 use crate::{damage, interrupt, progress};
 use cell::Cells;
 use report::Report;
@@ -53,7 +53,7 @@ pub struct Args {
     /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders, of which a fifth is split off for
     /// validation.
     data: Option<PathBuf>,
-    /// The two trials: executors of the preprocessing, per-op or fused. The same one twice shows the noise.
+    /// The two trials: executors of the preprocessing, each per-op, fused or gpu. The same one twice shows the noise.
     #[arg(long, value_name = "A,B", default_value = "per-op,fused")]
     trials: Trials,
     /// The networks: resnet18, resnet34, resnet50, resnet101 or resnet152.
@@ -98,6 +98,8 @@ pub struct Args {
     /// What computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
+    #[command(flatten)]
+    gpu: GpuArgs,
     /// The comparison's folder [default: a name made of the data and the settings, below compare/].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -112,7 +114,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut settings = args.settings();
     // Before anything takes time.
     settings.check(&args.models, &args.loads)?;
-    device::open(settings.device).map_err(TrainError::from)?;
+    let device = device::open(settings.device).map_err(TrainError::from)?;
+    for executor in settings.trials.0 {
+        Feed::check(executor, &device)?;
+    }
 
     if args.data.is_none() {
         settings.data = progress::generated_data()?;
@@ -159,6 +164,7 @@ impl Args {
             lr: self.lr,
             momentum: 0.5,
             device: self.device,
+            gpu: self.gpu.options(),
         }
     }
 
@@ -225,6 +231,6 @@ fn print(report: &Report, out: &Path) -> std::io::Result<()> {
 const LETTERS: [char; 2] = ['A', 'B'];
 
 /// A trial's name in sentences: `A (per-op)`.
-fn trial_name(trial: usize, executor: Executor) -> String {
+fn trial_name(trial: usize, executor: AnyExecutor) -> String {
     format!("{} ({executor})", LETTERS[trial])
 }

@@ -105,7 +105,13 @@ fn mistakes_exit_with_2() {
     let dir = images();
     for (options, expected) in [
         (&["--read-latency", "20"][..], "--read-latency"),
-        (&["--executor", "dali"], "there are per-op and fused"),
+        (
+            &["--executor", "dali"],
+            "no executor is called 'dali'; there are per-op, fused and gpu",
+        ),
+        (&["--executor", "gpu", "--device", "cpu"], "the executor gpu: "),
+        (&["--gpu-decode", "nvjpeg"], "there are hybrid and device"),
+        (&["--gpu-memory-budget", "much"], "such as 150MB or 1GiB"),
         (&["--workers", "0"], "must be auto or 1 to"),
         (&["--pipeline", "missing.toml"], "cannot be used with"),
         (&["--passes", "0"], "1..=1000"),

@@ -258,9 +258,11 @@ fn wrong_options_say_what_is_allowed() {
         ),
         (
             ["--trials", "fused"],
-            "1 trials: give two, A and B, each per-op or fused",
+            "1 trials: give two, A and B, each per-op, fused or gpu",
         ),
         (["--trials", "per-op,dali"], "dali"),
+        (["--trials", "per-op,auto"], "no executor is called 'auto'"),
+        (["--trials", "per-op,gpu"], "the executor gpu: "),
         (["--loads", "1,2000"], "2000 is not in 0..=1000"),
         (["--loads", "1,many"], "invalid value 'many' for '--loads <N,..>'"),
         (["--workers", "0"], "must be auto or 1 to 1024"),

@@ -16,3 +16,5 @@ mod storage;
 mod top;
 mod train;
 mod tune;
+#[cfg(feature = "vulkan")]
+mod vulkan;

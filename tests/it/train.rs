@@ -127,6 +127,26 @@ fn bad_images_end_the_run_where_that_is_asked_for() {
 }
 
 #[test]
+fn the_run_says_which_executor_it_chose() {
+    let dir = data_set(&[]);
+    let options = ["--executor", "auto", "--device", "cpu", "--name", "chosen"];
+    let (code, said) = train(dir.path(), &options);
+    assert_eq!(code, Some(0), "{said}");
+    let why = "the run trains on the CPU";
+    assert!(
+        said.contains(&format!("the executor fused performs the pipeline: {why}")),
+        "{said}"
+    );
+    let record = fs::read(dir.path().join("runs/chosen/run.json")).unwrap();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap();
+    assert_eq!(record["config"]["executor"], "auto");
+    assert_eq!(
+        record["executor"],
+        serde_json::json!({"executor": "fused", "why": why})
+    );
+}
+
+#[test]
 fn folders_that_are_no_data_set_are_refused() {
     let dir = TempDir::new().unwrap();
     let (code, said) = train(dir.path(), &[]);
@@ -168,7 +188,15 @@ fn options_out_of_range_say_what_is_allowed() {
             &["--label-smoothing", "1"],
             "label smoothing: must be 0 up to below 1",
         ),
-        (&["--executor", "gpu"], "there are per-op and fused"),
+        (
+            &["--executor", "dali"],
+            "there are per-op, fused and gpu, and auto",
+        ),
+        (
+            &["--executor", "gpu", "--device", "cpu"],
+            "or use --executor fused",
+        ),
+        (&["--gpu-decode", "nvjpeg"], "there are hybrid and device"),
         (
             &["--pipeline", "imagenet"],
             "imagenet-train, imagenet-eval, published",

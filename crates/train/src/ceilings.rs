@@ -8,12 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
-use stokehold_loader::{Batch, Loader, LoaderError};
 use stokehold_profile::{Contention, percentile};
 
 use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::device;
+use crate::feed::{FedBatch, Feed, Input};
 use crate::learner::Learner;
 use crate::model::ResNet;
 use crate::optim::Optimizer;
@@ -35,22 +35,22 @@ pub(crate) struct Ceiling {
     pub delay_seconds: f64,
 }
 
-/// What the loader delivers when nothing is trained, over at least `batches` batches from the beginning of `epoch` on, and the
+/// What the loader delivers, its batches on the device where that makes them, when nothing is trained, over at least `batches` batches from the beginning of `epoch` on, and the
 /// first of the batches. `None` for an epoch without a batch.
 ///
 /// The wall time runs from before the first worker starts to the arrival of the last batch, over as many epochs as that
 /// takes; what the workers prefetch beyond the last batch does not count. The CPU time is that of all images that were loaded, prefetched
 /// ones included.
 pub(crate) fn of_loader(
-    loader: &Loader,
+    feed: &Feed,
     epoch: u64,
     batches: usize,
-) -> Result<Option<(Ceiling, Batch)>, LoaderError> {
+) -> Result<Option<(Ceiling, FedBatch)>, TrainError> {
     let (begin, cpu) = (Instant::now(), ProcessTime::try_now().ok());
     let (mut first, mut arrived, mut images) = (None, 0, 0);
     for epoch in epoch.. {
         let before = arrived;
-        let mut coming = loader.epoch(epoch);
+        let mut coming = feed.epoch(epoch);
         while let Some(batch) = coming.next().transpose()? {
             arrived += 1;
             images += batch.labels.len();
@@ -84,13 +84,13 @@ pub(crate) fn of_loader(
 pub(crate) fn of_trainer(
     mut learner: Learner,
     config: &TrainConfig,
-    batch: &Batch,
+    batch: &FedBatch,
     steps: usize,
 ) -> Result<Ceiling, TrainError> {
     let (begin, before) = (Instant::now(), Contention::now());
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
-        let images = batch.images.clone().into_images().into_f32();
+        let images = batch.images.clone().into_input();
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
@@ -135,7 +135,7 @@ pub fn step_times(
     for turn in 0..=turns {
         for (seconds, images) in seconds.iter_mut().zip(batch_sizes) {
             let shape = [images, 3, height as usize, width as usize];
-            let grey = vec![0.0; shape.iter().product()];
+            let grey = Input::Host(vec![0.0; shape.iter().product()]);
             let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
             let start = Instant::now();
             (learner, _) = learner.step(smoothing, clip_norm, grey, shape, &vec![0; images], 0.0)?;
@@ -150,6 +150,8 @@ pub fn step_times(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AnyExecutor;
+    use crate::feed::GpuOptions;
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
@@ -172,8 +174,11 @@ mod tests {
             workers: "2".parse::<Workers>().unwrap(),
             ..LoaderOptions::default()
         };
-        let loader = Loader::new(Arc::new(source), Pipeline::imagenet_train(32), options).unwrap();
-        let (ceiling, first) = of_loader(&loader, 0, 8).unwrap().unwrap();
+        let device = device::open(device::DeviceChoice::Cpu).unwrap();
+        let (pipeline, gpu) = (Pipeline::imagenet_train(32), GpuOptions::default());
+        let executor = AnyExecutor::default();
+        let feed = Feed::new(Arc::new(source), pipeline, options, executor, gpu, &device).unwrap();
+        let (ceiling, first) = of_loader(&feed, 0, 8).unwrap().unwrap();
         let Ceiling {
             images_per_second: rate,
             cpu_seconds,

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImagePolicy, Workers};
-use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_pipeline::Pipeline;
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
+use crate::executor::ExecutorChoice;
+use crate::feed::GpuOptions;
 use crate::model::Arch;
 use crate::optim::OptimizerConfig;
 use crate::schedule::ScheduleConfig;
@@ -36,7 +38,10 @@ pub struct TrainConfig {
     /// What happens to validation images.
     pub eval_pipeline: Pipeline,
     /// What performs both.
-    pub executor: Executor,
+    pub executor: ExecutorChoice,
+    /// How it does, where that is `gpu`.
+    #[serde(default)]
+    pub gpu: GpuOptions,
     /// Apply the EXIF orientation.
     pub exif: bool,
     /// Epochs, at least 1.
@@ -83,12 +88,13 @@ pub struct TrainConfig {
 
 impl TrainConfig {
     /// The fields that a resumed run may change. That the data are the same is checked on the data themselves.
-    pub const FREE: [&'static str; 10] = [
+    pub const FREE: [&'static str; 11] = [
         "data",
         "bad_image_limit",
         "workers",
         "prefetch",
         "device",
+        "gpu",
         "keep_checkpoints",
         "checkpoint_steps",
         "log_every",

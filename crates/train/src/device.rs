@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceChoice {
-    /// The first of CUDA and Vulkan that is compiled in and present, else the CPU.
+    /// The first GPU of CUDA and Vulkan that is compiled in and present, else the CPU. A Vulkan driver that computes on the CPU,
+    /// as Mesa's lavapipe does, is no GPU.
     #[default]
     Auto,
     /// The CPU.
@@ -95,17 +96,42 @@ pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::flex()),
         DeviceChoice::Cuda => cuda(),
-        DeviceChoice::Vulkan => vulkan(),
-        DeviceChoice::Auto => Ok(cuda().or_else(|_| vulkan()).unwrap_or_else(|_| Device::flex())),
+        DeviceChoice::Vulkan => vulkan(true),
+        DeviceChoice::Auto => Ok(cuda()
+            .or_else(|_| vulkan(false))
+            .unwrap_or_else(|_| Device::flex())),
     }
 }
 
-/// What a device calls itself.
+/// What a device calls itself, its kind first: `Flex(..)` of the CPU, `cuda(NVIDIA H100 80GB HBM3)`.
 pub fn name(device: &Device) -> String {
+    #[cfg(feature = "gpu")]
+    if let Some(cube) = cube(device) {
+        let kind = match cube {
+            #[cfg(feature = "cuda")]
+            burn_cubecl::CubeDevice::Cuda(_) => DeviceChoice::Cuda,
+            _ => DeviceChoice::Vulkan,
+        };
+        return format!("{kind}({})", cube.client().properties().identity.name);
+    }
     let name = format!("{device:?}");
     name.trim_start_matches("Device<")
         .trim_end_matches('>')
         .to_owned()
+}
+
+/// The device as CubeCL, which the kernels are written in, knows it; none of the CPU.
+#[cfg(feature = "gpu")]
+pub(crate) fn cube(device: &Device) -> Option<&burn_cubecl::CubeDevice> {
+    use burn::backend::DispatchDevice;
+    match device.as_dispatch() {
+        DispatchDevice::Cube(cube) => Some(cube),
+        DispatchDevice::Autodiff(inner) => match &**inner {
+            DispatchDevice::Cube(cube) => Some(cube),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// What kind of device it is that [`name`] gave a name to: `cpu`, `cuda`, `vulkan`, ..
@@ -131,7 +157,7 @@ pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, DeviceError> 
 
 #[cfg(feature = "cuda")]
 fn cuda() -> Result<Device, DeviceError> {
-    first(DeviceChoice::Cuda, burn::tensor::DeviceType::Cuda)
+    first(DeviceChoice::Cuda, burn::tensor::DeviceType::Cuda, |_| true)
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -142,22 +168,27 @@ fn cuda() -> Result<Device, DeviceError> {
 }
 
 #[cfg(feature = "vulkan")]
-fn vulkan() -> Result<Device, DeviceError> {
-    first(DeviceChoice::Vulkan, burn::tensor::DeviceType::Vulkan)
+fn vulkan(also_of_the_cpu: bool) -> Result<Device, DeviceError> {
+    let good = |device: &Device| also_of_the_cpu || !cube(device).is_some_and(stokehold_gpu::is_cpu);
+    first(DeviceChoice::Vulkan, burn::tensor::DeviceType::Vulkan, good)
 }
 
 #[cfg(not(feature = "vulkan"))]
-fn vulkan() -> Result<Device, DeviceError> {
+fn vulkan(_: bool) -> Result<Device, DeviceError> {
     Err(DeviceError::NotCompiledIn {
         choice: DeviceChoice::Vulkan,
     })
 }
 
 #[cfg(any(feature = "cuda", feature = "vulkan"))]
-fn first(choice: DeviceChoice, kind: burn::tensor::DeviceType) -> Result<Device, DeviceError> {
+fn first(
+    choice: DeviceChoice,
+    kind: burn::tensor::DeviceType,
+    good: impl Fn(&Device) -> bool,
+) -> Result<Device, DeviceError> {
     Device::enumerate(kind)
         .into_vec()
         .into_iter()
-        .next()
+        .find(good)
         .ok_or(DeviceError::Absent { choice })
 }

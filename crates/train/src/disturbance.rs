@@ -7,12 +7,14 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use burn::tensor::Device;
 use serde::Serialize;
-use stokehold_loader::{Loader, LoaderError, Stage};
+use stokehold_loader::{LoaderError, Stage};
 use stokehold_profile::percentile;
 
 use crate::TrainError;
-use crate::device::{self, DeviceChoice};
+use crate::device;
+use crate::feed::Feed;
 use crate::learner::Learner;
 use crate::model::{Arch, ResNet};
 use crate::optim::{Optimizer, OptimizerConfig};
@@ -37,19 +39,18 @@ pub struct Disturbance {
     pub load_seconds: f64,
 }
 
-/// Makes `pairs` pairs of steps of `arch` with the loader's batches; `classes` is above every label.
+/// Makes `pairs` pairs of steps of `arch` with the feed's batches on its device; `classes` is above every label.
 ///
 /// # Errors
 /// The loader fails, or has never a batch to load while another is trained on: its epochs need more batches than
 /// it prefetches. The device is not there, or fails.
 pub fn disturbance(
-    loader: &Loader,
+    feed: &Feed,
     arch: Arch,
     classes: usize,
-    device: DeviceChoice,
+    plain: &Device,
     pairs: usize,
 ) -> Result<Disturbance, TrainError> {
-    let plain = device::open(device)?;
     let mut learner = Learner {
         model: ResNet::new(arch, classes, 0, &plain.clone().autodiff()),
         optimizer: Optimizer::new(OptimizerConfig::SGD)?,
@@ -59,19 +60,19 @@ pub fn disturbance(
     let (mut worked, mut loaded, mut warm) = (Duration::ZERO, 0u32, false);
     for epoch in 0.. {
         let before = loaded;
-        let mut batches = loader.epoch(epoch);
+        let mut batches = feed.epoch(epoch);
         while batches.loading() > 0 {
             thread::sleep(POLL);
         }
         while let Some(batch) = batches.next().transpose()? {
-            if batches.in_flight() < loader.prefetch() {
+            if batches.in_flight() < feed.loader().prefetch() {
                 break; // The epoch ends, and nothing is loaded any more.
             }
             let stages = batch.spans.iter().filter(|span| span.stage != Stage::Batch);
             worked += stages.map(|span| span.duration).sum();
             loaded += 1;
             for seconds in [&mut beside, &mut alone] {
-                let images = batch.images.clone().into_images().into_f32();
+                let images = batch.images.clone().into_input();
                 let start = Instant::now();
                 // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
                 (learner, _) = learner.step(0.0, None, images, batch.shape, &batch.labels, 0.0)?;
@@ -95,8 +96,8 @@ pub fn disturbance(
                 reason: format!(
                     "{} batches an epoch, and {} are prefetched: nothing is left to load beside a step; use more \
                      images or a smaller batch size",
-                    loader.batches_per_epoch(),
-                    loader.prefetch()
+                    feed.loader().batches_per_epoch(),
+                    feed.loader().prefetch()
                 ),
             }));
         }
@@ -108,7 +109,7 @@ pub fn disturbance(
         .collect();
     let of = |p| percentile(&ratios, p).unwrap_or(f64::NAN);
     Ok(Disturbance {
-        device: device::name(&plain),
+        device: device::name(plain),
         slowdown: of(50.0),
         spread: [of(0.0), of(100.0)],
         load_seconds: worked.as_secs_f64() / f64::from(loaded.max(1)),
@@ -120,12 +121,15 @@ pub fn disturbance(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AnyExecutor;
+    use crate::device::DeviceChoice;
+    use crate::feed::GpuOptions;
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
     use stokehold_storage::{ImageFolder, SlowSource};
 
-    fn loader(images: usize, dir: &std::path::Path) -> Loader {
+    fn feed(images: usize, dir: &std::path::Path, device: &Device) -> Feed {
         let bytes = include_bytes!("../../../hostile/small.jpg");
         for i in 0..images {
             std::fs::write(dir.join(format!("{i}.jpg")), bytes).unwrap();
@@ -136,15 +140,18 @@ mod tests {
             workers: "1".parse::<Workers>().unwrap(),
             ..LoaderOptions::default()
         };
-        Loader::new(Arc::new(source), Pipeline::imagenet_train(32), options).unwrap()
+        let (pipeline, gpu) = (Pipeline::imagenet_train(32), GpuOptions::default());
+        let executor = AnyExecutor::default();
+        Feed::new(Arc::new(source), pipeline, options, executor, gpu, device).unwrap()
     }
 
     /// Seven batches an epoch leave five pairs in it, so eight pairs take a second epoch.
     #[test]
     fn steps_come_in_pairs_with_a_batch_loaded_beside_the_first() {
         let dir = tempfile::tempdir().unwrap();
-        let loader = loader(14, dir.path());
-        let found = disturbance(&loader, Arch::Resnet18, 3, DeviceChoice::Cpu, 8).unwrap();
+        let device = device::open(DeviceChoice::Cpu).unwrap();
+        let feed = feed(14, dir.path(), &device);
+        let found = disturbance(&feed, Arch::Resnet18, 3, &device, 8).unwrap();
         assert_eq!((found.beside.len(), found.alone.len()), (8, 8));
         assert!(found.spread[0] <= found.slowdown && found.slowdown <= found.spread[1]);
         // Two reads of 3 ms in every batch.
@@ -154,7 +161,9 @@ mod tests {
     #[test]
     fn too_few_batches_are_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let error = disturbance(&loader(4, dir.path()), Arch::Resnet18, 3, DeviceChoice::Cpu, 1).unwrap_err();
+        let device = device::open(DeviceChoice::Cpu).unwrap();
+        let feed = feed(4, dir.path(), &device);
+        let error = disturbance(&feed, Arch::Resnet18, 3, &device, 1).unwrap_err();
         assert!(
             error
                 .to_string()

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
 use stokehold_profile::ProfileError;
@@ -35,6 +36,12 @@ pub enum TrainError {
     /// The device is missing or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The executor `gpu` was asked for where it cannot work.
+    #[error("the executor gpu: {0}; or use --executor fused")]
+    NoGpu(String),
+    /// The executor `gpu` failed, or was asked for too much.
+    #[error(transparent)]
+    Gpu(GpuError),
     /// Weights could not be loaded or saved.
     #[error(transparent)]
     Weights(#[from] Box<WeightsError>),
@@ -107,13 +114,25 @@ impl TrainError {
             | Self::Weights(_)
             | Self::RunExists { .. }
             | Self::Changed { .. }
+            | Self::NoGpu(_)
             | Self::Malformed { .. } => true,
             Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
+            Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) => {
                 !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. })
             }
             Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
+        }
+    }
+}
+
+/// What the loader says is the loader's, whoever passes it on.
+impl From<GpuError> for TrainError {
+    fn from(error: GpuError) -> Self {
+        match error {
+            GpuError::Loader(error) => Self::Loader(error),
+            error => Self::Gpu(error),
         }
     }
 }

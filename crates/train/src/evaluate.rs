@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use burn::tensor::{Tensor, TensorData};
-use stokehold_loader::{BadImage, Loader};
+use stokehold_loader::BadImage;
 
 use crate::TrainError;
 use crate::device;
+use crate::feed::Feed;
 use crate::learner::{Learner, targets};
 use crate::loss::cross_entropy;
 use crate::metrics::Accuracy;
@@ -19,7 +19,7 @@ use crate::timeline::Spans;
 /// `bad`, those it has not yet.
 pub(crate) fn evaluate(
     learner: &Learner,
-    loader: &Loader,
+    feed: &Feed,
     k: usize,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
@@ -29,16 +29,15 @@ pub(crate) fn evaluate(
     let (model, device) = (learner.valid(), &learner.device);
     let mut accuracy = Accuracy::new(k);
     let mut loss = 0.0;
-    let batches = loader.batches_per_epoch();
+    let batches = feed.loader().batches_per_epoch();
     let mut begin = Instant::now();
-    for (number, batch) in loader.epoch(0).enumerate() {
+    for (number, batch) in feed.epoch(0).enumerate() {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let batch = batch?;
         note_bad(batch.bad, bad, observer);
-        let images = TensorData::new(batch.images.into_images().into_f32(), batch.shape);
-        let images = Tensor::<4>::from_data(images, device);
+        let images = batch.images.into_input().tensor(batch.shape, device);
         let logits = model.forward(images);
         let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
         // The mean of a smaller last batch counts less.

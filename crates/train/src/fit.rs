@@ -9,15 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use stokehold_loader::{Batch, Batches, Loader, LoaderOptions};
+use burn::tensor::Device;
+use stokehold_loader::LoaderOptions;
 use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_storage::{Dataset, Images};
 
 use crate::ceilings::Ceiling;
 use crate::checkpoint::{self, Checkpoints};
+use crate::choice::choose;
 use crate::config::TrainConfig;
 use crate::evaluate::{evaluate, note_bad};
+use crate::executor::AnyExecutor;
+use crate::feed::{FedBatch, Feed, FeedBatches};
 use crate::learner::Learner;
 use crate::model::ResNet;
 use crate::observer::{Event, Observer};
@@ -106,12 +110,13 @@ fn start(
     let plain = device::open(config.device)?;
     let device_name = device::name(&plain);
     let shards = matches!(dataset.train, Images::Shards(_));
-    let loader = loader(config, dataset.train, true)?;
-    let val_loader = dataset
-        .val
-        .map(|val| self::loader(config, val, false))
-        .transpose()?;
     let classes = facts.classes.len();
+    let chosen = choose(config, &dataset.train, classes, &plain)?;
+    let feed = feed(config, dataset.train, true, chosen.executor, &plain)?;
+    let val_feed = dataset
+        .val
+        .map(|val| self::feed(config, val, false, chosen.executor, &plain))
+        .transpose()?;
 
     let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
     let from = checkpoints.latest()?;
@@ -151,17 +156,22 @@ fn start(
         dataset: facts.clone(),
         machine: Machine::here(),
         device: device_name.clone(),
+        executor: Some(chosen.clone()),
     })?;
     observer.event(Event::Started {
         epochs: config.epochs,
-        batches: loader.batches_per_epoch(),
+        batches: feed.loader().batches_per_epoch(),
         images: facts.train,
         val_images: facts.val,
         classes,
-        workers: loader.workers(),
+        workers: feed.loader().workers(),
         device: &device_name,
         replaced_head,
     });
+    if let Some(why) = &chosen.why {
+        let executor = chosen.executor;
+        observer.event(Event::Chosen { executor, why });
+    }
     match &from {
         Some((path, progress)) => observer.event(Event::Resumed {
             checkpoint: path,
@@ -173,9 +183,10 @@ fn start(
     let sampler = start_sampler(&folder, observer)?;
     let mut training = Training {
         config,
-        loader,
+        executor: chosen.executor,
+        feed,
         shards,
-        val_loader,
+        val_feed,
         checkpoints,
         metrics: MetricsLog::open(folder.metrics(), &progress)?,
         spans: Spans::start(&folder, observer)?,
@@ -200,10 +211,11 @@ struct Training<'a> {
     config: &'a TrainConfig,
     folder: RunFolder,
     device_name: String,
-    loader: Loader,
+    executor: AnyExecutor,
+    feed: Feed,
     /// Whether the training images are prepared shards.
     shards: bool,
-    val_loader: Option<Loader>,
+    val_feed: Option<Feed>,
     checkpoints: Checkpoints,
     metrics: MetricsLog,
     spans: Spans,
@@ -254,8 +266,8 @@ impl Training<'_> {
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
-            Some(position) => self.loader.resume(position)?,
-            None => self.loader.epoch(self.progress.epochs.len() as u64),
+            Some(position) => self.feed.resume(position)?,
+            None => self.feed.epoch(self.progress.epochs.len() as u64),
         };
         self.spans.phase(span::LOADER_START, epoch_began, None);
         while !self.stopped() {
@@ -283,24 +295,23 @@ impl Training<'_> {
     fn step(
         &mut self,
         learner: Learner,
-        batch: Batch,
-        batches: &Batches,
+        batch: FedBatch,
+        batches: &FeedBatches,
         turn: Instant,
         waited: f64,
     ) -> Result<Learner, TrainError> {
-        let Batch {
+        let FedBatch {
             images,
             shape,
             labels,
             bad,
             spans,
-            ..
         } = batch;
         note_bad(bad, &mut self.progress.bad_training, self.observer);
         self.spans.loaded(&spans, self.progress.step + 1);
         let lr = self.lr(self.progress.step);
         let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);
-        let images = images.into_images().into_f32();
+        let images = images.into_input();
         let begin = Instant::now();
         let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, &labels, lr)?;
         self.progress.step += 1;
@@ -353,18 +364,10 @@ impl Training<'_> {
     fn end_epoch(&mut self, learner: &Learner) -> Result<Option<EpochRecord>, TrainError> {
         self.log_interval()?;
         let mut validation = None;
-        if let Some(loader) = &self.val_loader {
+        if let Some(feed) = &self.val_feed {
             let bad = &mut self.progress.bad_validation;
             let begin = Instant::now();
-            validation = evaluate(
-                learner,
-                loader,
-                self.k,
-                bad,
-                self.observer,
-                &self.spans,
-                self.stop,
-            )?;
+            validation = evaluate(learner, feed, self.k, bad, self.observer, &self.spans, self.stop)?;
             self.spans
                 .phase(span::VALIDATION, begin, Some(self.progress.step));
             if validation.is_none() {
@@ -403,7 +406,7 @@ impl Training<'_> {
 
     /// The learning rate of a step, counted from 0.
     fn lr(&self, step: u64) -> f64 {
-        let per_epoch = self.loader.batches_per_epoch() as u64;
+        let per_epoch = self.feed.loader().batches_per_epoch() as u64;
         self.config
             .schedule
             .lr(self.config.lr, step, per_epoch, self.config.epochs)
@@ -429,7 +432,7 @@ impl Training<'_> {
         let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
-            ceilings = measure(self.config, &self.loader, learner)?;
+            ceilings = measure(self.config, &self.feed, learner)?;
         }
         let (of_loader, of_trainer) = ceilings.unzip();
         let total = self.progress.total();
@@ -439,7 +442,7 @@ impl Training<'_> {
         let summary = RunSummary {
             run_dir: self.folder.path().to_owned(),
             arch: self.config.arch,
-            executor: self.config.executor,
+            executor: self.executor,
             device: self.device_name,
             epochs: epochs.len() as u64,
             steps: self.progress.step,
@@ -464,7 +467,7 @@ impl Training<'_> {
         };
         self.folder.write_summary(&summary)?;
         let images = last.map_or(0, |epoch| epoch.sums.images);
-        let workload = workload::of(self.config, &summary, &self.loader, self.shards, images);
+        let workload = workload::of(self.config, &summary, self.feed.loader(), self.shards, images);
         workload::store(&self.folder, workload)?;
         Ok(summary)
     }
@@ -478,19 +481,25 @@ fn place(progress: &Progress) -> (usize, u64) {
 /// The loader alone and the trainer alone.
 fn measure(
     config: &TrainConfig,
-    loader: &Loader,
+    feed: &Feed,
     learner: Learner,
 ) -> Result<Option<(Ceiling, Ceiling)>, TrainError> {
     // An epoch that was not trained on, as good as any other.
-    let Some((of_loader, batch)) = ceilings::of_loader(loader, config.epochs, config.ceiling_batches)? else {
+    let Some((of_loader, batch)) = ceilings::of_loader(feed, config.epochs, config.ceiling_batches)? else {
         return Ok(None);
     };
     let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
     Ok(Some((of_loader, of_trainer)))
 }
 
-/// The loader of one part of the data set.
-fn loader(config: &TrainConfig, images: Images, training: bool) -> Result<Loader, TrainError> {
+/// The feed of one part of the data set.
+pub(crate) fn feed(
+    config: &TrainConfig,
+    images: Images,
+    training: bool,
+    executor: AnyExecutor,
+    device: &Device,
+) -> Result<Feed, TrainError> {
     let pipeline = if training {
         &config.pipeline
     } else {
@@ -503,13 +512,19 @@ fn loader(config: &TrainConfig, images: Images, training: bool) -> Result<Loader
         shuffle: training,
         seed: config.seed,
         drop_last: training && config.drop_last,
-        executor: config.executor,
         decode: DecodeOptions { exif: config.exif },
         bad_images: config.bad_images,
         bad_image_limit: config.bad_image_limit,
         ..LoaderOptions::default()
     };
-    Ok(Loader::new(Arc::new(images), pipeline.clone(), options)?)
+    Feed::new(
+        Arc::new(images),
+        pipeline.clone(),
+        options,
+        executor,
+        config.gpu,
+        device,
+    )
 }
 
 fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {

@@ -6,6 +6,7 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::TrainError;
 use crate::device;
+use crate::feed::Input;
 use crate::loss::cross_entropy;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
@@ -26,13 +27,13 @@ impl Learner {
         mut self,
         label_smoothing: f32,
         clip_norm: Option<f64>,
-        images: Vec<f32>,
+        images: Input,
         shape: [usize; 4],
         labels: &[u32],
         lr: f64,
     ) -> Result<(Self, f32), TrainError> {
         let device = self.device.clone().autodiff();
-        let images = Tensor::<4>::from_data(TensorData::new(images, shape), &device);
+        let images = images.tensor(shape, &device);
         let targets = targets(labels, &device);
         let loss = cross_entropy(self.model.forward(images), targets, label_smoothing);
         let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);

@@ -1,7 +1,7 @@
 //! Stokehold trains image classifiers with Burn so that PyTorch would agree.
 //!
-//! **Mechanism.** A batch arrives from the loader as one `Vec<f32>` (`[N, 3, H, W]`, normalised) and becomes
-//! a tensor without a copy. [`ResNet`](model::ResNet) turns it into logits,
+//! **Mechanism.** A batch arrives from the [`Feed`] as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or made on the device that
+//! trains, and becomes a tensor without a copy. [`ResNet`](model::ResNet) turns it into logits,
 //! [`cross_entropy`](loss::cross_entropy) into a loss, Burn's autodiff into gradients;
 //! [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) turn those
 //! into the next model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the
@@ -40,11 +40,14 @@
 mod arrays;
 mod ceilings;
 pub mod checkpoint;
+mod choice;
 mod config;
 pub mod device;
 mod disturbance;
 mod error;
 mod evaluate;
+mod executor;
+mod feed;
 mod fit;
 mod learner;
 pub mod loss;
@@ -62,9 +65,12 @@ mod workload;
 
 pub use arrays::ArraysError;
 pub use ceilings::step_times;
+pub use choice::Chosen;
 pub use config::TrainConfig;
 pub use disturbance::{Disturbance, disturbance};
 pub use error::TrainError;
+pub use executor::{AnyExecutor, ExecutorChoice};
+pub use feed::{FedBatch, FedImages, Feed, FeedBatches, GpuOptions};
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use summary::RunSummary;

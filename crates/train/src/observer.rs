@@ -4,6 +4,7 @@ use std::path::Path;
 
 use stokehold_loader::BadImage;
 
+use crate::executor::AnyExecutor;
 use crate::progress::EpochRecord;
 
 /// Watches a run. Events come on the thread that trains, which waits meanwhile.
@@ -39,6 +40,13 @@ pub enum Event<'a> {
         device: &'a str,
         /// The initial weights were for this many classes, and the last layer starts from random ones.
         replaced_head: Option<usize>,
+    },
+    /// The run chose between executors.
+    Chosen {
+        /// Which one.
+        executor: AnyExecutor,
+        /// Why.
+        why: &'a str,
     },
     /// The run goes on from a checkpoint.
     Resumed {

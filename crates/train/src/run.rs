@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, Images, Source, whole};
 
+use crate::choice::Chosen;
 use crate::config::TrainConfig;
+use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::progress::{EpochRecord, Progress, Sums};
 use crate::{RunSummary, TrainError};
 
@@ -114,6 +116,19 @@ pub struct RunRecord {
     pub machine: Machine,
     /// On which device.
     pub device: String,
+    /// What performs the pipelines, and why where that was for the run to choose.
+    pub executor: Option<Chosen>,
+}
+
+impl RunRecord {
+    /// What performed the pipelines; none only where a record is broken.
+    pub fn performed_by(&self) -> Option<AnyExecutor> {
+        match (&self.executor, self.config.executor) {
+            (Some(chosen), _) => Some(chosen.executor),
+            (None, ExecutorChoice::Of(executor)) => Some(executor),
+            (None, ExecutorChoice::Auto) => None,
+        }
+    }
 }
 
 /// What identifies a data set without its images.

@@ -5,10 +5,10 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use stokehold_pipeline::Executor;
 use stokehold_profile::Percentiles;
 use stokehold_profile::timeline::Total;
 
+use crate::executor::AnyExecutor;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::timeline::Stage;
@@ -22,7 +22,7 @@ pub struct RunSummary {
     /// The network.
     pub arch: Arch,
     /// What performed the pipeline.
-    pub executor: Executor,
+    pub executor: AnyExecutor,
     /// The device that computed.
     pub device: String,
     /// Finished epochs.
@@ -190,7 +190,7 @@ mod tests {
         RunSummary {
             run_dir: "runs/one".into(),
             arch: Arch::Resnet18,
-            executor: Executor::Fused,
+            executor: AnyExecutor::default(),
             device: "flex".into(),
             epochs: 2,
             steps: 20,

@@ -19,7 +19,7 @@ use stokehold_profile::advice::{Alternative, Change, Workload};
 use stokehold_profile::{About, percentile};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
-use stokehold_train::{TrainConfig, step_times};
+use stokehold_train::{AnyExecutor, TrainConfig, step_times};
 
 /// Images that are loaded in every turn.
 const IMAGES: usize = 48;
@@ -109,16 +109,19 @@ fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>,
         let copies = Images::Folder(ImageFolder::open(&copies)?);
         (copies, Some(Dataset::open(&shards, None, 0)?.train))
     };
-    let own = side(config, images.clone(), config.executor)?;
+    let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
+        return Err("the run's images were made on its device".into());
+    };
+    let own = side(config, images.clone(), executor)?;
     let mut others = Vec::new();
-    if config.executor == Executor::PerOp {
+    if executor == Executor::PerOp {
         let change = Change::Executor {
             executor: Executor::Fused.to_string(),
         };
         others.push((change, side(config, images, Executor::Fused)?));
     }
     if let Some(shards) = shards {
-        others.push((Change::Shards, side(config, shards, config.executor)?));
+        others.push((Change::Shards, side(config, shards, executor)?));
     }
     in_turns(&own, &others)
 }

@@ -1,5 +1,6 @@
 //! `stokehold bench disturbance`: a training step beside a loader that loads, against a step alone.
 
+use crate::gpu::GpuArgs;
 use crate::progress;
 use clap::Args as ClapArgs;
 use std::error::Error;
@@ -7,13 +8,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use stokehold_loader::{Loader, LoaderOptions, Workers};
-use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_loader::{LoaderOptions, Workers};
+use stokehold_pipeline::Pipeline;
 use stokehold_profile::percentile;
 use stokehold_storage::ImageFolder;
-use stokehold_train::device::DeviceChoice;
-use stokehold_train::disturbance;
+use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
+use stokehold_train::{AnyExecutor, Feed, TrainError, disturbance};
 
 /// What `bench disturbance` takes.
 #[derive(Debug, ClapArgs)]
@@ -26,9 +27,11 @@ pub struct DisturbanceArgs {
     /// What computes: auto, cpu, cuda or vulkan
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
-    /// Who performs the operations: per-op or fused
-    #[arg(long, default_value_t = Executor::Fused)]
-    executor: Executor,
+    /// Who performs the operations: per-op, fused or gpu
+    #[arg(long, default_value_t = AnyExecutor::default())]
+    executor: AnyExecutor,
+    #[command(flatten)]
+    gpu: GpuArgs,
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,
@@ -58,13 +61,21 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let options = LoaderOptions {
         batch_size: args.batch_size,
         workers: args.workers,
-        executor: args.executor,
         ..LoaderOptions::default()
     };
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
-    let loader = Loader::new(source, Pipeline::published(args.load, args.image_size), options)?;
+    let device = device::open(args.device).map_err(TrainError::from)?;
+    let pipeline = Pipeline::published(args.load, args.image_size);
+    let feed = Feed::new(
+        source,
+        pipeline,
+        options,
+        args.executor,
+        args.gpu.options(),
+        &device,
+    )?;
     // As many classes as ImageNet has; all images are of the first.
-    let found = disturbance(&loader, args.arch, 1000, args.device, args.pairs as usize)?;
+    let found = disturbance(&feed, args.arch, 1000, &device, args.pairs as usize)?;
     let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);
     let (beside, alone) = (median(&found.beside), median(&found.alone));
     let mut out = std::io::stdout();
@@ -76,7 +87,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             "load": args.load,
             "image_size": args.image_size,
             "batch_size": args.batch_size,
-            "workers": loader.workers(),
+            "workers": feed.loader().workers(),
             "step_seconds_beside": beside,
             "step_seconds_alone": alone,
             "found": found,
@@ -94,7 +105,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             args.batch_size,
             args.image_size,
             args.image_size,
-            loader.workers(),
+            feed.loader().workers(),
             alone * 1e3,
             beside * 1e3,
             found.slowdown,

@@ -101,7 +101,7 @@ impl<'a> Cells<'a> {
             files::remove_dir(&folder.checkpoints())?;
             files::remove_file(&folder.model())?;
             let trial = Trial {
-                executor: config.executor,
+                executor: summary.executor,
                 epoch_seconds: epoch_seconds(&folder)?,
                 cpu_time: read_cpu_time(&folder)?,
                 summary,

@@ -6,11 +6,10 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use stokehold_pipeline::Executor;
 use stokehold_profile::{Machine, ProfileError, Recording};
-use stokehold_train::RunSummary;
 use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, RunFolder};
+use stokehold_train::{AnyExecutor, RunSummary};
 
 use super::html::{self, Sample, Samples};
 use super::settings::Settings;
@@ -42,7 +41,7 @@ pub struct Cell {
 /// One run of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    pub executor: Executor,
+    pub executor: AnyExecutor,
     /// The time of each epoch's training.
     pub epoch_seconds: Vec<f64>,
     pub cpu_time: CpuTime,
@@ -194,7 +193,7 @@ impl Report {
     }
 
     /// The executor of a trial, 0 or 1.
-    pub fn executor(&self, trial: usize) -> Executor {
+    pub fn executor(&self, trial: usize) -> AnyExecutor {
         self.settings.trials.0[trial]
     }
 
@@ -289,6 +288,12 @@ pub mod tests {
 
     use super::*;
     use crate::commands::compare::settings::Trials;
+    use stokehold_pipeline::Executor;
+
+    const EXECUTORS: [AnyExecutor; 2] = [
+        AnyExecutor::Cpu(Executor::PerOp),
+        AnyExecutor::Cpu(Executor::Fused),
+    ];
 
     pub fn settings() -> Settings {
         Settings {
@@ -296,7 +301,7 @@ pub mod tests {
             data: "data/photos".into(),
             val_split: None,
             max_images: None,
-            trials: Trials([Executor::PerOp, Executor::Fused]),
+            trials: Trials(EXECUTORS),
             epochs: 2,
             batch_size: 32,
             image_size: 224,
@@ -305,11 +310,12 @@ pub mod tests {
             lr: 0.001,
             momentum: 0.5,
             device: DeviceChoice::Cpu,
+            gpu: Default::default(),
         }
     }
 
     /// A run of two epochs that took `seconds` on average, one a little less and one a little more.
-    pub fn trial(executor: Executor, seconds: f64) -> Trial {
+    pub fn trial(executor: AnyExecutor, seconds: f64) -> Trial {
         Trial {
             executor,
             epoch_seconds: vec![seconds - 0.5, seconds + 0.5],
@@ -378,11 +384,7 @@ pub mod tests {
     }
 
     pub fn cell(model: Arch, load: u32, a: f64, b: f64) -> Cell {
-        Cell::new(
-            model,
-            load,
-            [trial(Executor::PerOp, a), trial(Executor::Fused, b)],
-        )
+        Cell::new(model, load, [trial(EXECUTORS[0], a), trial(EXECUTORS[1], b)])
     }
 
     /// The published seconds per epoch of both trials.

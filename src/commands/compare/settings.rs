@@ -6,27 +6,30 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImagePolicy, Workers};
-use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_pipeline::Pipeline;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{TrainConfig, TrainError};
+use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainError};
 
 /// Batches over which each ceiling is measured after a run.
 const CEILING_BATCHES: usize = 8;
 
 /// The two executors that are compared; parses from `per-op,fused`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trials(pub [Executor; 2]);
+pub struct Trials(pub [AnyExecutor; 2]);
 
 impl FromStr for Trials {
     type Err = Box<dyn Error + Send + Sync>;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let executors: Vec<Executor> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
-        let two = executors.try_into().map_err(|found: Vec<Executor>| {
-            format!("{} trials: give two, A and B, each per-op or fused", found.len())
+        let executors: Vec<AnyExecutor> = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        let two = executors.try_into().map_err(|found: Vec<AnyExecutor>| {
+            format!(
+                "{} trials: give two, A and B, each per-op, fused or gpu",
+                found.len()
+            )
         })?;
         Ok(Self(two))
     }
@@ -54,6 +57,9 @@ pub struct Settings {
     pub lr: f64,
     pub momentum: f64,
     pub device: DeviceChoice,
+    /// How the executor `gpu` works, where it is one of the two.
+    #[serde(default)]
+    pub gpu: GpuOptions,
 }
 
 impl Settings {
@@ -61,7 +67,7 @@ impl Settings {
     pub fn check(&self, models: &[Arch], loads: &[u32]) -> Result<(), TrainError> {
         for &model in models {
             for &load in loads {
-                self.config(model, load, Executor::Fused, PathBuf::new())
+                self.config(model, load, AnyExecutor::default(), PathBuf::new())
                     .check()?;
             }
         }
@@ -69,7 +75,7 @@ impl Settings {
     }
 
     /// A run of the comparison.
-    pub fn config(&self, model: Arch, load: u32, executor: Executor, run_dir: PathBuf) -> TrainConfig {
+    pub fn config(&self, model: Arch, load: u32, executor: AnyExecutor, run_dir: PathBuf) -> TrainConfig {
         let size = self.image_size;
         // 256 for 224, as usual.
         let resize = (f64::from(size) * 256.0 / 224.0).round() as u32;
@@ -82,7 +88,8 @@ impl Settings {
             freeze_backbone: false,
             pipeline: Pipeline::published(load, size),
             eval_pipeline: Pipeline::imagenet_eval(resize, size),
-            executor,
+            executor: ExecutorChoice::Of(executor),
+            gpu: self.gpu,
             exif: false,
             epochs: self.epochs,
             batch_size: self.batch_size,
@@ -150,17 +157,18 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stokehold_pipeline::Executor;
+
+    const PER_OP: AnyExecutor = AnyExecutor::Cpu(Executor::PerOp);
+    const FUSED: AnyExecutor = AnyExecutor::Cpu(Executor::Fused);
 
     #[test]
     fn trials_are_two_executors() {
         let parse = |text: &str| text.parse::<Trials>().map_err(|error| error.to_string());
-        assert_eq!(
-            parse("fused,per-op"),
-            Ok(Trials([Executor::Fused, Executor::PerOp]))
-        );
+        assert_eq!(parse("fused,per-op"), Ok(Trials([FUSED, PER_OP])));
         assert_eq!(
             parse("fused"),
-            Err("1 trials: give two, A and B, each per-op or fused".to_owned())
+            Err("1 trials: give two, A and B, each per-op, fused or gpu".to_owned())
         );
         assert!(parse("fused,slow").unwrap_err().contains("slow"));
     }
@@ -168,12 +176,12 @@ mod tests {
     #[test]
     fn trials_differ_in_the_executor_only() {
         let settings = crate::commands::compare::report::tests::settings();
-        let [a, b] = [Executor::PerOp, Executor::Fused]
-            .map(|executor| settings.config(Arch::Resnet18, 4, executor, "runs/one".into()));
+        let [a, b] =
+            [PER_OP, FUSED].map(|executor| settings.config(Arch::Resnet18, 4, executor, "runs/one".into()));
         assert_ne!(a, b);
         assert_eq!(
             TrainConfig {
-                executor: Executor::Fused,
+                executor: ExecutorChoice::Of(FUSED),
                 ..a
             },
             b

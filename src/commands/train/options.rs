@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::{BadImagePolicy, Workers};
-use stokehold_pipeline::{Executor, Pipeline, PipelineError};
-use stokehold_train::TrainConfig;
+use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
+use stokehold_train::{ExecutorChoice, TrainConfig};
 
+use crate::gpu::GpuArgs;
 use crate::progress;
 
 /// Train a classifier on a folder of images.
@@ -63,9 +64,10 @@ struct DataOptions {
     /// What happens to validation images [default: resize, centre crop, normalise].
     #[arg(long, value_name = "FILE")]
     eval_pipeline: Option<PathBuf>,
-    /// Who performs the pipeline: fused (one resampling an image) or per-op (operation after operation).
-    #[arg(long, value_name = "EXECUTOR", default_value_t = Executor::Fused)]
-    executor: Executor,
+    /// Who performs the pipeline: fused (one resampling an image), per-op (operation after operation), gpu (as fused, on
+    /// the device that trains), or auto (fused or gpu, whichever trains faster here).
+    #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
+    executor: ExecutorChoice,
     /// Apply the EXIF orientation of photos (torchvision does not).
     #[arg(long)]
     exif: bool,
@@ -170,6 +172,8 @@ struct MachineOptions {
     /// Batches in work or ready at most; 0 stands for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
+    #[command(flatten)]
+    gpu: GpuArgs,
 }
 
 #[derive(Debug, Clone, ClapArgs)]
@@ -223,6 +227,7 @@ impl Args {
             pipeline: data_options.pipeline()?,
             eval_pipeline: data_options.eval_pipeline()?,
             executor: data_options.executor,
+            gpu: machine.gpu.options(),
             exif: data_options.exif,
             epochs: optimizer.epochs,
             batch_size: optimizer.batch_size,

@@ -82,6 +82,9 @@ impl Observer for Watch {
                     ));
                 }
             }
+            Event::Chosen { executor, why } => {
+                self.line(format!("the executor {executor} performs the pipeline: {why}"));
+            }
             Event::Resumed { checkpoint, step } => {
                 self.line(format!(
                     "goes on after step {step}, from {}",

@@ -1,0 +1,380 @@
+//! Where batches come from: made by loader threads, or on the device that trains.
+//!
+//! Both ways walk the same samples in the same order with the same draws, report the same bad images and resume alike; `gpu` makes
+//! the numbers of `fused`, to the bit. On the device's way a batch never leaves it: what its kernels wrote is the tensor that
+//! the network reads.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+use stokehold_gpu::Decode;
+#[cfg(feature = "gpu")]
+use stokehold_gpu::{DeviceBatch, DeviceBatches, DeviceLoader, ForGpu, Gpu, LoadedBatch};
+use stokehold_loader::{BadImage, Batch, Batches, ImageBuffer, Loader, LoaderOptions, Span, State};
+use stokehold_pipeline::Pipeline;
+use stokehold_storage::Source;
+
+use crate::TrainError;
+#[cfg(feature = "gpu")]
+use crate::device;
+use crate::executor::AnyExecutor;
+
+/// What the executor `gpu` can be told.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuOptions {
+    /// Who reads the symbols of JPEGs.
+    pub decode: Decode,
+    /// Memory of the device for batches, bytes; `None` for an eighth of it, at least 1 GiB.
+    pub budget: Option<u64>,
+}
+
+/// A loader and whatever its batches pass on their way to the network.
+pub struct Feed(Kind);
+
+enum Kind {
+    Cpu(Loader),
+    #[cfg(feature = "gpu")]
+    Gpu(DeviceLoader),
+}
+
+/// An iterator over the batches of one epoch. After an error it is at its end.
+pub struct FeedBatches(BatchesKind);
+
+enum BatchesKind {
+    Cpu(Batches),
+    #[cfg(feature = "gpu")]
+    Gpu(DeviceBatches),
+}
+
+/// Images, wherever they are, and what belongs to them.
+#[derive(Debug, Clone)]
+pub struct FedBatch {
+    /// The images.
+    pub images: FedImages,
+    /// [N, 3, H, W]. N is at least 1.
+    pub shape: [usize; 4],
+    /// The class of each image.
+    pub labels: Vec<u32>,
+    /// Bad images that had not been reported before.
+    pub bad: Vec<BadImage>,
+    /// What the workers did when.
+    pub spans: Vec<Span>,
+}
+
+/// The images of a batch: [N, 3, H, W] numbers.
+#[derive(Debug, Clone)]
+pub enum FedImages {
+    /// In the machine's memory.
+    Host(ImageBuffer),
+    /// On the device.
+    #[cfg(feature = "gpu")]
+    Device(DeviceBatch),
+}
+
+/// What a step is made with.
+pub(crate) enum Input {
+    Host(Vec<f32>),
+    #[cfg(feature = "gpu")]
+    Device(DeviceBatch),
+}
+
+impl Feed {
+    /// Prepares to load `source` through `pipeline`, performed by `executor`, whatever `options` say of that. Nothing is read yet.
+    /// `device` is what trains, and has the images where `executor` is `gpu`.
+    ///
+    /// # Errors
+    /// What [`Loader::new`] refuses; [`TrainError::NoGpu`] where the device cannot make images.
+    pub fn new(
+        source: Arc<dyn Source>,
+        pipeline: Pipeline,
+        options: LoaderOptions,
+        executor: AnyExecutor,
+        gpu_options: GpuOptions,
+        device: &Device,
+    ) -> Result<Self, TrainError> {
+        match executor {
+            AnyExecutor::Cpu(executor) => {
+                let options = LoaderOptions { executor, ..options };
+                Ok(Self(Kind::Cpu(Loader::new(source, pipeline, options)?)))
+            }
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu => {
+                let GpuOptions { decode, budget } = gpu_options;
+                let gpu = gpu(device)?;
+                let budget = budget.unwrap_or_else(|| gpu.default_budget());
+                let way = ForGpu { decode };
+                let loader = DeviceLoader::new(source, pipeline, options, gpu, way, budget)?;
+                Ok(Self(Kind::Gpu(loader)))
+            }
+            #[cfg(not(feature = "gpu"))]
+            AnyExecutor::Gpu => {
+                let _ = gpu_options;
+                match gpu(device)? {}
+            }
+        }
+    }
+
+    /// Whether images can be made by `executor` where `device` trains, as far as can be said without data.
+    ///
+    /// # Errors
+    /// What [`Feed::new`] would refuse.
+    pub fn check(executor: AnyExecutor, device: &Device) -> Result<(), TrainError> {
+        match executor {
+            AnyExecutor::Cpu(_) => Ok(()),
+            AnyExecutor::Gpu => gpu(device).map(drop),
+        }
+    }
+
+    /// The loader whose threads work for it.
+    pub fn loader(&self) -> &Loader {
+        match &self.0 {
+            Kind::Cpu(loader) => loader,
+            #[cfg(feature = "gpu")]
+            Kind::Gpu(loader) => loader.loader(),
+        }
+    }
+
+    /// Starts an epoch.
+    pub fn epoch(&self, epoch: u64) -> FeedBatches {
+        FeedBatches(match &self.0 {
+            Kind::Cpu(loader) => BatchesKind::Cpu(loader.epoch(epoch)),
+            #[cfg(feature = "gpu")]
+            Kind::Gpu(loader) => BatchesKind::Gpu(loader.epoch(epoch)),
+        })
+    }
+
+    /// As [`Loader::resume`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resume(&self, state: State) -> Result<FeedBatches, TrainError> {
+        Ok(FeedBatches(match &self.0 {
+            Kind::Cpu(loader) => BatchesKind::Cpu(loader.resume(state)?),
+            #[cfg(feature = "gpu")]
+            Kind::Gpu(loader) => BatchesKind::Gpu(loader.resume(state)?),
+        }))
+    }
+}
+
+impl FeedBatches {
+    /// Where the consumer stands: after the batches yielded so far.
+    pub fn state(&self) -> State {
+        match &self.0 {
+            BatchesKind::Cpu(batches) => batches.state(),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(batches) => batches.state(),
+        }
+    }
+
+    /// Batches in work or ready.
+    pub fn in_flight(&self) -> usize {
+        match &self.0 {
+            BatchesKind::Cpu(batches) => batches.in_flight(),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(batches) => batches.in_flight(),
+        }
+    }
+
+    /// Batches in work: 0 when all is done that may be done before the next batch is taken.
+    pub fn loading(&self) -> usize {
+        match &self.0 {
+            BatchesKind::Cpu(batches) => batches.loading(),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(batches) => batches.loading(),
+        }
+    }
+}
+
+impl Iterator for FeedBatches {
+    type Item = Result<FedBatch, TrainError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match &mut self.0 {
+            BatchesKind::Cpu(batches) => batches
+                .next()
+                .map(|batch| batch.map(FedBatch::from).map_err(TrainError::from)),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(batches) => batches
+                .next()
+                .map(|batch| batch.map(FedBatch::from).map_err(TrainError::from)),
+        }
+    }
+}
+
+impl From<Batch> for FedBatch {
+    fn from(batch: Batch) -> Self {
+        Self {
+            images: FedImages::Host(batch.images),
+            shape: batch.shape,
+            labels: batch.labels,
+            bad: batch.bad,
+            spans: batch.spans,
+        }
+    }
+}
+
+#[cfg(feature = "gpu")]
+impl From<LoadedBatch> for FedBatch {
+    fn from(loaded: LoadedBatch) -> Self {
+        Self {
+            images: FedImages::Device(loaded.images),
+            ..Self::from(loaded.batch)
+        }
+    }
+}
+
+impl FedImages {
+    pub(crate) fn into_input(self) -> Input {
+        match self {
+            Self::Host(images) => Input::Host(images.into_images().into_f32()),
+            #[cfg(feature = "gpu")]
+            Self::Device(batch) => Input::Device(batch),
+        }
+    }
+}
+
+impl Input {
+    /// The images as a tensor on the device, which is uploaded or lies there.
+    pub(crate) fn tensor(self, shape: [usize; 4], device: &Device) -> Tensor<4> {
+        match self {
+            Self::Host(images) => Tensor::from_data(TensorData::new(images, shape), device),
+            #[cfg(feature = "gpu")]
+            Self::Device(batch) => {
+                let tensor = on_device::tensor(batch, device);
+                match device.is_autodiff() {
+                    true => tensor.autodiff(),
+                    false => tensor,
+                }
+            }
+        }
+    }
+}
+
+/// The kernels on the device that trains.
+#[cfg(feature = "gpu")]
+fn gpu(device: &Device) -> Result<Gpu, TrainError> {
+    let Some(cube) = device::cube(device) else {
+        let reason = "it makes images on the device that trains; give --device cuda or vulkan";
+        return Err(TrainError::NoGpu(reason.into()));
+    };
+    Ok(Gpu::on_device(cube)?)
+}
+
+/// There are no kernels in this build.
+#[cfg(not(feature = "gpu"))]
+fn gpu(_: &Device) -> Result<std::convert::Infallible, TrainError> {
+    let reason = "this program was built without GPUs; build it with --features cuda or vulkan";
+    Err(TrainError::NoGpu(reason.into()))
+}
+
+/// What passes between the kernels and Burn: the same CubeCL device, and handles of its memory.
+#[cfg(feature = "gpu")]
+mod on_device {
+    use burn::backend::Cube;
+    use burn::backend::fusion::{NoOp, custom::StreamId, get_client};
+    use burn::backend::ir::{BackendIr, InitOperationIr, OperationIr, OperationOutput};
+    use burn::tensor::{DType, Device, Shape, Tensor};
+    use burn_cubecl::CubeBackend;
+    use burn_cubecl::tensor::CubeTensor;
+    use stokehold_gpu::DeviceBatch;
+
+    use crate::device;
+
+    /// The batch's memory as a tensor: what Burn does with data that it has just uploaded, without the upload.
+    pub fn tensor(batch: DeviceBatch, device: &Device) -> Tensor<4> {
+        let cube = device::cube(device)
+            .expect("batches are made on the device that trains")
+            .clone();
+        let (shape, handle) = (Shape::from(batch.shape), batch.into_handle());
+        let tensor =
+            CubeTensor::new_contiguous(cube.client(), cube.clone(), shape.clone(), handle, DType::F32);
+        let fusion = get_client::<CubeBackend>(&cube);
+        let handle = CubeBackend::float_tensor_handle(tensor);
+        let init = InitOperationIr::create(shape, DType::F32, || fusion.register_tensor_handle(handle));
+        let nothing = NoOp::<CubeBackend>::new();
+        let tensor = fusion.register(StreamId::current(), OperationIr::Init(init), nothing);
+        Tensor::from_primitive::<Cube>(tensor.output())
+    }
+}
+
+#[cfg(all(test, feature = "vulkan"))]
+mod vulkan {
+    use super::*;
+    use crate::device::{DeviceChoice, open};
+    use stokehold_pipeline::Executor;
+    use stokehold_storage::ImageFolder;
+
+    /// The tensors of both executors on whatever Vulkan device there is, Burn's own arithmetic on them included: to the bit.
+    #[test]
+    fn what_the_device_made_is_a_tensor_where_it_lies() {
+        let plain = match open(DeviceChoice::Vulkan) {
+            Ok(plain) => plain,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        for (number, bytes) in [
+            &include_bytes!("../../../hostile/small.jpg")[..],
+            include_bytes!("../../../hostile/grey.jpg"),
+            include_bytes!("../../../hostile/small.webp"),
+        ]
+        .iter()
+        .cycle()
+        .take(7)
+        .enumerate()
+        {
+            std::fs::write(dir.path().join(format!("{number}.jpg")), bytes).unwrap();
+        }
+        let source = Arc::new(ImageFolder::unlabelled(dir.path()).unwrap());
+        let feed = |executor| {
+            let options = LoaderOptions {
+                batch_size: 3,
+                ..LoaderOptions::default()
+            };
+            let pipeline = Pipeline::imagenet_train(32);
+            Feed::new(
+                source.clone(),
+                pipeline,
+                options,
+                executor,
+                GpuOptions::default(),
+                &plain,
+            )
+            .unwrap()
+        };
+        let (gpu, fused) = (feed(AnyExecutor::Gpu), feed(AnyExecutor::Cpu(Executor::Fused)));
+        for device in [plain.clone(), plain.clone().autodiff()] {
+            let (mut made, mut expected) = (gpu.epoch(1), fused.epoch(1));
+            for _ in 0..3 {
+                let (made, expected) = (made.next().unwrap().unwrap(), expected.next().unwrap().unwrap());
+                assert!(matches!(made.images, FedImages::Device(_)));
+                assert_eq!((made.shape, &made.labels), (expected.shape, &expected.labels));
+                let shape = made.shape;
+                let kept = made.images.clone();
+                let [made, expected] =
+                    [made.images, expected.images].map(|images| images.into_input().tensor(shape, &device));
+                assert_eq!(made.device().is_autodiff(), device.is_autodiff());
+                assert_eq!(made.dims(), shape);
+                let numbers = |tensor: Tensor<4>| device::read(tensor).unwrap();
+                assert!(numbers(made.clone()) == numbers(expected.clone()));
+                assert!(numbers(made * 3.0 - 1.0) == numbers(expected.clone() * 3.0 - 1.0));
+                // Burn has not written into what somebody else still holds.
+                assert!(numbers(kept.into_input().tensor(shape, &device)) == numbers(expected));
+            }
+            assert!(made.next().is_none() && expected.next().is_none());
+        }
+    }
+
+    /// The device of the CPU has no kernels.
+    #[test]
+    fn the_cpu_cannot_make_images_as_a_gpu() {
+        let cpu = open(DeviceChoice::Cpu).unwrap();
+        let error = Feed::check(AnyExecutor::Gpu, &cpu).unwrap_err();
+        assert!(error.is_input());
+        assert!(
+            error.to_string().contains("give --device cuda or vulkan"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! What the executor `gpu` can be told, wherever there is one to choose.
+
+use crate::size::parse_size;
+use clap::Args as ClapArgs;
+use stokehold_gpu::Decode;
+use stokehold_train::GpuOptions;
+
+/// The options beside `--executor gpu`.
+#[derive(Debug, Clone, Copy, ClapArgs)]
+pub struct GpuArgs {
+    /// With --executor gpu, who reads the symbols of JPEGs: hybrid (loader threads do) or device.
+    #[arg(long, value_name = "WAY", default_value_t = Decode::Hybrid)]
+    gpu_decode: Decode,
+    /// With --executor gpu, memory of the device for batches, such as 2GiB [default: an eighth of it, at least 1GiB].
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    gpu_memory_budget: Option<u64>,
+}
+
+impl GpuArgs {
+    /// The same as the trainer takes it.
+    pub fn options(&self) -> GpuOptions {
+        GpuOptions {
+            decode: self.gpu_decode,
+            budget: self.gpu_memory_budget,
+        }
+    }
+}
