@@ -23,7 +23,7 @@ use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
-use stokehold_train::{AnyExecutor, Feed, TrainError};
+use stokehold_train::{AnyExecutor, DecodedBy, Feed, TrainError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -170,6 +170,8 @@ pub struct Pass {
     pub cpu_seconds: f64,
     /// Mean time of each stage per image.
     pub stages: StageMeans,
+    /// Who decoded the images, where the executor is gpu.
+    pub decoded: Option<DecodedBy>,
 }
 
 impl LoaderBench {
@@ -209,12 +211,16 @@ impl LoaderBench {
     pub fn pass(&mut self) -> Result<Pass, Box<dyn Error>> {
         let (begin, cpu) = (Instant::now(), ProcessTime::now());
         let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
+        let mut decoded: Option<DecodedBy> = None;
         for batch in self.feed.epoch(self.epoch) {
             let batch = batch?;
             for bad in &batch.bad {
                 eprintln!("warning: left out {}: {}", bad.name, bad.reason);
             }
             images += batch.labels.len();
+            if let Some(more) = batch.images.decoded_by() {
+                *decoded.get_or_insert_default() += more;
+            }
             for span in &batch.spans {
                 let at = match span.stage {
                     Stage::Read => 0,
@@ -238,6 +244,7 @@ impl LoaderBench {
                 augment,
                 batch,
             },
+            decoded,
         })
     }
 }

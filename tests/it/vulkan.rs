@@ -91,6 +91,10 @@ fn bench_loader_takes_batches_from_the_device() {
             (&"gpu".into(), &(6 - expected.len()).into())
         );
         assert_eq!(warnings, expected, "{decode}");
+        let decoded = &report["decoded"];
+        assert_eq!(decoded["device"] == 0, decode == "hybrid", "{decoded}");
+        let all = decoded["device"].as_u64().unwrap() + decoded["cpu"].as_u64().unwrap();
+        assert_eq!(report["images"], all);
     }
 }
 

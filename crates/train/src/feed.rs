@@ -4,6 +4,8 @@
 //! the numbers of `fused`, to the bit. On the device's way a batch never leaves it: what its kernels wrote is the tensor that
 //! the network reads.
 
+use std::fmt;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use burn::tensor::{Device, Tensor, TensorData};
@@ -71,6 +73,18 @@ pub enum FedImages {
     /// On the device.
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
+}
+
+/// Who read the symbols of the JPEGs that the executor `gpu` made images of. Progressive and other files of several scans are
+/// the CPU's, and so is what the device gives back: what is damaged, or did not synchronise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DecodedBy {
+    /// Images that the device decoded.
+    pub device: u64,
+    /// Images that the CPU decoded.
+    pub cpu: u64,
+    /// Images that the device tried first, whatever became of them.
+    pub given_back: u64,
 }
 
 /// What a step is made with.
@@ -226,11 +240,47 @@ impl From<LoadedBatch> for FedBatch {
 }
 
 impl FedImages {
+    /// Who decoded them, where the executor is `gpu`.
+    pub fn decoded_by(&self) -> Option<DecodedBy> {
+        match self {
+            Self::Host(_) => None,
+            #[cfg(feature = "gpu")]
+            Self::Device(batch) => Some(DecodedBy {
+                device: batch.decoded as u64,
+                cpu: (batch.shape[0] - batch.decoded) as u64,
+                given_back: batch.given_back as u64,
+            }),
+        }
+    }
+
     pub(crate) fn into_input(self) -> Input {
         match self {
             Self::Host(images) => Input::Host(images.into_images().into_f32()),
             #[cfg(feature = "gpu")]
             Self::Device(batch) => Input::Device(batch),
+        }
+    }
+}
+
+impl AddAssign for DecodedBy {
+    fn add_assign(&mut self, more: Self) {
+        self.device += more.device;
+        self.cpu += more.cpu;
+        self.given_back += more.given_back;
+    }
+}
+
+impl fmt::Display for DecodedBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            device,
+            cpu,
+            given_back,
+        } = self;
+        write!(f, "{device} images by the device, {cpu} by the CPU")?;
+        match given_back {
+            0 => Ok(()),
+            many => write!(f, "; {many} were given back by the device"),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::choice::choose;
 use crate::config::TrainConfig;
 use crate::evaluate::{evaluate, note_bad};
 use crate::executor::AnyExecutor;
-use crate::feed::{FedBatch, Feed, FeedBatches};
+use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches};
 use crate::learner::Learner;
 use crate::model::ResNet;
 use crate::observer::{Event, Observer};
@@ -187,6 +187,7 @@ fn start(
         feed,
         shards,
         val_feed,
+        decoded: None,
         checkpoints,
         metrics: MetricsLog::open(folder.metrics(), &progress)?,
         spans: Spans::start(&folder, observer)?,
@@ -220,6 +221,8 @@ struct Training<'a> {
     metrics: MetricsLog,
     spans: Spans,
     k: usize,
+    /// Who decoded the training images of this sitting, where the executor is `gpu`.
+    decoded: Option<DecodedBy>,
     /// Where the run was when the latest checkpoint was written.
     saved: Option<(usize, u64)>,
     progress: Progress,
@@ -311,6 +314,9 @@ impl Training<'_> {
         self.spans.loaded(&spans, self.progress.step + 1);
         let lr = self.lr(self.progress.step);
         let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);
+        if let Some(decoded) = images.decoded_by() {
+            *self.decoded.get_or_insert_default() += decoded;
+        }
         let images = images.into_input();
         let begin = Instant::now();
         let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, &labels, lr)?;
@@ -455,6 +461,7 @@ impl Training<'_> {
             loader_cpu_seconds: of_loader.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_cpu_seconds: of_trainer.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_delay_seconds: of_trainer.map_or(0.0, |ceiling| ceiling.delay_seconds),
+            decoded: self.decoded,
             stages,
             cpu: system.and_then(|system| system.cpu),
             peak_rss: peak_rss(),

@@ -9,6 +9,7 @@ use stokehold_profile::Percentiles;
 use stokehold_profile::timeline::Total;
 
 use crate::executor::AnyExecutor;
+use crate::feed::DecodedBy;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::timeline::Stage;
@@ -51,6 +52,9 @@ pub struct RunSummary {
     /// seconds; 0 where not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
+    /// Who decoded the training images, where the executor was `gpu`.
+    #[serde(default)]
+    pub decoded: Option<DecodedBy>,
     /// Time spent in each stage, over all workers.
     pub stages: BTreeMap<Stage, Total>,
     /// Mean busy share of the cores, percent; `None` where the platform does not tell.
@@ -141,6 +145,9 @@ impl fmt::Display for RunSummary {
                 format!("{:.0} MiB", rss as f64 / (1 << 20) as f64),
             )?;
         }
+        if let Some(decoded) = self.decoded {
+            row(f, "decoded", decoded.to_string())?;
+        }
         let stages: Vec<_> = self
             .stages
             .iter()
@@ -203,6 +210,11 @@ mod tests {
             loader_cpu_seconds: None,
             trainer_cpu_seconds: None,
             trainer_delay_seconds: 0.0,
+            decoded: Some(DecodedBy {
+                device: 600,
+                cpu: 40,
+                given_back: 3,
+            }),
             stages: [(
                 Stage::Wait,
                 Total {
@@ -269,6 +281,7 @@ mod tests {
             "10.00 s",
             "25.0 %",
             "top-3 0.7500",
+            "600 images by the device, 40 by the CPU; 3 were given back",
             "bad images",
             "50 95 99 %",
         ] {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use stokehold_loader::Loader;
 use stokehold_pipeline::SampleType;
 use stokehold_profile::{peak_rss, percentile};
+use stokehold_train::DecodedBy;
 
 /// Mean time per image in each stage, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -44,6 +45,8 @@ pub struct Report {
     passes: Vec<f64>,
     /// The most memory that the process had resident until then, bytes; the program itself included.
     peak_rss: Option<u64>,
+    /// Who decoded the images of the last pass, where the executor is gpu.
+    decoded: Option<DecodedBy>,
     /// Median over the passes, microseconds per image.
     stages_us: StageMeans,
 }
@@ -72,6 +75,7 @@ impl Report {
             ],
             images_per_cpu_second: median(&of(|p| p.images as f64 / p.cpu_seconds.max(1e-9))),
             peak_rss: peak_rss(),
+            decoded: passes.last().and_then(|p| p.decoded),
             stages_us: StageMeans {
                 read: median(&of(|p| p.stages.read)),
                 decode: median(&of(|p| p.stages.decode)),
@@ -168,6 +172,9 @@ impl fmt::Display for Sweep {
                 s.augment,
                 s.batch
             )?;
+        }
+        if let Some(decoded) = first.decoded {
+            writeln!(f, "decoded: {decoded}")?;
         }
         match (self.knee(), self.reports.len()) {
             (Some(knee), 2..) => writeln!(

@@ -339,6 +339,7 @@ pub mod tests {
                 loader_cpu_seconds: None,
                 trainer_cpu_seconds: None,
                 trainer_delay_seconds: 0.0,
+                decoded: None,
                 stages: BTreeMap::new(),
                 cpu: Some(Percentiles {
                     p50: 50.0,
