@@ -23,7 +23,7 @@ use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
-use stokehold_train::{AnyExecutor, DecodedBy, Feed, TrainError};
+use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 
 /// Measure a part of Stokehold by itself.
 #[derive(Debug, Subcommand)]
@@ -196,14 +196,8 @@ impl LoaderBench {
             AnyExecutor::Gpu => args.device,
         };
         let device = device::open(device).map_err(TrainError::from)?;
-        let feed = Feed::new(
-            source,
-            pipeline,
-            options,
-            args.executor,
-            args.gpu.options(),
-            &device,
-        )?;
+        let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
+        let feed = Feed::new(source, pipeline, options, &maker)?;
         Ok(LoaderBench { feed, epoch: 0 })
     }
 

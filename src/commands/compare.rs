@@ -32,7 +32,7 @@ use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
-use stokehold_train::{AnyExecutor, Feed, TrainError};
+use stokehold_train::{AnyExecutor, Maker, TrainError};
 
 use crate::gpu::GpuArgs;
 use crate::{damage, interrupt, progress};
@@ -116,7 +116,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     settings.check(&args.models, &args.loads)?;
     let device = device::open(settings.device).map_err(TrainError::from)?;
     for executor in settings.trials.0 {
-        Feed::check(executor, &device)?;
+        Maker::open(executor, settings.gpu, &device)?;
     }
 
     if args.data.is_none() {

@@ -8,7 +8,6 @@ use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
 use crate::words::Words;
 use cubecl::prelude::*;
-use cubecl_environment::stream::StreamId;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
 use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, SampleType};
@@ -292,10 +291,6 @@ impl Batcher {
         let mut bytes = bytes.map_err(|reason| self.gpu.failed(reason))?;
         bytes.truncate(batch.shape.iter().product::<usize>() * self.sample_type.bytes());
         Ok(bytes)
-    }
-
-    pub(crate) fn reserved(&self, queue: StreamId) -> u64 {
-        self.gpu.reserved(queue)
     }
 
     fn sample_bytes(&self) -> u64 {

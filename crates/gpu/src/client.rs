@@ -9,11 +9,14 @@ use cubecl_environment::stream::StreamId;
 use std::sync::Arc;
 use stokehold_pipeline::HueTables;
 
-/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone.
+/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone; loaders that are given clones
+/// of one share its memory for batches.
 #[derive(Clone)]
 pub struct Gpu {
     pub(crate) client: Client,
     pub(crate) tables: Arc<Tables>,
+    /// The device's queue for batches, whatever thread makes them: each queue has memory of its own.
+    pub(crate) queue: StreamId,
     device: cubecl::Device,
     name: DeviceName,
     description: String,
@@ -127,6 +130,7 @@ impl Gpu {
         Ok(Gpu {
             client,
             tables: Arc::new(tables),
+            queue: StreamId::allocate(),
             device,
             name,
             description,
@@ -154,10 +158,10 @@ impl Gpu {
         (self.largest_buffer() / 2).max(1 << 30)
     }
 
-    /// Memory of the device in bytes that a queue keeps, in use or not.
-    pub(crate) fn reserved(&self, queue: StreamId) -> u64 {
+    /// Memory of the device in bytes that loaders keep for batches, in use or waiting to be.
+    pub fn reserved(&self) -> u64 {
         let report = self.client.memory_report(MemoryScope::Device);
-        let own = report.streams.iter().filter(|stream| stream.stream == queue);
+        let own = report.streams.iter().filter(|stream| stream.stream == self.queue);
         own.map(|stream| stream.usage().bytes_reserved).sum()
     }
 

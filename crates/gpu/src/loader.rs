@@ -33,7 +33,6 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct DeviceLoader {
     loader: Loader,
     batcher: Arc<Batcher>,
-    /// The device's queue that all epochs share, whatever thread they have: a queue has memory of its own.
     queue: StreamId,
 }
 
@@ -84,6 +83,7 @@ impl DeviceLoader {
         way: ForGpu,
         budget: u64,
     ) -> Result<DeviceLoader, GpuError> {
+        let queue = gpu.queue;
         let batcher = Batcher::new(gpu, &pipeline, options.sample_type, budget / 2)?;
         let options = LoaderOptions {
             preparation: Some(Arc::new(way)),
@@ -92,7 +92,7 @@ impl DeviceLoader {
         Ok(DeviceLoader {
             loader: Loader::new(source, pipeline, options)?,
             batcher: Arc::new(batcher),
-            queue: StreamId::allocate(),
+            queue,
         })
     }
 
@@ -105,11 +105,6 @@ impl DeviceLoader {
     /// What makes the batches.
     pub fn batcher(&self) -> &Batcher {
         &self.batcher
-    }
-
-    /// Memory of the device in bytes that is kept for batches, in use or waiting to be.
-    pub fn device_memory(&self) -> u64 {
-        self.batcher.reserved(self.queue)
     }
 
     /// Starts an epoch: its threads begin at once.

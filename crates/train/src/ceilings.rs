@@ -151,7 +151,7 @@ pub fn step_times(
 mod tests {
     use super::*;
     use crate::AnyExecutor;
-    use crate::feed::GpuOptions;
+    use crate::feed::{GpuOptions, Maker};
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
@@ -175,9 +175,8 @@ mod tests {
             ..LoaderOptions::default()
         };
         let device = device::open(device::DeviceChoice::Cpu).unwrap();
-        let (pipeline, gpu) = (Pipeline::imagenet_train(32), GpuOptions::default());
-        let executor = AnyExecutor::default();
-        let feed = Feed::new(Arc::new(source), pipeline, options, executor, gpu, &device).unwrap();
+        let maker = Maker::open(AnyExecutor::default(), GpuOptions::default(), &device).unwrap();
+        let feed = Feed::new(Arc::new(source), Pipeline::imagenet_train(32), options, &maker).unwrap();
         let (ceiling, first) = of_loader(&feed, 0, 8).unwrap().unwrap();
         let Ceiling {
             images_per_second: rate,

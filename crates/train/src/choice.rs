@@ -13,7 +13,7 @@ use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, ExecutorChoice};
-use crate::feed::Feed;
+use crate::feed::{Feed, Maker};
 use crate::fit::feed;
 use crate::learner::Learner;
 use crate::model::ResNet;
@@ -64,11 +64,12 @@ pub(crate) fn choose(
     };
     let mut rates = [0.0; 2];
     for (rate, executor) in rates.iter_mut().zip([AnyExecutor::Gpu, fused]) {
-        let feed = match feed(config, images.clone(), true, executor, device) {
-            Ok(feed) => feed,
+        let maker = match Maker::open(executor, config.gpu, device) {
+            Ok(maker) => maker,
             Err(TrainError::Gpu(error)) => return Ok(because(fused, format!("gpu cannot be used: {error}"))),
             Err(error) => return Err(error),
         };
+        let feed = feed(config, images.clone(), true, &maker)?;
         (learner, *rate) = images_per_second(config, &feed, learner)?;
     }
     Ok(fastest(rates))

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::AnyExecutor;
     use crate::device::DeviceChoice;
-    use crate::feed::GpuOptions;
+    use crate::feed::{GpuOptions, Maker};
     use std::sync::Arc;
     use stokehold_loader::{LoaderOptions, Workers};
     use stokehold_pipeline::Pipeline;
@@ -140,9 +140,8 @@ mod tests {
             workers: "1".parse::<Workers>().unwrap(),
             ..LoaderOptions::default()
         };
-        let (pipeline, gpu) = (Pipeline::imagenet_train(32), GpuOptions::default());
-        let executor = AnyExecutor::default();
-        Feed::new(Arc::new(source), pipeline, options, executor, gpu, device).unwrap()
+        let maker = Maker::open(AnyExecutor::default(), GpuOptions::default(), device).unwrap();
+        Feed::new(Arc::new(source), Pipeline::imagenet_train(32), options, &maker).unwrap()
     }
 
     /// Seven batches an epoch leave five pairs in it, so eight pairs take a second epoch.

@@ -14,7 +14,7 @@ use stokehold_gpu::Decode;
 #[cfg(feature = "gpu")]
 use stokehold_gpu::{DeviceBatch, DeviceBatches, DeviceLoader, ForGpu, Gpu, LoadedBatch};
 use stokehold_loader::{BadImage, Batch, Batches, ImageBuffer, Loader, LoaderOptions, Span, State};
-use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::Source;
 
 use crate::TrainError;
@@ -30,6 +30,48 @@ pub struct GpuOptions {
     pub decode: Decode,
     /// Memory of the device for batches, bytes; `None` for an eighth of it, at least 1 GiB.
     pub budget: Option<u64>,
+}
+
+/// What makes the images of batches, ready to: an executor, and its device where that is `gpu`. Feeds that share it share the
+/// device's memory for batches, one after the other.
+#[derive(Clone)]
+pub struct Maker(MakerKind);
+
+#[derive(Clone)]
+enum MakerKind {
+    Cpu(Executor),
+    #[cfg(feature = "gpu")]
+    Gpu {
+        gpu: Gpu,
+        options: GpuOptions,
+    },
+}
+
+impl Maker {
+    /// An executor where `device` trains, which has the images where that is `gpu`.
+    ///
+    /// # Errors
+    /// [`TrainError::NoGpu`] and [`TrainError::Gpu`] where that device cannot make images.
+    pub fn open(executor: AnyExecutor, options: GpuOptions, device: &Device) -> Result<Self, TrainError> {
+        match executor {
+            AnyExecutor::Cpu(executor) => Ok(Self(MakerKind::Cpu(executor))),
+            #[cfg(feature = "gpu")]
+            AnyExecutor::Gpu => {
+                let Some(cube) = device::cube(device) else {
+                    let reason = "it makes images on the device that trains; give --device cuda or vulkan";
+                    return Err(TrainError::NoGpu(reason.into()));
+                };
+                let gpu = Gpu::on_device(cube)?;
+                Ok(Self(MakerKind::Gpu { gpu, options }))
+            }
+            #[cfg(not(feature = "gpu"))]
+            AnyExecutor::Gpu => {
+                let _ = (options, device);
+                let reason = "this program was built without GPUs; build it with --features cuda or vulkan";
+                Err(TrainError::NoGpu(reason.into()))
+            }
+        }
+    }
 }
 
 /// A loader and whatever its batches pass on their way to the network.
@@ -95,49 +137,33 @@ pub(crate) enum Input {
 }
 
 impl Feed {
-    /// Prepares to load `source` through `pipeline`, performed by `executor`, whatever `options` say of that. Nothing is read yet.
-    /// `device` is what trains, and has the images where `executor` is `gpu`.
+    /// Prepares to load `source` through `pipeline`, performed by `maker`, whatever `options` say of that. Nothing is read yet.
     ///
     /// # Errors
-    /// What [`Loader::new`] refuses; [`TrainError::NoGpu`] where the device cannot make images.
+    /// What [`Loader::new`] refuses.
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
         options: LoaderOptions,
-        executor: AnyExecutor,
-        gpu_options: GpuOptions,
-        device: &Device,
+        maker: &Maker,
     ) -> Result<Self, TrainError> {
-        match executor {
-            AnyExecutor::Cpu(executor) => {
-                let options = LoaderOptions { executor, ..options };
+        match &maker.0 {
+            MakerKind::Cpu(executor) => {
+                let options = LoaderOptions {
+                    executor: *executor,
+                    ..options
+                };
                 Ok(Self(Kind::Cpu(Loader::new(source, pipeline, options)?)))
             }
             #[cfg(feature = "gpu")]
-            AnyExecutor::Gpu => {
-                let GpuOptions { decode, budget } = gpu_options;
-                let gpu = gpu(device)?;
-                let budget = budget.unwrap_or_else(|| gpu.default_budget());
-                let way = ForGpu { decode };
-                let loader = DeviceLoader::new(source, pipeline, options, gpu, way, budget)?;
+            MakerKind::Gpu { gpu, options: of_gpu } => {
+                let budget = of_gpu.budget.unwrap_or_else(|| gpu.default_budget());
+                let way = ForGpu {
+                    decode: of_gpu.decode,
+                };
+                let loader = DeviceLoader::new(source, pipeline, options, gpu.clone(), way, budget)?;
                 Ok(Self(Kind::Gpu(loader)))
             }
-            #[cfg(not(feature = "gpu"))]
-            AnyExecutor::Gpu => {
-                let _ = gpu_options;
-                match gpu(device)? {}
-            }
-        }
-    }
-
-    /// Whether images can be made by `executor` where `device` trains, as far as can be said without data.
-    ///
-    /// # Errors
-    /// What [`Feed::new`] would refuse.
-    pub fn check(executor: AnyExecutor, device: &Device) -> Result<(), TrainError> {
-        match executor {
-            AnyExecutor::Cpu(_) => Ok(()),
-            AnyExecutor::Gpu => gpu(device).map(drop),
         }
     }
 
@@ -302,23 +328,6 @@ impl Input {
     }
 }
 
-/// The kernels on the device that trains.
-#[cfg(feature = "gpu")]
-fn gpu(device: &Device) -> Result<Gpu, TrainError> {
-    let Some(cube) = device::cube(device) else {
-        let reason = "it makes images on the device that trains; give --device cuda or vulkan";
-        return Err(TrainError::NoGpu(reason.into()));
-    };
-    Ok(Gpu::on_device(cube)?)
-}
-
-/// There are no kernels in this build.
-#[cfg(not(feature = "gpu"))]
-fn gpu(_: &Device) -> Result<std::convert::Infallible, TrainError> {
-    let reason = "this program was built without GPUs; build it with --features cuda or vulkan";
-    Err(TrainError::NoGpu(reason.into()))
-}
-
 /// What passes between the kernels and Burn: the same CubeCL device, and handles of its memory.
 #[cfg(feature = "gpu")]
 mod on_device {
@@ -353,7 +362,6 @@ mod on_device {
 mod vulkan {
     use super::*;
     use crate::device::{DeviceChoice, open};
-    use stokehold_pipeline::Executor;
     use stokehold_storage::ImageFolder;
 
     /// The tensors of both executors on whatever Vulkan device there is, Burn's own arithmetic on them included: to the bit.
@@ -382,16 +390,8 @@ mod vulkan {
                 batch_size: 3,
                 ..LoaderOptions::default()
             };
-            let pipeline = Pipeline::imagenet_train(32);
-            Feed::new(
-                source.clone(),
-                pipeline,
-                options,
-                executor,
-                GpuOptions::default(),
-                &plain,
-            )
-            .unwrap()
+            let maker = Maker::open(executor, GpuOptions::default(), &plain).unwrap();
+            Feed::new(source.clone(), Pipeline::imagenet_train(32), options, &maker).unwrap()
         };
         let (gpu, fused) = (feed(AnyExecutor::Gpu), feed(AnyExecutor::Cpu(Executor::Fused)));
         for device in [plain.clone(), plain.clone().autodiff()] {
@@ -420,7 +420,9 @@ mod vulkan {
     #[test]
     fn the_cpu_cannot_make_images_as_a_gpu() {
         let cpu = open(DeviceChoice::Cpu).unwrap();
-        let error = Feed::check(AnyExecutor::Gpu, &cpu).unwrap_err();
+        let error = Maker::open(AnyExecutor::Gpu, GpuOptions::default(), &cpu)
+            .err()
+            .unwrap();
         assert!(error.is_input());
         assert!(
             error.to_string().contains("give --device cuda or vulkan"),

@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use burn::tensor::Device;
 use stokehold_loader::LoaderOptions;
 use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
@@ -21,7 +20,7 @@ use crate::choice::choose;
 use crate::config::TrainConfig;
 use crate::evaluate::{evaluate, note_bad};
 use crate::executor::AnyExecutor;
-use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches};
+use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::learner::Learner;
 use crate::model::ResNet;
 use crate::observer::{Event, Observer};
@@ -112,10 +111,11 @@ fn start(
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
     let chosen = choose(config, &dataset.train, classes, &plain)?;
-    let feed = feed(config, dataset.train, true, chosen.executor, &plain)?;
+    let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
+    let feed = feed(config, dataset.train, true, &maker)?;
     let val_feed = dataset
         .val
-        .map(|val| self::feed(config, val, false, chosen.executor, &plain))
+        .map(|val| self::feed(config, val, false, &maker))
         .transpose()?;
 
     let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
@@ -504,8 +504,7 @@ pub(crate) fn feed(
     config: &TrainConfig,
     images: Images,
     training: bool,
-    executor: AnyExecutor,
-    device: &Device,
+    maker: &Maker,
 ) -> Result<Feed, TrainError> {
     let pipeline = if training {
         &config.pipeline
@@ -524,14 +523,7 @@ pub(crate) fn feed(
         bad_image_limit: config.bad_image_limit,
         ..LoaderOptions::default()
     };
-    Feed::new(
-        Arc::new(images),
-        pipeline.clone(),
-        options,
-        executor,
-        config.gpu,
-        device,
-    )
+    Feed::new(Arc::new(images), pipeline.clone(), options, maker)
 }
 
 fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {

@@ -70,7 +70,7 @@ pub use config::TrainConfig;
 pub use disturbance::{Disturbance, disturbance};
 pub use error::TrainError;
 pub use executor::{AnyExecutor, ExecutorChoice};
-pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions};
+pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Maker};
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use summary::RunSummary;

@@ -14,7 +14,7 @@ use stokehold_profile::percentile;
 use stokehold_storage::ImageFolder;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
-use stokehold_train::{AnyExecutor, Feed, TrainError, disturbance};
+use stokehold_train::{AnyExecutor, Feed, Maker, TrainError, disturbance};
 
 /// What `bench disturbance` takes.
 #[derive(Debug, ClapArgs)]
@@ -66,14 +66,8 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
     let device = device::open(args.device).map_err(TrainError::from)?;
     let pipeline = Pipeline::published(args.load, args.image_size);
-    let feed = Feed::new(
-        source,
-        pipeline,
-        options,
-        args.executor,
-        args.gpu.options(),
-        &device,
-    )?;
+    let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
+    let feed = Feed::new(source, pipeline, options, &maker)?;
     // As many classes as ImageNet has; all images are of the first.
     let found = disturbance(&feed, args.arch, 1000, &device, args.pairs as usize)?;
     let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);

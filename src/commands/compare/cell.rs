@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
-use stokehold_train::{RunSummary, TrainConfig, TrainError};
+use stokehold_train::{ExecutorChoice, RunSummary, TrainConfig, TrainError};
 
 use super::report::{Cell, CpuTime, Trial};
 use super::settings::Settings;
 use super::watch::Watch;
 use crate::files;
 
-/// Steps of the run that is thrown away before a model's first run.
+/// Steps of the run that is thrown away before the first one of a model and an executor.
 const WARM_UP_STEPS: usize = 2;
 
 /// The cells, model by model and load by load.
@@ -25,8 +25,8 @@ pub struct Cells<'a> {
     cells: Vec<(Arch, u32)>,
     out: &'a Path,
     dataset: &'a Dataset,
-    /// The model that the process is warm for.
-    warm: Option<Arch>,
+    /// The models and executors that the process is warm for.
+    warm: Vec<(Arch, ExecutorChoice)>,
 }
 
 impl<'a> Cells<'a> {
@@ -51,7 +51,7 @@ impl<'a> Cells<'a> {
             cells,
             out,
             dataset,
-            warm: None,
+            warm: Vec::new(),
         }
     }
 
@@ -122,9 +122,10 @@ impl<'a> Cells<'a> {
         watch: &mut Watch,
         stop: &AtomicBool,
     ) -> Result<Option<RunSummary>, Box<dyn Error>> {
-        if self.warm != Some(config.arch) {
+        let kind = (config.arch, config.executor);
+        if !self.warm.contains(&kind) {
             self.warm_up(config, stop)?;
-            self.warm = Some(config.arch);
+            self.warm.push(kind);
         }
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -134,8 +135,8 @@ impl<'a> Cells<'a> {
         Ok(Some(summary).filter(|summary| !summary.interrupted))
     }
 
-    /// Makes a few steps that do not count, so that the first trial does not pay for threads that start, memory that
-    /// is touched first and kernels that a GPU compiles.
+    /// Makes a few steps that do not count, so that neither trial pays for threads that start, memory that is touched
+    /// first and kernels that a GPU compiles.
     fn warm_up(&self, config: &TrainConfig, stop: &AtomicBool) -> Result<(), Box<dyn Error>> {
         let mut dataset = self.dataset.clone();
         dataset.limit(WARM_UP_STEPS * config.batch_size);
