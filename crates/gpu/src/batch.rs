@@ -162,8 +162,11 @@ impl Batcher {
     /// # Errors
     /// [`GpuError::Budget`] where the batch needs more memory than it may have.
     pub fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<LaidOut, GpuError> {
+        let most: usize = samples.iter().map(|sample| sample.as_ref().words()).sum();
         let mut layout = Layout {
             sample_type: self.sample_type,
+            // Codes, records and subsequences mostly come to less than an eighth of that; else all is moved once.
+            words: Words(Vec::with_capacity(most + most / 8)),
             ..Layout::default()
         };
         let out = samples.len() as u64 * self.sample_bytes();

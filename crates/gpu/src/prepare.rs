@@ -50,6 +50,20 @@ struct Origin {
 }
 
 impl Prepared {
+    /// Most of the words that it takes in a batch.
+    pub(crate) fn words(&self) -> usize {
+        let source = match &self.source {
+            PreparedSource::Blocks(blocks) => {
+                let components = blocks.components.iter();
+                let packed = components.map(|c| 3 * c.heads.len() + c.values.len() + c.steps.len());
+                packed.sum::<usize>() + blocks.scan.as_ref().map_or(0, Scan::words)
+            }
+            PreparedSource::Pixels(pixels) => pixels.data.len() / 4,
+        };
+        let programs = self.stages.iter().map(|stage| stage.program.len());
+        source + programs.sum::<usize>()
+    }
+
     /// Whether the device is to read its symbols.
     pub fn is_coded(&self) -> bool {
         self.origin.is_some()

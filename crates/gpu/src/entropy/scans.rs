@@ -6,7 +6,7 @@ use super::kernels::{
 };
 use super::{MOST_ROUNDS, SUBSEQUENCE};
 use crate::words::Words;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use stokehold_jpeg::{Coded, CodedPlace, CodedSegment, HuffmanCode};
 
 /// The most bytes of a segment: its bits are counted in 31 bits.
@@ -29,6 +29,11 @@ pub(crate) struct Scan {
 type Code = ([u8; 16], Vec<u8>);
 
 impl Scan {
+    /// Words that it takes in a batch, without codes and subsequences.
+    pub fn words(&self) -> usize {
+        self.data.len() + IMAGE_SIZE as usize
+    }
+
     /// None where a segment is too long for its bits to be counted.
     pub fn new(coded: &Coded<'_>) -> Option<Scan> {
         if coded.segments.iter().any(|segment| segment.length > MOST_BYTES) {
@@ -97,7 +102,7 @@ pub(crate) struct Scans {
     /// The most rounds that are launched.
     pub most_rounds: u32,
     /// Where the codes are that were met already.
-    known: HashMap<Code, u32>,
+    known: BTreeMap<Code, u32>,
     /// How many scans there are.
     pub count: usize,
     /// Words of segments.
@@ -113,7 +118,7 @@ impl Default for Scans {
         Scans {
             length: SUBSEQUENCE,
             most_rounds: MOST_ROUNDS,
-            known: HashMap::new(),
+            known: BTreeMap::new(),
             count: 0,
             segments: Vec::new(),
             owners: Vec::new(),
