@@ -48,6 +48,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 python=${PYTHON:-python3}
 there=$(nproc)
 [ "$cores" -le "$there" ] || cores=$there
+# The last ones of those that may be used, as bench/run.py takes them.
+pinned=$(python3 -c "import os; print(*sorted(os.sched_getaffinity(0))[-$cores:], sep=',')") || exit 1
 mkdir -p "$out" || exit 1
 out=$(realpath "$out")
 loads=(0 1 4 8 12) table_loads=1,4,8,12 models=resnet18,resnet50,resnet152 side=224 images=3200 epochs=3 rounds=5 passes=3
@@ -116,7 +118,7 @@ equal() {
         skip "no example bench_gpu: set BENCH_GPU to one that was built with --features $device"
         return
     fi
-    taskset -c "0-$((cores - 1))" "$bench_gpu" "$few" "$device:0" "$cores" 64 "$side" "$passes"
+    taskset -c "$pinned" "$bench_gpu" "$few" "$device:0" "$cores" 64 "$side" "$passes"
 }
 
 loader() {
@@ -165,7 +167,7 @@ table() {
     fi
     # Made anew each time: a comparison that is there would be gone on with.
     rm -rf "$out/compare"
-    taskset -c "0-$((cores - 1))" "$stokehold" compare "$out/images" --trials per-op,gpu --gpu-decode device \
+    taskset -c "$pinned" "$stokehold" compare "$out/images" --trials per-op,gpu --gpu-decode device \
         --models "$models" --loads "$table_loads" --epochs "$epochs" --batch-size 32 --image-size "$side" \
         --workers "$cores" --device "$device" --out "$out/compare" || return
     echo
