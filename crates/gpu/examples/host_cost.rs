@@ -1,7 +1,7 @@
-//! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost FOLDER [FILES [DEVICE]]`.
+//! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost FOLDER [FILES [DEVICE [BATCH]]]`.
 //!
 //! Files are read once and worked on several times; of each way the best round counts. `fused` makes the finished sample,
-//! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it is shown apart what batches of 32 cost
+//! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it is shown apart what batches cost
 //! the thread that lays them out and launches, and the thread by which CubeCL talks to the driver; neither's waiting is
 //! in it, nor what lavapipe computes on threads of its own.
 
@@ -13,13 +13,15 @@ use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 const ROUNDS: usize = 7;
-const BATCH: usize = 32;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let folder = arguments.next().ok_or("host_cost FOLDER [FILES [DEVICE]]")?;
+    let folder = arguments
+        .next()
+        .ok_or("host_cost FOLDER [FILES [DEVICE [BATCH]]]")?;
     let most: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
     let device = arguments.next();
+    let batch: usize = arguments.next().map_or(Ok(32), |text| text.parse())?;
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         paths.push(entry?.path());
@@ -76,11 +78,16 @@ fn main() -> Result<(), Box<dyn Error>> {
             let (mut launched, mut driver) = (f64::MAX, f64::MAX);
             for _ in 0..ROUNDS {
                 let (mut own, mut others) = (Duration::ZERO, Duration::ZERO);
-                for samples in samples.chunks(BATCH) {
+                for samples in samples.chunks(batch.max(1)) {
                     let before = driver_time(&gpu)?;
                     let begun = ThreadTime::now();
                     let work = batcher.launch(batcher.lay_out(samples)?);
                     own += begun.elapsed();
+                    // What is queued is given to the driver now, not when somebody waits for it.
+                    gpu.device()
+                        .client()
+                        .flush()
+                        .map_err(|error| format!("{error:?}"))?;
                     others += driver_time(&gpu)? - before;
                     batcher.finish(work, samples)?;
                 }
