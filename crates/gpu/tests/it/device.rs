@@ -48,7 +48,7 @@ fn a_batch_over_its_budget_names_the_need() {
         .filter_map(|file| preparer.prepare(file, key(0)).ok());
     let samples: Vec<_> = prepared.collect();
     let batcher = |budget| Batcher::new(gpu.clone(), &pipeline, SampleType::F32, budget).expect("a batcher");
-    let error = batcher(1 << 20).run(&samples).err().expect("too little");
+    let error = batcher(1 << 20).run(&samples).expect_err("too little");
     let GpuError::Budget {
         images, need, budget, ..
     } = &error
