@@ -4,8 +4,10 @@
     bench/tune.py optuna gp tpe --out results.jsonl      # with the python of: bench/peers/setup.sh optuna
     bench/tune.py stokehold bayesian tpe --out results.jsonl
     bench/tune.py table results.jsonl
+    bench/tune.py compare "stokehold bayesian" "optuna tpe" results.jsonl
     bench/tune.py time                                   # how long a suggestion takes after 200 trials
-    bench/tune.py median                                 # what early stopping saves, and whether it costs the best trial
+    bench/tune.py median stokehold                       # what early stopping saves, and whether it costs the best trial
+    bench/tune.py median optuna
 
 A line of the results is one study: {problem, side, seed, values: [objective of each trial]}. Studies that a file has already are not
 run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/ask_tell_lines.rs` of the crate
@@ -13,10 +15,12 @@ stokehold-tune (`cargo build --release -p stokehold-tune --examples`).
 """
 
 import argparse
+import collections
 import csv
 import json
 import math
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -101,9 +105,9 @@ def trainings(metric):
     return space, cells
 
 
-def recorded():
-    """What the validation loss of the recorded trainings was at their end, as a problem."""
-    space, cells = trainings("val_loss")
+def recorded(metric):
+    """What a metric of the recorded trainings was at their end, as a problem."""
+    space, cells = trainings(metric)
     return lambda x: cells[tuple(x[name] for name in space)][-1], space
 
 
@@ -122,10 +126,11 @@ PROBLEMS = {
             "dropout": continuous(0, 0.6),
         },
     ),
-    "trainings": recorded(),
+    "trainings-train": recorded("train_loss"),
+    "trainings-val": recorded("val_loss"),
 }
 # A grid is used up: 40 trials of 72 cells.
-FEWER = {"trainings": (10, 20, 40)}
+FEWER = dict.fromkeys(("trainings-train", "trainings-val"), (10, 20, 40))
 
 
 def optuna_suggest(trial, space):
@@ -141,7 +146,7 @@ def optuna_suggest(trial, space):
 
 
 class Optuna:
-    def __init__(self, sampler, space, seed):
+    def __init__(self, sampler, space, seed, order=(), **pruning):
         import warnings
 
         import optuna
@@ -153,9 +158,14 @@ class Optuna:
             "gp-deterministic": lambda: optuna.samplers.GPSampler(seed=seed, deterministic_objective=True),
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
             "tpe-multivariate": lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True),
+            "random": lambda: optuna.samplers.RandomSampler(seed=seed),
         }
         self.space = space
-        self.study = optuna.create_study(direction="minimize", sampler=made[sampler]())
+        self.pruned = optuna.trial.TrialState.PRUNED
+        pruner = optuna.pruners.MedianPruner(**pruning)
+        self.study = optuna.create_study(direction="minimize", sampler=made[sampler](), pruner=pruner)
+        for values in order:
+            self.study.enqueue_trial(values)
 
     def ask(self):
         self.trial = self.study.ask()
@@ -164,18 +174,25 @@ class Optuna:
     def tell(self, value):
         self.study.tell(self.trial, value)
 
+    def stops(self, step, value):
+        # Its steps begin with 0.
+        self.trial.report(value, step - 1)
+        if stop := self.trial.should_prune():
+            self.study.tell(self.trial, state=self.pruned)
+        return stop
+
     def end(self):
         pass
 
 
 class Stokehold:
-    def __init__(self, strategy, space, seed, **more):
+    def __init__(self, strategy, space, seed, order=(), **stopping):
         target = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target"))
         self.server = subprocess.Popen(
             [target / "release/examples/ask_tell_lines"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
-        limits = {"max-jobs": 1_000_000}
-        self.say({"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed, "limits": limits} | more)
+        spec = {"parameters": space, "objective": "loss", "strategy": strategy, "seed": seed}
+        self.say(spec | {"limits": {"max-jobs": 1_000_000}, "enqueue": list(order), "early-stopping": stopping})
 
     def say(self, what):
         self.server.stdin.write(json.dumps(what) + "\n")
@@ -190,6 +207,11 @@ class Stokehold:
 
     def tell(self, value):
         self.say({"tell": value})
+
+    def stops(self, step, value):
+        if stop := self.answer({"report": value, "step": step})["stop"]:
+            self.say({"stopped": True})
+        return stop
 
     def end(self):
         self.server.stdin.close()
@@ -225,12 +247,31 @@ def run(side, kind, names, out, problems, seeds):
                     file.write(json.dumps({"problem": problem, "side": label, "seed": seed, "values": values}) + "\n")
 
 
-def table(paths):
+def read(paths):
     studies = {}
     for path in paths:
         for record in map(json.loads, path.open()):
             studies.setdefault(record["problem"], {}).setdefault(record["side"], {})[record["seed"]] = record["values"]
-    for problem, sides in studies.items():
+    return studies
+
+
+def compare(one, other, paths):
+    """How likely a study of one side has a better best than one of the other, and how many standard errors that is from a half (Mann
+    and Whitney 1947, with their variance for ties)."""
+    for problem, sides in read(paths).items():
+        print(f"{problem}:", end="")
+        for look in FEWER.get(problem, LOOKS):
+            a, b = ([min(values[:look]) for values in sides[side].values()] for side in (one, other))
+            better = sum((x < y) + (x == y) / 2 for x in a for y in b) / (len(a) * len(b))
+            n = len(a) + len(b)
+            ties = sum(t**3 - t for t in collections.Counter(a + b).values())
+            error = math.sqrt((n + 1 - ties / (n * (n - 1))) / (12 * len(a) * len(b)))
+            print(f" {look} trials {better:.2f} ({(better - 0.5) / error if error else 0:+.1f})", end="")
+        print()
+
+
+def table(paths):
+    for problem, sides in read(paths).items():
         looks = FEWER.get(problem, LOOKS)
         print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in looks))
         print("|---|---|" + "---|" * len(looks))
@@ -266,30 +307,41 @@ def timing():
         print(f"{name}: a suggestion after 200 trials takes {1e3 * middle:.0f} ms, and {1e3 * spent:.0f} ms of a core")
 
 
-def median(metric):
-    """Random search over the recorded trainings, each study with and without the rule: the same trials in the same order."""
+def pruned(metric, seed, side, **stopping):
+    """Three of four recorded trainings in a random order: the share of the epochs that a rule saves, and whether the best one is kept."""
     space, cells = trainings(metric)
-    saved, kept = [], 0
-    for seed in range(SEEDS):
-        them = Stokehold("random", space, seed, **{"early-stopping": {"rule": "auto"}})
-        epochs, best, best_of_all = [0, 0], math.inf, math.inf
-        for _ in range(len(cells) * 3 // 4):
-            at = them.ask()
-            curve = cells[tuple(at[name] for name in space)]
-            epochs[0] += len(curve)
-            best_of_all = min(best_of_all, curve[-1])
-            for step, loss in enumerate(curve, 1):
-                epochs[1] += 1
-                if stop := them.answer({"report": loss, "step": step})["stop"]:
-                    break
-            them.say({"stopped": True} if stop else {"tell": None})
-            if not stop:
-                best = min(best, curve[-1])
-        them.end()
-        saved.append(1 - epochs[1] / epochs[0])
-        kept += best == best_of_all
-    print(f"{metric}: of {len(cells)} trainings it saves {100 * statistics.median(saved):.0f} % of the epochs ({100 * min(saved):.0f} to {100 * max(saved):.0f} %); ", end="")
-    print(f"the best trial is the same in {kept} of {SEEDS} seeds")
+    order = [dict(zip(space, cell)) for cell in random.Random(seed).sample(sorted(cells), len(cells) * 3 // 4)]
+    them = side("random", space, seed, order, **stopping)
+    whole, spent, ends = 0, 0, []
+    for _ in order:
+        at = them.ask()
+        curve = cells[tuple(at[name] for name in space)]
+        stop = next((step for step, loss in enumerate(curve, 1) if them.stops(step, loss)), None)
+        if stop is None:
+            them.tell(curve[-1])
+        whole, spent = whole + len(curve), spent + (stop or len(curve))
+        ends.append((curve[-1], stop is None))
+    them.end()
+    best = min(end for end, _ in ends)
+    return 1 - spent / whole, (best, True) in ends
+
+
+def median(kind):
+    if kind == "stokehold":
+        side, rules = Stokehold, [
+            (f"against {against}, grace {grace}", {"rule": "auto", "against": against, "grace-reports": grace})
+            for against in ("earlier", "completed")
+            for grace in (1, 2, 3)
+        ]
+    else:
+        side, rules = Optuna, [(f"MedianPruner, warmup {warmup}", {"n_warmup_steps": warmup}) for warmup in (0, 1, 2)]
+    print("| rule | metric | epochs saved | best kept |\n|---|---|---:|---:|")
+    for name, stopping in rules:
+        for metric in ("train_loss", "val_loss"):
+            studies = [pruned(metric, seed, side, **stopping) for seed in range(SEEDS)]
+            saved = sorted(100 * saved for saved, _ in studies)
+            kept = sum(kept for _, kept in studies)
+            print(f"| {kind}, {name} | {metric} | {statistics.median(saved):.0f} % ({saved[0]:.0f} to {saved[-1]:.0f} %) | {kept} of {SEEDS} |", flush=True)
 
 
 def main():
@@ -303,16 +355,21 @@ def main():
         command.add_argument("--seeds", type=int, default=SEEDS)
     command = commands.add_parser("table")
     command.add_argument("files", type=Path, nargs="+")
+    command = commands.add_parser("compare")
+    command.add_argument("one")
+    command.add_argument("other")
+    command.add_argument("files", type=Path, nargs="+")
     commands.add_parser("time")
-    commands.add_parser("median")
+    commands.add_parser("median").add_argument("side", choices=["stokehold", "optuna"])
     args = parser.parse_args()
     if args.command == "table":
         table(args.files)
+    elif args.command == "compare":
+        compare(args.one, args.other, args.files)
     elif args.command == "time":
         timing()
     elif args.command == "median":
-        median("train_loss")
-        median("val_loss")
+        median(args.side)
     else:
         side = {"optuna": Optuna, "stokehold": Stokehold}[args.command]
         run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds)

@@ -528,7 +528,7 @@ fn a_hopeless_trial_is_stopped_and_keeps_its_checkpoints() {
         .replace("max-jobs = 4\nmax-parallel-jobs = 2", "max-jobs = 3")
         .replace(
             "[study.parameters.x]",
-            "[study.early-stopping]\nrule = \"auto\"\nmin-trials = 2\n[study.parameters.x]",
+            "[study.early-stopping]\nrule = \"auto\"\ngrace-reports = 1\nmin-trials = 2\n[study.parameters.x]",
         );
     // The hopeless one would go on for long.
     let script = "trap 'echo saved > $CHECKPOINTS/model; exit 1' TERM\n\

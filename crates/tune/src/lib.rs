@@ -36,8 +36,8 @@
 //! Trials that run are taken into account: two that are asked for at once differ. A trial that failed counts as the worst one.
 //!
 //! # Early stopping
-//! [`Rule::Auto`] stops a trial whose objective is worse than the median of the others' running averages at the same step, [`Rule::Asha`]
-//! all but the best at each rung; it goes on when it has become one of them. A stopped trial's last report is a result for the strategy, and
+//! [`Rule::Auto`] stops a trial whose objective is worse than the median of the others' running averages at the same step, from its second
+//! report on; [`Rule::Asha`] all but the best at each rung; it goes on when it has become one of them. A stopped trial's last report is a result for the strategy, and
 //! never the best one.
 //!
 //! # Trials as jobs

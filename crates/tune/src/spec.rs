@@ -142,7 +142,9 @@ pub struct EarlyStopping {
     pub rule: Rule,
     /// For `auto`: with what a trial is compared.
     pub against: Against,
-    /// For `auto`: no trial is stopped before it has reported so many times. Default 1.
+    /// For `auto`: no trial is stopped before it has reported so many times. Default 2: after the first report it would be all but a
+    /// contest of first reports, and those say most about the learning rate's size. From the second on the others' averages have an
+    /// early, bad report in them, which gives one that learns the benefit of the doubt.
     pub grace_reports: usize,
     /// For `auto`: no trial is stopped before so many others can be compared. Default 3.
     pub min_trials: usize,
@@ -153,7 +155,7 @@ impl Default for EarlyStopping {
         Self {
             rule: Rule::Off,
             against: Against::Earlier,
-            grace_reports: 1,
+            grace_reports: 2,
             min_trials: 3,
         }
     }
