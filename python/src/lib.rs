@@ -27,7 +27,8 @@ mod source;
 use pyo3::prelude::*;
 
 /// The compiled part of `stokehold`; import that instead.
-#[pymodule]
+// Nothing here is known to need the GIL: classes are frozen, what changes is behind a mutex. But no test has run without it yet.
+#[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]
     use super::loader::{Iteration, Loader};

@@ -1,9 +1,10 @@
 //! The loader and one walk through it.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_loader::{BadImagePolicy, LoaderOptions, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
@@ -26,19 +27,15 @@ pub(crate) struct Loader {
 struct Core {
     loader: stokehold_loader::Loader,
     /// Never locked by who holds the GIL for longer than a lock takes: it is let go of while anybody waits.
+    /// Who waits for a batch locks this again and again; the mutex is a fair one, so that another thread gets its turn between.
     epochs: Mutex<Epochs>,
 }
 
 impl Core {
-    fn epochs(&self) -> MutexGuard<'_, Epochs> {
-        // A panic elsewhere leaves a state that is whole: every change is one assignment.
-        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does something with the epochs, without the GIL; not in a fork, where nobody may ever unlock them.
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Epochs) -> T) -> PyResult<T> {
         self.loader.check_process().raise()?;
-        Ok(py.detach(|| work(&mut self.epochs())))
+        Ok(py.detach(|| work(&mut self.epochs.lock())))
     }
 }
 
@@ -240,7 +237,7 @@ impl Drop for Iteration {
         if self.core.loader.check_process().is_err() {
             return;
         }
-        let end = || self.core.epochs().end(self.number);
+        let end = || self.core.epochs.lock().end(self.number);
         // Without an interpreter nobody holds the GIL against us.
         match Python::try_attach(|py| py.detach(end)) {
             Some(()) => {}

@@ -67,8 +67,10 @@ class _State:
             if os.environ.get("STOKEHOLD_TIMELINE"):
                 self.begin(_stokehold.Recording(None, 0.5, []))
                 atexit.register(self.end)
-        if self.recording is not None:
-            self.recording.record(name, seconds, step)
+        # Another thread may end it meanwhile.
+        recording = self.recording
+        if recording is not None:
+            recording.record(name, seconds, step)
 
 
 _state = _State()
