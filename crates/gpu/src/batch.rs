@@ -229,6 +229,8 @@ impl Batcher {
         if undecoded.is_empty() {
             return Ok(batch);
         }
+        // Its memory is the second try's.
+        drop(batch);
         let (mut again, mut bad) = (BTreeMap::new(), BTreeMap::new());
         for place in undecoded {
             match samples[place].as_ref().again() {
@@ -263,7 +265,9 @@ impl Batcher {
             need: mib(need),
             reason,
         };
-        self.gpu.wait().map_err(failed)?;
+        if count > 0 {
+            self.gpu.wait(&numbers).map_err(failed)?;
+        }
         let mut batch = DeviceBatch {
             numbers,
             shape: [count, 3, self.height as usize, self.width as usize],

@@ -6,16 +6,16 @@ use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy};
 use cubecl_environment::stream::StreamId;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use stokehold_pipeline::HueTables;
 
-/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone; loaders that are given clones
-/// of one share its memory for batches.
+/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone; the loaders of a
+/// process share its memory for batches.
 #[derive(Clone)]
 pub struct Gpu {
     pub(crate) client: Client,
     pub(crate) tables: Arc<Tables>,
-    /// The device's queue for batches, whatever thread makes them: each queue has memory of its own.
+    /// The queue for batches, whatever thread makes them.
     pub(crate) queue: StreamId,
     device: cubecl::Device,
     name: DeviceName,
@@ -117,7 +117,8 @@ impl Gpu {
         let hues = HueTables::new();
         let hues = [hues.hue, hues.saturation].concat();
         let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
-        let tables = Tables {
+        let queue = queue();
+        let tables = queue.executes(|| Tables {
             zigzag: Buffer {
                 handle: client.create_from_slice(u32::as_bytes(&zigzag)),
                 len: zigzag.len(),
@@ -126,11 +127,11 @@ impl Gpu {
                 len: hues.len(),
                 handle: client.create_from_slice(&hues),
             },
-        };
+        });
         Ok(Gpu {
             client,
             tables: Arc::new(tables),
-            queue: StreamId::allocate(),
+            queue,
             device,
             name,
             description,
@@ -160,9 +161,8 @@ impl Gpu {
 
     /// Memory of the device in bytes that loaders keep for batches, in use or waiting to be.
     pub fn reserved(&self) -> u64 {
-        let report = self.client.memory_report(MemoryScope::Device);
-        let own = report.streams.iter().filter(|stream| stream.stream == self.queue);
-        own.map(|stream| stream.usage().bytes_reserved).sum()
+        let report = || self.client.memory_report(MemoryScope::CurrentStream);
+        self.queue.executes(report).usage().bytes_reserved
     }
 
     /// Uploads words. They are given away, for CubeCL would copy what is lent to it.
@@ -204,9 +204,10 @@ impl Gpu {
         })
     }
 
-    /// Waits until all that this thread has queued is done; an error is what the device said.
-    pub(crate) fn wait(&self) -> Result<(), String> {
-        let done = cubecl::future::block_on(self.client.sync());
+    /// Waits until all that this thread has queued is done and a buffer holds what was launched for it; an error is what the
+    /// device said. Without a buffer to ask for, CubeCL tells of no allocation or launch that failed.
+    pub(crate) fn wait(&self, buffer: &Buffer) -> Result<(), String> {
+        let done = cubecl::future::block_on(self.client.sync_buffers([&buffer.handle]));
         done.map_err(|error| format!("{error:?}"))
     }
 
@@ -222,6 +223,13 @@ impl Gpu {
             reason: reason.into(),
         }
     }
+}
+
+/// The queue that all loaders of the process make their batches on. There is one, for each has memory of its own on the device that
+/// is not given back: that of a loader which is done is the next one's.
+fn queue() -> StreamId {
+    static QUEUE: OnceLock<StreamId> = OnceLock::new();
+    *QUEUE.get_or_init(StreamId::allocate)
 }
 
 pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {

@@ -6,11 +6,11 @@
 //! ```
 //!
 //! A thread of its own turns the loader's batches into batches on the device. While the consumer has batch n, n+1 is made;
-//! while n+1 waits to be taken, n+2 is laid out, and launched when it was. So two batches are on the device at most, the
-//! consumer's and the next, the CPU's part of a batch is done beside the device's part of the batch before, and a batch that is
-//! handed over is whole: what fails, fails where it was made.
+//! while n+1 waits to be taken, n+2 is laid out, and launched when it was. So the device has the consumer's batch and the next
+//! one, the CPU's part of a batch is done beside the device's part of the batch before, and a batch that is handed over is
+//! whole: what fails, fails where it was made. A consumer that keeps batches keeps their memory.
 
-use crate::batch::InWork;
+use crate::batch::{InWork, LaidOut};
 use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
 use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use cubecl_environment::stream::StreamId;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use stokehold_loader::{Batch, Batches, Loader, LoaderError, LoaderOptions, State};
+use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOptions, State};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::Source;
 
@@ -45,7 +45,7 @@ pub struct LoadedBatch {
 }
 
 /// An iterator over the batches of one epoch. After an error it is at its end. Dropping it ends its threads and waits for
-/// them: as long as the longest of the reads, and of the batches on the device, in progress.
+/// them: as long as the longest of the reads, of the searches for a substitute, and of the batches on the device, in progress.
 pub struct DeviceBatches {
     coming: Option<Receiver<Result<(LoadedBatch, State), GpuError>>>,
     thread: Option<JoinHandle<()>>,
@@ -132,6 +132,7 @@ impl DeviceLoader {
             batcher: Arc::clone(&self.batcher),
             to_consumer,
             progress: Arc::clone(&progress),
+            bad: Vec::new(),
         };
         let queue = self.queue;
         let spawned = Builder::new()
@@ -196,7 +197,11 @@ impl DeviceBatches {
             Err(RecvTimeoutError::Timeout) => return Poll::Pending,
             Ok(Ok((mut loaded, state))) => {
                 // The thread is about to begin the next one, if it has not yet.
-                self.progress.loading.store(1, Ordering::Release);
+                let Progress {
+                    loading, in_flight, ..
+                } = &*self.progress;
+                loading.store(1, Ordering::Release);
+                in_flight.fetch_sub(1, Ordering::AcqRel);
                 self.state = state;
                 self.waiting = None;
                 loaded.batch.wait = start.elapsed();
@@ -242,11 +247,18 @@ struct Feeder {
     batcher: Arc<Batcher>,
     to_consumer: Sender<Result<(LoadedBatch, State), GpuError>>,
     progress: Arc<Progress>,
+    /// Bad images of batches that nothing was left of, to be reported with the next one.
+    bad: Vec<BadImage>,
 }
 
-/// A batch that the device works at, and what it was made of.
+/// A batch that the device works at.
 struct Ahead {
     work: InWork,
+    ready: Ready,
+}
+
+/// What a batch is made of, and where the consumer stands behind it.
+struct Ready {
     samples: Vec<Arc<Prepared>>,
     batch: Batch,
     state: State,
@@ -274,55 +286,52 @@ impl Feeder {
             Err(panic) => panicked(&*panic),
         };
         // Whoever is gone is not told.
-        let _ = self.send(Err(error));
+        let _ = self.send(Err(error), 0);
     }
 
     fn feed(&mut self) -> Result<(), End> {
         let begin = self.batches.state();
         let mut any = begin.batch > 0;
         let mut rejected = false;
-        let mut deliver = |feeder: &mut Feeder, ahead: Ahead| {
-            match feeder.finish(ahead)? {
-                Some(made) => {
-                    any = true;
-                    feeder.send(Ok(made))?;
-                }
-                None => rejected = true,
-            }
-            Ok::<(), End>(())
-        };
         let mut ahead: Option<Ahead> = None;
         loop {
             let mut next = self.batches.next_within(Duration::ZERO);
-            if next.is_pending()
-                && let Some(ahead) = ahead.take()
-            {
-                deliver(self, ahead)?;
-            }
-            let batch = loop {
-                match next {
-                    Poll::Ready(batch) => break batch.transpose()?,
-                    Poll::Pending if self.progress.stop.load(Ordering::Acquire) => return Err(End::Unwanted),
-                    Poll::Pending => next = self.batches.next_within(LOOK),
+            let waits = next.is_pending();
+            if !waits || ahead.is_none() {
+                // Nothing is handed over before it is known what comes next, unless that has to be waited for.
+                while next.is_pending() {
+                    if self.progress.stop.load(Ordering::Acquire) {
+                        return Err(End::Unwanted);
+                    }
+                    next = self.batches.next_within(LOOK);
                 }
-            };
-            let Some(batch) = batch else { break };
-            let state = self.batches.state();
-            let samples = prepared(&batch);
-            let laid_out = self.batcher.lay_out(&samples)?;
-            if let Some(ahead) = ahead.take() {
-                deliver(self, ahead)?;
             }
-            let work = self.batcher.launch(laid_out);
-            ahead = Some(Ahead {
-                work,
-                samples,
-                batch,
-                state,
-            });
-        }
-        if let Some(ahead) = ahead.take() {
-            deliver(self, ahead)?;
+            // An error of the next batch is told behind this one.
+            let next = match next {
+                Poll::Pending => None,
+                Poll::Ready(next) => Some(next.map(|batch| self.lay_out(batch?))),
+            };
+            if let Some(ahead) = ahead.take() {
+                match self.finish(ahead)? {
+                    Some(made) => {
+                        any = true;
+                        let held = matches!(&next, Some(Some(Ok(_))));
+                        self.send(Ok(made), usize::from(held))?;
+                    }
+                    None => rejected = true,
+                }
+            }
+            match next {
+                None => {}
+                Some(None) => break,
+                Some(Some(next)) => {
+                    let (laid_out, ready) = next?;
+                    ahead = Some(Ahead {
+                        work: self.batcher.launch(laid_out),
+                        ready,
+                    });
+                }
+            }
         }
         match rejected && !any {
             true => Err(LoaderError::AllBad { epoch: begin.epoch }.into()),
@@ -330,42 +339,63 @@ impl Feeder {
         }
     }
 
+    fn lay_out(&mut self, batch: Batch) -> Result<(LaidOut, Ready), GpuError> {
+        let samples = prepared(&batch);
+        let laid_out = self.batcher.lay_out(&samples)?;
+        let state = self.batches.state();
+        Ok((
+            laid_out,
+            Ready {
+                samples,
+                batch,
+                state,
+            },
+        ))
+    }
+
     /// Waits for a batch and does with its bad images what the policy says; none where nothing is left of it.
     fn finish(&mut self, ahead: Ahead) -> Result<Option<(LoadedBatch, State)>, GpuError> {
-        let Ahead {
-            work,
+        let Ready {
             samples,
             mut batch,
             state,
-        } = ahead;
-        let mut images = self.batcher.finish(work, &samples)?;
-        while !images.bad.is_empty() {
+        } = ahead.ready;
+        let mut images = self.batcher.finish(ahead.work, &samples)?;
+        if !images.bad.is_empty() {
             let bad = images.bad.iter().map(|(place, bad)| (*place, bad.to_string()));
-            self.batches.reject(&mut batch, &bad.collect::<Vec<_>>())?;
+            let substituted = self.batches.reject(&mut batch, &bad.collect::<Vec<_>>())?;
             if batch.samples.is_empty() {
+                // They are told with the next batch, as the loader's are.
+                self.bad.append(&mut batch.bad);
                 return Ok(None);
             }
-            images = self.batcher.run(&prepared(&batch))?;
+            if substituted {
+                let given_back = images.given_back;
+                drop(images);
+                images = self.batcher.run(&prepared(&batch))?;
+                images.given_back = given_back;
+            }
         }
         batch.prepared.clear();
+        batch.bad.splice(..0, self.bad.drain(..));
         Ok(Some((LoadedBatch { images, batch }, state)))
     }
 
-    /// Hands something over, once the consumer comes for it.
-    fn send(&mut self, made: Result<(LoadedBatch, State), GpuError>) -> Result<(), End> {
+    /// Hands something over, once the consumer comes for it; `held` batches more are laid out.
+    fn send(&mut self, made: Result<(LoadedBatch, State), GpuError>, held: usize) -> Result<(), End> {
         let mut made = made;
         loop {
+            // Nothing but the workers works while this waits.
+            let Progress {
+                loading, in_flight, ..
+            } = &*self.progress;
+            in_flight.store(self.batches.in_flight() + 1 + held, Ordering::Release);
+            loading.store(self.batches.loading(), Ordering::Release);
             match self.to_consumer.send_timeout(made, LOOK) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Disconnected(_)) => return Err(End::Unwanted),
                 Err(SendTimeoutError::Timeout(back)) => made = back,
             }
-            // Nothing but the workers works while this waits.
-            let Progress {
-                loading, in_flight, ..
-            } = &*self.progress;
-            in_flight.store(self.batches.in_flight() + 1, Ordering::Release);
-            loading.store(self.batches.loading(), Ordering::Release);
         }
     }
 }

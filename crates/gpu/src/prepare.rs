@@ -3,6 +3,7 @@
 use crate::Decode;
 use crate::entropy::Scan;
 use crate::words::program;
+use std::mem;
 use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
 use stokehold_pipeline::{
@@ -289,6 +290,14 @@ impl Preparation for ForGpu {
 impl Prepare for Preparer {
     fn prepare(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError> {
         Ok(Arc::new(Preparer::prepare(self, input, key)?))
+    }
+
+    /// By the hybrid way, which reads every symbol that is needed.
+    fn prepare_checked(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError> {
+        let decode = mem::replace(&mut self.decode, Decode::Hybrid);
+        let prepared = Preparer::prepare(self, input, key);
+        self.decode = decode;
+        Ok(Arc::new(prepared?))
     }
 }
 

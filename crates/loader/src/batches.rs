@@ -260,16 +260,16 @@ impl Batches {
 
     /// Takes samples out of a batch of this epoch that turned out to be bad only when images were made of what workers had
     /// prepared: `found` are their places, in order, and what is wrong with them. The policy for bad images decides what
-    /// becomes of the places; the batch may be left empty.
+    /// becomes of the places; the batch may be left empty. Returns whether it has samples that it had not before.
     ///
     /// # Errors
     /// [`LoaderError::BadImage`], [`LoaderError::TooManyBadImages`] or [`LoaderError::NoSubstitute`], as the policy has it.
     ///
     /// # Panics
     /// Where a place is beyond the batch, or the loader's workers do not prepare.
-    pub fn reject(&mut self, batch: &mut Batch, found: &[(usize, String)]) -> Result<(), LoaderError> {
+    pub fn reject(&mut self, batch: &mut Batch, found: &[(usize, String)]) -> Result<bool, LoaderError> {
         let source = Arc::clone(&self.shared.source);
-        let mut worker = None;
+        let (mut worker, mut substituted) = (None, false);
         let mut left_out = Vec::new();
         for (place, reason) in found {
             let sample = batch.samples[*place];
@@ -293,6 +293,7 @@ impl Batches {
                             batch.samples[*place] = sample;
                             batch.labels[*place] = source.class(sample as usize);
                             batch.prepared[*place] = prepared;
+                            substituted = true;
                         }
                         None => left_out.push(*place),
                     }
@@ -307,7 +308,7 @@ impl Batches {
         }
         batch.shape[0] = batch.samples.len();
         batch.bad.append(&mut self.bad);
-        Ok(())
+        Ok(substituted)
     }
 
     fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<Batch, LoaderError>>> {

@@ -273,7 +273,7 @@ impl Worker {
         mut place: SampleMut<'_>,
         outcome: &mut Outcome,
     ) -> Result<(), LoaderError> {
-        let bad = match self.image(sample, place.reborrow(), outcome) {
+        let bad = match self.image(sample, place.reborrow(), outcome, false) {
             Ok(()) => {
                 outcome.taken = Some(sample);
                 return Ok(());
@@ -293,8 +293,15 @@ impl Worker {
         }
     }
 
-    /// Reads and processes one image into `place`, or into the outcome where it is only prepared.
-    fn image(&mut self, sample: usize, place: SampleMut<'_>, outcome: &mut Outcome) -> Result<(), BadImage> {
+    /// Reads and processes one image into `place`, or into the outcome where it is only prepared; one that is to stand in for
+    /// another has to be good.
+    fn image(
+        &mut self,
+        sample: usize,
+        place: SampleMut<'_>,
+        outcome: &mut Outcome,
+        stands_in: bool,
+    ) -> Result<(), BadImage> {
         let source = &self.shared.source;
         let bad = |reason: String| BadImage {
             sample: sample as u64,
@@ -334,10 +341,11 @@ impl Worker {
             }
             Tools::Preparing(preparer) => {
                 let begin = Instant::now();
-                let sample = preparer
-                    .prepare(bytes, key)
-                    .map_err(|error| bad(error.to_string()))?;
-                outcome.prepared = Some(sample);
+                let prepared = match stands_in {
+                    true => preparer.prepare_checked(bytes, key),
+                    false => preparer.prepare(bytes, key),
+                };
+                outcome.prepared = Some(prepared.map_err(|error| bad(error.to_string()))?);
                 times.decode += begin.elapsed();
             }
         }
@@ -378,7 +386,7 @@ impl Worker {
             if tries >= limit || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            match self.image(other, place.reborrow(), outcome) {
+            match self.image(other, place.reborrow(), outcome, true) {
                 Ok(()) => {
                     outcome.taken = Some(other);
                     return Ok(());

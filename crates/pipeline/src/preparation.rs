@@ -29,6 +29,15 @@ pub trait Prepare: Send {
     /// # Errors
     /// Where the bytes are broken or the image does not fit the pipeline: a bad image.
     fn prepare(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError>;
+
+    /// Prepares a sample that is to stand in for a bad one: whatever is wrong with it has to be found now, so that one that is
+    /// bad too does not take its place.
+    ///
+    /// # Errors
+    /// As there.
+    fn prepare_checked(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError> {
+        self.prepare(input, key)
+    }
 }
 
 /// A sample as [`Prepare`] left it.
