@@ -32,7 +32,7 @@ use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
-use stokehold_train::{AnyExecutor, Maker, TrainError};
+use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError};
 
 use crate::gpu::GpuArgs;
 use crate::{damage, interrupt, progress};
@@ -164,7 +164,10 @@ impl Args {
             lr: self.lr,
             momentum: 0.5,
             device: self.device,
-            gpu: self.gpu.options(),
+            gpu: match self.trials.0.contains(&AnyExecutor::Gpu) {
+                true => self.gpu.options(),
+                false => GpuOptions::default(),
+            },
         }
     }
 

@@ -1,9 +1,10 @@
 //! Which executor performs a run, where the run may choose.
 //!
 //! Both are timed at what the run will do: training steps on its own first batches, with the waiting for them, so that what the
-//! executor `gpu` takes from the network's time on the device counts. Their images are the same to the bit, so the choice changes
+//! executor `gpu` takes from the network's time on the device counts. They take turns over the same images. Their images are the same to the bit, so the choice changes
 //! the time of a run and nothing else.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -20,11 +21,14 @@ use crate::model::ResNet;
 use crate::optim::Optimizer;
 use crate::{TrainError, device};
 
-/// Steps of each that are not timed: kernels are compiled, threads started and memory is touched.
-const WARM_UP: usize = 3;
-/// Steps of each that are timed, and for how long at most another one is begun.
-const STEPS: usize = 20;
-const LIMIT: Duration = Duration::from_secs(10);
+/// Turns of each, one after the other; the first is not counted, in which files are read first, kernels compiled and memory is
+/// touched.
+const TURNS: u64 = 3;
+/// Steps of a turn that are timed, after those whose batches were ready before, and for how long at most another one is begun.
+const STEPS: usize = 12;
+const LIMIT: Duration = Duration::from_secs(5);
+
+const FUSED: AnyExecutor = AnyExecutor::Cpu(Executor::Fused);
 
 /// What performs a run's pipelines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,51 +39,68 @@ pub struct Chosen {
     pub why: Option<String>,
 }
 
-/// What the configuration names, or what is faster here.
+/// What the configuration names, or what is faster here. When `stop` is set it is `fused`, for the steps that are not made.
 ///
 /// # Errors
-/// What keeps a run from making its first steps.
+/// What keeps a run with `fused` from making its first steps.
 pub(crate) fn choose(
     config: &TrainConfig,
     images: &Images,
     classes: usize,
     device: &Device,
+    stop: &AtomicBool,
 ) -> Result<Chosen, TrainError> {
-    let fused = AnyExecutor::Cpu(Executor::Fused);
-    let because = |executor, why: String| Chosen {
-        executor,
-        why: Some(why),
-    };
     match config.executor {
         ExecutorChoice::Of(executor) => return Ok(Chosen { executor, why: None }),
         ExecutorChoice::Auto => {}
     }
+    let fused_because = |why: String| Chosen {
+        executor: FUSED,
+        why: Some(why),
+    };
     if device::kind(&device::name(device)) == "cpu" {
-        return Ok(because(fused, "the run trains on the CPU".into()));
+        return Ok(fused_because("the run trains on the CPU".into()));
     }
-    let mut learner = Learner {
-        model: ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff()),
+    let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
+    if config.freeze_backbone {
+        model = model.freeze_backbone();
+    }
+    let mut learner = Some(Learner {
+        model,
         optimizer: Optimizer::new(config.optimizer)?,
         device: device.clone(),
-    };
-    let mut rates = [0.0; 2];
-    for (rate, executor) in rates.iter_mut().zip([AnyExecutor::Gpu, fused]) {
-        let maker = match Maker::open(executor, config.gpu, device) {
-            Ok(maker) => maker,
-            Err(TrainError::Gpu(error)) => return Ok(because(fused, format!("gpu cannot be used: {error}"))),
-            Err(error) => return Err(error),
-        };
+    });
+    let mut trial = |turn: u64, executor: AnyExecutor| {
+        let maker = Maker::open(executor, config.gpu, device)?;
         let feed = feed(config, images.clone(), true, &maker)?;
-        (learner, *rate) = images_per_second(config, &feed, learner)?;
+        let (back, measured) = train(config, &feed, turn, learner.take(), stop)?;
+        learner = Some(back);
+        Ok(measured)
+    };
+    let mut measured = [Measured::default(); 2];
+    for turn in 0..TURNS {
+        for (sum, executor) in measured.iter_mut().zip([AnyExecutor::Gpu, FUSED]) {
+            match trial(turn, executor) {
+                Ok(more) if turn > 0 => *sum = sum.and(more),
+                Ok(_) => {}
+                Err(TrainError::Gpu(error)) => {
+                    return Ok(fused_because(format!("gpu cannot be used: {error}")));
+                }
+                Err(error) => return Err(error),
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(fused_because("the run was stopped before gpu was timed".into()));
+            }
+        }
     }
-    Ok(fastest(rates))
+    Ok(fastest(measured.map(Measured::rate)))
 }
 
 /// The faster of `gpu` and `fused`.
 fn fastest([gpu, fused]: [f64; 2]) -> Chosen {
     let executor = match gpu > fused {
         true => AnyExecutor::Gpu,
-        false => AnyExecutor::Cpu(Executor::Fused),
+        false => FUSED,
     };
     let why = format!("in its first steps, gpu trained {gpu:.1} images/s and fused {fused:.1}");
     Chosen {
@@ -88,28 +109,58 @@ fn fastest([gpu, fused]: [f64; 2]) -> Chosen {
     }
 }
 
-/// Images trained on in a second, batches waited for.
-fn images_per_second(
+/// What was trained on, and how long that took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    images: usize,
+    seconds: f64,
+}
+
+impl Measured {
+    fn and(self, more: Self) -> Self {
+        Self {
+            images: self.images + more.images,
+            seconds: self.seconds + more.seconds,
+        }
+    }
+
+    /// Images a second.
+    fn rate(self) -> f64 {
+        self.images as f64 / self.seconds.max(1e-9)
+    }
+}
+
+/// Makes steps, batches waited for, from the beginning of an epoch on.
+fn train(
     config: &TrainConfig,
     feed: &Feed,
-    mut learner: Learner,
-) -> Result<(Learner, f64), TrainError> {
-    let (mut begin, mut steps, mut images) = (Instant::now(), 0, 0);
+    epoch: u64,
+    learner: Option<Learner>,
+    stop: &AtomicBool,
+) -> Result<(Learner, Measured), TrainError> {
+    let mut learner = learner.expect("every turn gives it back, or ends the choice");
+    // While the first of them is trained on the others are made: what is ready by then says nothing of the rate. The device is two
+    // batches further.
+    let ready = feed.loader().prefetch() + 3;
+    let (mut begin, mut steps, mut measured) = (Instant::now(), 0, Measured::default());
     // Short epochs are repeated; one without a batch is an error of the feed.
-    for epoch in 0.. {
+    for epoch in epoch.. {
         for batch in feed.epoch(epoch) {
             let batch = batch?;
-            images += batch.labels.len();
             let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
             let input = batch.images.into_input();
             // A learning rate of 0 keeps the numbers finite, and costs the same.
             (learner, _) = learner.step(smoothing, clip_norm, input, batch.shape, &batch.labels, 0.0)?;
             steps += 1;
-            if steps == WARM_UP {
-                (begin, images) = (Instant::now(), 0);
+            if steps == ready {
+                begin = Instant::now();
+            } else if steps > ready {
+                measured.images += batch.labels.len();
             }
-            if steps >= WARM_UP + STEPS || (steps > WARM_UP && begin.elapsed() > LIMIT) {
-                return Ok((learner, images as f64 / begin.elapsed().as_secs_f64()));
+            let is_late = steps > ready && begin.elapsed() > LIMIT;
+            if steps >= ready + STEPS || is_late || stop.load(Ordering::Relaxed) {
+                measured.seconds = begin.elapsed().as_secs_f64();
+                return Ok((learner, measured));
             }
         }
     }

@@ -110,7 +110,7 @@ fn start(
     let device_name = device::name(&plain);
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
-    let chosen = choose(config, &dataset.train, classes, &plain)?;
+    let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
     let feed = feed(config, dataset.train, true, &maker)?;
     let val_feed = dataset

@@ -52,7 +52,7 @@ pub struct RunSummary {
     /// seconds; 0 where not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
-    /// Who decoded the training images, where the executor was `gpu`.
+    /// Who decoded the training images of the last sitting, where the executor was `gpu`.
     #[serde(default)]
     pub decoded: Option<DecodedBy>,
     /// Time spent in each stage, over all workers.

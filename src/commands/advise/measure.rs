@@ -93,6 +93,9 @@ fn own_images(record: &RunRecord) -> Result<Images, String> {
 /// The other executor, where the run had not the faster one, and shards, where it had single files.
 fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>, Box<dyn Error>> {
     let config = &record.config;
+    let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
+        return Err("the run's images were made on its device".into());
+    };
     images.limit(IMAGES);
     let aside = tempfile::tempdir()?;
     let (images, shards) = if matches!(images, Images::Shards(_)) {
@@ -108,9 +111,6 @@ fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>,
         prepare(&copies, &shards, &options, &AtomicBool::new(false), &mut |_| ())?;
         let copies = Images::Folder(ImageFolder::open(&copies)?);
         (copies, Some(Dataset::open(&shards, None, 0)?.train))
-    };
-    let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
-        return Err("the run's images were made on its device".into());
     };
     let own = side(config, images.clone(), executor)?;
     let mut others = Vec::new();

@@ -1,5 +1,7 @@
 //! What the numbers say, in plain sentences, and not more than they say.
 
+use stokehold_pipeline::Executor;
+use stokehold_train::AnyExecutor;
 use stokehold_train::model::Arch;
 
 use super::report::{Cell, Report, Trial};
@@ -199,10 +201,14 @@ fn equal_work(report: &Report) -> Option<String> {
         Some(100.0 * (a.summary.train_loss? - b.summary.train_loss?).abs() / a.summary.train_loss?)
     };
     let largest = report.cells.iter().filter_map(difference).reduce(f64::max)?;
+    let per_op = AnyExecutor::Cpu(Executor::PerOp);
     let reason = if a == b {
-        "Both trials are the same, so every difference above is noise"
+        "Both trials are the same, so every difference above is noise".to_owned()
+    } else if a != per_op && b != per_op {
+        format!("{a} and {b} make the same pixels to the bit: what differs is the order of a device's sums")
     } else {
-        "fused resamples once where per-op does so at every rotation, so pixels differ slightly"
+        let once = if a == per_op { b } else { a };
+        format!("{once} resamples once where per-op does so at every rotation, so pixels differ slightly")
     };
     Some(format!(
         "Final training losses of A and B differ by at most {largest:.2} %. {reason}."

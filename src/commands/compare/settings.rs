@@ -58,8 +58,13 @@ pub struct Settings {
     pub momentum: f64,
     pub device: DeviceChoice,
     /// How the executor `gpu` works, where it is one of the two.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub gpu: GpuOptions,
+}
+
+/// What older comparisons did not have leaves their folder's name as it was.
+fn is_default(options: &GpuOptions) -> bool {
+    *options == GpuOptions::default()
 }
 
 impl Settings {
