@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Records what trainings of a grid of hyperparameters come to, epoch by epoch, for `bench/tune.py`.
 
-    bench/tune_table.py STOKEHOLD OUT.csv      # about ten minutes of two cores; goes on where it was broken off
+    bench/tune_table.py STOKEHOLD OUT.csv      # about 20 minutes of two cores; goes on where it was broken off
 
-ResNet-18 from nothing on generated images (4 classes, 256 to train on, 64 to validate) at 32 pixels, 6 epochs, one seed: optimiser x learning rate x
-batch size. As many trainings at once as there are cores, each with one loader thread. Rows are appended when a training is over.
+ResNet-18 from nothing on generated images (4 classes, 512 to train on, 256 to validate) at 32 pixels, 10 epochs with a cosine schedule, one seed: optimiser x
+learning rate x batch size. As many trainings at once as there are cores, each with one loader thread. Rows are appended when a training is over.
 Rows: optimizer, lr, batch_size, epoch, train_loss, val_loss, top1; nan where a loss was no number.
 """
 
@@ -25,8 +25,8 @@ OPTIMIZER = {
     "adamw": ["--optimizer", "adamw"],
 }
 LR = (0.0003, 0.001, 0.003, 0.01, 0.03, 0.1)
-BATCH_SIZE = (8, 16, 32, 64)
-EPOCHS = 6
+BATCH_SIZE = (16, 32, 64)
+EPOCHS = 10
 COLUMNS = ("optimizer", "lr", "batch_size", "epoch", "train_loss", "val_loss", "top1")
 
 
@@ -34,7 +34,7 @@ def train(stokehold, data, runs, cell):
     optimizer, lr, batch_size = cell
     name = f"{optimizer}-{lr}-{batch_size}"
     ended = subprocess.run(
-        [stokehold, "train", data, "--image-size", "32", "--epochs", str(EPOCHS), "--workers", "1", "--ceiling-batches", "0"]
+        [stokehold, "train", data, "--image-size", "32", "--epochs", str(EPOCHS), "--schedule", "cosine", "--workers", "1", "--ceiling-batches", "0"]
         + [*OPTIMIZER[optimizer], "--lr", str(lr), "--batch-size", str(batch_size)]
         + ["--keep-checkpoints", "0", "--runs", runs, "--name", name],
         stdout=subprocess.DEVNULL,
@@ -72,7 +72,7 @@ def main():
     writing = threading.Lock()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count()) as pool:
         data, runs = Path(folder) / "data", Path(folder) / "runs"
-        subprocess.run([stokehold, "dataset", "synth", data, "--images", "320", "--classes", "4"], check=True)
+        subprocess.run([stokehold, "dataset", "synth", data, "--images", "768", "--classes", "4", "--val-split", "0.3333"], check=True)
 
         def record(cell):
             rows = "".join(row(cell, epoch) for epoch in train(stokehold, data, runs, cell))
