@@ -15,8 +15,6 @@ use stokehold_pipeline::HueTables;
 pub struct Gpu {
     pub(crate) client: Client,
     pub(crate) tables: Arc<Tables>,
-    /// The queue for batches, whatever thread makes them.
-    pub(crate) queue: StreamId,
     device: cubecl::Device,
     name: DeviceName,
     description: String,
@@ -117,8 +115,7 @@ impl Gpu {
         let hues = HueTables::new();
         let hues = [hues.hue, hues.saturation].concat();
         let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
-        let queue = queue();
-        let tables = queue.executes(|| Tables {
+        let tables = queue().executes(|| Tables {
             zigzag: Buffer {
                 handle: client.create_from_slice(u32::as_bytes(&zigzag)),
                 len: zigzag.len(),
@@ -131,7 +128,6 @@ impl Gpu {
         Ok(Gpu {
             client,
             tables: Arc::new(tables),
-            queue,
             device,
             name,
             description,
@@ -162,7 +158,7 @@ impl Gpu {
     /// Memory of the device in bytes that loaders keep for batches, in use or waiting to be.
     pub fn reserved(&self) -> u64 {
         let report = || self.client.memory_report(MemoryScope::CurrentStream);
-        self.queue.executes(report).usage().bytes_reserved
+        queue().executes(report).usage().bytes_reserved
     }
 
     /// Uploads words. They are given away, for CubeCL would copy what is lent to it.
@@ -225,9 +221,9 @@ impl Gpu {
     }
 }
 
-/// The queue that all loaders of the process make their batches on. There is one, for each has memory of its own on the device that
+/// The queue that all loaders of the process make their batches on, whatever thread that is. There is one, for each has memory of its own on the device that
 /// is not given back: that of a loader which is done is the next one's.
-fn queue() -> StreamId {
+pub(crate) fn queue() -> StreamId {
     static QUEUE: OnceLock<StreamId> = OnceLock::new();
     *QUEUE.get_or_init(StreamId::allocate)
 }

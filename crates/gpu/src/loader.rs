@@ -11,10 +11,9 @@
 //! whole: what fails, fails where it was made. A consumer that keeps batches keeps their memory.
 
 use crate::batch::{InWork, LaidOut};
+use crate::client::queue;
 use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
-use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
-use cubecl_environment::stream::StreamId;
-use std::any::Any;
+use crossbeam_channel::{Receiver, RecvError, SendTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,7 +32,6 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct DeviceLoader {
     loader: Loader,
     batcher: Arc<Batcher>,
-    queue: StreamId,
 }
 
 /// A batch whose images are on the device.
@@ -52,8 +50,6 @@ pub struct DeviceBatches {
     /// Why there is no thread.
     failed: Option<GpuError>,
     state: State,
-    /// Since when the consumer has been waiting for the batch that it wants.
-    waiting: Option<Instant>,
     progress: Arc<Progress>,
 }
 
@@ -83,7 +79,6 @@ impl DeviceLoader {
         way: ForGpu,
         budget: u64,
     ) -> Result<DeviceLoader, GpuError> {
-        let queue = gpu.queue;
         let batcher = Batcher::new(gpu, &pipeline, options.sample_type, budget / 2)?;
         let options = LoaderOptions {
             preparation: Some(Arc::new(way)),
@@ -92,7 +87,6 @@ impl DeviceLoader {
         Ok(DeviceLoader {
             loader: Loader::new(source, pipeline, options)?,
             batcher: Arc::new(batcher),
-            queue,
         })
     }
 
@@ -134,10 +128,9 @@ impl DeviceLoader {
             progress: Arc::clone(&progress),
             bad: Vec::new(),
         };
-        let queue = self.queue;
         let spawned = Builder::new()
             .name("gpu-feeder".into())
-            .spawn(move || queue.executes(|| feeder.work()));
+            .spawn(move || queue().executes(|| feeder.work()));
         let (thread, failed) = match spawned {
             Ok(thread) => (Some(thread), None),
             Err(error) => (None, Some(LoaderError::Spawn(error).into())),
@@ -147,7 +140,6 @@ impl DeviceLoader {
             thread,
             failed,
             state,
-            waiting: None,
             progress,
         }
     }
@@ -179,41 +171,6 @@ impl DeviceBatches {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// As [`Iterator::next`], but waits no longer than `patience`: [`Poll::Pending`] means not yet, and changes nothing.
-    pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
-        self.next_by(Instant::now().checked_add(patience))
-    }
-
-    fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
-        let Some(coming) = &self.coming else {
-            return Poll::Ready(None);
-        };
-        let start = *self.waiting.get_or_insert_with(Instant::now);
-        let came = match deadline {
-            Some(deadline) => coming.recv_deadline(deadline),
-            None => coming.recv().map_err(RecvTimeoutError::from),
-        };
-        let next = match came {
-            Err(RecvTimeoutError::Timeout) => return Poll::Pending,
-            Ok(Ok((mut loaded, state))) => {
-                // The thread is about to begin the next one, if it has not yet.
-                let Progress {
-                    loading, in_flight, ..
-                } = &*self.progress;
-                loading.store(1, Ordering::Release);
-                in_flight.fetch_sub(1, Ordering::AcqRel);
-                self.state = state;
-                self.waiting = None;
-                loaded.batch.wait = start.elapsed();
-                return Poll::Ready(Some(Ok(loaded)));
-            }
-            Ok(Err(error)) => Some(Err(error)),
-            Err(RecvTimeoutError::Disconnected) => self.failed.take().map(Err),
-        };
-        self.let_go();
-        Poll::Ready(next)
-    }
-
     fn let_go(&mut self) {
         self.progress.stop.store(true, Ordering::Release);
         self.coming = None;
@@ -228,10 +185,24 @@ impl Iterator for DeviceBatches {
     type Item = Result<LoadedBatch, GpuError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.next_by(None) {
-            Poll::Ready(next) => next,
-            Poll::Pending => unreachable!("there is no deadline"),
-        }
+        let start = Instant::now();
+        let next = match self.coming.as_ref()?.recv() {
+            Ok(Ok((mut loaded, state))) => {
+                // The thread is about to begin the next one, if it has not yet.
+                let Progress {
+                    loading, in_flight, ..
+                } = &*self.progress;
+                loading.store(1, Ordering::Release);
+                in_flight.fetch_sub(1, Ordering::AcqRel);
+                self.state = state;
+                loaded.batch.wait = start.elapsed();
+                return Some(Ok(loaded));
+            }
+            Ok(Err(error)) => Some(Err(error)),
+            Err(RecvError) => self.failed.take().map(Err),
+        };
+        self.let_go();
+        next
     }
 }
 
@@ -283,7 +254,7 @@ impl Feeder {
         let error = match fed {
             Ok(Ok(()) | Err(End::Unwanted)) => return,
             Ok(Err(End::Failed(error))) => error,
-            Err(panic) => panicked(&*panic),
+            Err(panic) => LoaderError::panicked(&*panic).into(),
         };
         // Whoever is gone is not told.
         let _ = self.send(Err(error), 0);
@@ -296,15 +267,12 @@ impl Feeder {
         let mut ahead: Option<Ahead> = None;
         loop {
             let mut next = self.batches.next_within(Duration::ZERO);
-            let waits = next.is_pending();
-            if !waits || ahead.is_none() {
-                // Nothing is handed over before it is known what comes next, unless that has to be waited for.
-                while next.is_pending() {
-                    if self.progress.stop.load(Ordering::Acquire) {
-                        return Err(End::Unwanted);
-                    }
-                    next = self.batches.next_within(LOOK);
+            // What is ahead is not kept back for a batch that has to be waited for.
+            while ahead.is_none() && next.is_pending() {
+                if self.progress.stop.load(Ordering::Acquire) {
+                    return Err(End::Unwanted);
                 }
+                next = self.batches.next_within(LOOK);
             }
             // An error of the next batch is told behind this one.
             let next = match next {
@@ -405,11 +373,4 @@ fn prepared(batch: &Batch) -> Vec<Arc<Prepared>> {
     samples
         .map(|sample| sample.expect("workers prepare by ForGpu"))
         .collect()
-}
-
-fn panicked(panic: &(dyn Any + Send)) -> GpuError {
-    let text = panic.downcast_ref::<&str>().copied();
-    let message = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let message = message.unwrap_or("no message").to_owned();
-    LoaderError::WorkerPanicked { message }.into()
 }

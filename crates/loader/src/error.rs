@@ -1,5 +1,6 @@
 //! Why a loader cannot go on.
 
+use std::any::Any;
 use std::io;
 
 use stokehold_pipeline::PipelineError;
@@ -86,4 +87,16 @@ pub enum LoaderError {
         /// What it said.
         message: String,
     },
+}
+
+impl LoaderError {
+    /// What becomes of a panic that was caught in a thread which makes batches.
+    pub fn panicked(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().copied();
+        let message = text
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message")
+            .to_owned();
+        Self::WorkerPanicked { message }
+    }
 }

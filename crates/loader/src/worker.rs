@@ -1,6 +1,5 @@
 //! A batch in work, and the threads that fill it place by place.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -415,18 +414,7 @@ fn input(bytes: &SampleBytes) -> Input<'_> {
 /// What a panic may leave half-changed is its worker's own and this batch's, and nothing that comes after it is handed
 /// over.
 fn no_panic<T>(work: impl FnOnce() -> Result<T, LoaderError>) -> Result<T, LoaderError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        Err(LoaderError::WorkerPanicked {
-            message: panic_message(&*panic),
-        })
-    })
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
-        .to_owned()
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(LoaderError::panicked(&*panic)))
 }
 
 #[cfg(test)]
