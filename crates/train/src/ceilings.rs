@@ -15,8 +15,6 @@ use crate::config::TrainConfig;
 use crate::device;
 use crate::feed::{FedBatch, Feed, Input};
 use crate::learner::Learner;
-use crate::model::ResNet;
-use crate::optim::Optimizer;
 
 /// Neither measurement begins another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -121,16 +119,7 @@ pub fn step_times(
     turns: usize,
 ) -> Result<[f64; 2], TrainError> {
     let (width, height) = config.pipeline.check()?;
-    let plain = device::open(config.device)?;
-    let mut model = ResNet::new(config.arch, classes, config.seed, &plain.clone().autodiff());
-    if config.freeze_backbone {
-        model = model.freeze_backbone();
-    }
-    let mut learner = Learner {
-        model,
-        optimizer: Optimizer::new(config.optimizer)?,
-        device: plain,
-    };
+    let mut learner = Learner::new(config, classes, device::open(config.device)?)?;
     let mut seconds = [Vec::new(), Vec::new()];
     for turn in 0..=turns {
         for (seconds, images) in seconds.iter_mut().zip(batch_sizes) {

@@ -1,8 +1,8 @@
 //! Which executor performs a run, where the run may choose.
 //!
 //! Both are timed at what the run will do: training steps on its own first batches, with the waiting for them, so that what the
-//! executor `gpu` takes from the network's time on the device counts. They take turns over the same images. Their images are the same to the bit, so the choice changes
-//! the time of a run and nothing else.
+//! executor `gpu` takes from the network's time on the device counts. They take turns over the same images. What they make of
+//! them is the same to the bit, so the choice changes the time of a run and nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,8 +17,6 @@ use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{Feed, Maker};
 use crate::fit::feed;
 use crate::learner::Learner;
-use crate::model::ResNet;
-use crate::optim::Optimizer;
 use crate::{TrainError, device};
 
 /// Turns of each, one after the other; the first is not counted, in which files are read first, kernels compiled and memory is
@@ -61,32 +59,29 @@ pub(crate) fn choose(
     if device::kind(&device::name(device)) == "cpu" {
         return Ok(fused_because("the run trains on the CPU".into()));
     }
-    let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
-    if config.freeze_backbone {
-        model = model.freeze_backbone();
-    }
-    let mut learner = Some(Learner {
-        model,
-        optimizer: Optimizer::new(config.optimizer)?,
-        device: device.clone(),
-    });
-    let mut trial = |turn: u64, executor: AnyExecutor| {
+    let gpu_unusable = |error| fused_because(format!("gpu cannot be used: {error}"));
+    let feed_by = |executor| {
         let maker = Maker::open(executor, config.gpu, device)?;
-        let feed = feed(config, images.clone(), true, &maker)?;
-        let (back, measured) = train(config, &feed, turn, learner.take(), stop)?;
-        learner = Some(back);
-        Ok(measured)
+        feed(config, images.clone(), true, &maker)
     };
+    let gpu = match feed_by(AnyExecutor::Gpu) {
+        Ok(gpu) => gpu,
+        Err(TrainError::Gpu(error)) => return Ok(gpu_unusable(error)),
+        Err(error) => return Err(error),
+    };
+    let fused = feed_by(FUSED)?;
+    let mut learner = Learner::new(config, classes, device.clone())?;
     let mut measured = [Measured::default(); 2];
     for turn in 0..TURNS {
-        for (sum, executor) in measured.iter_mut().zip([AnyExecutor::Gpu, FUSED]) {
-            match trial(turn, executor) {
-                Ok(more) if turn > 0 => *sum = sum.and(more),
-                Ok(_) => {}
-                Err(TrainError::Gpu(error)) => {
-                    return Ok(fused_because(format!("gpu cannot be used: {error}")));
-                }
+        for (sum, feed) in measured.iter_mut().zip([&gpu, &fused]) {
+            let more;
+            (learner, more) = match train(config, feed, turn, learner, stop) {
+                Ok(trained) => trained,
+                Err(TrainError::Gpu(error)) => return Ok(gpu_unusable(error)),
                 Err(error) => return Err(error),
+            };
+            if turn > 0 {
+                *sum = sum.and(more);
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(fused_because("the run was stopped before gpu was timed".into()));
@@ -135,10 +130,9 @@ fn train(
     config: &TrainConfig,
     feed: &Feed,
     epoch: u64,
-    learner: Option<Learner>,
+    mut learner: Learner,
     stop: &AtomicBool,
 ) -> Result<(Learner, Measured), TrainError> {
-    let mut learner = learner.expect("every turn gives it back, or ends the choice");
     // While the first of them is trained on the others are made: what is ready by then says nothing of the rate. The device is two
     // batches further.
     let ready = feed.loader().prefetch() + 3;

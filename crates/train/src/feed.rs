@@ -32,8 +32,7 @@ pub struct GpuOptions {
     pub budget: Option<u64>,
 }
 
-/// What makes the images of batches, ready to: an executor, and its device where that is `gpu`. Feeds that share it share the
-/// device's memory for batches, one after the other.
+/// What makes the images of batches, ready to: an executor, and its device where that is `gpu`.
 #[derive(Clone)]
 pub struct Maker(MakerKind);
 

@@ -5,6 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::TrainError;
+use crate::config::TrainConfig;
 use crate::device;
 use crate::feed::Input;
 use crate::loss::cross_entropy;
@@ -20,6 +21,19 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
+    /// The configuration's model and optimiser before the first step, with the weights of its seed.
+    pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
+        let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
+        if config.freeze_backbone {
+            model = model.freeze_backbone();
+        }
+        Ok(Self {
+            model,
+            optimizer: Optimizer::new(config.optimizer)?,
+            device,
+        })
+    }
+
     /// One step over a batch at learning rate `lr`, the gradients clipped to `clip_norm`; returns the batch's loss.
     ///
     /// Fetching the loss waits until the device is done, so that the time around this is the time of the step.
