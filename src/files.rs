@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use stokehold_storage::whole;
+use stokehold_base::whole;
 
 use crate::failure::Usage;
 

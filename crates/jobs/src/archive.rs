@@ -1,12 +1,13 @@
 //! `model.tar.gz` and `output.tar.gz`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use stokehold_base::whole;
 
 /// Packs what lies in some folders into one archive, a file that several have from the first. Nothing is written where
 /// there is nothing to pack: `false`.
@@ -18,17 +19,14 @@ pub(crate) fn pack(folders: &[PathBuf], to: &Path) -> io::Result<bool> {
     if entries.is_empty() {
         return Ok(false);
     }
-    let mut name = to.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
-    let aside = to.with_file_name(name);
-    let mut archive = tar::Builder::new(GzEncoder::new(File::create(&aside)?, Compression::default()));
-    archive.follow_symlinks(false);
-    for (name, path) in &entries {
-        archive.append_path_with_name(path, name)?;
-    }
-    archive.into_inner()?.finish()?.sync_all()?;
-    fs::rename(&aside, to)?;
-    Ok(true)
+    whole::write_with(to, |file| {
+        let mut archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+        archive.follow_symlinks(false);
+        for (name, path) in &entries {
+            archive.append_path_with_name(path, name)?;
+        }
+        archive.into_inner()?.finish().map(|_| true)
+    })
 }
 
 /// The files below a folder, by their path in it.

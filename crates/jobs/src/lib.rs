@@ -100,4 +100,4 @@ pub use place::Place;
 pub use process::Process;
 pub use runner::{detach, run};
 pub use spot::{Bill, Simulation, Spot};
-pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition, now};
+pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};

@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::json;
 use stokehold_profile::timeline::Metric;
 
-use crate::store::{FinalMetric, Folder, METRICS, now};
+use stokehold_base::clock::unix_now as now;
+
+use crate::store::{FinalMetric, Folder, METRICS};
 use crate::{Job, JobError};
 
 /// A line that a script printed.

@@ -30,6 +30,8 @@ use rustix::process::Signal;
 use stokehold_objects::Bucket;
 use stokehold_profile::timeline::Metrics;
 
+use stokehold_base::clock::unix_now as now;
+
 use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
 use crate::cut::{Cut, Cuts};
@@ -39,7 +41,7 @@ use crate::mount::{self, Complaints, Mounts};
 use crate::place::{Place, VISIBLE_GPUS};
 use crate::process::{Process, exit_code, signal_group};
 use crate::profiler::Profiler;
-use crate::store::{Claim, Folder, Record, Secondary, Status, now};
+use crate::store::{Claim, Folder, Record, Secondary, Status};
 use crate::{Bill, EntryPoint, Job, JobError, Kept, Mode, archive, pipe, source, venv};
 
 /// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.

@@ -26,9 +26,11 @@ use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::clock::unix_now as now;
+use stokehold_base::whole;
 
 use crate::job::{is_a_path, is_name};
 use crate::place::Place;
@@ -193,14 +195,6 @@ impl Record {
     }
 }
 
-/// The time, unix seconds, as records have it.
-pub fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
-}
-
 /// All jobs of a folder.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -218,14 +212,8 @@ impl Folder {
 
     pub fn write(&self, record: &Record) -> Result<(), JobError> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| JobError::Input(error.to_string()))?;
-        let (path, aside) = (self.file("state.json"), self.file("state.json.part"));
-        let write = || {
-            let mut file = File::create(&aside)?;
-            file.write_all(&text)?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)
-        };
-        write().map_err(JobError::io(&path))
+        let path = self.file("state.json");
+        whole::write(&path, text).map_err(JobError::io(&path))
     }
 
     fn read(&self) -> Result<Record, JobError> {

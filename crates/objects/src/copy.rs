@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
+use stokehold_base::whole;
 
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, Object, ObjectError};
@@ -97,6 +98,7 @@ impl Bucket {
             }
             file.set_modified(UNIX_EPOCH + seconds(&object))
                 .map_err(|error| disk(&aside.0, &error))?;
+            file.sync_all().map_err(|error| disk(&aside.0, &error))?;
             drop(file);
             fs::rename(&aside.0, &path).map_err(|error| disk(&path, &error))
         };
@@ -143,9 +145,7 @@ struct Aside(PathBuf);
 
 impl Aside {
     fn of(path: &Path) -> Self {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".part");
-        Self(path.with_file_name(name))
+        Self(whole::aside(path))
     }
 }
 

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stokehold_base::whole;
 use stokehold_pipeline::{Format, probe};
 use stokehold_storage::shard::ShardFolder;
-use stokehold_storage::{SampleBytes, Source, whole};
+use stokehold_storage::{SampleBytes, Source};
 
 use crate::prepare::{Progress, write_error};
 use crate::verify::manifest;

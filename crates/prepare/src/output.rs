@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use stokehold_base::whole;
 use stokehold_pipeline::Format;
 use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
-use stokehold_storage::whole;
 
 use crate::make::Made;
 use crate::options::{Container, Options};

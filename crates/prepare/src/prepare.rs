@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use stokehold_base::whole;
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
-use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError, whole};
+use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError};
 
 use crate::make::Maker;
 use crate::options::{Container, Options};

@@ -1,8 +1,10 @@
 //! Opening a recording, and the facts about it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use stokehold_base::whole;
 
 use crate::recording::{About, Recording};
 use crate::{ProfileError, events, system};
@@ -74,13 +76,7 @@ impl About {
     /// [`ProfileError::Io`] when it cannot be written.
     pub fn write(&self, recording: &Path) -> Result<(), ProfileError> {
         let path = recording.join(Self::FILE);
-        let aside = recording.join(format!("{}.part", Self::FILE));
-        let work = || {
-            let mut file = File::create(&aside)?;
-            file.write_all(&serde_json::to_vec_pretty(self)?)?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)
-        };
+        let work = || whole::write(&path, serde_json::to_vec_pretty(self)?);
         work().map_err(|source| ProfileError::Io {
             path: path.clone(),
             source,

@@ -17,6 +17,8 @@
 use std::io;
 use std::path::Path;
 
+use stokehold_base::clock::civil;
+
 use crate::ProfileError;
 
 mod disk;
@@ -43,20 +45,6 @@ pub(crate) fn io_error(path: &Path, source: io::Error) -> ProfileError {
 pub(crate) fn hour_name(unix: u64) -> String {
     let (year, month, day) = civil(unix / 86_400);
     format!("{year:04}{month:02}{day:02}{:02}", unix / 3600 % 24)
-}
-
-/// Year, month and day of a day counted from 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms", `civil_from_days`).
-fn civil(days: u64) -> (u64, u64, u64) {
-    let shifted = days + 719_468; // from 0000-03-01
-    let era = shifted / 146_097;
-    let of_era = shifted % 146_097;
-    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153; // from March
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]

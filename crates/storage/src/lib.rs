@@ -23,7 +23,7 @@
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
 //! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
-//! there are none. [`whole`] writes files that are there as a whole or not at all.
+//! there are none.
 
 mod bucket;
 mod dataset;
@@ -37,7 +37,6 @@ pub mod shard;
 mod slow;
 mod source;
 pub mod synth;
-pub mod whole;
 
 pub use bucket::BucketFolder;
 pub use dataset::{Dataset, ValSplit};

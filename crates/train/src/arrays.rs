@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::{Tensor, TensorData, bf16, f16};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
-use stokehold_storage::whole;
+use stokehold_base::whole;
 
 use crate::device::DeviceError;
 

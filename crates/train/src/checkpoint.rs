@@ -15,13 +15,13 @@
 //! and every random draw one of seed, epoch and sample.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use stokehold_storage::whole;
+use stokehold_base::whole::{self, sync_folder};
 
 use crate::model::ResNet;
 use crate::optim::{Optimizer, OptimizerConfig};
@@ -258,15 +258,6 @@ fn read_whole(path: &Path) -> Option<Progress> {
     whole.then_some(manifest.progress)
 }
 
-/// Makes the names in a folder survive a loss of power; only Unix can.
-fn sync_folder(path: &Path) -> io::Result<()> {
-    if cfg!(unix) {
-        File::open(path)?.sync_all()
-    } else {
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,7 +314,7 @@ mod tests {
         let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
         fs::create_dir(folder.join(".writing-epoch-0002-step-00000020")).unwrap();
         fs::create_dir(folder.join("epoch-0003-step-00000030")).unwrap();
-        File::options()
+        fs::File::options()
             .write(true)
             .open(second.join(MODEL))
             .unwrap()

@@ -16,8 +16,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::whole;
 use stokehold_profile::Machine;
-use stokehold_storage::{Dataset, Images, Source, whole};
+use stokehold_storage::{Dataset, Images, Source};
 
 use crate::choice::Chosen;
 use crate::config::TrainConfig;

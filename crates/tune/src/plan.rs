@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use stokehold_base::whole;
 use stokehold_jobs::{Job, Kind, Mode, Sharing};
 
 use crate::error::input;
@@ -183,7 +184,7 @@ impl Plan {
     /// Keeps it in a study's folder, which is made.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), TuneError> {
         fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
-        let (path, aside) = (folder.join(PLAN), folder.join(format!("{PLAN}.part")));
+        let path = folder.join(PLAN);
         let mut plan = self.clone();
         let here = std::env::current_dir().map_err(TuneError::io(Path::new(".")))?;
         if let (None, Some(file)) = (&plan.job.source_dir, plan.job.entry_point.file()) {
@@ -197,8 +198,7 @@ impl Plan {
         }
         plan.job = plan.job.within(&here);
         let text = serde_json::to_vec_pretty(&plan).map_err(|error| TuneError::Input(error.to_string()))?;
-        fs::write(&aside, text).map_err(TuneError::io(&aside))?;
-        fs::rename(&aside, &path).map_err(TuneError::io(&path))
+        whole::write(&path, text).map_err(TuneError::io(&path))
     }
 
     /// The job of a trial: `{NAME}` in hyperparameters and variables is the value of the parameter NAME; a parameter that is not placed

@@ -27,8 +27,9 @@ use serde_json::Value;
 use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Status, Store};
 use stokehold_prepare::{Options, PrepareError, Progress};
 
+use stokehold_base::clock::unix_now as now;
+
 use crate::error::input;
-use crate::study::now;
 use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
 
 /// How often files and other processes are looked at.

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+
+use stokehold_base::clock::unix_now as now;
 
 use crate::error::input;
 use crate::event::{Event, History, Origin, Outcome, Report, Trial};
@@ -636,11 +637,4 @@ fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
         Err(TryLockError::WouldBlock) => Ok(true),
         Err(TryLockError::Error(error)) => Err(TuneError::io(&path)(error)),
     }
-}
-
-pub(crate) fn now() -> f64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs_f64()
 }

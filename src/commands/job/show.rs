@@ -199,7 +199,7 @@ fn states(record: &Record) -> String {
 
 fn took(record: &Record) -> String {
     let last = record.transitions.last().filter(|_| record.status.is_final());
-    let end = last.map_or_else(stokehold_jobs::now, |last| last.start);
+    let end = last.map_or_else(stokehold_base::clock::unix_now, |last| last.start);
     duration(end - record.created)
 }
 

@@ -16,8 +16,9 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 use stokehold_objects::{Bucket, Cause, ObjectError, Version};
 
+use stokehold_base::clock::unix_now as now;
+
 use crate::JobError;
-use crate::store::now;
 
 /// The lease's object; no file of a script has this name.
 pub(super) const KEY: &str = ".stokehold-lease.json";

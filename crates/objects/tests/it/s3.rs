@@ -155,7 +155,7 @@ fn copies_go_on_where_they_were() {
         .unwrap_err();
     assert!(error.to_string().contains("stopped"), "{error}");
     let left = walk(fresh.path());
-    assert!(left.iter().all(|path| !path.ends_with(".part")), "{left:?}");
+    assert!(left.iter().all(|path| !path.ends_with(".partial")), "{left:?}");
 }
 
 #[test]

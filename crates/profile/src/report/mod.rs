@@ -23,10 +23,11 @@ mod pictures;
 pub mod svg;
 mod tables;
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use stokehold_base::whole;
 
 use crate::advice::Advice;
 use crate::recording::Recording;
@@ -106,19 +107,10 @@ fn make(folder: &Path) -> Result<(), ProfileError> {
     })
 }
 
-/// Writes a file aside and renames it.
 fn put(path: &Path, text: &str) -> Result<(), ProfileError> {
-    let aside = path.with_extension("part");
-    let written = File::create(&aside)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
-        .and_then(|()| fs::rename(&aside, path));
-    written.map_err(|source: io::Error| {
-        // The first error is the one to tell.
-        let _ = fs::remove_file(&aside);
-        ProfileError::Io {
-            path: path.to_owned(),
-            source,
-        }
+    whole::write(path, text).map_err(|source| ProfileError::Io {
+        path: path.to_owned(),
+        source,
     })
 }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use stokehold_base::whole;
 
 use super::{MINUTE, io_error};
 use crate::ProfileError;
@@ -177,12 +178,12 @@ fn compress(hour: &Path) -> Result<(), ProfileError> {
         if !name.ends_with(".json") || done.exists() {
             continue;
         }
-        let aside = path.with_file_name(format!("{name}.gz.part"));
         let work = || {
-            let mut to = GzEncoder::new(File::create(&aside)?, Compression::fast());
-            io::copy(&mut File::open(&path)?, &mut to)?;
-            to.finish()?.sync_all()?;
-            fs::rename(&aside, &done)?;
+            whole::write_with(&done, |file| {
+                let mut to = GzEncoder::new(file, Compression::fast());
+                io::copy(&mut File::open(&path)?, &mut to)?;
+                to.finish().map(|_| ())
+            })?;
             fs::remove_file(&path)
         };
         work().map_err(|error| io_error(&path, error))?;

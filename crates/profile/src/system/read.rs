@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use stokehold_base::whole;
 
 use super::line::{Event, Fast, parse};
 use crate::{Node, Recording, Series};
@@ -67,7 +68,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problem
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") || name.ends_with(".json.gz") {
             files.push((name, path));
-        } else if !name.ends_with(".part") {
+        } else if !name.ends_with(whole::PARTIAL) {
             problems.push(format!("{}: not a file of samples; left out", path.display()));
         }
     }
@@ -475,7 +476,7 @@ mod tests {
             ("1700000000.algo-1.json.gz", &gz[..gz.len() / 2]),
             ("1700000060.algo-1.json.gz", b"no gzip"),
             ("notes.txt", b"hello"),
-            ("1600000300.algo-1.json.gz.part", b"left"),
+            ("1600000300.algo-1.json.gz.partial", b"left"),
         ]);
         let problems = recording.problems.join("\n");
         for (file, line, reason) in [
@@ -499,7 +500,7 @@ mod tests {
                 "{start} {reason}: {problems}"
             );
         }
-        assert!(!problems.contains(".part"), "{problems}");
+        assert!(!problems.contains(".partial"), "{problems}");
         let node = &recording.nodes[0];
         assert_eq!(node.ticks[..2], [1.6e9, 1.6e9 + 2.0]);
         assert_eq!(values(&recording, "cpu0")[..2], [Some(1.0), None]);

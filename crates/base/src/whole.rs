@@ -23,15 +23,46 @@ pub fn aside(path: &Path) -> PathBuf {
 /// # Errors
 /// Those of the file system. What was at `path` is then as it was, and nothing is left beside it.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    write_with(path, |file| file.write_all(bytes.as_ref()))
+}
+
+/// Writes a file, or replaces it, with what `fill` writes into it: for what is made piece by piece.
+///
+/// # Errors
+/// Those of `fill` and of the file system. What was at `path` is then as it was, and nothing is left beside it.
+pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     let aside = aside(path);
-    let mut file = File::create(&aside)?;
-    let written = file.write_all(bytes.as_ref()).and_then(|()| file.sync_all());
-    let written = written.and_then(|()| fs::rename(&aside, path));
+    let written = File::create(&aside).and_then(|mut file| {
+        let done = fill(&mut file)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)?;
+        Ok(done)
+    });
     if written.is_err() {
         // The first error is the one to tell.
         let _ = fs::remove_file(&aside);
+        return written;
     }
+    // The file is whole already. Some network file systems cannot flush a folder, which is no reason to fail.
+    let _ = sync_folder(path.parent().unwrap_or(Path::new(".")));
     written
+}
+
+/// Makes the names in a folder survive a loss of power; only Unix can.
+///
+/// # Errors
+/// Those of the file system.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    let here = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
+    };
+    if cfg!(unix) {
+        File::open(here)?.sync_all()
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

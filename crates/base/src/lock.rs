@@ -1,0 +1,185 @@
+//! Locks that say who holds them.
+//!
+//! A lock is a file that a process has locked with the operating system (`flock`) and into which it wrote who it is. The
+//! operating system frees it when the process ends, however it ends, so a lock never outlives its holder and nobody has to
+//! remove one. The file stays; what is written in an unlocked file means nothing.
+
+use std::fmt;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::clock::{Utc, unix_now};
+
+/// A lock, held until it is dropped or the process ends.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+    path: PathBuf,
+}
+
+/// Who holds a lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holder {
+    /// The process's number on its machine.
+    pub pid: u32,
+    /// The machine's name.
+    pub host: String,
+    /// When it took the lock, in seconds since 1970.
+    pub since: f64,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pid, host, since } = self;
+        write!(out, "process {pid} on {host}, since {}", Utc(*since))
+    }
+}
+
+/// Why a lock could not be taken.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Another process holds it; `None` where it has not written yet who it is.
+    Held(Option<Holder>),
+    /// The file system failed.
+    Io(io::Error),
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The holder in words, `another process` where it is not known.
+pub fn words(holder: Option<&Holder>) -> String {
+    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
+}
+
+impl Lock {
+    /// Takes the lock of a file, which is made where it is missing; its folder must exist.
+    ///
+    /// # Errors
+    /// [`Refused::Held`] while another process, or another [`Lock`] of this one, holds it.
+    pub fn take(path: &Path) -> Result<Self, Refused> {
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(Refused::Held(announced(&mut file))),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
+        file.set_len(0)?;
+        let line = format!("{} {:.3} {}\n", std::process::id(), unix_now(), host());
+        file.write_all(line.as_bytes())?;
+        Ok(Self {
+            _file: file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Whether anybody holds the lock of a file, without taking it: `None` where it is free or there is no such file.
+///
+/// # Errors
+/// Those of the file system.
+pub fn holder(path: &Path) -> io::Result<Option<Option<Holder>>> {
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    match file.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => Ok(Some(announced(&mut file))),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Who wrote into a locked file. The holder writes a moment after it locks, so an empty file is read again for 100 ms.
+fn announced(file: &mut File) -> Option<Holder> {
+    let started = Instant::now();
+    loop {
+        let mut text = String::new();
+        let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        let found = read.ok().and_then(|_| parse(&text));
+        if found.is_some() || started.elapsed() > Duration::from_millis(100) {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn parse(text: &str) -> Option<Holder> {
+    let mut words = text.strip_suffix('\n')?.splitn(3, ' ');
+    Some(Holder {
+        pid: words.next()?.parse().ok()?,
+        since: words.next()?.parse().ok()?,
+        host: words.next()?.to_owned(),
+    })
+}
+
+/// The machine's name, as far as it says one.
+fn host() -> String {
+    let name =
+        fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| fs::read_to_string("/etc/hostname"));
+    let name = name.unwrap_or_default().trim().to_owned();
+    if name.is_empty() {
+        "this host".to_owned()
+    } else {
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_learns_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert!(holder(&path).unwrap().is_none());
+        let before = unix_now();
+        let lock = Lock::take(&path).unwrap();
+        let Err(Refused::Held(Some(first))) = Lock::take(&path) else {
+            panic!("the lock was given twice");
+        };
+        assert_eq!(first.pid, std::process::id());
+        assert!((before - 0.01..=unix_now()).contains(&first.since), "{first}");
+        assert_eq!(holder(&path).unwrap(), Some(Some(first)));
+        drop(lock);
+        assert!(holder(&path).unwrap().is_none());
+        Lock::take(&path).unwrap();
+    }
+
+    #[test]
+    fn a_longer_text_of_an_earlier_holder_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        fs::write(&path, "1 2.0 a host with a very long name that is longer than anything that this process writes into it\n").unwrap();
+        let _lock = Lock::take(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert_eq!(parse(&text).unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_an_error_and_not_a_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            Lock::take(&dir.path().join("no/lock")),
+            Err(Refused::Io(_))
+        ));
+    }
+}
