@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 
 use crate::aws::{Surroundings, profile};
 use crate::runtime::{block_on, prepare, spawn};
+use crate::secrets::Secrets;
 use crate::{Cause, Location, ObjectError, Scheme};
 
 /// How a place is talked to.
@@ -135,7 +136,7 @@ pub(crate) struct Inner {
     /// What keys stand below.
     prefix: Path,
     /// What no message may show.
-    secrets: Vec<String>,
+    secrets: Secrets,
     /// One permit a request in flight.
     pub gate: Semaphore,
 }
@@ -160,7 +161,9 @@ impl Bucket {
     pub fn with_options(uri: &str, options: Options) -> Result<Self, ObjectError> {
         let location = Location::parse(uri)?;
         prepare()?;
-        let built = |error: object_store::Error| ObjectError::new(uri, Cause::BadUri, error.to_string());
+        let built = |error: object_store::Error, secrets: &Secrets| {
+            ObjectError::new(uri, Cause::BadUri, secrets.hide(&error.to_string()))
+        };
         let client = ClientOptions::new()
             .with_timeout(options.timeout)
             .with_read_timeout(options.timeout)
@@ -175,7 +178,7 @@ impl Bucket {
             max_retries: 20,
             retry_timeout: options.retry,
         };
-        let mut secrets = Vec::new();
+        let mut secrets = Secrets::default();
         let url = location.to_string();
         let store: Box<dyn ObjectStore> = match location.scheme {
             Scheme::S3 => {
@@ -195,7 +198,7 @@ impl Bucket {
                 }
                 use object_store::aws::AmazonS3ConfigKey as Key;
                 for key in [Key::SecretAccessKey, Key::Token] {
-                    secrets.extend(builder.get_config_value(&key));
+                    secrets.add(builder.get_config_value(&key));
                 }
                 // Whoever names an http:// endpoint allows HTTP.
                 let endpoint = builder.get_config_value(&Key::Endpoint);
@@ -214,7 +217,7 @@ impl Bucket {
                     builder
                         .with_bucket_name(&location.bucket)
                         .build()
-                        .map_err(built)?,
+                        .map_err(|error| built(error, &secrets))?,
                 )
             }
             Scheme::Google => {
@@ -224,11 +227,14 @@ impl Bucket {
                 for (key, value) in options.known("GOOGLE_") {
                     builder = builder.with_config(key, value);
                 }
+                use object_store::gcp::GoogleConfigKey as Key;
+                secrets.add_service_account(builder.get_config_value(&Key::ServiceAccountKey));
+                secrets.add(builder.get_config_value(&Key::BearerToken));
                 Box::new(
                     builder
                         .with_bucket_name(&location.bucket)
                         .build()
-                        .map_err(built)?,
+                        .map_err(|error| built(error, &secrets))?,
                 )
             }
             Scheme::Azure => {
@@ -238,18 +244,32 @@ impl Bucket {
                 for (key, value) in options.known("AZURE_") {
                     builder = builder.with_config(key, value);
                 }
-                secrets.extend(builder.get_config_value(&object_store::azure::AzureConfigKey::AccessKey));
+                use object_store::azure::AzureConfigKey as Key;
+                for key in [
+                    Key::AccessKey,
+                    Key::ClientSecret,
+                    Key::Token,
+                    Key::FabricSessionToken,
+                ] {
+                    secrets.add(builder.get_config_value(&key));
+                }
+                secrets.add_signature(builder.get_config_value(&Key::SasKey));
                 Box::new(
                     builder
                         .with_container_name(&location.bucket)
                         .build()
-                        .map_err(built)?,
+                        .map_err(|error| built(error, &secrets))?,
                 )
             }
             Scheme::Http => {
                 let client = client.with_allow_http(location.bucket.starts_with("http://"));
                 let builder = HttpBuilder::new().with_client_options(client).with_retry(retry);
-                Box::new(builder.with_url(&location.bucket).build().map_err(built)?)
+                Box::new(
+                    builder
+                        .with_url(&location.bucket)
+                        .build()
+                        .map_err(|error| built(error, &secrets))?,
+                )
             }
             Scheme::Local => {
                 let missing =

@@ -1,5 +1,7 @@
 //! What can go wrong between a key and its bytes.
 
+use crate::secrets::Secrets;
+
 /// Why an object could not be had, as far as a program has to tell the cases apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,7 +24,7 @@ pub enum Cause {
 
 /// Why something could not be done with an object; the message names it, says why, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{uri}: {reason}{}", advice(*.cause))]
+#[error("{uri}: {reason}{}", advice(*.cause, uri))]
 pub struct ObjectError {
     /// The object or place.
     pub uri: String,
@@ -32,8 +34,10 @@ pub struct ObjectError {
     pub reason: String,
 }
 
-fn advice(cause: Cause) -> &'static str {
+fn advice(cause: Cause, uri: &str) -> &'static str {
+    let is_local = uri.starts_with("file://") || !uri.contains("://");
     match cause {
+        Cause::NotFound if is_local => "; check the path",
         Cause::NotFound => "; check the bucket's and the key's name",
         Cause::Denied => {
             "; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role) and what they \
@@ -60,7 +64,7 @@ impl ObjectError {
     }
 
     /// What `object_store` says, in a line, without the secrets that a server may have sent back.
-    pub(crate) fn of(uri: String, error: &object_store::Error, secrets: &[String]) -> Self {
+    pub(crate) fn of(uri: String, error: &object_store::Error, secrets: &Secrets) -> Self {
         use object_store::Error;
         let text = chain(error);
         let code = between(&text, "<Code>", "</Code>");
@@ -87,7 +91,7 @@ impl ObjectError {
             Error::Generic { .. } if is_transport(&text) => Cause::Unreachable,
             _ => Cause::Other,
         };
-        let mut reason = match (code, message) {
+        let reason = match (code, message) {
             (Some(code), Some(message)) => format!("{message} ({code})"),
             (Some(code), None) => code.to_owned(),
             _ => match cause {
@@ -95,10 +99,7 @@ impl ObjectError {
                 _ => text,
             },
         };
-        for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
-            reason = reason.replace(secret.as_str(), "***");
-        }
-        Self::new(uri, cause, one_line(&reason))
+        Self::new(uri, cause, one_line(&secrets.hide(&reason)))
     }
 }
 
@@ -150,16 +151,14 @@ mod tests {
     #[test]
     fn a_servers_page_becomes_a_line_without_secrets() {
         let page = "Server returned non-2xx status code: 403: <?xml?><Error><Code>SignatureDoesNotMatch</Code>\
-                    <Message>The request with\n token tok-123 is wrong</Message><CanonicalRequest>tok-123</CanonicalRequest></Error>";
+                    <Message>The request with\n token tok-1234 is wrong</Message><CanonicalRequest>tok-1234</CanonicalRequest></Error>";
         let error = object_store::Error::Generic {
             store: "S3",
             source: page.into(),
         };
-        let error = ObjectError::of(
-            "s3://b/k".to_owned(),
-            &error,
-            &["tok-123".to_owned(), String::new()],
-        );
+        let mut secrets = Secrets::default();
+        secrets.add(Some("tok-1234".to_owned()));
+        let error = ObjectError::of("s3://b/k".to_owned(), &error, &secrets);
         assert_eq!(error.cause, Cause::Denied);
         let message = error.to_string();
         assert!(
@@ -168,5 +167,17 @@ mod tests {
             ),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_no_bucket() {
+        for (uri, asked) in [
+            ("data/train", "check the path"),
+            ("file:///data/train", "check the path"),
+            ("s3://b/k", "check the bucket's and the key's name"),
+        ] {
+            let message = ObjectError::new(uri, Cause::NotFound, "not there").to_string();
+            assert!(message.ends_with(asked), "{message}");
+        }
     }
 }

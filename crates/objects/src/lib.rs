@@ -39,6 +39,7 @@ mod error;
 mod guarded;
 mod location;
 mod runtime;
+mod secrets;
 mod upload;
 
 pub use bucket::{Begun, Bucket, Fetch, Object, Options, Part, Traffic, traffic};
