@@ -1,5 +1,6 @@
 //! Damage of shards that loses nothing, or only what the loader names when it comes to it.
 
+use crate::terminal::note;
 use stokehold_storage::{Dataset, Images};
 
 /// Warns of shards whose index cannot be used.
@@ -7,7 +8,7 @@ pub fn warn(images: &Images) {
     let Images::Shards(folder) = images else { return };
     for shard in folder.shards() {
         if let Some(damage) = shard.damage() {
-            eprintln!(
+            note!(
                 "warning: {}: the index is {damage}; the samples were found without it, as far as they are there \
                  (`stokehold prepare --verify` says which are not)",
                 shard.path().display()

@@ -14,6 +14,8 @@ use stokehold_storage::StorageError;
 use stokehold_train::TrainError;
 use stokehold_tune::TuneError;
 
+use crate::terminal::note;
+
 /// What was given on the command line does not make sense, found after it was parsed.
 #[derive(Debug)]
 pub struct Usage(pub String);
@@ -35,7 +37,8 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: {error}");
+    // A message of several lines is one message: no line of it begins as another message does.
+    note!("error: {}", error.to_string().trim_end().replace('\n', "\n  "));
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 

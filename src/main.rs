@@ -16,6 +16,7 @@ mod gpu;
 mod interrupt;
 mod progress;
 mod size;
+mod terminal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ pub mod measure;
 mod show;
 mod trial;
 
+use crate::terminal;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -78,7 +79,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         show::text(&advised, tried.as_ref())
     };
-    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    writeln!(terminal::out(), "{}", text.trim_end())?;
     let interrupted = tried.is_some_and(|trial| trial.interrupted);
     Ok(ExitCode::from(if interrupted { interrupt::EXIT_CODE } else { 0 }))
 }

@@ -8,6 +8,7 @@ mod storage;
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
+use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
 use cpu_time::ProcessTime;
@@ -136,7 +137,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         sweep.to_string()
     };
-    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    writeln!(terminal::out(), "{}", text.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -209,7 +210,7 @@ impl LoaderBench {
         for batch in self.feed.epoch(self.epoch) {
             let batch = batch?;
             for bad in &batch.bad {
-                eprintln!("warning: left out {}: {}", bad.name, bad.reason);
+                note!("warning: left out {}: {}", bad.name, bad.reason);
             }
             images += batch.labels.len();
             if let Some(more) = batch.images.decoded_by() {

@@ -21,6 +21,7 @@ mod settings;
 mod table;
 mod watch;
 
+use crate::terminal;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -218,7 +219,7 @@ fn read_once(dataset: &Dataset, stop: &AtomicBool) {
 }
 
 fn print(report: &Report, out: &Path) -> std::io::Result<()> {
-    let mut to = std::io::stdout().lock();
+    let mut to = terminal::out();
     for line in report.what() {
         writeln!(to, "{line}")?;
     }

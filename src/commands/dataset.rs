@@ -3,6 +3,7 @@
 mod info;
 mod report;
 
+use crate::terminal::note;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -72,7 +73,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 bar.set_position(done as u64);
             })?;
             bar.finish_and_clear();
-            eprintln!("{}: {images} images in {classes} classes", dir.display());
+            note!("{}: {images} images in {classes} classes", dir.display());
             Ok(ExitCode::SUCCESS)
         }
         Args::Info { dir, json, workers } => info::run(&dir, json, workers.resolve()),

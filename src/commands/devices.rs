@@ -4,6 +4,7 @@
 //! this program again, that has a minute.
 
 use crate::failure::Usage;
+use crate::terminal;
 use clap::Args as ClapArgs;
 use serde_json::json;
 use std::error::Error;
@@ -34,7 +35,7 @@ pub struct Args {
 /// # Errors
 /// Where this program cannot be started again, or the output cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let mut out = std::io::stdout();
+    let mut out = terminal::out();
     if let Some(name) = &args.probe {
         let backend = Backend::ALL.into_iter().find(|b| b.to_string() == *name);
         let backend = backend.ok_or_else(|| Usage(format!("no backend is called '{name}'")))?;

@@ -4,6 +4,7 @@ mod picture;
 
 use crate::failure::Usage;
 use crate::files;
+use crate::terminal;
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
@@ -44,6 +45,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = pipeline(args)?;
+    pipeline.check()?;
     let options = DecodeOptions { exif: args.exif };
     let key = DrawKey {
         seed: args.seed,
@@ -55,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let plan = explain(&pipeline, &bytes, &options, key).map_err(|e| wrong(&e))?;
     let picture = picture::draw(&plan, &bytes).map_err(|e| wrong(&*e))?;
     files::write(&args.out, &picture)?;
-    let mut out = std::io::stdout();
+    let mut out = terminal::out();
     match args.json {
         true => writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?,
         false => writeln!(out, "{plan}\npicture   {}", args.out.display())?,

@@ -5,6 +5,7 @@
 mod run;
 mod show;
 
+use crate::terminal;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -117,7 +118,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let (records, errors) = store()?.list_readable()?;
             match json {
                 true => print_json(&records)?,
-                false => write!(io::stdout(), "{}", show::list(&records))?,
+                false => write!(terminal::out(), "{}", show::list(&records))?,
             }
             for error in &errors {
                 writeln!(io::stderr(), "error: {error}")?;
@@ -134,7 +135,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let folder = store.path(&name);
             match json {
                 true => print_json(&serde_json::json!({"folder": folder, "job": job, "record": record}))?,
-                false => write!(io::stdout(), "{}", show::job(&folder, &job, &record))?,
+                false => write!(terminal::out(), "{}", show::job(&folder, &job, &record))?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -239,7 +240,7 @@ fn wait(
         if record.status.is_final() {
             match json {
                 true => print_json(&record)?,
-                false => writeln!(io::stdout(), "{}", show::end(&record))?,
+                false => writeln!(terminal::out(), "{}", show::end(&record))?,
             }
             return Ok(code(&record));
         }

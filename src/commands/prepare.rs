@@ -2,6 +2,7 @@
 
 mod show;
 
+use crate::terminal;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -137,7 +138,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn list(out: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    let mut to = io::BufWriter::new(io::stdout().lock());
+    let mut to = terminal::Plain::new(io::BufWriter::new(io::stdout().lock()));
     show::list(out, &mut to)?;
     to.flush()?;
     Ok(ExitCode::SUCCESS)

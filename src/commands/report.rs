@@ -1,5 +1,6 @@
 //! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
 
+use crate::terminal;
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -151,7 +152,7 @@ impl Judged {
 
 /// Says the most important on the terminal.
 fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode, Box<dyn Error>> {
-    let mut out = std::io::stdout().lock();
+    let mut out = terminal::out();
     if as_json {
         let each: Vec<Value> = runs.iter().map(|(_, run)| run.json()).collect();
         writeln!(out, "{:#}", json!({"page": page, "runs": each}))?;
@@ -159,13 +160,13 @@ fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode
     }
     for (letter, run) in runs {
         if letter.is_empty() {
-            writeln!(out, "{}", plain(&run.verdict))?;
+            writeln!(out, "{}", run.verdict)?;
         } else {
-            writeln!(out, "{letter}: {}", plain(&run.verdict))?;
+            writeln!(out, "{letter}: {}", run.verdict)?;
         }
         let fired = run.findings.iter().filter(|finding| finding.triggered);
         for finding in fired {
-            writeln!(out, "  {}: {}", finding.rule, plain(&finding.summary))?;
+            writeln!(out, "  {}: {}", finding.rule, finding.summary)?;
         }
         let worth = run.advice.iter().filter(|advice| advice.is_worth_it());
         for advice in worth.take(ADVICE) {
@@ -176,27 +177,19 @@ fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode
             )?;
         }
         for note in &run.notes {
-            writeln!(out, "  note: {}", plain(note))?;
+            writeln!(out, "  note: {note}")?;
         }
         match run.recording.problems.as_slice() {
             [] => {}
-            [only] => writeln!(out, "  could not be read: {}", plain(only))?,
+            [only] => writeln!(out, "  could not be read: {only}")?,
             [first, rest @ ..] => writeln!(
                 out,
                 "  could not be read: {}; and {} more problems, which the page lists",
-                plain(first),
+                first,
                 rest.len()
             )?,
         }
     }
     writeln!(out, "{}", page.display())?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Text whose names come from files, without what would steer the terminal.
-fn plain(text: &str) -> String {
-    let steers = |c: char| c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
-    text.chars()
-        .map(|c| if steers(c) { '\u{fffd}' } else { c })
-        .collect()
 }

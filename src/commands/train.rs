@@ -6,6 +6,7 @@
 mod options;
 mod watch;
 
+use crate::terminal;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,7 +39,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let summary = work(&config, dataset, &mut watch, stop)?;
     drop(watch);
-    writeln!(std::io::stdout(), "{summary}")?;
+    writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
         if config.keep_checkpoints > 0 {
             writeln!(

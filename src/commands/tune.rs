@@ -4,6 +4,7 @@
 
 mod watch;
 
+use crate::terminal;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
@@ -157,14 +158,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Status { study } => {
             let history = Study::look(&folder(&study))?;
-            write!(io::stdout(), "{}", watch::status(&history))?;
+            write!(terminal::out(), "{}", watch::status(&history))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Export { study, json, .. } => {
             let history = Study::look(&folder(&study))?;
             match json {
-                true => writeln!(io::stdout(), "{:#}", to_json(&history))?,
-                false => write!(io::stdout(), "{}", to_csv(&history))?,
+                true => writeln!(terminal::out(), "{:#}", to_json(&history))?,
+                false => write!(terminal::out(), "{}", to_csv(&history))?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -173,7 +174,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let history = Study::look(&folder)?;
             let page = output.unwrap_or_else(|| folder.join("report.html"));
             files::write(&page, report::page(&name(&folder), &history))?;
-            writeln!(io::stdout(), "{}", page.display())?;
+            writeln!(terminal::out(), "{}", page.display())?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Init { file } => init(&file),
@@ -238,12 +239,12 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::from(interrupt::EXIT_CODE))
         }
         Ending::Finished(end) => {
-            write!(io::stdout(), "{}", watch::status(&history))?;
-            writeln!(io::stdout(), "over: {end}")?;
+            write!(terminal::out(), "{}", watch::status(&history))?;
+            writeln!(terminal::out(), "over: {end}")?;
             Ok(match history.best() {
                 Some(best) => {
                     let job = run::jobs(folder)?.path(&run::job_name(best.number));
-                    writeln!(io::stdout(), "the best trial's job: {}", job.display())?;
+                    writeln!(terminal::out(), "the best trial's job: {}", job.display())?;
                     ExitCode::SUCCESS
                 }
                 None => {

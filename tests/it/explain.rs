@@ -84,3 +84,44 @@ fn what_is_wrong_is_said_with_the_file() {
         assert!(!dir.path().join("explain.png").exists());
     }
 }
+
+#[test]
+fn a_pipeline_that_trains_nothing_is_not_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    photo(&dir.path().join("photo.jpg"));
+    let rest = "[[op]]\ntype = \"CenterCrop\"\nsize = 32\n[[op]]\ntype = \"ToFloat\"\n";
+    for (first, said) in [
+        (
+            "type = \"RandomRotation\"\ndegrees = nan",
+            "operation 1 (RandomRotation): degrees = [NaN, NaN]",
+        ),
+        (
+            "type = \"RandomRotation\"\ndegrees = 5\ncenter = [1e300, 0.0]",
+            "operation 1 (RandomRotation): center = [1e300, 0.0]; allowed: -1000000 to 1000000 pixels",
+        ),
+        (
+            "type = \"RandomRotation\"\ndegrees = 5\ncenter = [0.0, nan]",
+            "operation 1 (RandomRotation): center = [0.0, NaN]",
+        ),
+    ] {
+        fs::write(dir.path().join("mine.toml"), format!("[[op]]\n{first}\n{rest}")).unwrap();
+        let output = explain(&["mine.toml", "photo.jpg"], dir.path());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{first}: {message}");
+        assert!(message.contains(said), "{message}");
+        assert!(!dir.path().join("explain.png").exists());
+    }
+}
+
+#[test]
+fn names_cannot_steer_the_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "a\x1b[2J\rdone\nerror: none\u{202e}.jpg";
+    fs::write(dir.path().join(name), "no image").unwrap();
+    let output = explain(&["imagenet-eval", name], dir.path());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("a\\x1b[2J\\x0ddone"), "{message:?}");
+    assert!(!message.contains(['\x1b', '\r', '\u{202e}']), "{message:?}");
+    assert_eq!(message.matches("\nerror: ").count(), 0, "{message:?}");
+}

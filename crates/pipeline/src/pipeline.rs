@@ -272,6 +272,8 @@ fn parse_error(origin: &str, error: impl std::fmt::Display) -> PipelineError {
 
 /// The largest side that an operation may ask for.
 const MAX_SIDE: u32 = 16_384;
+/// How far from an image's corner a rotation's centre may lie: beyond the largest sides that can be read.
+const MAX_CENTER: u32 = 1_000_000;
 
 impl Op {
     /// The operation's type, as in a file.
@@ -354,7 +356,19 @@ impl Op {
         };
         match self {
             Op::RandomHorizontalFlip(o) | Op::RandomVerticalFlip(o) => probability(o.p),
-            Op::RandomRotation(o) => range("degrees", o.range(), -360_000.0, 360_000.0),
+            Op::RandomRotation(o) => {
+                range("degrees", o.range(), -360_000.0, 360_000.0)?;
+                let far = f64::from(MAX_CENTER);
+                let ok = o
+                    .center
+                    .is_none_or(|at| at.iter().all(|at| (-far..=far).contains(at)));
+                check(ok, || {
+                    format!(
+                        "center = {:?}; allowed: -{MAX_CENTER} to {MAX_CENTER} pixels",
+                        o.center.unwrap_or_default()
+                    )
+                })
+            }
             Op::RandomResizedCrop(o) => {
                 size(&o.size)?;
                 positive("scale", o.scale)?;
@@ -394,7 +408,13 @@ impl Op {
             Op::RandomErasing(o) => {
                 probability(o.p)?;
                 range("scale", o.scale, 0.0, 1.0)?;
-                positive("ratio", o.ratio)
+                positive("ratio", o.ratio)?;
+                let ok = match o.value {
+                    EraseValue::Level(level) => level.is_finite(),
+                    EraseValue::Rgb(levels) => levels.iter().all(|level| level.is_finite()),
+                    EraseValue::Noise(_) => true,
+                };
+                check(ok, || format!("value = {:?}; allowed: finite numbers", o.value))
             }
             Op::Normalize(o) => {
                 let ok =

@@ -2,6 +2,7 @@
 
 use crate::gpu::GpuArgs;
 use crate::progress;
+use crate::terminal;
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
@@ -72,7 +73,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let found = disturbance(&feed, args.arch, 1000, &device, args.pairs as usize)?;
     let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);
     let (beside, alone) = (median(&found.beside), median(&found.alone));
-    let mut out = std::io::stdout();
+    let mut out = terminal::out();
     if args.json {
         let report = serde_json::json!({
             "data": data,

@@ -12,6 +12,7 @@
 mod read;
 mod report;
 
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::fs;
 use std::io::Write;
@@ -140,7 +141,7 @@ pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
         rows: Vec::new(),
     };
     for way in Way::ALL {
-        eprintln!("measuring {}", way.name());
+        note!("measuring {}", way.name());
         report.rows.push(bench.measure(way)?);
         if stop.load(Ordering::SeqCst) {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
@@ -150,7 +151,7 @@ pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
         true => serde_json::to_string_pretty(&report.json())?,
         false => report.to_string(),
     };
-    writeln!(std::io::stdout(), "{}", text.trim_end())?;
+    writeln!(terminal::out(), "{}", text.trim_end())?;
     Ok(ExitCode::SUCCESS)
 }
 

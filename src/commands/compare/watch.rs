@@ -1,5 +1,6 @@
 //! What a comparison shows of itself while it runs: a bar on a terminal, lines elsewhere.
 
+use crate::terminal::note;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -33,9 +34,9 @@ pub struct Watch {
 impl Watch {
     pub fn new(cells: &Cells, report: &Report, out: &Path) -> Self {
         for line in report.what() {
-            eprintln!("{line}");
+            note!("{line}");
         }
-        eprintln!("{} cells, in {}", cells.len(), out.display());
+        note!("{} cells, in {}", cells.len(), out.display());
         let template = "{msg}\n{bar:40} {percent} % of all steps, {eta} left";
         Self {
             bar: progress::bar(2 * cells.len() as u64 * cells.steps_of_a_run(), template),
@@ -58,7 +59,7 @@ impl Watch {
 
     /// A line that stays.
     pub fn say(&self, line: &str) {
-        self.bar.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| note!("{line}"));
     }
 
     /// The run of a trial is looked at, and trained if need be.
@@ -140,7 +141,7 @@ impl Observer for Watch {
             }
             Event::EpochDone { record, .. } => {
                 if self.bar.is_hidden() {
-                    eprintln!(
+                    note!(
                         "  epoch {}/{}: {:.2} s, {:.1} images/s, loss {:.4}",
                         record.epoch,
                         self.epochs,

@@ -3,6 +3,7 @@
 //! A header says little about a file: half of it may be missing. So every image is decoded as training would, by
 //! several threads, and what does not decode is named.
 
+use crate::terminal;
 use std::error::Error;
 use std::io::{self, Write};
 use std::panic::catch_unwind;
@@ -40,7 +41,7 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
     } else {
         report.to_string()
     };
-    io::stdout().write_all(text.as_bytes())?;
+    terminal::out().write_all(text.as_bytes())?;
     Ok(ExitCode::from(u8::from(!report.broken.is_empty())))
 }
 

@@ -10,7 +10,7 @@ use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, c
 pub fn end(record: &Record) -> String {
     let mut text = format!("job {} {}", record.name, state(record));
     if let Some(reason) = &record.failure_reason {
-        text += &format!(": {}", plain(reason));
+        text += &format!(": {reason}");
     }
     if (record.status, record.secondary) == (Status::Stopped, Secondary::Interrupted) {
         text += &format!("\nto go on: stokehold job run --resume {}", record.name);
@@ -64,7 +64,7 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: &str| {
         if !value.is_empty() {
-            let _ = writeln!(text, "{name:<12}{}", plain(value).replace('\n', INDENTED));
+            let _ = writeln!(text, "{name:<12}{}", value.replace('\n', INDENTED));
         }
     };
     let each = |values: Vec<String>| values.join(", ");
@@ -146,14 +146,6 @@ fn bill(bill: &Bill) -> String {
 /// What the second line of a value begins with.
 const INDENTED: &str = "\n            ";
 
-/// Text of scripts without what would steer the terminal.
-fn plain(text: &str) -> String {
-    let steers = |c: char| c.is_control() && c != '\n';
-    text.chars()
-        .map(|c| if steers(c) { '\u{fffd}' } else { c })
-        .collect()
-}
-
 fn runs(job: &Job) -> String {
     let mut text = job.entry_point.name();
     if let Some(source) = &job.source_dir {
@@ -206,7 +198,7 @@ fn took(record: &Record) -> String {
 /// The last metrics, or why it failed.
 fn result(record: &Record) -> String {
     match &record.failure_reason {
-        Some(reason) => plain(&reason.replace('\n', " ")).chars().take(60).collect(),
+        Some(reason) => reason.replace('\n', " ").chars().take(60).collect(),
         None => metrics(record).join(" "),
     }
 }

@@ -1,5 +1,6 @@
 //! What `stokehold prepare` shows: a bar on a terminal, lines in a log, and what was done.
 
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::Path;
@@ -83,16 +84,16 @@ impl Show {
 pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     let warn = |what: &str, list: &[stokehold_prepare::Left]| {
         for left in list.iter().take(MOST_LINES) {
-            eprintln!("{what} {}: {}", left.name, left.reason);
+            note!("{what} {}: {}", left.name, left.reason);
         }
         if list.len() > MOST_LINES {
-            eprintln!("{what} {} more", list.len() - MOST_LINES);
+            note!("{what} {} more", list.len() - MOST_LINES);
         }
     };
     warn("kept as it is", &report.kept_as_they_are);
     warn("left out", &report.left_out);
     let manifest = &report.manifest;
-    let mut to = io::stdout().lock();
+    let mut to = terminal::out();
     let (mut samples, mut before, mut after, mut files, mut left_out) = (0, 0, 0, 0, 0);
     for part in manifest.parts.values() {
         samples += part.samples;
@@ -132,7 +133,7 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Says what a check found; the exit code is 1 where that is anything wrong.
 pub fn findings(out: &Path, against: Option<&Path>, findings: &Findings) -> Result<ExitCode, Box<dyn Error>> {
-    let mut to = io::stdout().lock();
+    let mut to = terminal::out();
     for problem in &findings.problems {
         writeln!(to, "{problem}")?;
     }

@@ -2,6 +2,7 @@
 //!
 //! All of it goes to standard error; standard output has the summary alone.
 
+use crate::terminal::note;
 use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -30,7 +31,7 @@ impl Watch {
     fn line(&self, text: impl AsRef<str>) {
         // A reader that went away is no reason to end the training.
         self.bar.suspend(|| {
-            let _ = writeln!(std::io::stderr(), "{}", text.as_ref());
+            note!("{}", text.as_ref());
         });
     }
 

@@ -1,5 +1,6 @@
 //! A study on a terminal: the best so far, and a line for each trial that runs. Where there is no terminal, a line for each event.
 
+use crate::terminal;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -41,8 +42,8 @@ impl Watch {
     pub fn say(&self, text: &str) {
         // A terminal or pipe that went away is no reason to end.
         let _ = match &self.screen {
-            Some(screen) => screen.println(text),
-            None => writeln!(io::stderr(), "{text}"),
+            Some(screen) => screen.println(terminal::plain(text)),
+            None => writeln!(terminal::err(), "{text}"),
         };
     }
 
