@@ -5,7 +5,7 @@
 
 use crate::terminal;
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;

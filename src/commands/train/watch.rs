@@ -3,7 +3,7 @@
 //! All of it goes to standard error; standard output has the summary alone.
 
 use crate::terminal::note;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use stokehold_train::progress::Validation;
