@@ -7,7 +7,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use stokehold_loader::{Batch, Batches, Loader, LoaderError, State};
+use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, State};
 
 /// The epochs of a loader, one at a time.
 pub(crate) struct Epochs {
@@ -20,6 +20,8 @@ pub(crate) struct Epochs {
     stand: State,
     /// Whether the iteration that runs has given a batch out.
     taken: bool,
+    /// Bad images behind the last batch of the iteration that came to its end.
+    unreported: Vec<BadImage>,
     closed: bool,
 }
 
@@ -43,6 +45,7 @@ impl Epochs {
             next: start.clone(),
             stand: start,
             taken: false,
+            unreported: Vec::new(),
             closed: false,
         }
     }
@@ -84,6 +87,9 @@ impl Epochs {
         let Poll::Ready(next) = batches.next_within(patience) else {
             return Err(Stopped::Pending);
         };
+        if !matches!(next, Some(Ok(_))) {
+            self.unreported = batches.unreported();
+        }
         match &next {
             Some(Ok(_)) => {
                 self.stand = batches.state();
@@ -96,6 +102,11 @@ impl Epochs {
             }
         }
         Ok(next)
+    }
+
+    /// The bad images that no batch of the iteration that came to its end has reported; once.
+    pub(crate) fn unreported(&mut self) -> Vec<BadImage> {
+        std::mem::take(&mut self.unreported)
     }
 
     /// Ends an iteration, if it is the one that runs.

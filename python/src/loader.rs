@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use stokehold_loader::{BadImagePolicy, LoaderOptions, State, Workers};
+use stokehold_loader::{BadImage, BadImagePolicy, LoaderOptions, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 
 use crate::epochs::{Epochs, Stopped};
@@ -199,8 +199,15 @@ pub(crate) struct Iteration {
     number: u64,
 }
 
-/// Images, labels, samples' numbers, and the bad images that are new: (name, reason).
-type Parts = (Memory, Memory, Memory, Vec<(String, String)>);
+/// Images, labels, samples' numbers, and the bad images that are new.
+type Parts = (Memory, Memory, Memory, Vec<Bad>);
+
+/// A bad image: name and reason.
+type Bad = (String, String);
+
+fn bad(found: Vec<BadImage>) -> Vec<Bad> {
+    found.into_iter().map(|bad| (bad.name, bad.reason)).collect()
+}
 
 #[pymethods]
 impl Iteration {
@@ -225,9 +232,14 @@ impl Iteration {
                 Memory::of_images(batch.images, batch.shape),
                 Memory::of_list(batch.labels.into_iter().map(i64::from).collect()),
                 Memory::of_list(whole(batch.samples)),
-                batch.bad.into_iter().map(|bad| (bad.name, bad.reason)).collect(),
+                bad(batch.bad),
             )
         }))
+    }
+
+    /// The bad images that no batch has reported, once there are no more batches.
+    fn unreported(&self, py: Python<'_>) -> PyResult<Vec<Bad>> {
+        Ok(bad(self.core.with(py, Epochs::unreported)?))
     }
 }
 

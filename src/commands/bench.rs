@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_loader::{LoaderOptions, Stage, Workers};
+use stokehold_loader::{BadImage, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source, StorageError};
@@ -207,11 +207,15 @@ impl LoaderBench {
         let (begin, cpu) = (Instant::now(), ProcessTime::now());
         let (mut images, mut stages) = (0, [Duration::ZERO; 4]);
         let mut decoded: Option<DecodedBy> = None;
-        for batch in self.feed.epoch(self.epoch) {
-            let batch = batch?;
-            for bad in &batch.bad {
+        let warn = |bad: &[BadImage]| {
+            for bad in bad {
                 note!("warning: left out {}: {}", bad.name, bad.reason);
             }
+        };
+        let mut batches = self.feed.epoch(self.epoch);
+        for batch in &mut batches {
+            let batch = batch?;
+            warn(&batch.bad);
             images += batch.labels.len();
             if let Some(more) = batch.images.decoded_by() {
                 *decoded.get_or_insert_default() += more;
@@ -226,6 +230,7 @@ impl LoaderBench {
                 stages[at] += span.duration;
             }
         }
+        warn(&batches.unreported());
         self.epoch += 1;
         let mean = |total: Duration| total.as_secs_f64() * 1e6 / images.max(1) as f64;
         let [read, decode, augment, batch] = stages.map(mean);

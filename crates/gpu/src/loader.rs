@@ -14,9 +14,10 @@ use crate::batch::{InWork, LaidOut};
 use crate::client::queue;
 use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
 use crossbeam_channel::{Receiver, RecvError, SendTimeoutError, Sender, bounded};
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ struct Progress {
     in_flight: AtomicUsize,
     /// Whether nobody wants more batches.
     stop: AtomicBool,
+    /// Bad images that no batch has reported when the thread ends.
+    unreported: Mutex<Vec<BadImage>>,
 }
 
 impl DeviceLoader {
@@ -146,6 +149,12 @@ impl DeviceLoader {
 }
 
 impl DeviceBatches {
+    /// As [`Batches::unreported`].
+    pub fn unreported(&mut self) -> Vec<BadImage> {
+        let list = self.progress.unreported.lock();
+        mem::take(&mut list.unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// Where the consumer stands: after the batches yielded so far.
     pub fn state(&self) -> State {
         self.state.clone()
@@ -218,7 +227,7 @@ struct Feeder {
     batcher: Arc<Batcher>,
     to_consumer: Sender<Result<(LoadedBatch, State), GpuError>>,
     progress: Arc<Progress>,
-    /// Bad images of batches that nothing was left of, to be reported with the next one.
+    /// Bad images of batches that nothing was left of, to be reported with the next one or when there is none.
     bad: Vec<BadImage>,
 }
 
@@ -251,6 +260,10 @@ impl<E: Into<GpuError>> From<E> for End {
 impl Feeder {
     fn work(mut self) {
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed()));
+        // Before the consumer hears of the end.
+        self.bad.append(&mut self.batches.unreported());
+        let list = self.progress.unreported.lock();
+        *list.unwrap_or_else(PoisonError::into_inner) = mem::take(&mut self.bad);
         let error = match fed {
             Ok(Ok(()) | Err(End::Unwanted)) => return,
             Ok(Err(End::Failed(error))) => error,

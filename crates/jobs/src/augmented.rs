@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Each value is a record of its own where records are wrapped, else one follows the other. An attribute whose name ends in
-//! `-ref` names an object, in any bucket; all others are values: a text as it is, everything else as compact JSON.
+//! `-ref` names an object, in any bucket of the manifest's kind; all others are values: a text as it is, everything else as compact JSON.
 //! Source: SageMaker developer guide, "Augmented Manifest File Format for Pipe Mode Training".
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value};
 use stokehold_objects::{Bucket, Cause, Fetch, Location, ObjectError};
 
-use crate::data::{open, wrong};
+use crate::data::{check_scheme, open, wrong};
 use crate::{Channel, Job, Sharing};
 
 /// The samples of a manifest.
@@ -63,8 +63,9 @@ impl Samples {
                     .remove(name)
                     .ok_or_else(|| bad(line, format!("there is no {name}")))?;
                 sample.push(match (value, name.ends_with("-ref")) {
-                    (Value::String(uri), true) => {
-                        let (place, key) = taken_apart(&uri).map_err(|reason| bad(line, reason))?;
+                    (Value::String(named), true) => {
+                        let (place, key) = taken_apart(&named).map_err(|reason| bad(line, reason))?;
+                        check_scheme(uri, &named).map_err(|reason| bad(line, reason))?;
                         let known = places.iter().position(|known| *known == place);
                         let number = known.unwrap_or_else(|| {
                             places.push(place);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use serde_json::Value;
-use stokehold_objects::{Bucket, Cause, Object, ObjectError, Options};
+use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError, Options, Scheme};
 
 use crate::augmented::Samples;
 use crate::{Channel, Job, JobError, Kind, Mode, Sharing};
@@ -57,6 +57,22 @@ pub(crate) fn open(job: &Job, uri: &str) -> Result<Bucket, ObjectError> {
     )
 }
 
+/// Refuses the URI of another kind of place than that of the manifest that names it: whoever writes to a bucket decides
+/// about the bucket, and not about this machine's files or what this machine's network lets it reach.
+pub(crate) fn check_scheme(manifest: &str, named: &str) -> Result<(), String> {
+    let scheme = |uri: &str| Location::parse(uri).map(|location| location.scheme);
+    let (from, to) = (scheme(manifest), scheme(named));
+    match (from, to) {
+        // A manifest on this machine is the user's own.
+        (Ok(Scheme::Local), _) => Ok(()),
+        (Ok(from), Ok(to)) if from == to => Ok(()),
+        (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
+        _ => Err(format!(
+            "it names {named:?}, another kind of place than its own; copy the data, or the manifest to this machine"
+        )),
+    }
+}
+
 impl Objects {
     /// What the instance `rank` gets of a channel.
     pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
@@ -102,6 +118,7 @@ impl Objects {
         let prefix = first["prefix"]
             .as_str()
             .ok_or_else(|| bad("it does not begin with {\"prefix\": \"s3://..\"}".to_owned()))?;
+        check_scheme(uri, prefix).map_err(bad)?;
         let bucket = open(job, prefix)?;
         let known: BTreeMap<String, Object> = bucket
             .list()?

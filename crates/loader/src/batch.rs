@@ -22,7 +22,8 @@ pub struct Batch {
     pub labels: Vec<u32>,
     /// The number of each image in its source, N numbers. A substitute has its own number.
     pub samples: Vec<u64>,
-    /// Bad images found on the way to this batch that this loader had not reported before.
+    /// Bad images found on the way to this batch that this loader had not reported before. Those behind the epoch's last batch
+    /// are [`Batches::unreported`](crate::Batches::unreported).
     pub bad: Vec<BadImage>,
     /// What the workers did when: read, decode and augment for each image, batch for the whole.
     pub spans: Vec<Span>,

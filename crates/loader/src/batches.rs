@@ -41,7 +41,7 @@ pub struct Batches {
     prefetch: u64,
     /// Done before their turn.
     early: BTreeMap<u64, Result<Prepared, LoaderError>>,
-    /// Bad images of batches that were left empty, to be reported with the next one.
+    /// Bad images of batches that were left empty, to be reported with the next one or by [`Batches::unreported`].
     bad: Vec<BadImage>,
     /// Whether this epoch has had a batch that is not empty; what came before a resume counts as one.
     any: bool,
@@ -108,6 +108,12 @@ impl Batches {
         }
         batches.open();
         batches
+    }
+
+    /// Bad images that no batch has reported, because none came after them: those behind the last batch of the epoch that is
+    /// not empty, or before an error. To be asked for when there are no more batches; what it returns counts as reported.
+    pub fn unreported(&mut self) -> Vec<BadImage> {
+        mem::take(&mut self.bad)
     }
 
     /// Where the consumer stands: after the batches yielded so far.

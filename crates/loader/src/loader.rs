@@ -191,6 +191,11 @@ impl Loader {
         })
     }
 
+    /// The samples of its source, on all ranks.
+    pub fn images(&self) -> usize {
+        self.shared.source.len()
+    }
+
     /// Batches of an epoch, the same on every rank. Skipped images can make it fewer.
     pub fn batches_per_epoch(&self) -> usize {
         self.shared.layout().batches() as usize

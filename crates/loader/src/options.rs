@@ -164,7 +164,7 @@ pub enum BadImagePolicy {
     /// End the epoch with [`LoaderError::BadImage`].
     Error,
     /// Leave the image out, so that its batch is smaller. A batch that would be empty is not yielded, and its bad
-    /// images are reported with the next one. Ranks may then see unequal numbers of batches.
+    /// images are reported with the next one, or by [`Batches::unreported`](crate::Batches::unreported). Ranks may then see unequal numbers of batches.
     Skip,
     /// Take another image of the same class, chosen by (seed, epoch, sample), so that batches keep their size.
     Substitute,

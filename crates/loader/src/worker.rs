@@ -9,6 +9,7 @@ use crossbeam_channel::{Receiver, Sender};
 use stokehold_pipeline::{DrawKey, Input, Prepare, PreparedSample, RowIndex, Runner, SampleMut};
 use stokehold_storage::SampleBytes;
 
+use crate::error::panic_message;
 use crate::images::Pool;
 use crate::loader::Shared;
 use crate::random::mix;
@@ -167,8 +168,8 @@ pub(crate) struct Worker {
     tools: Tools,
     /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
     bytes: SampleBytes,
-    /// Whether a panic may have left the above half-changed.
-    panicked: bool,
+    /// Whether a panic may have left the above half-changed: then they are replaced before they are used again.
+    spoiled: bool,
     /// For how many images more the source hears what is read next.
     expecting: u32,
 }
@@ -205,7 +206,7 @@ impl Worker {
             stop: Arc::clone(stop),
             tools,
             bytes,
-            panicked: false,
+            spoiled: false,
             expecting: 0,
         })
     }
@@ -216,7 +217,7 @@ impl Worker {
     /// every batch before it is claimed already.
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         self.fill_all(flights, done);
-        if !self.panicked {
+        if !self.spoiled {
             self.shared.keep_tools(self.tools, self.bytes);
         }
     }
@@ -259,7 +260,7 @@ impl Worker {
             self.place(flight.samples[place], image, outcome)
         });
         if let Err(error) = done {
-            self.panicked |= matches!(error, LoaderError::WorkerPanicked { .. });
+            self.spoiled |= matches!(error, LoaderError::WorkerPanicked { .. });
             outcome.failed = Some(error);
             flight.failed.fetch_min(place, Ordering::Relaxed);
         }
@@ -293,7 +294,7 @@ impl Worker {
     }
 
     /// Reads and processes one image into `place`, or into the outcome where it is only prepared; one that is to stand in for
-    /// another has to be good.
+    /// another has to be good. A panic on the way is the image's fault as any other: who meets it loses this image alone.
     fn image(
         &mut self,
         sample: usize,
@@ -301,12 +302,34 @@ impl Worker {
         outcome: &mut Outcome,
         stands_in: bool,
     ) -> Result<(), BadImage> {
-        let source = &self.shared.source;
-        let bad = |reason: String| BadImage {
+        let made = catch_unwind(AssertUnwindSafe(|| self.make(sample, place, outcome, stands_in)));
+        let made = made.unwrap_or_else(|panic| {
+            self.spoiled = true;
+            let message = panic_message(&*panic);
+            Err(format!(
+                "{message} (a panic, which is a bug in stokehold: please report it with the file)"
+            ))
+        });
+        made.map_err(|reason| BadImage {
             sample: sample as u64,
-            name: source.name(sample),
+            name: self.shared.source.name(sample),
             reason,
-        };
+        })
+    }
+
+    /// Does what [`Worker::image`] says; the error is what is wrong with the image.
+    fn make(
+        &mut self,
+        sample: usize,
+        place: SampleMut<'_>,
+        outcome: &mut Outcome,
+        stands_in: bool,
+    ) -> Result<(), String> {
+        if self.spoiled {
+            (self.tools, self.bytes) = self.shared.tools().map_err(text)?;
+            self.spoiled = false;
+        }
+        let source = &self.shared.source;
         let start = Instant::now();
         let times = outcome.times.get_or_insert(Times {
             worker: self.number,
@@ -322,7 +345,7 @@ impl Worker {
         if is_slow(took, self.bytes.file().len()) {
             self.expecting = EXPECT;
         }
-        read.map_err(|error| bad(error.to_string()))?;
+        read.map_err(text)?;
         times.bytes += self.bytes.file().len() as u64;
         let key = DrawKey {
             seed: self.shared.options.seed,
@@ -332,9 +355,7 @@ impl Worker {
         let bytes = input(&self.bytes);
         match &mut self.tools {
             Tools::Making(runner) => {
-                let took = runner
-                    .run(bytes, key, place)
-                    .map_err(|error| bad(error.to_string()))?;
+                let took = runner.run(bytes, key, place).map_err(text)?;
                 times.decode += took.decode;
                 times.augment += took.augment;
             }
@@ -344,7 +365,7 @@ impl Worker {
                     true => preparer.prepare_checked(bytes, key),
                     false => preparer.prepare(bytes, key),
                 };
-                outcome.prepared = Some(prepared.map_err(|error| bad(error.to_string()))?);
+                outcome.prepared = Some(prepared.map_err(text)?);
                 times.decode += begin.elapsed();
             }
         }
@@ -397,6 +418,10 @@ impl Worker {
     }
 }
 
+fn text(error: impl ToString) -> String {
+    error.to_string()
+}
+
 /// The sample as the pipeline takes it.
 fn input(bytes: &SampleBytes) -> Input<'_> {
     let rows = bytes.rows().map(|rows| RowIndex {
@@ -411,8 +436,8 @@ fn input(bytes: &SampleBytes) -> Input<'_> {
 
 /// The result of `work`, or the error that its panic becomes.
 ///
-/// What a panic may leave half-changed is its worker's own and this batch's, and nothing that comes after it is handed
-/// over.
+/// These are panics beyond the making of one image. What they may leave half-changed is the worker's own and this batch's,
+/// and nothing that comes after it is handed over.
 fn no_panic<T>(work: impl FnOnce() -> Result<T, LoaderError>) -> Result<T, LoaderError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(LoaderError::panicked(&*panic)))
 }

@@ -57,7 +57,7 @@ pub enum PrepareError {
         path: PathBuf,
     },
     /// A name in a shard would lead out of the folder that is unpacked into.
-    #[error("{name:?}: no name of a file below a folder; this shard is not to be trusted")]
+    #[error("{name:?}: no name for a file below a folder; this shard is not to be trusted")]
     Name {
         /// The name.
         name: String,

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +21,7 @@ use crate::{PrepareError, output};
 ///
 /// # Errors
 /// There are no shards; a sample is damaged, or has a name that leads elsewhere; a file is there already or cannot be
-/// written.
+/// written; below `dir` a symbolic link is in the way, which could lead out of it.
 pub fn extract(
     out: &Path,
     dir: &Path,
@@ -41,15 +42,8 @@ pub fn extract(
                 return Err(PrepareError::Interrupted);
             }
             folder.read(sample, &mut bytes)?;
-            let path = dir
-                .join(part)
-                .join(file_name(folder.below(sample), bytes.file())?);
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(|source| write_error(parent, source))?;
-            }
-            if path.symlink_metadata().is_ok() {
-                return Err(write_error(&path, std::io::ErrorKind::AlreadyExists.into()));
-            }
+            let name = file_name(folder.below(sample), bytes.file())?;
+            let path = place(dir, &Path::new(part).join(name))?;
             whole::write(&path, bytes.file()).map_err(|source| write_error(&path, source))?;
             done.done += 1;
             progress(done);
@@ -58,13 +52,47 @@ pub fn extract(
     Ok(())
 }
 
+/// The path of a new file below `dir`, in folders that are there.
+fn place(dir: &Path, below: &Path) -> Result<PathBuf, PrepareError> {
+    fs::create_dir_all(dir).map_err(|source| write_error(dir, source))?;
+    let mut path = dir.to_owned();
+    for folder in below.parent().into_iter().flat_map(Path::components) {
+        path.push(folder);
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => not_a_link(&path)?,
+            made => made.map_err(|source| write_error(&path, source))?,
+        }
+    }
+    let path = dir.join(below);
+    if path.symlink_metadata().is_ok() {
+        return Err(write_error(&path, io::ErrorKind::AlreadyExists.into()));
+    }
+    not_a_link(&whole::aside(&path))?;
+    Ok(path)
+}
+
+/// What is written through a link goes wherever it leads.
+fn not_a_link(path: &Path) -> Result<(), PrepareError> {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => Err(write_error(
+            path,
+            io::Error::other("it is a symbolic link, which may lead elsewhere; extract into a new folder"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Where a sample goes, below its part.
 fn file_name(name: &[u8], file: &[u8]) -> Result<PathBuf, PrepareError> {
     let path = Path::new(OsStr::from_bytes(name));
-    let below = path
+    // Compared with what they make, too: `a//b`, `a/./b` and `a/` are other spellings of names that there may be already.
+    let below = path.components().all(|part| matches!(part, Component::Normal(_)))
+        && path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
+    // A file that is being written has such a name, and would replace this one.
+    let reserved = path
         .components()
-        .all(|component| matches!(component, Component::Normal(_)));
-    if !below || name.is_empty() || name.contains(&0) {
+        .any(|part| Path::new(&part).extension() == Some(OsStr::new(whole::PARTIAL)));
+    if !below || reserved || name.is_empty() || name.contains(&0) {
         return Err(PrepareError::Name {
             name: String::from_utf8_lossy(name).into_owned(),
         });
@@ -94,6 +122,11 @@ mod tests {
             "",
             "./a.jpg",
             "a\0.jpg",
+            "a/./x.jpg",
+            "a//x.jpg",
+            "a/x.jpg/",
+            "a/x.jpg.partial",
+            "a.partial/x.jpg",
         ] {
             assert!(
                 matches!(file_name(name.as_bytes(), b""), Err(PrepareError::Name { .. })),

@@ -1,5 +1,6 @@
 //! Validation: the whole validation set, once.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use stokehold_loader::BadImage;
 
 use crate::TrainError;
 use crate::device;
-use crate::feed::Feed;
+use crate::feed::{FedBatch, Feed, FeedBatches};
 use crate::learner::{Learner, targets};
 use crate::loss::cross_entropy;
 use crate::metrics::Accuracy;
@@ -31,22 +32,25 @@ pub(crate) fn evaluate(
     let mut loss = 0.0;
     let batches = feed.loader().batches_per_epoch();
     let mut begin = Instant::now();
-    for (number, batch) in feed.epoch(0).enumerate() {
+    let (mut coming, mut number) = (feed.epoch(0), 0);
+    loop {
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let batch = batch?;
-        note_bad(batch.bad, bad, observer);
+        let Some(batch) = next_batch(&mut coming, bad, observer)? else {
+            break;
+        };
+        number += 1;
         let images = batch.images.into_input().tensor(batch.shape, device);
         let logits = model.forward(images);
         let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
         // The mean of a smaller last batch counts less.
         loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
         accuracy.add(logits, &batch.labels)?;
-        spans.validated(begin, number as u64 + 1);
+        spans.validated(begin, number as u64);
         begin = Instant::now();
         observer.event(Event::Validated {
-            batch: number + 1,
+            batch: number,
             batches,
         });
     }
@@ -57,11 +61,27 @@ pub(crate) fn evaluate(
         topk: accuracy.topk(),
         k,
         images,
+        of: feed.images() as u64,
     }))
 }
 
+/// The next batch. Bad images met on the way to it, or to the end of the epoch, are added to `bad`.
+pub(crate) fn next_batch(
+    batches: &mut FeedBatches,
+    bad: &mut Vec<BadImage>,
+    observer: &mut dyn Observer,
+) -> Result<Option<FedBatch>, TrainError> {
+    let mut next = batches.next();
+    let found = match &mut next {
+        Some(Ok(batch)) => mem::take(&mut batch.bad),
+        Some(Err(_)) | None => batches.unreported(),
+    };
+    note_bad(found, bad, observer);
+    next.transpose()
+}
+
 /// Adds the bad images that are not in the list yet, and tells of them.
-pub(crate) fn note_bad(found: Vec<BadImage>, list: &mut Vec<BadImage>, observer: &mut dyn Observer) {
+fn note_bad(found: Vec<BadImage>, list: &mut Vec<BadImage>, observer: &mut dyn Observer) {
     for image in found {
         if list.iter().all(|known| known.sample != image.sample) {
             observer.event(Event::BadImage(&image));

@@ -100,7 +100,7 @@ pub struct FedBatch {
     pub shape: [usize; 4],
     /// The class of each image.
     pub labels: Vec<u32>,
-    /// Bad images that had not been reported before.
+    /// Bad images that had not been reported before; those behind the last batch are [`FeedBatches::unreported`].
     pub bad: Vec<BadImage>,
     /// What the workers did when.
     pub spans: Vec<Span>,
@@ -175,6 +175,11 @@ impl Feed {
         }
     }
 
+    /// The images of its source.
+    pub fn images(&self) -> usize {
+        self.loader().images()
+    }
+
     /// Starts an epoch.
     pub fn epoch(&self, epoch: u64) -> FeedBatches {
         FeedBatches(match &self.0 {
@@ -198,6 +203,15 @@ impl Feed {
 }
 
 impl FeedBatches {
+    /// As [`Batches::unreported`].
+    pub fn unreported(&mut self) -> Vec<BadImage> {
+        match &mut self.0 {
+            BatchesKind::Cpu(batches) => batches.unreported(),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(batches) => batches.unreported(),
+        }
+    }
+
     /// Where the consumer stands: after the batches yielded so far.
     pub fn state(&self) -> State {
         match &self.0 {

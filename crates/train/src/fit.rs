@@ -18,7 +18,7 @@ use crate::ceilings::Ceiling;
 use crate::checkpoint::{self, Checkpoints};
 use crate::choice::choose;
 use crate::config::TrainConfig;
-use crate::evaluate::{evaluate, note_bad};
+use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::learner::Learner;
@@ -275,7 +275,8 @@ impl Training<'_> {
         self.spans.phase(span::LOADER_START, epoch_began, None);
         while !self.stopped() {
             let begin = Instant::now();
-            let Some(batch) = batches.next().transpose()? else {
+            let Some(batch) = next_batch(&mut batches, &mut self.progress.bad_training, self.observer)?
+            else {
                 break;
             };
             self.spans.waited(begin, self.progress.step + 1);
@@ -307,10 +308,9 @@ impl Training<'_> {
             images,
             shape,
             labels,
-            bad,
             spans,
+            ..
         } = batch;
-        note_bad(bad, &mut self.progress.bad_training, self.observer);
         self.spans.loaded(&spans, self.progress.step + 1);
         let lr = self.lr(self.progress.step);
         let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);

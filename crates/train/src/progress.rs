@@ -136,8 +136,22 @@ pub struct Validation {
     pub topk: f64,
     /// The k.
     pub k: usize,
-    /// Images.
+    /// Images that these are over.
     pub images: u64,
+    /// Images of the validation set, bad ones included; 0 in records of programs that did not keep it.
+    #[serde(default)]
+    pub of: u64,
+}
+
+impl Validation {
+    /// How many images it is over, in words.
+    pub fn over(&self) -> String {
+        let Self { images, of, .. } = self;
+        match images < of {
+            true => format!("over {images} of {of} images"),
+            false => format!("over {images} images"),
+        }
+    }
 }
 
 /// Which epoch's model is the best.

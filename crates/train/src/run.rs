@@ -222,6 +222,9 @@ pub enum MetricsLine {
         images_per_second: f64,
         /// Share of the time that the trainer waited, 0 to 1.
         wait_share: f64,
+        /// Images that the loss is over; `None` in lines of programs that did not write it.
+        #[serde(default)]
+        images: Option<u64>,
     },
     /// A finished epoch.
     Epoch {
@@ -245,6 +248,12 @@ pub enum MetricsLine {
         top1: Option<f64>,
         /// Share of validation images whose class is among the first k guesses.
         topk: Option<f64>,
+        /// Training images that the loss is over; `None` in lines of programs that did not write it.
+        #[serde(default)]
+        images: Option<u64>,
+        /// Validation images that the three are over.
+        #[serde(default)]
+        val_images: Option<u64>,
     },
 }
 
@@ -257,6 +266,7 @@ impl MetricsLine {
             lr,
             images_per_second: sums.images_per_second(),
             wait_share: sums.wait_share(),
+            images: Some(sums.images),
         }
     }
 
@@ -272,6 +282,8 @@ impl MetricsLine {
             val_loss: record.validation.map(|validation| validation.loss),
             top1: record.validation.map(|validation| validation.top1),
             topk: record.validation.map(|validation| validation.topk),
+            images: Some(record.sums.images),
+            val_images: record.validation.map(|validation| validation.images),
         }
     }
 

@@ -159,14 +159,15 @@ impl fmt::Display for RunSummary {
         if let Some(loss) = self.train_loss {
             row(f, "training loss", format!("{loss:.4}"))?;
         }
-        if let Some(Validation {
-            loss, top1, topk, k, ..
-        }) = self.validation
-        {
+        if let Some(validation) = self.validation {
+            let Validation {
+                loss, top1, topk, k, ..
+            } = validation;
+            let over = validation.over();
             row(
                 f,
                 "validation",
-                format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4}"),
+                format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4} {over}"),
             )?;
         }
         if let Some(best) = self.best {
@@ -236,6 +237,7 @@ mod tests {
                 topk: 0.75,
                 k: 3,
                 images: 8,
+                of: 9,
             }),
             best: Some(Best { epoch: 1, step: 10 }),
             bad_images: 1,
@@ -280,7 +282,7 @@ mod tests {
             "resnet18 with fused",
             "10.00 s",
             "25.0 %",
-            "top-3 0.7500",
+            "top-3 0.7500 over 8 of 9 images",
             "600 images by the device, 40 by the CPU; 3 were given back",
             "bad images",
             "50 95 99 %",

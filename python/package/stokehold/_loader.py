@@ -230,12 +230,16 @@ class Batches(Iterator[tuple[Any, ...]]):
         self._iteration = iteration
 
     def __next__(self) -> tuple[Any, ...]:
-        parts = self._iteration.next()
+        parts = None
+        try:
+            parts = self._iteration.next()
+        finally:
+            # At the end and before an error there may be bad images that no batch came after.
+            for name, reason in self._iteration.unreported() if parts is None else parts[3]:
+                warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
         if parts is None:
             raise StopIteration
-        memory, labels, samples, bad = parts
-        for name, reason in bad:
-            warnings.warn(f"{name}: {reason}", BadImageWarning, stacklevel=2)
+        memory, labels, samples, _ = parts
         loader = self._loader
         images = loader._take_images(memory)
         if loader._batch_transform is not None:

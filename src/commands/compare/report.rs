@@ -354,6 +354,7 @@ pub mod tests {
                     topk: 0.5,
                     k: 5,
                     images: 3925,
+                    of: 3925,
                 }),
                 best: None,
                 bad_images: 0,

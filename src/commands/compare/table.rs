@@ -46,6 +46,7 @@ pub fn details(report: &Report) -> Table {
         "CPU p50/95/99 %",
         "loss",
         "top-1",
+        "of images",
     ];
     let rows = report.cells.iter().flat_map(|cell| {
         cell.trials.iter().enumerate().map(move |(number, trial)| {
@@ -68,6 +69,12 @@ pub fn details(report: &Report) -> Table {
                 or_dash(summary.validation.map(|val| val.top1), |top1| {
                     format!("{top1:.4}")
                 }),
+                summary
+                    .validation
+                    .map_or_else(dash, |val| match val.images < val.of {
+                        true => format!("{}/{}", val.images, val.of),
+                        false => val.images.to_string(),
+                    }),
             ]
         })
     });
@@ -141,7 +148,7 @@ impl Table {
 type Measure = (&'static str, fn(&Trial) -> Option<f64>);
 
 /// What the CSV has of each trial.
-const MEASURES: [Measure; 15] = [
+const MEASURES: [Measure; 16] = [
     ("seconds_per_epoch", |trial| Some(trial.seconds_per_epoch())),
     ("shortest_epoch", |trial| Some(trial.range().0)),
     ("longest_epoch", |trial| Some(trial.range().1)),
@@ -157,6 +164,9 @@ const MEASURES: [Measure; 15] = [
     ("val_loss", |trial| Some(trial.summary.validation?.loss)),
     ("top1", |trial| Some(trial.summary.validation?.top1)),
     ("bad_images", |trial| Some(trial.summary.bad_images as f64)),
+    ("val_images", |trial| {
+        Some(trial.summary.validation?.images as f64)
+    }),
 ];
 
 /// A line for each cell, with full precision; what was not measured is empty.

@@ -119,19 +119,19 @@ impl Observer for Watch {
                 self.show("validation".to_owned(), batch as u64, batches as u64);
             }
             Event::EpochDone { record, best } => {
-                let validation = record.validation.map_or(
-                    String::new(),
-                    |Validation {
-                         loss, top1, topk, k, ..
-                     }| {
-                        format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4}")
-                    },
-                );
+                let validation = record.validation.map_or(String::new(), |validation| {
+                    let Validation {
+                        loss, top1, topk, k, ..
+                    } = validation;
+                    let over = validation.over();
+                    format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4} {over}")
+                });
                 self.line(format!(
-                    "epoch {}/{}: loss {:.4}{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
+                    "epoch {}/{}: loss {:.4} over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
                     record.epoch,
                     self.epochs,
                     record.sums.mean_loss(),
+                    record.sums.images,
                     record.sums.seconds,
                     record.sums.images_per_second(),
                     100.0 * record.sums.wait_share(),

@@ -127,6 +127,18 @@ fn a_manifest_names_the_objects() {
             r#"[{"prefix": "s3://bucket/train/"}, "77.txt"]"#,
             "the manifest names it",
         ),
+        (
+            r#"[{"prefix": "file:///etc"}, "passwd"]"#,
+            "it names \"file:///etc\", another kind of place",
+        ),
+        (
+            r#"[{"prefix": "/etc"}, "passwd"]"#,
+            "it names \"/etc\", another kind",
+        ),
+        (
+            r#"[{"prefix": "gs://bucket/train"}, "7.txt"]"#,
+            "another kind of place",
+        ),
         (r#"["7.txt"]"#, "does not begin with"),
         ("[", "as a manifest"),
     ] {
@@ -372,6 +384,10 @@ fn an_augmented_manifest_that_is_wrong_names_the_line() {
         (
             "{\"source-ref\": \"s3://bucket\", \"label\": 1}",
             "line 2: \"s3://bucket\" is no object's URI",
+        ),
+        (
+            "{\"source-ref\": \"http://127.0.0.1/secret\", \"label\": 1}",
+            "line 2: it names \"http://127.0.0.1/secret\", another kind of place",
         ),
         (
             "{\"source-ref\": \"s3://bucket/train/1.txt\"}",

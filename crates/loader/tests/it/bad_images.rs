@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stokehold_loader::{BadImagePolicy, LoaderError};
+use stokehold_loader::{BadImage, BadImagePolicy, LoaderError};
 use stokehold_storage::ImageList;
 
 use crate::source::{Images, contents, loader, try_loader, workers};
@@ -63,6 +63,31 @@ fn skip_leaves_them_out_and_names_each_once() {
     let again: Vec<_> = loader.epoch(1).map(Result::unwrap).collect();
     assert!(again.iter().all(|batch| batch.bad.is_empty()));
     assert_eq!(loader.bad_images().len(), 5);
+}
+
+/// Behind the last batch that is not empty there is none that could report them.
+#[test]
+fn those_behind_the_last_batch_are_reported_too() {
+    let samples = |bad: Vec<BadImage>| -> Vec<u64> { bad.iter().map(|bad| bad.sample).collect() };
+    let loader = loader(images(&[2, 8, 9, 10, 11]), |o| o.shuffle = false);
+    let mut batches = loader.epoch(0);
+    let told = batches.by_ref().map(|batch| samples(batch.unwrap().bad));
+    assert_eq!(told.collect::<Vec<_>>(), [vec![2], vec![]]);
+    assert_eq!(samples(batches.unreported()), [8, 9, 10, 11]);
+    assert_eq!(samples(batches.unreported()), [0u64; 0], "once");
+    let mut again = loader.epoch(1);
+    again
+        .by_ref()
+        .for_each(|batch| assert_eq!(batch.unwrap().bad, []));
+    assert_eq!(samples(again.unreported()), [0u64; 0], "nor in another epoch");
+}
+
+#[test]
+fn those_before_an_error_are_reported_too() {
+    let loader = loader(images(&(0..12).collect::<Vec<_>>()), |_| {});
+    let mut batches = loader.epoch(0);
+    assert!(batches.next().unwrap().is_err());
+    assert_eq!(batches.unreported().len(), 12);
 }
 
 #[test]

@@ -50,21 +50,61 @@ fn no_more_than_prefetch_batches_are_ahead() {
 }
 
 #[test]
-fn a_panic_in_a_worker_is_an_error_in_its_place() {
+fn a_panic_while_an_image_is_made_is_that_images_fault() {
+    for workers in [1, 2, 5].map(workers) {
+        let images = Images {
+            panics: Some(9),
+            ..Images::new(20)
+        };
+        let skips = loader(images, |o| {
+            o.shuffle = false;
+            o.workers = workers;
+        });
+        let good = loader(Images::new(20), |o| o.shuffle = false);
+        for epoch in 0..2 {
+            let (mut batches, mut whole) = (skips.epoch(epoch), good.epoch(epoch));
+            for first in [0, 4, 8, 12, 16] {
+                let (batch, whole) = (batches.next().unwrap().unwrap(), whole.next().unwrap().unwrap());
+                if first != 8 {
+                    // The worker goes on as if nothing had been.
+                    assert!(content(&batch) == content(&whole), "{first}");
+                    continue;
+                }
+                assert_eq!(batch.samples, [8, 10, 11]);
+                if epoch == 0 {
+                    assert_eq!(
+                        (batch.bad[0].sample, batch.bad[0].name.as_str()),
+                        (9, "images/9.png")
+                    );
+                    let reason = &batch.bad[0].reason;
+                    assert!(reason.starts_with("sample 9 panics (a panic"), "{reason}");
+                }
+            }
+            assert!(batches.next().is_none());
+        }
+        assert_eq!(skips.bad_images().len(), 1);
+    }
+}
+
+#[test]
+fn a_panic_ends_the_epoch_where_bad_images_do() {
     let images = Images {
         panics: Some(9),
         ..Images::new(20)
     };
-    let loader = loader(images, |o| o.shuffle = false);
-    let mut batches = loader.epoch(0);
-    assert_eq!(batches.next().unwrap().unwrap().samples, [0, 1, 2, 3]);
-    assert_eq!(batches.next().unwrap().unwrap().samples, [4, 5, 6, 7]);
-    let error = batches.next().unwrap().unwrap_err();
+    let loader = loader(images, |o| {
+        o.shuffle = false;
+        o.bad_images = BadImagePolicy::Error;
+    });
+    let error = loader.epoch(0).find_map(Result::err).unwrap();
     assert!(
-        matches!(&error, LoaderError::WorkerPanicked { message } if message == "sample 9 panics"),
+        matches!(&error, LoaderError::BadImage(bad) if bad.sample == 9),
         "{error}"
     );
-    assert!(batches.next().is_none());
+    assert!(
+        error.to_string().starts_with("images/9.png: sample 9 panics"),
+        "{error}"
+    );
 }
 
 #[test]

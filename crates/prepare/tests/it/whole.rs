@@ -164,6 +164,61 @@ fn extracting_gives_the_files_back() {
     assert!(error.contains("cannot write"), "nothing is overwritten: {error}");
 }
 
+/// A manifest and shards that agree with each other on a part that lies elsewhere, and links in the folder.
+#[test]
+fn extracting_writes_nothing_outside_its_folder() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let (out, back) = (dir.path().join("out"), dir.path().join("in/back"));
+    prepare(data.path(), &out, &small_shards()).unwrap();
+    let go = AtomicBool::new(false);
+    let path = out.join(Manifest::FILE);
+    let good = std::fs::read_to_string(&path).unwrap();
+    let elsewhere = dir.path().join("elsewhere");
+    for part in ["../elsewhere".to_owned(), elsewhere.display().to_string()] {
+        let moved = out.join(&part);
+        std::fs::create_dir_all(&moved).unwrap();
+        for shard in files(&out.join("train")).into_keys() {
+            std::fs::copy(out.join("train").join(&shard), moved.join(&shard)).unwrap();
+        }
+        let bad = good.replace("\"train\":", &format!("\"{part}\":"));
+        std::fs::write(&path, bad.replace("train/", &format!("{part}/"))).unwrap();
+        let before = files(&elsewhere);
+        let error = extract(&out, &back, &go, &mut |_| {}).unwrap_err();
+        assert!(
+            error.is_input() && error.to_string().contains("not to be trusted"),
+            "{error}"
+        );
+        assert_eq!(
+            (files(&elsewhere), dir.path().join("in/elsewhere").exists()),
+            (before, false)
+        );
+    }
+    std::fs::write(&path, good).unwrap();
+    let aim = dir.path().join("aim");
+    std::fs::create_dir(&aim).unwrap();
+    std::fs::write(aim.join("file"), "mine").unwrap();
+    for (link, to) in [
+        ("train", aim.clone()),
+        ("train/cat", aim.clone()),
+        ("train/cat/1.jpg.partial", aim.join("file")),
+    ] {
+        let back = TempDir::new().unwrap();
+        let link = back.path().join(link);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(to, &link).unwrap();
+        let error = extract(&out, back.path(), &go, &mut |_| {})
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        assert_eq!(files(&aim).into_keys().collect::<Vec<_>>(), ["file"]);
+        assert_eq!(std::fs::read(aim.join("file")).unwrap(), b"mine");
+    }
+    // The folder that was named may be one: that is whoever named it.
+    std::os::unix::fs::symlink(&aim, dir.path().join("link")).unwrap();
+    extract(&out, &dir.path().join("link"), &go, &mut |_| {}).unwrap();
+}
+
 #[test]
 fn tars_hold_keys_and_classes() {
     let data = every_kind();

@@ -133,7 +133,8 @@ impl Manifest {
             )
         };
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| broken(error.to_string()))?;
-        for part in manifest.parts.values() {
+        for (name, part) in &manifest.parts {
+            part.check_names(name)?;
             part.check(manifest.classes.len()).map_err(broken)?;
         }
         Ok(manifest)
@@ -150,6 +151,26 @@ impl PartFacts {
             Ok(id) if self.id.len() == 16 => Ok(id),
             _ => Err(format!("the id {:?} is not 16 hexadecimal digits", self.id)),
         }
+    }
+
+    /// Refuses names that could lead out of the data set's folder, or to another place than it: whoever reads them joins
+    /// them to a path or a key.
+    fn check_names(&self, part: &str) -> Result<(), String> {
+        let not_trusted = |what: String| Err(format!("{what}; this manifest is not to be trusted"));
+        if !is_plain(part) {
+            return not_trusted(format!("the part {part:?} is no plain name of a folder"));
+        }
+        for ShardFacts { file, .. } in &self.shards {
+            if file
+                .split_once('/')
+                .is_none_or(|(folder, name)| folder != part || !is_plain(name))
+            {
+                return not_trusted(format!(
+                    "the shard {file:?} is no file in the folder of its part, {part}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, classes: usize) -> Result<(), String> {
@@ -174,6 +195,12 @@ impl PartFacts {
             )),
         }
     }
+}
+
+/// Whether a name is one file's or folder's, wherever it is used: letters, digits, `-`, `_` and `.`, the first no dot.
+fn is_plain(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain)
 }
 
 impl ShardFacts {

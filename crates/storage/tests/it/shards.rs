@@ -376,3 +376,55 @@ fn an_error_of_the_storage_is_no_damage() {
         Ok(_) => panic!("opened"),
     }
 }
+
+/// Names of parts and shards are joined to paths and keys by whoever reads them.
+#[test]
+fn a_manifest_whose_names_lead_elsewhere_is_refused_when_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write_set(dir.path());
+    let path = dir.path().join(Manifest::FILE);
+    let good = std::fs::read_to_string(&path).unwrap();
+    let refused = |text: &str| {
+        let message = Manifest::parse_any(text.as_bytes()).unwrap_err();
+        assert!(message.contains("not to be trusted"), "{message}");
+        std::fs::write(&path, text).unwrap();
+        assert!(Manifest::of(dir.path()).is_err());
+        assert!(stokehold_storage::Dataset::open(dir.path(), None, 0).is_err());
+    };
+    for part in [
+        "../x",
+        "/tmp/x",
+        "..",
+        ".",
+        "",
+        ".ssh",
+        "a/b",
+        "a\\\\b",
+        "file:x",
+        "a\\u0000b",
+        "a\\nb",
+    ] {
+        refused(
+            &good
+                .replace("\"train\":", &format!("\"{part}\":"))
+                .replace("train/", &format!("{part}/")),
+        );
+    }
+    for file in [
+        "../000000.skshard",
+        "/tmp/000000.skshard",
+        "train/../../000000.skshard",
+        "train//000000.skshard",
+        "train/deep/000000.skshard",
+        "train/.hidden",
+        "train/",
+        "train",
+        "val/000000.skshard",
+        "file:///etc/passwd",
+        "s3://bucket/000000.skshard",
+    ] {
+        refused(&good.replace("train/000000.skshard", file));
+    }
+    std::fs::write(&path, good).unwrap();
+    assert!(Manifest::of(dir.path()).unwrap().is_some());
+}

@@ -91,7 +91,8 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
     for epoch in 0..EPOCHS {
         let (mut first, mut images, mut after) = (None, 0, 0);
         let mut trained = Instant::now();
-        for batch in loader.epoch(epoch) {
+        let mut batches = loader.epoch(epoch);
+        for batch in &mut batches {
             let batch = batch?;
             let count = batch.labels.len() + batch.bad.len();
             images += count;
@@ -108,6 +109,7 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
                 std::thread::sleep(trained.saturating_duration_since(Instant::now()));
             }
         }
+        images += batches.unreported().len();
         let first = first.unwrap_or(begin);
         let paced = args
             .trainer_images_per_s

@@ -210,6 +210,35 @@ fn bad_images_are_named_once_over_all_sittings() {
     assert!(error.is_input() && error.to_string().contains("0.png"), "{error}");
 }
 
+/// The last validation image is a batch of its own, and none comes behind it.
+#[test]
+fn a_bad_image_behind_the_last_batch_is_told_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let last = fs::read_dir(dir.path().join("val/down"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .max();
+    fs::write(last.unwrap(), b"").unwrap();
+    let all = 2 * VAL_IMAGES as u64;
+    let config = TrainConfig {
+        batch_size: all as usize - 1,
+        epochs: 1,
+        ..config(dir.path(), &dir.path().join("run"))
+    };
+    let (summary, told) = run(&config, false, End::Never);
+    let summary = summary.unwrap();
+    assert_eq!((told.bad.len(), summary.bad_val_images), (1, 1), "{:?}", told.bad);
+    let validation = summary.validation.unwrap();
+    assert_eq!((validation.images, validation.of), (all - 1, all));
+    assert_eq!(validation.over(), format!("over {} of {all} images", all - 1));
+    let lines = read_metrics(&RunFolder::new(&config.run_dir).metrics()).unwrap();
+    let Some(MetricsLine::Epoch { val_images, .. }) = lines.last() else {
+        panic!("{lines:?}")
+    };
+    assert_eq!(*val_images, Some(all - 1));
+}
+
 #[test]
 fn transfer_starts_from_weights_of_other_classes_and_moves_the_head_only() {
     let dir = tempfile::tempdir().unwrap();
