@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::builder::{PathBufValueParser, TypedValueParser, ValueParserFactory};
 use stokehold_objects::Location;
 
+use crate::failure::Usage;
+
 /// A path on this machine. A URI of a place elsewhere is refused as an argument; as a path it would be a folder `s3:` here.
 #[derive(Debug, Clone)]
 pub struct Local(PathBuf);
@@ -30,6 +32,18 @@ fn parse(path: PathBuf) -> Result<Local, String> {
     }
     let folder = Location::parse(uri).ok().and_then(|location| location.folder());
     Ok(Local(folder.unwrap_or(path)))
+}
+
+/// Refuses a variable of the environment that names a place elsewhere, as an argument would be.
+///
+/// # Errors
+/// It does.
+pub fn check_variable(name: &str) -> Result<(), Usage> {
+    let value = std::env::var_os(name).unwrap_or_default();
+    match parse(PathBuf::from(&value)) {
+        Ok(_) => Ok(()),
+        Err(reason) => Err(Usage(format!("{name}={}: {reason}", value.display()))),
+    }
 }
 
 impl Deref for Local {

@@ -16,7 +16,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use stokehold_jobs::{Job, Line, Record, Status, Store};
 
 use crate::failure::Usage;
-use crate::local::Local;
+use crate::local::{Local, check_variable};
 use crate::{files, interrupt, shell};
 
 /// Run a training script as SageMaker would, and look at what was run.
@@ -107,9 +107,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 /// Input that makes no sense (exit code 2); files that cannot be read or written (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    let store = || match &args.jobs {
-        Some(root) => Store::new(&**root),
-        None => Store::of_user(),
+    let store = || -> Result<Store, Box<dyn Error>> {
+        let Some(root) = &args.jobs else {
+            check_variable("STOKEHOLD_JOBS")?;
+            return Ok(Store::of_user()?);
+        };
+        Ok(Store::new(root)?)
     };
     match args.command {
         Command::Run(asked) => run::run(&store()?, *asked),

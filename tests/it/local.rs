@@ -51,6 +51,24 @@ fn a_bucket_is_no_place_to_write() {
     }
 }
 
+#[test]
+fn a_variable_is_no_place_elsewhere_either() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["job", "list"])
+        .env("STOKEHOLD_JOBS", "s3://bucket/jobs")
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("STOKEHOLD_JOBS=s3://bucket/jobs: this has to be a path on this machine"),
+        "{said}"
+    );
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
 /// A URI of a file is its path.
 #[test]
 fn a_file_uri_is_a_path() {
