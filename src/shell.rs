@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 /// A command that continues what this one does: this program, as it was called, with other words.
 pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
     let program = std::env::args_os().next();
-    let mut command = quoted(&program.unwrap_or_else(|| OsString::from("stokehold")));
+    let mut command = quoted(program.unwrap_or_else(|| OsString::from("stokehold")));
     for word in words {
         command.push(' ');
         command += &quoted(word.as_ref());
