@@ -1,10 +1,11 @@
-//! Files written as a whole, and errors that name them.
+//! Files written as a whole, folders kept for one process, and errors that name them.
 
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
+use stokehold_base::lock::{self, Lock, Refused};
 use stokehold_base::whole;
 
 use crate::failure::Usage;
@@ -22,12 +23,35 @@ pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
     match File::create_new(path) {
         Ok(mut made) => Ok(made
             .write_all(contents.as_bytes())
-            .map_err(|error| named(path, &error))?),
+            .and_then(|()| made.sync_all())
+            .map_err(|error| {
+                // Half of it would keep the next try from being made; the first error is the one to tell.
+                let _ = fs::remove_file(path);
+                named(path, &error)
+            })?),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             Err(Usage(format!("{} is there already; give another name", path.display())).into())
         }
         Err(error) => Err(named(path, &error).into()),
     }
+}
+
+/// Keeps other processes that ask for it out of a folder, which is made where it is missing, until the lock is dropped.
+///
+/// # Errors
+/// [`Usage`] where another process has it, with its name; the system refuses.
+pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
+    fs::create_dir_all(folder).map_err(|error| named(folder, &error))?;
+    let path = folder.join("lock");
+    Lock::take(&path).map_err(|refused| match refused {
+        Refused::Held(holder) => Usage(format!(
+            "{}: {} works in this folder; wait until it ends, or give another folder",
+            folder.display(),
+            lock::words(holder.as_ref())
+        ))
+        .into(),
+        Refused::Io(error) => named(&path, &error).into(),
+    })
 }
 
 /// Removes a folder and what is in it, if it is there.

@@ -14,7 +14,9 @@ mod failure;
 mod files;
 mod gpu;
 mod interrupt;
+mod local;
 mod progress;
+mod shell;
 mod size;
 mod terminal;
 

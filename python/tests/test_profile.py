@@ -66,11 +66,15 @@ def test_any_iterable_is_measured_without_a_recording(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_wrong_recordings_are_refused(tmp_path):
+def test_wrong_recordings_are_refused(tmp_path, monkeypatch):
     for interval in (0.05, 61, -1, float("nan")):
         with pytest.raises(ValueError, match="interval"), stokehold.profile(tmp_path / "run", interval):
             pass
     (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="s3://bucket/run: .* on this machine"), stokehold.profile("s3://bucket/run"):
+        pass
+    assert not (tmp_path / "s3:").exists()
     with pytest.raises(OSError, match="file"), stokehold.profile(tmp_path / "file"):
         pass
 

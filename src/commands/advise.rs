@@ -20,15 +20,16 @@ use stokehold_train::run::{RunFolder, RunRecord};
 
 use crate::failure::Usage;
 use crate::interrupt;
+use crate::local::Local;
 
 /// Say what each change would gain a run: other numbers of workers, another executor, shards, batches, machines.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The folder of a run of `stokehold train`
-    run: PathBuf,
+    run: Local,
     /// What machines cost, as TOML [default: a small table of on-demand prices]
     #[arg(long, value_name = "FILE")]
-    prices: Option<PathBuf>,
+    prices: Option<Local>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +38,7 @@ pub struct Args {
     try_best: bool,
     /// Where the runs of --try go [default: a temporary folder]
     #[arg(long, short, value_name = "DIR", requires = "try_best")]
-    out: Option<PathBuf>,
+    out: Option<Local>,
 }
 
 /// All that there is to say of a run.

@@ -8,6 +8,7 @@ mod storage;
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
+use crate::local::Local;
 use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
@@ -58,12 +59,12 @@ pub struct LoaderArgs {
     load: u32,
     /// A pipeline of your own, TOML or JSON, instead of the load experiment
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "image_size"])]
-    pipeline: Option<PathBuf>,
+    pipeline: Option<Local>,
     /// Side of the images in pixels
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     image_size: u32,
     /// Worker threads: auto, a number, or several with commas for a sweep
-    #[arg(long, default_value = "1", value_delimiter = ',')]
+    #[arg(long, default_value = "auto", value_delimiter = ',')]
     workers: Vec<Workers>,
     /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
     #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]

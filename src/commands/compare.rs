@@ -9,6 +9,7 @@
 //!                compare.csv .md .html the same for spreadsheets, documents, people
 //!                runs/<model>-load<n>-a/   the run of trial A; its timeline and samples stay, its network does not
 //!                runs/<model>-load<n>-b/
+//!                lock                      held by the process that compares
 //! ```
 //!
 //! What is finished is known by the runs themselves, so the same command again goes on where it was cut.
@@ -36,7 +37,8 @@ use stokehold_train::run::DatasetFacts;
 use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError};
 
 use crate::gpu::GpuArgs;
-use crate::{damage, interrupt, progress};
+use crate::local::Local;
+use crate::{damage, files, interrupt, progress};
 use cell::Cells;
 use report::Report;
 use settings::{Settings, Trials};
@@ -103,7 +105,7 @@ pub struct Args {
     gpu: GpuArgs,
     /// The comparison's folder [default: a name made of the data and the settings, below compare/].
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    out: Option<Local>,
 }
 
 /// Runs the subcommand.
@@ -124,7 +126,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         settings.data = progress::generated_data()?;
     }
     let dataset = open(&mut settings)?;
-    let out = args.out.clone().unwrap_or_else(|| settings.default_folder());
+    let out = args
+        .out
+        .clone()
+        .map_or_else(|| settings.default_folder(), PathBuf::from);
+    let _lock = files::lock(&out)?;
     let mut report = Report::open(&out, settings, DatasetFacts::of(&dataset))?;
     let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
     let mut watch = Watch::new(&cells, &report, &out);

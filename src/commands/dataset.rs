@@ -12,6 +12,7 @@ use clap::Subcommand;
 use stokehold_loader::Workers;
 use stokehold_storage::synth::{self, SynthOptions};
 
+use crate::local::Local;
 use crate::progress;
 
 /// Make a data set, or look through one.
@@ -22,7 +23,7 @@ pub enum Args {
     /// The same options give the same files on every machine.
     Synth {
         /// The folder to make; must be new or empty.
-        dir: PathBuf,
+        dir: Local,
         /// Number of images, training and validation together.
         #[arg(long, value_name = "N", default_value_t = SynthOptions::default().images)]
         images: usize,

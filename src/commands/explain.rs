@@ -4,11 +4,11 @@ mod picture;
 
 use crate::failure::Usage;
 use crate::files;
+use crate::local::Local;
 use crate::terminal;
 use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
 
@@ -18,10 +18,10 @@ pub struct Args {
     /// A preset (imagenet-train, imagenet-eval, published, caltech) or a pipeline file, TOML or JSON
     pipeline: String,
     /// An image: JPEG, PNG or WebP
-    image: PathBuf,
+    image: Local,
     /// Where to draw what is read, decoded and shown
     #[arg(long, value_name = "FILE", default_value = "explain.png")]
-    out: PathBuf,
+    out: Local,
     /// Repetitions of flip, flip and rotation in the preset published
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,

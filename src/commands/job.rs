@@ -7,8 +7,8 @@ mod show;
 
 use crate::terminal;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use stokehold_jobs::{Job, Line, Record, Status, Store};
 
 use crate::failure::Usage;
-use crate::{files, interrupt};
+use crate::local::{Local, check_variable};
+use crate::{files, interrupt, shell};
 
 /// Run a training script as SageMaker would, and look at what was run.
 ///
@@ -27,7 +28,7 @@ use crate::{files, interrupt};
 pub struct Args {
     /// The folder of all jobs [default: $STOKEHOLD_JOBS, or stokehold/jobs where the user's data lies]
     #[arg(long, value_name = "DIR", global = true)]
-    jobs: Option<PathBuf>,
+    jobs: Option<Local>,
     #[command(subcommand)]
     command: Command,
 }
@@ -93,7 +94,7 @@ enum Command {
     Init {
         /// The file
         #[arg(default_value = "job.toml")]
-        file: PathBuf,
+        file: Local,
     },
     /// Print the JSON schema of job files, for editors.
     Schema,
@@ -107,9 +108,12 @@ const LOOK: Duration = Duration::from_millis(200);
 /// # Errors
 /// Input that makes no sense (exit code 2); files that cannot be read or written (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    let store = || match &args.jobs {
-        Some(root) => Store::new(root),
-        None => Store::of_user(),
+    let store = || -> Result<Store, Box<dyn Error>> {
+        let Some(root) = &args.jobs else {
+            check_variable("STOKEHOLD_JOBS")?;
+            return Ok(Store::of_user()?);
+        };
+        Ok(Store::new(root)?)
     };
     match args.command {
         Command::Run(asked) => run::run(&store()?, *asked),
@@ -240,7 +244,7 @@ fn wait(
         if record.status.is_final() {
             match json {
                 true => print_json(&record)?,
-                false => writeln!(terminal::out(), "{}", show::end(&record))?,
+                false => writeln!(terminal::out(), "{}", show::end(store, &record))?,
             }
             return Ok(code(&record));
         }
@@ -261,10 +265,11 @@ fn wait(
 
 fn init(file: &std::path::Path) -> Result<ExitCode, Box<dyn Error>> {
     files::write_new(file, Job::template())?;
-    let file = file.display();
     writeln!(
         io::stderr(),
-        "{file} is written; `stokehold job run {file}` runs it"
+        "{} is written; this runs it: {}",
+        file.display(),
+        shell::again([OsStr::new("job"), OsStr::new("run"), file.as_os_str()])
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -15,6 +15,7 @@ use stokehold_prepare::{Container, Content, Options, PrepareError, Size, extract
 
 use crate::failure::Usage;
 use crate::interrupt;
+use crate::local::Local;
 use crate::size::parse_size;
 pub use show::Show;
 
@@ -30,7 +31,7 @@ pub struct Args {
     data: PathBuf,
     /// The folder to make
     #[arg(required_unless_present_any = ["verify", "list", "extract"])]
-    out: Option<PathBuf>,
+    out: Option<Local>,
     #[command(flatten)]
     content: ContentOptions,
     /// Write tar files in WebDataset's convention (KEY.jpg, KEY.cls), for other loaders
@@ -90,7 +91,7 @@ struct OtherWork {
     list: bool,
     /// Write every sample to a file below DIR
     #[arg(long, value_name = "DIR", conflicts_with = "out")]
-    extract: Option<PathBuf>,
+    extract: Option<Local>,
 }
 
 /// Runs the subcommand.

@@ -7,7 +7,7 @@
 mod signals;
 
 use std::error::Error;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ use stokehold_profile::timeline::{Spans, VARIABLE};
 use stokehold_profile::{Change, Ending, FOLDER, ProfileError, Recorder, Settings, SystemSummary, Tree};
 
 use crate::failure::Usage;
+use crate::local::Local;
+use crate::shell;
 use signals::Signals;
 
 /// Record what the machine does while a command runs, whatever it is.
@@ -40,7 +42,7 @@ pub struct Args {
     pid: Option<u32>,
     /// Change the recording that is being made in this folder.
     #[arg(long, value_name = "RUN", conflicts_with = "command")]
-    attach: Option<PathBuf>,
+    attach: Option<Local>,
     /// With --attach: whether it takes samples.
     switch: Option<Switch>,
     /// Time between two samples, 100ms to 60s [default: 500ms].
@@ -48,7 +50,7 @@ pub struct Args {
     interval: Option<Duration>,
     /// The folder of the recording [default: runs/NAME-TIME].
     #[arg(short, long, value_name = "DIR", conflicts_with = "attach")]
-    output: Option<PathBuf>,
+    output: Option<Local>,
     /// What the samples may take of the disk; the oldest go first.
     #[arg(long, value_name = "MIB", default_value_t = 8192, conflicts_with = "attach")]
     limit: u64,
@@ -250,14 +252,18 @@ struct Output {
 }
 
 impl Output {
-    fn of(args: &Args, name: &str) -> Result<Self, Usage> {
-        let run = args.output.clone().unwrap_or_else(|| default_folder(name));
+    fn of(args: &Args, name: &str) -> Result<Self, Box<dyn Error>> {
+        let run = args
+            .output
+            .clone()
+            .map_or_else(|| default_folder(name), PathBuf::from);
+        stokehold_profile::check_free(&run.join(FOLDER))?;
         if run.join(FOLDER).join(stokehold_profile::About::FILE).exists() {
             let text = format!(
                 "{} holds a recording already; give another folder with -o",
                 run.display()
             );
-            return Err(Usage(text));
+            return Err(Usage(text).into());
         }
         Ok(Self {
             existed: run.exists(),
@@ -293,9 +299,10 @@ impl Output {
         say(&match done {
             Ok(summary) => format!(
                 "stokehold: {} samples of {:.1} s are in {run}\n\
-                 stokehold: `stokehold report {run}` shows them",
+                 stokehold: {} shows them",
                 summary.ticks,
-                self.began.elapsed().as_secs_f64()
+                self.began.elapsed().as_secs_f64(),
+                shell::again([OsStr::new("report"), self.run.as_os_str()])
             ),
             Err(error) => format!("stokehold: the recording in {run} is not whole: {error}"),
         });

@@ -15,6 +15,7 @@ use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_train::run::RunFolder;
 
 use super::advise::measure;
+use crate::local::Local;
 use crate::{elsewhere, interrupt};
 
 /// Advice that the terminal shows; the page has all.
@@ -39,12 +40,12 @@ pub struct Args {
 
     /// Reads parameters from a TOML file; --set comes after it.
     #[arg(long, value_name = "FILE")]
-    rules: Option<PathBuf>,
+    rules: Option<Local>,
 
     /// Folder for the page and the JSON files [default: rule-output/ProfilerReport-<time>/profiler-output of the
     /// run, or of the current folder for a run elsewhere].
     #[arg(short, long, value_name = "DIR")]
-    output: Option<PathBuf>,
+    output: Option<Local>,
 
     /// Prints what was found as JSON.
     #[arg(long)]
@@ -65,13 +66,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let prices = Prices::built_in();
     let first = Judged::of(&args.run, &parameters, &prices)?;
-    let folder = args
-        .output
-        .clone()
-        .unwrap_or_else(|| match elsewhere::remote(&args.run) {
-            Some(_) => report::folder_in(Path::new(".")),
-            None => report::folder_in(&first.recording.path),
-        });
+    let folder = match (&args.output, elsewhere::remote(&args.run)) {
+        (Some(output), _) => output.to_path_buf(),
+        (None, Some(_)) => report::folder_in(Path::new(".")),
+        (None, None) => report::folder_in(&first.recording.path),
+    };
     let Some(second) = &args.run_b else {
         let page = report::write(&first.contents(&prices), &folder)?;
         return show(args.json, &[("", &first)], &page);

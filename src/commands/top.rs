@@ -21,6 +21,7 @@ use stokehold_profile::{FOLDER, Recording, Sampler, Settings, Tree};
 use tempfile::TempDir;
 
 use crate::interrupt;
+use crate::local::Local;
 use view::Now;
 
 /// Time that the heat map shows, seconds.
@@ -33,7 +34,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The run's folder; this machine without one.
-    run: Option<PathBuf>,
+    run: Option<Local>,
 }
 
 /// Runs the subcommand.

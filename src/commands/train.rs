@@ -8,12 +8,13 @@ mod watch;
 
 use crate::terminal;
 use std::error::Error;
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
 use stokehold_storage::Dataset;
 
-use crate::{damage, interrupt};
+use crate::{damage, interrupt, shell};
 
 pub use options::Args;
 
@@ -24,6 +25,7 @@ pub use options::Args;
 /// it is the user's to mend (exit code 2) or a failure on the way (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let resuming = args.resume;
+    let resume = resume_command(resuming);
     let config = args.into_config()?;
     let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
     damage::warn_of(&dataset);
@@ -42,12 +44,19 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
         if config.keep_checkpoints > 0 {
-            writeln!(
-                std::io::stderr(),
-                "interrupted; the same command with --resume continues this run"
-            )?;
+            writeln!(std::io::stderr(), "interrupted; this continues the run: {resume}")?;
         }
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// This command, which resumes; from the same folder it names the same run.
+fn resume_command(resuming: bool) -> String {
+    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if !resuming {
+        // Behind the subcommand: what stands behind `--` is no option.
+        words.insert(1, "--resume".into());
+    }
+    shell::again(words)
 }

@@ -7,6 +7,7 @@ mod watch;
 use crate::terminal;
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +20,8 @@ use stokehold_tune::{
 };
 
 use super::prepare::Show;
-use crate::{files, interrupt};
+use crate::local::Local;
+use crate::{files, interrupt, shell};
 
 /// Find the hyperparameters of a job.
 ///
@@ -37,10 +39,10 @@ enum Command {
     Run {
         /// The study's file; `stokehold tune init` writes one
         #[arg(value_name = "TUNE.toml")]
-        file: PathBuf,
+        file: Local,
         /// The folder that is made [default: beside the file, TUNE.study]
         #[arg(long, value_name = "DIR")]
-        study: Option<PathBuf>,
+        study: Option<Local>,
         #[command(flatten)]
         limits: Changed,
     },
@@ -51,7 +53,7 @@ enum Command {
     Resume {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
-        study: PathBuf,
+        study: Local,
         #[command(flatten)]
         limits: Changed,
     },
@@ -59,13 +61,13 @@ enum Command {
     Status {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
-        study: PathBuf,
+        study: Local,
     },
     /// Print all trials for other programs.
     Export {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
-        study: PathBuf,
+        study: Local,
         /// One line a trial
         #[arg(long, required_unless_present = "json")]
         csv: bool,
@@ -77,16 +79,16 @@ enum Command {
     Report {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
-        study: PathBuf,
+        study: Local,
         /// The page [default: STUDY/report.html]
         #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
+        output: Option<Local>,
     },
     /// Write a study's file with every key explained.
     Init {
         /// The file
         #[arg(default_value = "tune.toml")]
-        file: PathBuf,
+        file: Local,
     },
 }
 
@@ -125,7 +127,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::Run { file, study, limits } => {
             let mut plan = Plan::read(&file)?;
             limits.change(&mut plan.study.limits);
-            let folder = study.unwrap_or_else(|| beside(&file));
+            let folder = study.map_or_else(|| beside(&file), PathBuf::from);
             let mut shows = BTreeMap::new();
             let created = run::create(&plan, &folder, stop()?, &mut |channel, at| {
                 let new = || Show::new(format!("preparing {channel}"));
@@ -172,7 +174,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::Report { study, output } => {
             let folder = folder(&study);
             let history = Study::look(&folder)?;
-            let page = output.unwrap_or_else(|| folder.join("report.html"));
+            let page = output.map_or_else(|| folder.join("report.html"), PathBuf::from);
             files::write(&page, report::page(&name(&folder), &history))?;
             writeln!(terminal::out(), "{}", page.display())?;
             Ok(ExitCode::SUCCESS)
@@ -233,8 +235,8 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
             let mut err = io::stderr();
             writeln!(
                 err,
-                "interrupted; stokehold tune resume {} goes on",
-                folder.display()
+                "interrupted; this goes on: {}",
+                shell::again([OsStr::new("tune"), OsStr::new("resume"), folder.as_os_str()])
             )?;
             Ok(ExitCode::from(interrupt::EXIT_CODE))
         }
@@ -274,10 +276,11 @@ fn why_none(history: &History) -> String {
 
 fn init(file: &Path) -> Result<ExitCode, Box<dyn Error>> {
     files::write_new(file, Plan::template())?;
-    let file = file.display();
     writeln!(
         io::stderr(),
-        "{file} is written; `stokehold tune run {file}` runs it"
+        "{} is written; this runs it: {}",
+        file.display(),
+        shell::again([OsStr::new("tune"), OsStr::new("run"), file.as_os_str()])
     )?;
     Ok(ExitCode::SUCCESS)
 }

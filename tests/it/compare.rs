@@ -211,6 +211,12 @@ fn an_interrupted_cell_goes_on_from_its_checkpoint() {
     let goes_on = lines.find(|line| line.contains("goes on after step"));
     let expected = format!("cell 1/1: resnet18, load 1, A per-op: goes on after step {steps}");
     assert_eq!(goes_on, Some(expected));
+    // Nobody else works in the folder meanwhile.
+    let (_, said) = texts(&compare(data.path(), &arguments));
+    assert!(
+        said.contains(&format!("out: process {} on ", child.id())),
+        "{said}"
+    );
     child.kill().unwrap();
     child.wait().unwrap();
 }

@@ -8,6 +8,7 @@ mod dataset;
 mod devices;
 mod explain;
 mod job;
+mod local;
 mod prepare;
 mod profile;
 mod report;

@@ -267,6 +267,11 @@ fn a_running_recording_is_switched_off_and_on_and_made_faster() {
     std::thread::sleep(Duration::from_millis(2000));
     let (code, stderr) = attach(dir.path(), &["--interval", "1ms"]);
     assert_eq!(code, Some(2), "{stderr}");
+    // Who records is said to others who would.
+    let (code, stderr) = ends(profile(dir.path(), &[], &["true"]));
+    assert_eq!(code, Some(2), "{stderr}");
+    let first = format!("profiler-output: process {} on ", child.id());
+    assert!(stderr.contains(&first), "{stderr}");
     send("-TERM", &child);
     assert_eq!(child.wait().unwrap().code(), Some(143));
     let recording = Recording::open(dir.path()).unwrap();

@@ -8,6 +8,41 @@ use crate::job::{Jobs, send};
 /// Where this command lies, for scripts.
 const STOKEHOLD: &str = env!("CARGO_BIN_EXE_stokehold");
 
+/// What is printed to go on with is a command that does, wherever the jobs are.
+#[test]
+fn the_printed_command_resumes_the_job() {
+    let jobs = Jobs::new();
+    let script = "[ -e $SM_CHECKPOINT_DIR/n ] && exit 0; trap 'echo 1 > $SM_CHECKPOINT_DIR/n; exit 0' TERM; echo ready\n\
+                  while :; do sleep 0.05; done";
+    jobs.write("run.sh", script);
+    let words = [
+        "--jobs",
+        "the team's jobs",
+        "run",
+        "--entry-point",
+        "run.sh",
+        "--name",
+        "a",
+        "--no-profile",
+        "--spot",
+        "--environment",
+        "AWS_EC2_METADATA_DISABLED=true",
+    ];
+    let child = jobs.ready(&words);
+    send("-TERM", &child);
+    let said = String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap();
+    let line = said.lines().find_map(|line| line.strip_prefix("to go on: "));
+    let resumed = Command::new("sh")
+        .args(["-c", line.unwrap_or_else(|| panic!("{said}"))])
+        .current_dir(jobs.path(""))
+        .env("STOKEHOLD_JOBS", jobs.path("jobs"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(resumed.status.code(), Some(0), "{said}");
+    assert!(said.contains("job a Completed"), "{said}");
+}
+
 /// SIGTERM says that the machine goes: the job waits to be resumed, and has its checkpoint then.
 #[test]
 fn sigterm_leaves_a_job_that_can_be_resumed() {
@@ -46,7 +81,7 @@ fn sigterm_leaves_a_job_that_can_be_resumed() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(130), "{said}");
     assert!(
-        said.contains("job a Stopped (interrupted)\nto go on: stokehold job run --resume a\n"),
+        said.contains("job a Stopped (interrupted)\nto go on: ") && said.contains(" job run --resume a\n"),
         "{said}"
     );
     let record = jobs.record("a");

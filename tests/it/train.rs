@@ -265,7 +265,7 @@ fn an_interrupted_run_says_how_to_go_on_and_ends_the_same() {
             name,
         ]
     };
-    let mut child = command(dir.path(), &options("cut"))
+    let mut child = command(dir.path(), &options("the first $cut"))
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
         .spawn()
@@ -280,17 +280,53 @@ fn an_interrupted_run_says_how_to_go_on_and_ends_the_same() {
     assert!(killed.success());
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(
-        rest.iter()
-            .any(|line| line.contains("--resume continues this run")),
-        "{rest:?}"
-    );
-    let resumed = [&options("cut")[..], &["--resume"]].concat();
-    assert_eq!(train(dir.path(), &resumed).0, Some(0));
+    // What is printed is a command that a shell takes as it is.
+    let command = rest
+        .iter()
+        .find_map(|line| line.strip_prefix("interrupted; this continues the run: "));
+    let resumed = Command::new("sh")
+        .args(["-c", command.unwrap_or_else(|| panic!("{rest:?}"))])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&resumed.stderr);
+    assert_eq!(resumed.status.code(), Some(0), "{said}");
+    assert!(said.contains("goes on after step"), "{said}");
     assert_eq!(train(dir.path(), &options("whole")).0, Some(0));
     let model = |name: &str| fs::read(dir.path().join("runs").join(name).join("model.safetensors")).unwrap();
     assert!(
-        model("cut") == model("whole"),
+        model("the first $cut") == model("whole"),
         "the interrupted run's model is another one"
     );
+}
+
+/// A run that is under way keeps every other process out of its folder, and its numbers are its own.
+#[test]
+fn two_runs_do_not_mix_in_one_folder() {
+    let dir = data_set(&[]);
+    let options = ["--epochs", "100000", "--log-every", "1", "--name", "taken"];
+    let mut child = command(dir.path(), &options)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(lines.any(|line| line.is_ok_and(|line| line.contains("step 1 "))));
+    let record = || fs::read(dir.path().join("runs/taken/run.json")).unwrap();
+    let before = record();
+    let first = format!("runs/taken: process {} on ", child.id());
+    let resuming = [&options[..], &["--resume"]].concat();
+    let refused = [&options[..], &resuming].map(|options| train(dir.path(), options));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for (code, said) in refused {
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains(&first) && said.contains(", since 20"), "{said}");
+        assert!(said.contains("wait until it ends"), "{said}");
+    }
+    assert!(record() == before);
+    // The lock goes with the process, killed as it was.
+    let (code, said) = train(dir.path(), &options);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("continue it with --resume"), "{said}");
 }

@@ -39,7 +39,6 @@ impl fmt::Display for Holder {
 
 /// Why a lock could not be taken.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Refused {
     /// Another process holds it; `None` where it has not written yet who it is.
     Held(Option<Holder>),

@@ -76,13 +76,13 @@ impl Images {
         }
     }
 
-    /// The numbers as f32: where they are f32 they stay where they lie, else they are copied.
-    pub fn into_f32(self) -> Vec<f32> {
+    /// A copy of the numbers as f32.
+    fn to_f32(&self) -> Vec<f32> {
         match self {
-            Self::F32(numbers) => numbers,
+            Self::F32(numbers) => numbers.clone(),
             Self::F16(numbers) => numbers.to_f32_vec(),
             Self::Bf16(numbers) => numbers.to_f32_vec(),
-            Self::U8(numbers) => numbers.into_iter().map(f32::from).collect(),
+            Self::U8(numbers) => numbers.iter().copied().map(f32::from).collect(),
         }
     }
 
@@ -128,10 +128,19 @@ impl ImageBuffer {
         &mut self.images
     }
 
-    /// The images to keep: the loader takes new memory for another batch.
-    pub fn into_images(mut self) -> Images {
-        self.pool = None;
-        mem::take(&mut self.images)
+    /// The numbers as f32. Where they are f32 they stay where they lie, and their memory goes back to the loader with them;
+    /// else they are copied.
+    pub fn into_f32(mut self) -> Floats {
+        match &mut self.images {
+            Images::F32(numbers) => Floats {
+                numbers: mem::take(numbers),
+                pool: self.pool.take(),
+            },
+            others => Floats {
+                numbers: others.to_f32(),
+                pool: None,
+            },
+        }
     }
 }
 
@@ -157,6 +166,29 @@ impl Drop for ImageBuffer {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
             pool.give(mem::take(&mut self.images));
+        }
+    }
+}
+
+/// The numbers of a batch as f32, which may have the memory of an [`ImageBuffer`] and then give it back as that does.
+#[derive(Debug)]
+pub struct Floats {
+    numbers: Vec<f32>,
+    pool: Option<Arc<Pool>>,
+}
+
+impl Deref for Floats {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        &self.numbers
+    }
+}
+
+impl Drop for Floats {
+    fn drop(&mut self) {
+        if let Some(pool) = &self.pool {
+            pool.give(Images::F32(mem::take(&mut self.numbers)));
         }
     }
 }
@@ -208,22 +240,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dropped_buffers_are_used_again_and_kept_ones_are_not() {
-        let pool = Arc::new(Pool::new(SampleType::F16, 2));
+    fn dropped_buffers_are_used_again_and_copies_are_not() {
+        let pool = Arc::new(Pool::new(SampleType::F32, 2));
         let buffer = ImageBuffer::new(pool.take(100), Arc::clone(&pool));
-        let Images::F16(numbers) = &*buffer else {
+        let Images::F32(numbers) = &*buffer else {
             panic!("{buffer:?}")
         };
         let place = numbers.as_ptr();
-        drop(buffer.clone());
+        drop(buffer.clone().into_f32());
+        assert!(pool.kept.lock().unwrap().is_empty());
         drop(buffer);
-        let Images::F16(again) = pool.take(60) else {
+        let Images::F32(again) = pool.take(60) else {
             panic!("another type")
         };
         assert_eq!((again.as_ptr(), again.len()), (place, 60));
-        let kept = ImageBuffer::new(Images::F16(again), Arc::clone(&pool)).into_images();
-        assert_eq!(kept.len(), 60);
+        let floats = ImageBuffer::new(Images::F32(again), Arc::clone(&pool)).into_f32();
+        assert_eq!((floats.as_ptr(), floats.len()), (place, 60));
         assert!(pool.kept.lock().unwrap().is_empty());
+        drop(floats);
+        assert_eq!(pool.kept.lock().unwrap().len(), 1);
         let many: Vec<_> = (0..5)
             .map(|_| ImageBuffer::new(pool.take(1), Arc::clone(&pool)))
             .collect();
@@ -233,11 +268,17 @@ mod tests {
 
     #[test]
     fn numbers_become_f32_by_value() {
-        let images = |sample_type| Images::new(sample_type, 3).into_f32();
-        for sample_type in [SampleType::F32, SampleType::F16, SampleType::Bf16, SampleType::U8] {
-            assert_eq!(images(sample_type), [0.0; 3]);
+        let pool = Arc::new(Pool::new(SampleType::U8, 1));
+        let floats = |images| ImageBuffer::new(images, Arc::clone(&pool)).into_f32();
+        for sample_type in [SampleType::F32, SampleType::F16, SampleType::Bf16] {
+            assert_eq!(*floats(Images::new(sample_type, 3)), [0.0; 3]);
         }
-        assert_eq!(Images::U8(vec![7, 255]).into_f32(), [7.0, 255.0]);
-        assert_eq!(Images::F16(vec![f16::from_f32(-1.5)]).into_f32(), [-1.5]);
+        pool.kept.lock().unwrap().clear();
+        assert_eq!(*floats(Images::F16(vec![f16::from_f32(-1.5)])), [-1.5]);
+        pool.kept.lock().unwrap().clear();
+        let kept = floats(Images::U8(vec![7, 255]));
+        assert_eq!(*kept, [7.0, 255.0]);
+        // What was copied is free at once.
+        assert_eq!(*pool.kept.lock().unwrap(), [Images::U8(vec![7, 255])]);
     }
 }

@@ -1,19 +1,21 @@
 //! Changing a recording while it runs.
 //!
-//! The recorder holds a lock on `control.json` in the recording's folder, which tells everybody that there is one, and
-//! looks before each tick whether the file has changed. Whoever wants a change writes the file in place.
+//! The recorder holds the lock in the recording's folder, which tells everybody that there is one and who it is, and reads
+//! `control.json` before each tick. Whoever wants a change writes that file.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::lock::{self, Lock, Refused};
+use stokehold_base::whole;
 
 use crate::ProfileError;
 
 const FILE: &str = "control.json";
+const LOCK: &str = "lock";
 
 /// What a running recording should do from now on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,27 +43,22 @@ impl Change {
             path: path.clone(),
             source,
         };
-        let none = || ProfileError::NotRecording {
-            path: recording.to_owned(),
-        };
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(none()),
-            file => file.map_err(failed)?,
-        };
-        match file.try_lock() {
-            // A recorder that was killed left the file.
-            Ok(()) => return Err(none()),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        match check_free(recording) {
+            Err(ProfileError::Recording { .. }) => {}
+            Err(error) => return Err(error),
+            Ok(()) => {
+                return Err(ProfileError::NotRecording {
+                    path: recording.to_owned(),
+                });
+            }
         }
-        let before = read(&file).unwrap_or_default();
+        let before = read(&path).unwrap_or_default();
         let whole = Self {
             on: self.on.or(before.on),
             interval_ms: self.interval_ms.or(before.interval_ms),
         };
         let text = serde_json::to_vec(&whole).map_err(|error| failed(error.into()))?;
-        file.write_all_at(&text, 0).map_err(failed)?;
-        file.set_len(text.len() as u64).map_err(failed)
+        whole::write(&path, text).map_err(failed)
     }
 }
 
@@ -77,67 +74,76 @@ pub fn check_interval(interval: Duration) -> Result<(), ProfileError> {
     }
 }
 
+/// Whether nobody records into a folder (`profiler-output`), which need not be there.
+///
+/// # Errors
+/// [`ProfileError::Recording`] where somebody does, [`ProfileError::Io`] where that cannot be found out.
+pub fn check_free(recording: &Path) -> Result<(), ProfileError> {
+    let path = recording.join(LOCK);
+    match lock::holder(&path) {
+        Ok(None) => Ok(()),
+        Ok(Some(holder)) => Err(refused(recording, Refused::Held(holder))),
+        Err(error) => Err(refused(recording, Refused::Io(error))),
+    }
+}
+
+fn refused(recording: &Path, refused: Refused) -> ProfileError {
+    match refused {
+        Refused::Held(holder) => ProfileError::Recording {
+            path: recording.to_owned(),
+            holder,
+        },
+        Refused::Io(source) => ProfileError::Io {
+            path: recording.join(LOCK),
+            source,
+        },
+    }
+}
+
 /// The recorder's side. Removes the file when dropped.
 pub(crate) struct Control {
     path: PathBuf,
-    file: File,
-    seen: Option<SystemTime>,
+    _lock: Lock,
+    seen: Option<Change>,
 }
 
 impl Control {
     /// # Errors
     /// [`ProfileError::Recording`] where another recorder is at work in the folder.
     pub fn hold(recording: &Path) -> Result<Self, ProfileError> {
+        let lock = Lock::take(&recording.join(LOCK)).map_err(|error| refused(recording, error))?;
         let path = recording.join(FILE);
-        let failed = |source| ProfileError::Io {
-            path: path.clone(),
-            source,
-        };
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(ProfileError::Recording {
-                    path: recording.to_owned(),
-                });
+        // What was asked of a recorder that was killed.
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(ProfileError::Io { path, source: error });
             }
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            _ => {}
         }
-        file.set_len(0).map_err(failed)?;
-        let seen = file.metadata().and_then(|data| data.modified()).ok();
-        Ok(Self { path, file, seen })
+        Ok(Self {
+            path,
+            _lock: lock,
+            seen: None,
+        })
     }
 
     /// What was asked for since the last time.
     pub fn changed(&mut self) -> Option<Change> {
-        let modified = self.file.metadata().and_then(|data| data.modified()).ok()?;
-        if self.seen == Some(modified) {
-            return None;
-        }
-        // Half written, it is read again the next time.
-        let change = read(&self.file)?;
-        self.seen = Some(modified);
+        let change = read(&self.path).filter(|&change| Some(change) != self.seen)?;
+        self.seen = Some(change);
         Some(change)
     }
 }
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Left behind, it does no harm: nobody holds it.
+        // Left behind, it does no harm: the next recorder removes it.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-fn read(file: &File) -> Option<Change> {
-    let mut text = [0; 256];
-    let length = file.read_at(&mut text, 0).ok()?;
-    serde_json::from_slice(&text[..length]).ok()
+fn read(path: &Path) -> Option<Change> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -156,8 +162,6 @@ mod tests {
         off.send(dir.path()).unwrap();
         assert_eq!(control.changed(), Some(off));
         assert_eq!(control.changed(), None);
-        // The kernel's time of files has steps of some milliseconds.
-        std::thread::sleep(Duration::from_millis(20));
         let faster = Change {
             interval_ms: Some(100),
             ..Change::default()
@@ -170,10 +174,21 @@ mod tests {
                 interval_ms: Some(100)
             })
         );
-        assert!(matches!(
-            Control::hold(dir.path()),
-            Err(ProfileError::Recording { .. })
-        ));
+    }
+
+    #[test]
+    fn who_records_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        check_free(&dir.path().join("no")).unwrap();
+        let control = Control::hold(dir.path()).unwrap();
+        let own = format!("process {} on ", std::process::id());
+        for error in [Control::hold(dir.path()).err(), check_free(dir.path()).err()] {
+            let said = error.unwrap().to_string();
+            assert!(said.contains(&own) && said.contains(" UTC"), "{said}");
+        }
+        drop(control);
+        check_free(dir.path()).unwrap();
+        Control::hold(dir.path()).unwrap();
     }
 
     #[test]
@@ -183,9 +198,10 @@ mod tests {
         assert!(send(Change::default()).contains("nobody is recording"));
         drop(Control::hold(dir.path()).unwrap());
         assert!(send(Change::default()).contains("nobody is recording"));
-        // As a killed one leaves it.
-        fs::write(dir.path().join(FILE), "{}").unwrap();
+        // As a killed one leaves it: its changes are not the next one's.
+        fs::write(dir.path().join(FILE), "{\"on\":false}").unwrap();
         assert!(send(Change::default()).contains("nobody is recording"));
+        assert_eq!(Control::hold(dir.path()).unwrap().changed(), None);
         for ms in [0, 99, 60_001] {
             let change = Change {
                 interval_ms: Some(ms),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use stokehold_base::lock::{self, Holder};
+
 /// Why something could not be recorded or read back.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
@@ -38,10 +40,12 @@ pub enum ProfileError {
         interval: std::time::Duration,
     },
     /// Somebody records into the folder already.
-    #[error("{path}: is being recorded already")]
+    #[error("{path}: {} records into this folder; wait until it ends, or give another folder", lock::words(holder.as_ref()))]
     Recording {
         /// The recording's folder.
         path: PathBuf,
+        /// Who it is; `None` where it has not said yet.
+        holder: Option<Holder>,
     },
     /// Nobody records into the folder.
     #[error("{path}: nobody is recording there now")]

@@ -57,7 +57,7 @@ pub mod system;
 pub mod timeline;
 
 pub use contention::Contention;
-pub use control::{Change, check_interval};
+pub use control::{Change, check_free, check_interval};
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};
 pub use open::FOLDER;

@@ -87,8 +87,9 @@ pub(crate) fn of_trainer(
 ) -> Result<Ceiling, TrainError> {
     let (begin, before) = (Instant::now(), Contention::now());
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
+    let input = batch.images.clone().into_input();
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
-        let images = batch.images.clone().into_input();
+        let images = input.clone();
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
@@ -124,7 +125,7 @@ pub fn step_times(
     for turn in 0..=turns {
         for (seconds, images) in seconds.iter_mut().zip(batch_sizes) {
             let shape = [images, 3, height as usize, width as usize];
-            let grey = Input::Host(vec![0.0; shape.iter().product()]);
+            let grey = Input::host(vec![0.0; shape.iter().product()]);
             let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
             let start = Instant::now();
             (learner, _) = learner.step(smoothing, clip_norm, grey, shape, &vec![0; images], 0.0)?;

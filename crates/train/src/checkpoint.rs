@@ -4,19 +4,21 @@
 //! checkpoints/epoch-0002-step-00000640/model.safetensors       weights and running statistics, torchvision's names
 //!                                      optimizer.safetensors   the optimiser's state
 //!                                      progress.json           everything else, and the sizes of the other two
+//!                                      checksums.json          the CRC-32 of each of the three
 //! ```
 //!
 //! The files are written into a hidden folder beside it and flushed to the disk, and only then does the folder get
 //! its name. A crash or a full disk on the way leaves the hidden folder, which the next run removes, and all
-//! earlier checkpoints as they were. A folder whose files are missing or cut short (a copy that was interrupted, a
-//! removal that was) is passed over when looking for the latest.
+//! earlier checkpoints as they were. A folder whose files are missing, cut short or changed (a copy that was interrupted, a
+//! disk that fails) is passed over when looking for the latest, and named. Checkpoints of versions that wrote no checksums are
+//! checked by their sizes.
 //!
 //! Numbers are saved to the bit, and nothing else of a run has state: the learning rate is a function of the step,
 //! and every random draw one of seed, epoch and sample.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
@@ -73,6 +75,31 @@ pub struct Checkpoints {
     keep: usize,
 }
 
+/// What there is to go on from.
+#[derive(Debug, Default)]
+pub struct Latest {
+    /// The latest checkpoint that is whole, and its progress.
+    pub whole: Option<(PathBuf, Progress)>,
+    /// Those after it, latest first: the folder of each, and what is wrong with it.
+    pub damaged: Vec<(PathBuf, String)>,
+}
+
+impl Latest {
+    /// What somebody who goes on from here should know: a sentence for each damaged checkpoint.
+    pub fn warnings(&self) -> impl Iterator<Item = String> {
+        let instead = match &self.whole {
+            Some((path, _)) => format!("goes on from the one before, {}", path.display()),
+            None => "begins at its start, as no checkpoint is whole".to_owned(),
+        };
+        self.damaged.iter().map(move |(path, reason)| {
+            format!(
+                "the checkpoint {} is damaged ({reason}); the run {instead}",
+                path.display()
+            )
+        })
+    }
+}
+
 /// The contents of `progress.json`.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
@@ -84,6 +111,7 @@ struct Manifest {
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const MANIFEST: &str = "progress.json";
+const CHECKSUMS: &str = "checksums.json";
 /// What a folder is called while it is written.
 const UNFINISHED: &str = ".writing-";
 
@@ -122,24 +150,31 @@ impl Checkpoints {
         if let Err(source) = self.write(&unfinished, &path, model, optimizer, progress) {
             // What cannot be removed now is removed by the next run; the first error is the one to tell.
             let _ = fs::remove_dir_all(&unfinished);
-            let intact = self.latest().ok().flatten().map(|(path, _)| path);
+            let intact = self.latest().ok().and_then(|latest| latest.whole);
+            let intact = intact.map(|(path, _)| path);
             return Err(CheckpointError::Write { path, intact, source });
         }
         self.prune(progress)?;
         Ok(path)
     }
 
-    /// The latest whole checkpoint and its progress; `None` where there is none.
+    /// The latest whole checkpoint, and which later ones are damaged. All of their bytes are read.
     ///
     /// # Errors
     /// If the folder is there and cannot be listed.
-    pub fn latest(&self) -> Result<Option<(PathBuf, Progress)>, CheckpointError> {
-        let whole = |name: String| {
+    pub fn latest(&self) -> Result<Latest, CheckpointError> {
+        let mut latest = Latest::default();
+        for name in self.ordered()?.into_iter().rev() {
             let path = self.folder.join(name);
-            let progress = read_whole(&path)?;
-            Some((path, progress))
-        };
-        Ok(self.ordered()?.into_iter().rev().find_map(whole))
+            match read_whole(&path) {
+                Ok(progress) => {
+                    latest.whole = Some((path, progress));
+                    break;
+                }
+                Err(reason) => latest.damaged.push((path, reason)),
+            }
+        }
+        Ok(latest)
     }
 
     fn write(
@@ -162,6 +197,14 @@ impl Checkpoints {
             progress: progress.clone(),
         })?;
         whole::write(&unfinished.join(MANIFEST), manifest)?;
+        let mut checksums = BTreeMap::new();
+        for name in [MODEL, OPTIMIZER, MANIFEST] {
+            checksums.insert(name, crc32(&unfinished.join(name))?);
+        }
+        whole::write(
+            &unfinished.join(CHECKSUMS),
+            serde_json::to_vec_pretty(&checksums)?,
+        )?;
         sync_folder(unfinished)?;
         if path.exists() {
             // Only a checkpoint that is not whole, or that this run was not resumed from, has this name.
@@ -174,12 +217,16 @@ impl Checkpoints {
 
     fn prune(&self, progress: &Progress) -> Result<(), CheckpointError> {
         let best = progress.best.map(|best| name_of(best.epoch, best.step));
-        let names = self.ordered()?;
+        let place = (progress.epochs.len() as u64, progress.step);
+        // Those beyond are damaged, or the run would have gone on from them; they must not push out whole ones.
+        let (names, beyond): (Vec<_>, Vec<_>) = self
+            .ordered()?
+            .into_iter()
+            .partition(|name| numbers_of(name) <= Some(place));
         let old = names.len().saturating_sub(self.keep);
-        for name in &names[..old] {
-            if Some(name) != best.as_ref() {
-                self.remove(name)?;
-            }
+        let old = names[..old].iter().filter(|&name| Some(name) != best.as_ref());
+        for name in old.chain(&beyond) {
+            self.remove(name)?;
         }
         Ok(())
     }
@@ -248,14 +295,47 @@ fn numbers_of(name: &str) -> Option<(u64, u64)> {
     Some((epochs.parse().ok()?, step.parse().ok()?))
 }
 
-/// The progress in a checkpoint, if all of it is there.
-fn read_whole(path: &Path) -> Option<Progress> {
-    let manifest: Manifest = serde_json::from_slice(&fs::read(path.join(MANIFEST)).ok()?).ok()?;
-    let whole = manifest
-        .files
-        .iter()
-        .all(|(name, &bytes)| fs::metadata(path.join(name)).is_ok_and(|facts| facts.len() == bytes));
-    whole.then_some(manifest.progress)
+/// The progress in a checkpoint, or what is wrong with it.
+fn read_whole(path: &Path) -> Result<Progress, String> {
+    let failed = |name: &str, error: io::Error| format!("{name}: {error}");
+    let checksums: BTreeMap<String, u32> = match fs::read(path.join(CHECKSUMS)) {
+        // Written before there were any, or not whole, which the sizes tell.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+        text => text
+            .and_then(|text| Ok(serde_json::from_slice(&text)?))
+            .map_err(|error| failed(CHECKSUMS, error))?,
+    };
+    for (name, &written) in &checksums {
+        let now = crc32(&path.join(name)).map_err(|error| failed(name, error))?;
+        if now != written {
+            return Err(format!(
+                "{name}: its checksum is {now:08x}, and was {written:08x} when it was written"
+            ));
+        }
+    }
+    let manifest: Manifest = fs::read(path.join(MANIFEST))
+        .and_then(|text| Ok(serde_json::from_slice(&text)?))
+        .map_err(|error| failed(MANIFEST, error))?;
+    for (name, &written) in &manifest.files {
+        let now = fs::metadata(path.join(name))
+            .map_err(|error| failed(name, error))?
+            .len();
+        if now != written {
+            return Err(format!("{name}: it has {now} of {written} bytes"));
+        }
+    }
+    Ok(manifest.progress)
+}
+
+fn crc32(path: &Path) -> io::Result<u32> {
+    let mut file = fs::File::open(path)?;
+    let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hasher.finalize()),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -285,11 +365,17 @@ mod tests {
         (model, Optimizer::new(OptimizerConfig::SGD).unwrap())
     }
 
+    /// The latest whole checkpoint and its step.
+    fn whole(checkpoints: &Checkpoints) -> (PathBuf, u64) {
+        let (path, progress) = checkpoints.latest().unwrap().whole.unwrap();
+        (path, progress.step)
+    }
+
     #[test]
     fn the_last_and_the_best_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         let checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
-        assert!(checkpoints.latest().unwrap().is_none());
+        assert!(checkpoints.latest().unwrap().whole.is_none());
         let (model, optimizer) = parts();
         for epoch in 1..=4 {
             let best = Some(Best { epoch: 1, step: 10 });
@@ -301,7 +387,7 @@ mod tests {
         }
         let names = checkpoints.ordered().unwrap();
         assert_eq!(names, [name_of(1, 10), name_of(3, 30), name_of(4, 40)]);
-        assert_eq!(checkpoints.latest().unwrap().unwrap().1.step, 40);
+        assert_eq!(whole(&checkpoints).1, 40);
     }
 
     #[test]
@@ -322,12 +408,71 @@ mod tests {
             .unwrap();
 
         let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
-        let (path, found) = checkpoints.latest().unwrap().unwrap();
-        assert_eq!((path, found.step), (first, 5));
+        assert_eq!(whole(&checkpoints), (first, 5));
+        let warnings: Vec<_> = checkpoints.latest().unwrap().warnings().collect();
+        let named = |warning: &String, parts: [&str; 2]| parts.iter().all(|part| warning.contains(part));
+        assert!(
+            named(&warnings[0], ["epoch-0003-step-00000030", "progress.json"]),
+            "{warnings:?}"
+        );
+        assert!(
+            named(&warnings[1], ["epoch-0001-step-00000010", "model.safetensors"]),
+            "{warnings:?}"
+        );
         assert!(!folder.join(".writing-epoch-0002-step-00000020").exists());
         // The run goes on and comes to the broken one's name again.
         let again = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
-        assert_eq!(checkpoints.latest().unwrap().unwrap().0, again);
+        assert_eq!(whole(&checkpoints), (again, 10));
+        assert!(checkpoints.latest().unwrap().damaged.is_empty());
+    }
+
+    /// Turns one bit in the middle of a file.
+    fn damage(file: &Path) {
+        let mut bytes = fs::read(file).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(file, bytes).unwrap();
+    }
+
+    #[test]
+    fn one_bit_in_any_file_is_found_and_the_one_before_is_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(dir.path().to_owned(), 9).unwrap();
+        let (model, optimizer) = parts();
+        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
+        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        for name in [MODEL, OPTIMIZER, MANIFEST, CHECKSUMS] {
+            damage(&second.join(name));
+            assert_eq!(whole(&checkpoints), (first.clone(), 5), "{name}");
+            let warning = checkpoints.latest().unwrap().warnings().next().unwrap();
+            for part in [&*second.to_string_lossy(), name, &*first.to_string_lossy()] {
+                assert!(warning.contains(part), "{part} is not in: {warning}");
+            }
+            damage(&second.join(name));
+            assert_eq!(whole(&checkpoints), (second.clone(), 10), "{name}");
+        }
+        // As versions without checksums wrote it.
+        fs::remove_file(second.join(CHECKSUMS)).unwrap();
+        assert_eq!(whole(&checkpoints), (second.clone(), 10));
+        for folder in [&first, &second] {
+            damage(&folder.join(MANIFEST));
+            fs::write(folder.join(MODEL), "short").unwrap();
+        }
+        let latest = checkpoints.latest().unwrap();
+        assert_eq!((latest.whole, latest.damaged.len()), (None, 2));
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_does_not_push_out_whole_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = Checkpoints::open(dir.path().to_owned(), 1).unwrap();
+        let (model, optimizer) = parts();
+        let late = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        damage(&late.join(MODEL));
+        // The run went on from an earlier one and was interrupted before it came so far again.
+        let early = checkpoints.save(&model, &optimizer, &progress(0, 7)).unwrap();
+        assert_eq!(whole(&checkpoints), (early, 7));
+        assert!(!late.exists());
     }
 
     #[test]

@@ -71,8 +71,9 @@ pub fn disturbance(
             let stages = batch.spans.iter().filter(|span| span.stage != Stage::Batch);
             worked += stages.map(|span| span.duration).sum();
             loaded += 1;
+            let input = batch.images.into_input();
             for seconds in [&mut beside, &mut alone] {
-                let images = batch.images.clone().into_input();
+                let images = input.clone();
                 let start = Instant::now();
                 // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
                 (learner, _) = learner.step(0.0, None, images, batch.shape, &batch.labels, 0.0)?;

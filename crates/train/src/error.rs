@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stokehold_base::lock::{self, Holder};
 use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
@@ -60,6 +61,18 @@ pub enum TrainError {
         /// The run's folder.
         path: PathBuf,
     },
+    /// Another process trains in the folder.
+    #[error(
+        "{}: {} trains in this folder; wait until it ends, or give another name",
+        path.display(),
+        lock::words(holder.as_ref())
+    )]
+    InUse {
+        /// The run's folder.
+        path: PathBuf,
+        /// Who it is; `None` where it has not said yet.
+        holder: Option<Holder>,
+    },
     /// The run in the folder is another one.
     #[error(
         "{}: this run cannot be continued with other settings: {}; give the run's own settings, \
@@ -113,6 +126,7 @@ impl TrainError {
             | Self::Pipeline(_)
             | Self::Weights(_)
             | Self::RunExists { .. }
+            | Self::InUse { .. }
             | Self::Changed { .. }
             | Self::NoGpu(_)
             | Self::Malformed { .. } => true,

@@ -5,10 +5,10 @@
 //! the network reads.
 
 use std::fmt;
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Deref};
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{AllocationProperty, Bytes, DType, Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 use stokehold_gpu::Decode;
 #[cfg(feature = "gpu")]
@@ -129,8 +129,10 @@ pub struct DecodedBy {
 }
 
 /// What a step is made with.
+#[derive(Clone)]
 pub(crate) enum Input {
-    Host(Vec<f32>),
+    /// In the machine's memory, which a device without a memory of its own computes with where it lies.
+    Host(bytes::Bytes),
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
 }
@@ -294,7 +296,7 @@ impl FedImages {
 
     pub(crate) fn into_input(self) -> Input {
         match self {
-            Self::Host(images) => Input::Host(images.into_images().into_f32()),
+            Self::Host(images) => Input::host(images.into_f32()),
             #[cfg(feature = "gpu")]
             Self::Device(batch) => Input::Device(batch),
         }
@@ -324,11 +326,28 @@ impl fmt::Display for DecodedBy {
     }
 }
 
+/// Numbers as the bytes that Burn takes. Burn drops them when it has no use for them any more, which gives the memory back to
+/// the loader.
+struct Lent<T>(T);
+
+impl<T: Deref<Target = [f32]>> AsRef<[u8]> for Lent<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
 impl Input {
+    pub(crate) fn host(numbers: impl Deref<Target = [f32]> + Send + 'static) -> Self {
+        Self::Host(bytes::Bytes::from_owner(Lent(numbers)))
+    }
+
     /// The images as a tensor on the device, which is uploaded or lies there.
     pub(crate) fn tensor(self, shape: [usize; 4], device: &Device) -> Tensor<4> {
         match self {
-            Self::Host(images) => Tensor::from_data(TensorData::new(images, shape), device),
+            Self::Host(images) => {
+                let images = Bytes::from_shared(images, AllocationProperty::Native);
+                Tensor::from_data(TensorData::from_bytes(images, shape, DType::F32), device)
+            }
             #[cfg(feature = "gpu")]
             Self::Device(batch) => {
                 let tensor = on_device::tensor(batch, device);

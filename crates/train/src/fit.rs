@@ -7,8 +7,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
+use stokehold_base::clock::unix_now;
+use stokehold_base::lock::Lock;
 use stokehold_loader::LoaderOptions;
 use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
@@ -36,8 +38,8 @@ use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 /// a checkpoint written, and the summary says `interrupted`.
 ///
 /// # Errors
-/// [`TrainError::RunExists`] if there is a run in the folder, and whatever else ends a run early. Checkpoints
-/// written until then stay.
+/// [`TrainError::RunExists`] if there is a run in the folder, [`TrainError::InUse`] while another process trains there, and
+/// whatever else ends a run early. Checkpoints written until then stay.
 pub fn fit(
     config: &TrainConfig,
     dataset: Dataset,
@@ -46,12 +48,13 @@ pub fn fit(
 ) -> Result<RunSummary, TrainError> {
     config.check()?;
     let folder = RunFolder::new(&config.run_dir);
+    let lock = lock_if_there(&folder)?;
     if folder.record().exists() {
         return Err(TrainError::RunExists {
             path: config.run_dir.clone(),
         });
     }
-    start(config, folder, dataset, None, observer, stop)
+    start(config, (folder, lock), dataset, None, observer, stop)
 }
 
 /// Continues the run in `config.run_dir` from its latest checkpoint, or begins it where there is none. A finished
@@ -62,8 +65,8 @@ pub fn fit(
 /// those over a whole array of more than four million numbers, which a ResNet of up to 2048 classes does not have.
 ///
 /// # Errors
-/// [`TrainError::Changed`] if another configuration or other data would compute something else, and whatever ends
-/// a run early.
+/// [`TrainError::Changed`] if another configuration or other data would compute something else, [`TrainError::InUse`] while
+/// another process trains in the folder, and whatever ends a run early.
 pub fn resume(
     config: &TrainConfig,
     dataset: Dataset,
@@ -92,13 +95,19 @@ pub fn resume(
             return Ok(summary);
         }
     }
-    start(config, folder, dataset, record, observer, stop)
+    let lock = lock_if_there(&folder)?;
+    start(config, (folder, lock), dataset, record, observer, stop)
+}
+
+/// Locks the run's folder where there is one. A run that is refused makes none.
+fn lock_if_there(folder: &RunFolder) -> Result<Option<Lock>, TrainError> {
+    folder.path().exists().then(|| folder.lock()).transpose()
 }
 
 /// Sets everything up, then trains.
 fn start(
     config: &TrainConfig,
-    folder: RunFolder,
+    (folder, lock): (RunFolder, Option<Lock>),
     dataset: Dataset,
     record: Option<RunRecord>,
     observer: &mut dyn Observer,
@@ -118,9 +127,22 @@ fn start(
         .map(|val| self::feed(config, val, false, &maker))
         .transpose()?;
 
+    let _lock = match lock {
+        Some(lock) => lock,
+        None => {
+            let lock = folder.lock()?;
+            if folder.record().exists() {
+                // There was no folder when this one looked: another process made the run meanwhile.
+                return Err(TrainError::RunExists {
+                    path: config.run_dir.clone(),
+                });
+            }
+            lock
+        }
+    };
     let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
-    let from = checkpoints.latest()?;
-    if !resuming && from.is_some() {
+    let latest = checkpoints.latest()?;
+    if !resuming && (latest.whole.is_some() || !latest.damaged.is_empty()) {
         let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
         return Err(TrainError::Malformed {
             path: folder.record(),
@@ -130,7 +152,7 @@ fn start(
     let trained = plain.clone().autodiff();
     let mut model = ResNet::new(config.arch, classes, config.seed, &trained);
     let mut replaced_head = None;
-    let (optimizer, progress) = match &from {
+    let (optimizer, progress) = match &latest.whole {
         Some((path, progress)) => {
             let optimizer;
             (model, optimizer) = checkpoint::load(path, model, config.optimizer, &plain)?;
@@ -151,7 +173,7 @@ fn start(
 
     folder.write_record(&RunRecord {
         stokehold: env!("CARGO_PKG_VERSION").to_owned(),
-        created: record.map_or_else(unix_now, |record| record.created),
+        created: record.map_or_else(|| unix_now() as u64, |record| record.created),
         config: config.clone(),
         dataset: facts.clone(),
         machine: Machine::here(),
@@ -172,12 +194,15 @@ fn start(
         let executor = chosen.executor;
         observer.event(Event::Chosen { executor, why });
     }
-    match &from {
+    for warning in latest.warnings() {
+        observer.event(Event::Warning(warning));
+    }
+    match &latest.whole {
         Some((path, progress)) => observer.event(Event::Resumed {
             checkpoint: path,
             step: progress.step,
         }),
-        None if resuming => observer.event(Event::NothingToResume),
+        None if resuming && latest.damaged.is_empty() => observer.event(Event::NothingToResume),
         None => {}
     }
     let sampler = start_sampler(&folder, observer)?;
@@ -194,7 +219,7 @@ fn start(
         folder,
         device_name,
         k: config.topk.min(classes),
-        saved: from.map(|(_, progress)| place(&progress)),
+        saved: latest.whole.map(|(_, progress)| place(&progress)),
         progress,
         observer,
         stop,
@@ -538,10 +563,4 @@ fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Opti
         }
         Err(error) => Err(error.into()),
     }
-}
-
-fn unix_now() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |now| now.as_secs())
 }

@@ -103,6 +103,7 @@ pub enum Event<'a> {
     Checkpoint(&'a Path),
     /// The ceilings are being measured; nothing is trained any more.
     MeasuringCeilings,
-    /// Something is missing from the run's record, and why.
+    /// Something is not as it should be, such as a damaged checkpoint or a record that lacks something, and what the run makes
+    /// of it.
     Warning(String),
 }

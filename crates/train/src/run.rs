@@ -7,6 +7,7 @@
 //!             checkpoints/
 //!             model.safetensors  the final model, torchvision's names
 //!             summary.json       and summary.txt, the same on one screen
+//!             lock               held by the process that trains
 //! ```
 //!
 //! Lines of metrics after the checkpoint that a run is resumed from are taken back, because they will be written again.
@@ -16,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::whole;
 use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, Images, Source};
@@ -87,11 +89,23 @@ impl RunFolder {
         read_json(&self.summary())
     }
 
-    pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), TrainError> {
-        fs::create_dir_all(&self.0).map_err(|source| TrainError::Io {
+    /// Keeps other processes from training in the folder, which is made where it is missing.
+    pub(crate) fn lock(&self) -> Result<Lock, TrainError> {
+        let failed = |source| TrainError::Io {
             path: self.0.clone(),
             source,
-        })?;
+        };
+        fs::create_dir_all(&self.0).map_err(failed)?;
+        Lock::take(&self.0.join("lock")).map_err(|refused| match refused {
+            Refused::Held(holder) => TrainError::InUse {
+                path: self.0.clone(),
+                holder,
+            },
+            Refused::Io(source) => failed(source),
+        })
+    }
+
+    pub(crate) fn write_record(&self, record: &RunRecord) -> Result<(), TrainError> {
         write_json(&self.record(), record)
     }
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from stokehold import _stokehold
-from stokehold.errors import UsageError
+from stokehold.errors import OptionError, UsageError
 
 #: Names that the report knows: the trainer computes a step; it waits for a batch.
 STEP, WAIT = "Step:ModeKeys.TRAIN", "DataLoaderIter"
@@ -93,12 +93,15 @@ def profile(run: str | os.PathLike[str], interval: float = 0.5) -> Recording:
         interval: seconds between two samples of the machine, 0.1 to 60.
 
     Raises:
-        OptionError: the interval is out of range, or somebody records into the folder.
+        OptionError: the interval is out of range, somebody records into the folder, or it is one of a bucket.
         UsageError: a recording is going on in this process.
         DataError: the folder cannot be written.
     """
     if _state.recording is not None:
         raise UsageError("a recording is going on in this process, and it has only one at a time")
+    place = os.fspath(run)
+    if isinstance(place, str) and "://" in place:
+        raise OptionError(f"{place}: a recording is written on this machine; give a folder here and copy it afterwards")
     return Recording(run, interval)
 
 

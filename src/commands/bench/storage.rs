@@ -32,6 +32,7 @@ use stokehold_storage::{Images, Source};
 
 use crate::failure::Usage;
 use crate::interrupt;
+use crate::local::Local;
 use report::{Epoch, Report, Row};
 
 pub use read::{ReadArgs, read};
@@ -49,7 +50,7 @@ pub struct StorageArgs {
     max_images: usize,
     /// Where copies and caches go meanwhile, on the disk that is to be measured [default: the system's folder for such]
     #[arg(long, value_name = "DIR")]
-    work_dir: Option<PathBuf>,
+    work_dir: Option<Local>,
     /// Side of the images in pixels
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     image_size: u32,

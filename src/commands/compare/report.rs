@@ -110,7 +110,7 @@ pub fn better_by(a: f64, b: f64) -> f64 {
 }
 
 impl Report {
-    /// A report without cells, to be written to `out`. A report that is there must be of the same settings, machine
+    /// A report without cells, to be written to the folder `out`. A report that is there must be of the same settings, machine
     /// and data.
     pub fn open(out: &Path, settings: Settings, dataset: DatasetFacts) -> Result<Self, Box<dyn Error>> {
         let now = Self {
@@ -131,7 +131,6 @@ impl Report {
                 before.same_conditions(&now, out)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(out).map_err(|error| files::named(out, &error))?;
                 files::write(&path, now.json()?)?;
             }
             Err(error) => return Err(files::named(&path, &error).into()),

@@ -15,6 +15,7 @@ use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric
 
 use super::{LOOK, code, print, print_json, show};
 use crate::failure::Usage;
+use crate::local::Local;
 use crate::{files, interrupt};
 
 #[derive(Debug, ClapArgs)]
@@ -24,7 +25,7 @@ use crate::{files, interrupt};
 pub struct Args {
     /// The job file; `stokehold job init` writes one. Options go before what it says.
     #[arg(value_name = "JOB.toml")]
-    file: Option<PathBuf>,
+    file: Option<Local>,
     /// Go on with a job that failed or was stopped; its data and checkpoints are kept
     #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "Asked"])]
     resume: Option<String>,
@@ -115,7 +116,7 @@ pub struct RunnerArgs {
 
 impl Asked {
     /// The job of a file, of these options, or of both.
-    fn job(self, file: Option<PathBuf>) -> Result<Job, Box<dyn Error>> {
+    fn job(self, file: Option<Local>) -> Result<Job, Box<dyn Error>> {
         let mut job = match (&file, &self.entry_point) {
             (Some(file), _) => Job::read(file)?,
             (None, Some(entry_point)) => Job::new(entry_point.clone()),
@@ -190,7 +191,7 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     })?;
     match json {
         true => print_json(&record)?,
-        false => writeln!(io::stderr(), "{}", show::end(&record))?,
+        false => writeln!(io::stderr(), "{}", show::end(store, &record))?,
     }
     Ok(code(&record))
 }

@@ -1,19 +1,28 @@
 //! Jobs as text for people.
 
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, contract};
+use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, Store, contract};
+
+use crate::shell;
 
 /// How a job ended, in one line or two.
-pub fn end(record: &Record) -> String {
+pub fn end(store: &Store, record: &Record) -> String {
     let mut text = format!("job {} {}", record.name, state(record));
     if let Some(reason) = &record.failure_reason {
         text += &format!(": {reason}");
     }
     if (record.status, record.secondary) == (Status::Stopped, Secondary::Interrupted) {
-        text += &format!("\nto go on: stokehold job run --resume {}", record.name);
+        let mut words = vec![OsStr::new("job")];
+        // Where it is not found without being told.
+        if Store::of_user().is_ok_and(|usual| usual.root() != store.root()) {
+            words.extend([OsStr::new("--jobs"), store.root().as_os_str()]);
+        }
+        words.extend(["run", "--resume", &record.name].map(OsStr::new));
+        text += &format!("\nto go on: {}", shell::again(words));
     }
     if let Some(model) = &record.model {
         text += &format!("\nmodel: {model}");

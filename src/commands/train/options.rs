@@ -13,6 +13,7 @@ use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ExecutorChoice, TrainConfig};
 
 use crate::gpu::GpuArgs;
+use crate::local::Local;
 use crate::progress;
 
 /// Train a classifier on a folder of images.
@@ -63,7 +64,7 @@ struct DataOptions {
     load: Option<u32>,
     /// What happens to validation images [default: resize, centre crop, normalise].
     #[arg(long, value_name = "FILE")]
-    eval_pipeline: Option<PathBuf>,
+    eval_pipeline: Option<Local>,
     /// Who performs the pipeline: fused (one resampling an image), per-op (operation after operation), gpu (as fused, on
     /// the device that trains), or auto (fused or gpu, whichever trains faster here).
     #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
@@ -88,7 +89,7 @@ struct ModelOptions {
     /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts anew where the classes
     /// differ.
     #[arg(long, value_name = "FILE")]
-    weights: Option<PathBuf>,
+    weights: Option<Local>,
     /// Train the last layer only.
     #[arg(long)]
     freeze_backbone: bool,
@@ -181,10 +182,10 @@ struct MachineOptions {
 struct RecordOptions {
     /// The run's name, a folder below --runs [default: the data set's and the model's].
     #[arg(long)]
-    name: Option<String>,
+    name: Option<Local>,
     /// Where runs are kept.
     #[arg(long, value_name = "DIR", default_value = "runs")]
-    runs: PathBuf,
+    runs: Local,
     /// Checkpoints to keep beside the best; 0 writes none.
     #[arg(long, value_name = "N", default_value_t = 3)]
     keep_checkpoints: usize,
@@ -215,14 +216,16 @@ impl Args {
             Some(data) => data,
             None => progress::generated_data()?,
         };
-        let run_dir = record
-            .runs
-            .join(record.name.unwrap_or_else(|| run_name(&data, model.model)));
+        let run_dir = record.runs.join(
+            record
+                .name
+                .map_or_else(|| run_name(&data, model.model).into(), PathBuf::from),
+        );
         Ok(TrainConfig {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
             arch: model.model,
-            weights: model.weights,
+            weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
             pipeline: data_options.pipeline()?,
             eval_pipeline: data_options.eval_pipeline()?,

@@ -210,6 +210,7 @@ impl Writer {
         file.out
             .write_all(b"\n]")
             .and_then(|()| file.out.flush())
+            .and_then(|()| file.out.get_ref().sync_all())
             .and_then(|()| fs::create_dir_all(&folder))
             .and_then(|()| fs::rename(&file.path, &path))
             .map_err(|source| io_error(&path, source))?;

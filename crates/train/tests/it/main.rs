@@ -2,6 +2,7 @@
 
 mod device;
 mod formula;
+mod memory;
 mod optim;
 mod oracle;
 mod parity;

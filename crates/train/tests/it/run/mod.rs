@@ -2,5 +2,5 @@
 
 mod disk;
 mod resume;
-mod tiny;
+pub mod tiny;
 mod whole;

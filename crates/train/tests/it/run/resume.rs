@@ -184,6 +184,44 @@ fn a_killed_run_continues_exactly() {
 }
 
 #[test]
+fn a_damaged_checkpoint_is_named_and_the_one_before_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let config = TrainConfig {
+        checkpoint_steps: Some(1),
+        ..config(dir.path(), &dir.path().join("run"))
+    };
+    let (summary, first) = run(&config, false, End::AfterStep(5));
+    assert!(summary.unwrap().interrupted);
+    let checkpoint = |name| config.run_dir.join("checkpoints").join(name);
+    let (last, before) = (
+        checkpoint("epoch-0001-step-00000005"),
+        checkpoint("epoch-0001-step-00000004"),
+    );
+    // As long as it was, with one byte that is another.
+    let file = last.join("optimizer.safetensors");
+    let mut bytes = fs::read(&file).unwrap();
+    let place = bytes.len() - 2;
+    bytes[place] ^= 0x10;
+    fs::write(&file, bytes).unwrap();
+
+    let (summary, second) = run(&config, true, End::Never);
+    summary.unwrap();
+    assert_eq!(second.resumed_at, Some(4));
+    assert_eq!(second.losses[0], first.losses[4]);
+    let told = second.warnings.iter().filter(|warning| {
+        [
+            &*last.to_string_lossy(),
+            "optimizer.safetensors",
+            &*before.to_string_lossy(),
+        ]
+        .iter()
+        .all(|part| warning.contains(part))
+    });
+    assert_eq!(told.count(), 1, "{:?}", second.warnings);
+}
+
+#[test]
 fn another_configuration_or_other_data_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());

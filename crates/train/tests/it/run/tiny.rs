@@ -113,6 +113,7 @@ pub enum End {
 pub struct Recorder {
     pub losses: Vec<u32>,
     pub bad: Vec<String>,
+    pub warnings: Vec<String>,
     pub resumed_at: Option<u64>,
     pub classes_replaced: Option<usize>,
     end: End,
@@ -146,6 +147,7 @@ impl Observer for Recorder {
                 }
             }
             Event::BadImage(image) => self.bad.push(image.name.clone()),
+            Event::Warning(text) => self.warnings.push(text),
             _ => {}
         }
     }
@@ -157,6 +159,7 @@ pub fn run(config: &TrainConfig, resumed: bool, end: End) -> (Result<RunSummary,
     let mut recorder = Recorder {
         losses: Vec::new(),
         bad: Vec::new(),
+        warnings: Vec::new(),
         resumed_at: None,
         classes_replaced: None,
         end,

@@ -1,0 +1,65 @@
+//! Commands to be copied into a shell.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// A command that continues what this one does: this program, as it was called, with other words.
+pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
+    let program = std::env::args_os().next();
+    let mut command = quoted(program.unwrap_or_else(|| OsString::from("stokehold")));
+    for word in words {
+        command.push(' ');
+        command += &quoted(word.as_ref());
+    }
+    command
+}
+
+/// A word as a shell reads it: as it is where that is safe, else in quotes.
+pub fn quoted(word: impl AsRef<OsStr>) -> String {
+    let word = word.as_ref();
+    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(byte);
+    match word.to_str() {
+        Some(text) if !text.is_empty() && text.bytes().all(|byte| is_plain(&byte)) => text.to_owned(),
+        Some(text) if !text.contains(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        // Bytes that are no text, or would steer the terminal.
+        _ => {
+            let bytes = word.as_bytes().iter().map(|byte| match is_plain(byte) {
+                true => char::from(*byte).to_string(),
+                false => format!("\\x{byte:02x}"),
+            });
+            format!("$'{}'", bytes.collect::<String>())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_shell_reads_what_was_meant() {
+        let words = [
+            OsStr::new("plain-1.0/x"),
+            OsStr::new(""),
+            OsStr::new("two words"),
+            OsStr::new("it's $HOME `x` \"y\" \\ * é"),
+            OsStr::new("line\nbreak\x1b[0m"),
+            OsStr::from_bytes(b"no\xfftext\\x41"),
+        ];
+        let line: Vec<String> = words.iter().map(quoted).collect();
+        let script = format!("printf '%s\\0' {}", line.join(" "));
+        let said = Command::new("bash")
+            .args(["-c", &script])
+            .output()
+            .unwrap()
+            .stdout;
+        let read: Vec<&[u8]> = said
+            .strip_suffix(b"\0")
+            .unwrap()
+            .split(|&byte| byte == 0)
+            .collect();
+        assert_eq!(read, words.map(OsStr::as_bytes));
+        assert_eq!(quoted("plain-1.0/x"), "plain-1.0/x");
+    }
+}
