@@ -7,7 +7,7 @@ use stokehold_profile::simulate::{Phase, Simulation};
 
 const USAGE: &str = "\
 usage: simulate FOLDER [--nodes 1] [--cores 8] [--gpus 1] [--seconds 600] [--interval 0.5] [--step-seconds 0.25]
-                [--workers 4] [--seed 0] [--phases startup,healthy]
+                [--workers 4] [--others 0|none] [--seed 0] [--phases startup,healthy]
 phases:";
 
 fn main() -> ExitCode {
@@ -52,6 +52,8 @@ fn set(simulation: &mut Simulation, name: &str, value: &str) -> Option<()> {
         "--interval" => simulation.interval = seconds().filter(|seconds| *seconds > 0.0)?,
         "--step-seconds" => simulation.step_seconds = seconds()?,
         "--workers" => simulation.workers = value.parse().ok()?,
+        "--others" if value == "none" => simulation.others = None,
+        "--others" => simulation.others = Some(value.parse().ok()?),
         "--seed" => simulation.seed = value.parse().ok()?,
         "--phases" => {
             let phase = |name: &str| Some(Phase::NAMES.iter().find(|(known, _)| *known == name)?.1);

@@ -133,20 +133,26 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn more_threads_than_cores_wait_for_each_other() {
+        use std::sync::atomic::{AtomicBool, Ordering};
         let Some(before) = Contention::now() else { return };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let begin = std::time::Instant::now();
-        let spin = || while begin.elapsed() < Duration::from_millis(200) {};
-        std::thread::scope(|scope| {
+        let over = AtomicBool::new(false);
+        let (waited, used, delay) = std::thread::scope(|scope| {
             for _ in 0..4 * cores {
-                scope.spawn(spin);
+                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
             }
-            std::thread::sleep(Duration::from_millis(150));
-            let now = Contention::now().unwrap();
-            // A quarter of a core each at best, for 150 ms.
-            let waited = now.waited - before.waited;
-            assert!(waited > Duration::from_millis(100), "{waited:?}");
-            assert!(before.delay_until(now) <= waited);
+            // A quarter of a core each at best: whoever has computed for 100 ms has others who waited for as long.
+            let seen = loop {
+                let now = Contention::now().unwrap();
+                let (waited, used) = (now.waited.saturating_sub(before.waited), now.own - before.own);
+                if used > Duration::from_millis(100 * cores as u64) {
+                    break (waited, used, before.delay_until(now));
+                }
+            };
+            over.store(true, Ordering::Relaxed);
+            seen
         });
+        assert!(waited > used / 2, "{waited:?} in {used:?} of CPU time");
+        assert!(delay <= waited);
     }
 }

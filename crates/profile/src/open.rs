@@ -165,6 +165,7 @@ mod tests {
             interval_ms: 500,
             machine: Machine::here(),
             workload: None,
+            paused: None,
             notes: vec!["no NVML".to_owned()],
         }
     }

@@ -13,7 +13,7 @@ use crate::ProfileError;
 use crate::system::{SeriesId, Writer};
 
 pub(crate) use cgroup::Cgroup;
-pub(crate) use cores::Cores;
+pub(crate) use cores::{Busy, Cores};
 pub(crate) use gpus::Gpus;
 pub(crate) use machine::{Disk, Memory, Network, Pressure};
 pub(crate) use processes::Processes;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Machine;
 use crate::advice::Workload;
+use crate::lengths;
 
 /// Names of the series in a recording's files: those that SageMaker Debugger's analysis looks for, and ours.
 ///
@@ -36,10 +37,18 @@ pub mod dimension {
     pub const PROCESS_CPU: &str = "ProcessCPUUtilization";
     /// `process`, `PID NAME`: resident memory of one process of the tree, bytes.
     pub const PROCESS_MEMORY: &str = "ProcessResidentBytes";
+    /// `process`, `tree`: CPU time of the tree, of its processes that have ended too, percent of one core.
+    pub const TREE_CPU: &str = "ProcessTreeCPUUtilization";
+    /// `process`, `others`: what other programs, the kernel and the hypervisor took of the cores meanwhile, percent of
+    /// one core.
+    pub const OTHERS_CPU: &str = "OtherProgramsCPUUtilization";
     /// `process`, `tree`: bytes that the tree's read calls returned.
     pub const PROCESS_READ: &str = "ProcessReadBytesPerSecond";
     /// `process`, `tree`: read calls of the tree.
     pub const PROCESS_READS: &str = "ProcessReadCallsPerSecond";
+    /// `recorder`, `sample`: how long the time is that the sample tells of, milliseconds: from the one before, or from
+    /// when the recorder was switched on again.
+    pub const SAMPLE: &str = "SampleMilliseconds";
     /// `gpu`, `gpuN`: memory in use, bytes.
     pub const GPU_MEMORY_BYTES: &str = "GPUMemoryUsedBytes";
     /// `gpu`, `gpuN`: power drawn, watts.
@@ -124,6 +133,9 @@ pub struct About {
     pub machine: Machine,
     /// What kind of training it was; `None` where the command is not one of Stokehold's.
     pub workload: Option<Workload>,
+    /// Since when it is switched off, unix seconds; `None` while samples are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<f64>,
     /// What a reader should know: a missing NVML, a jump of the clock, samples that rotation removed.
     pub notes: Vec<String>,
 }
@@ -154,6 +166,24 @@ pub struct Series {
     pub dimension: String,
     /// A value for every tick of the node, NaN where there was none.
     pub values: Vec<f32>,
+}
+
+/// Whose time a machine's cores spent, tick by tick, percent of one core; NaN where it was not measured.
+#[derive(Debug, Clone, Copy)]
+pub struct CoreUse<'a> {
+    /// The recorded processes'.
+    pub run: &'a [f32],
+    /// Everybody else's.
+    pub others: &'a [f32],
+    /// How many cores the machine has.
+    pub cores: usize,
+}
+
+impl CoreUse<'_> {
+    /// A column as shares of all the cores, percent.
+    pub fn shares(&self, values: &[f32]) -> Vec<f32> {
+        values.iter().map(|value| value / self.cores as f32).collect()
+    }
 }
 
 /// Something that took time.
@@ -216,6 +246,49 @@ impl Node {
         }) as u32
     }
 
+    /// What the recorded processes and other programs took of the cores; `None` for a recording that does not tell the two
+    /// apart.
+    pub fn core_use(&self) -> Option<CoreUse<'_>> {
+        let cores = self.of(dimension::CPU).count();
+        let values = |dimension| Some(self.of(dimension).next()?.values.as_slice());
+        Some(CoreUse {
+            run: values(dimension::TREE_CPU)?,
+            others: values(dimension::OTHERS_CPU)?,
+            cores,
+        })
+        .filter(|used| used.cores > 0)
+    }
+
+    /// How long the time is that each tick tells of, seconds: as it was recorded, or else the time from the tick before,
+    /// and no more than is usual thereabouts after a gap.
+    pub fn lengths(&self) -> Vec<f64> {
+        let mut lengths = lengths::between(&self.ticks);
+        for series in self.of(dimension::SAMPLE) {
+            for (length, &known) in lengths.iter_mut().zip(&series.values) {
+                if known > 0.0 {
+                    *length = f64::from(known) / 1e3;
+                }
+            }
+        }
+        lengths
+    }
+
+    /// The sum over all ticks of a value times the length of the tick: of a share in time the time, in the share's unit
+    /// times seconds.
+    pub fn seconds(&self, values: &[f32]) -> f64 {
+        let each = values.iter().zip(self.lengths());
+        each.filter(|(value, _)| value.is_finite())
+            .map(|(value, length)| f64::from(*value) * length)
+            .sum()
+    }
+
+    /// The mean of a column's numbers over the time of their ticks; `None` where there are none.
+    pub fn mean(&self, values: &[f32]) -> Option<f64> {
+        let measured: Vec<f32> = values.iter().map(|value| value * 0.0 + 1.0).collect();
+        let seconds = self.seconds(&measured);
+        (seconds > 0.0).then(|| self.seconds(values) / seconds)
+    }
+
     /// Median time between two samples, seconds; `None` with fewer than two.
     pub fn interval(&self) -> Option<f64> {
         let steps: Vec<f64> = self.ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
@@ -241,6 +314,16 @@ impl Recording {
             .iter()
             .filter_map(Node::extent)
             .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
+    }
+
+    /// How often samples were taken, seconds: the shortest and the longest time between two, without the twentieth that
+    /// is shorter and the one that is longer. `None` without samples.
+    pub fn intervals(&self) -> Option<(f64, f64)> {
+        let lengths: Vec<f64> = self.nodes.iter().flat_map(Node::lengths).collect();
+        Some((
+            crate::percentile(&lengths, 5.0)?,
+            crate::percentile(&lengths, 95.0)?,
+        ))
     }
 
     /// Puts nodes, series and spans in order: nodes and series by name with numbers counted as numbers, spans by

@@ -13,10 +13,10 @@ use crate::clock::Clock;
 use crate::control::{Change, Control, check_interval};
 use crate::kernel::ProcFs;
 use crate::percentile::Histogram;
-use crate::probe::{Board, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
+use crate::probe::{Board, Busy, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
 use crate::recording::About;
-use crate::system::{self, Writer};
-use crate::{Machine, Percentiles, ProfileError, Tree};
+use crate::system::{self, SeriesId, Writer};
+use crate::{Machine, Percentiles, ProfileError, Tree, dimension};
 
 /// What is recorded, how often, and where it is kept.
 #[derive(Debug, Clone)]
@@ -98,6 +98,8 @@ pub struct Recorder {
     interval: Duration,
     clock: Clock,
     last: Instant,
+    /// Where the length of each sample goes.
+    length: SeriesId,
     board: Board,
     cores: Cores,
     memory: Option<Memory>,
@@ -136,7 +138,9 @@ impl Recorder {
             ..
         } = settings;
         let proc = &sources.proc;
-        let root = tree.root().to_string();
+        let root = tree
+            .root()
+            .map_or_else(|| "self".to_owned(), |root| root.to_string());
         let cores = Cores::open(proc, ProcFs::at(proc).allowed_cores(&root))?;
         fs::create_dir_all(folder).map_err(|source| ProfileError::Io {
             path: folder.to_owned(),
@@ -144,6 +148,7 @@ impl Recorder {
         })?;
         let control = Control::hold(folder)?;
         let mut board = Board::new(Writer::open(folder, settings.files)?);
+        let length = board.add("recorder", "sample", dimension::SAMPLE);
         let (now, wall) = (Instant::now(), SystemTime::now());
         let mut clock = Clock::new(now, wall);
         let started = clock.time(now, wall).0;
@@ -160,6 +165,7 @@ impl Recorder {
                 interval_ms: interval.as_millis() as u64,
                 machine: Machine::here(),
                 workload: None,
+                paused: None,
                 notes: before.map_or_else(Vec::new, |before| before.notes),
             },
             news: true,
@@ -167,6 +173,7 @@ impl Recorder {
             interval,
             clock,
             last: now,
+            length,
             cores,
             memory: Memory::open(proc, &mut board),
             disk: Disk::open(proc, &mut board),
@@ -228,7 +235,7 @@ impl Recorder {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let (time, note) = self.clock.time(now, wall);
         self.about.notes.extend(note.into_iter().chain(ending.notes));
-        self.about.ended = Some(time);
+        (self.about.ended, self.about.paused) = (Some(time), None);
         (self.about.exit_code, self.about.workload) = (ending.exit_code, ending.workload);
         self.news = true;
         self.write_news()?;
@@ -272,7 +279,7 @@ impl Recorder {
                 }
             }
             if let Some(change) = self.control.changed() {
-                self.apply(change, &mut on)?;
+                self.apply(change, &mut on, Instant::now(), SystemTime::now())?;
                 due = Instant::now() + self.interval;
             }
             if on && Instant::now() >= due {
@@ -283,10 +290,15 @@ impl Recorder {
         }
     }
 
-    /// Does as it is told.
-    fn apply(&mut self, change: Change, on: &mut bool) -> Result<(), ProfileError> {
-        let now = Instant::now();
-        let (time, note) = self.clock.time(now, SystemTime::now());
+    /// Does as it is told, at a moment that both clocks showed.
+    fn apply(
+        &mut self,
+        change: Change,
+        on: &mut bool,
+        now: Instant,
+        wall: SystemTime,
+    ) -> Result<(), ProfileError> {
+        let (time, note) = self.clock.time(now, wall);
         if let Some(note) = note {
             self.note(note);
         }
@@ -301,14 +313,17 @@ impl Recorder {
             (true, Some(false)) => {
                 self.board.writer().flush()?;
                 self.note(format!("off from {time:.0} on"));
-                *on = false;
+                (self.about.paused, self.news, *on) = (Some(time), true, false);
             }
             (false, Some(true)) => {
                 // What happened meanwhile is of no tick.
+                if let Some(processes) = &mut self.processes {
+                    processes.restart();
+                }
                 self.sample(now);
                 self.board.discard();
                 self.note(format!("on again from {time:.0} on"));
-                *on = true;
+                (self.about.paused, self.news, *on) = (None, true, true);
             }
             _ => {}
         }
@@ -320,10 +335,11 @@ impl Recorder {
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         self.last = now;
         let board = &mut self.board;
+        board.set(self.length, 1e3 * elapsed);
         if let Some(gpus) = &mut self.gpus {
             gpus.ask();
         }
-        let cpu = self.cores.sample(board);
+        let busy = self.cores.sample(board);
         if let Some(memory) = &mut self.memory {
             memory.sample(board);
         }
@@ -340,7 +356,7 @@ impl Recorder {
             cgroup.sample(board, elapsed);
         }
         if let Some(processes) = &mut self.processes {
-            processes.sample(board, elapsed);
+            processes.sample(board, elapsed, busy);
         }
         let note = self.gpus.as_mut().and_then(|gpus| gpus.take(board));
         if let Some(note) = note {
@@ -354,7 +370,7 @@ impl Recorder {
             self.io_denied_told = true;
             self.note("what some processes read is not counted: no permission".to_owned());
         }
-        cpu
+        busy.map(Busy::mean)
     }
 
     fn note(&mut self, note: String) {
@@ -424,7 +440,7 @@ impl Drop for Sampler {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Recording, dimension};
+    use crate::Recording;
 
     /// A small machine in files; nothing of this one is read but its clock.
     fn fake_machine(root: &Path) -> Settings {
@@ -504,6 +520,75 @@ mod tests {
             about.notes
         );
         assert!(!out.join("control.json").exists());
+    }
+
+    /// A process that is always busy, at 100 ms, switched off for ten seconds, and at 1 s from there on.
+    #[test]
+    fn every_sample_knows_how_long_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (machine, out) = (dir.path().join("proc"), dir.path().join("out"));
+        let mut settings = fake_machine(&machine);
+        settings.interval = Duration::from_millis(100);
+        let mut recorder = Recorder::open(&out, settings).unwrap();
+        let (start, wall) = (recorder.last, SystemTime::now());
+        let at = |tenths: u32| {
+            // Two cores: the one is the process's, the other that of somebody else, half of the time.
+            let ticks = 10 * tenths;
+            let stat = format!("cpu0 {ticks} 0 0 0 0\ncpu1 {} 0 0 {} 0\n", ticks / 2, ticks / 2);
+            fs::write(machine.join("stat"), stat).unwrap();
+            let process = format!("7 (train) R 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 5 6 10 7\n");
+            fs::write(machine.join("7/stat"), process).unwrap();
+            let passed = Duration::from_millis(100) * tenths;
+            (start + passed, wall + passed)
+        };
+        let mut on = true;
+        let mut change = |recorder: &mut Recorder, switch, interval_ms, (now, wall)| {
+            let change = Change {
+                on: Some(switch),
+                interval_ms,
+            };
+            recorder.apply(change, &mut on, now, wall).unwrap();
+            About::read(&out).unwrap().unwrap().paused.is_some()
+        };
+        for tenths in 1..=20 {
+            let (now, wall) = at(tenths);
+            recorder.tick(now, wall).unwrap();
+        }
+        assert!(change(&mut recorder, false, None, at(20)));
+        assert!(!change(&mut recorder, true, Some(1000), at(120)));
+        for tenths in [130, 140, 150] {
+            let (now, wall) = at(tenths);
+            recorder.tick(now, wall).unwrap();
+        }
+        recorder.finish(Ending::default()).unwrap();
+
+        let recording = Recording::open(dir.path()).unwrap();
+        let node = &recording.nodes[0];
+        let lengths = node.lengths();
+        let expected = [[0.1; 20].as_slice(), &[1.0; 3]].concat();
+        assert_eq!(lengths.len(), expected.len());
+        for (length, expected) in lengths.iter().zip(expected) {
+            assert!((length - expected).abs() < 1e-4, "{lengths:?}");
+        }
+        let (shortest, longest) = recording.intervals().unwrap();
+        assert!(
+            (shortest - 0.1).abs() < 1e-4 && (longest - 1.0).abs() < 1e-4,
+            "{shortest} to {longest}"
+        );
+        // Of 20 samples the first four come before the first look at the processes.
+        let seconds = |dimension| {
+            let series = node.of(dimension).next().unwrap();
+            node.seconds(&series.values) / 100.0
+        };
+        for (dimension, expected) in [
+            (dimension::PROCESS_CPU, 4.6),
+            (dimension::TREE_CPU, 4.6),
+            (dimension::OTHERS_CPU, 2.3),
+            (dimension::CPU, 5.0),
+        ] {
+            let got = seconds(dimension);
+            assert!((got - expected).abs() < 0.01, "{dimension}: {got} s");
+        }
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub struct Simulation {
     pub step_seconds: f64,
     /// Loader workers; with none, no spans of workers are made.
     pub workers: u32,
+    /// What other programs want of every core beside the run, percent; the two share a core that is wanted by both. `None`
+    /// for a recording that does not tell them apart, as SageMaker Debugger's.
+    pub others: Option<f32>,
     /// What happens, in this order, each for an equal part of the time.
     pub phases: Vec<Phase>,
     /// Start, unix seconds.
@@ -57,6 +60,7 @@ impl Default for Simulation {
             interval: 0.5,
             step_seconds: 0.25,
             workers: 4,
+            others: Some(0.0),
             phases: vec![Phase::Startup, Phase::Healthy],
             start: 1_767_225_600.0,
             seed: 0,
@@ -69,6 +73,8 @@ impl Default for Simulation {
 pub enum Phase {
     /// The job starts: no steps, GPUs idle.
     Startup,
+    /// A program that does nothing and marks no steps.
+    Asleep,
     /// GPUs busy, cores have room, hardly a wait.
     Healthy,
     /// One core prepares everything and is full, the others and the GPUs idle.
@@ -109,8 +115,9 @@ struct Level {
 
 impl Phase {
     /// Every phase, by the name that users write.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("startup", Self::Startup),
+        ("asleep", Self::Asleep),
         ("healthy", Self::Healthy),
         ("one-core", Self::OneCore),
         ("disk", Self::Disk),
@@ -142,6 +149,14 @@ impl Phase {
                 other_cores: 5.0,
                 gpu: 0.0,
                 memory: 20.0,
+                ..healthy
+            },
+            Self::Asleep => Level {
+                first_core: 0.0,
+                other_cores: 0.0,
+                io_wait: 0.0,
+                gpu: 0.0,
+                reads: 0.0,
                 ..healthy
             },
             Self::Healthy | Self::Heat | Self::Uneven => healthy,
@@ -266,6 +281,7 @@ impl Simulation {
                 arch: "none".to_owned(),
             },
             workload: None,
+            paused: None,
             notes: vec!["This machine was simulated.".to_owned()],
         }
     }
@@ -283,6 +299,7 @@ impl Simulation {
         for gpu in 0..self.gpus {
             self.sample_gpu(&mut node, number, gpu);
         }
+        self.tell_whose(&mut node);
         if self.step_seconds > 0.0 {
             self.train(&mut node, number);
         }
@@ -351,6 +368,7 @@ impl Simulation {
                     } else {
                         level.other_cores
                     };
+                    let busy = percent(busy + self.others.unwrap_or(0.0));
                     percent(busy + 1.0_f32.max((100.0 - busy) * 0.08) * noise)
                 },
             );
@@ -421,13 +439,14 @@ impl Simulation {
         add("cgroup", "cpu", dimension::THROTTLED, &|_, level, noise, _| {
             percent(level.throttled * (1.0 + 0.1 * noise))
         });
-        let cores = self.cores as f32;
+        let (cores, others) = (self.cores as f32, self.others.unwrap_or(0.0));
         add(
             "process",
             "4487 python3",
             dimension::PROCESS_CPU,
             &|_, level, noise, _| {
-                let all = level.first_core + level.other_cores * (cores - 1.0);
+                let got = |wanted: f32| wanted * 100.0 / (wanted + others).max(100.0);
+                let all = got(level.first_core) + got(level.other_cores) * (cores - 1.0);
                 all * (0.97 + 0.01 * noise)
             },
         );
@@ -449,6 +468,44 @@ impl Simulation {
             dimension::PROCESS_READS,
             &|_, level, noise, _| level.reads * (1.0 + 0.1 * noise),
         );
+    }
+
+    /// Divides the busy time of the cores between the run and other programs, as both want it.
+    fn tell_whose(&self, node: &mut Node) {
+        let Some(others) = self.others else { return };
+        let cores: Vec<&Series> = node.of(dimension::CPU).collect();
+        let of_tick = |tick: usize| {
+            let level = self.phase((tick as f64 + 0.5) * self.interval).level();
+            cores
+                .iter()
+                .enumerate()
+                .fold((0.0, 0.0), |(run, other), (core, series)| {
+                    let wanted = if core == 0 {
+                        level.first_core
+                    } else {
+                        level.other_cores
+                    };
+                    let busy = series.values[tick];
+                    let part = if wanted > 0.0 {
+                        wanted / (wanted + others)
+                    } else {
+                        0.0
+                    };
+                    (run + busy * part, other + busy * (1.0 - part))
+                })
+        };
+        let (run, others): (Vec<f32>, Vec<f32>) = (0..self.ticks()).map(of_tick).unzip();
+        for (name, dimension, values) in [
+            ("tree", dimension::TREE_CPU, run),
+            ("others", dimension::OTHERS_CPU, others),
+        ] {
+            node.series.push(Series {
+                kind: "process".to_owned(),
+                name: name.to_owned(),
+                dimension: dimension.to_owned(),
+                values,
+            });
+        }
     }
 
     fn sample_gpu(&self, node: &mut Node, number: usize, gpu: usize) {
@@ -536,7 +593,7 @@ impl Simulation {
         let (mut now, mut count, mut epoch_start, mut training) = (0.0, 0u64, None, None);
         while now < self.seconds {
             let phase = self.phase(now);
-            if phase == Phase::Startup {
+            if matches!(phase, Phase::Startup | Phase::Asleep) {
                 // To where the phase ends, at the latest where the recording does.
                 now = (now + self.interval.min(1.0)).min(self.seconds);
                 continue;

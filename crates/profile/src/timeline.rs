@@ -39,6 +39,8 @@ pub mod line;
 #[cfg(unix)]
 mod metrics;
 #[cfg(unix)]
+mod private;
+#[cfg(unix)]
 mod server;
 #[cfg(unix)]
 mod spans;

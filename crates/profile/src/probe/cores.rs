@@ -7,6 +7,22 @@ use crate::kernel::{CoreList, KernelFile, lines, number, words};
 use crate::system::SeriesId;
 use crate::{ProfileError, dimension};
 
+/// How busy the cores were.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Busy {
+    /// All of them together, percent of one core.
+    pub all: f64,
+    /// How many there were.
+    pub cores: u32,
+}
+
+impl Busy {
+    /// The mean of their shares, percent.
+    pub fn mean(self) -> f64 {
+        self.all / f64::from(self.cores)
+    }
+}
+
 /// Reads the counters of the cores that the recorder may run on.
 pub(crate) struct Cores {
     file: KernelFile,
@@ -54,11 +70,11 @@ impl Cores {
         })
     }
 
-    /// Reads all cores; the mean of their busy shares, percent, where there is one.
-    pub fn sample(&mut self, board: &mut Board) -> Option<f64> {
+    /// Reads all cores; how busy they were, where the kernel has counted anything since the tick before.
+    pub fn sample(&mut self, board: &mut Board) -> Option<Busy> {
         self.round += 1;
         let text = self.file.read_at_once(&mut self.buffer).ok()?;
-        let (mut sum, mut count) = (0.0, 0u32);
+        let mut busy_cores = Busy { all: 0.0, cores: 0 };
         let mut place = 0;
         for line in lines(text) {
             // The cores come first, and the line of interrupts after them is long.
@@ -99,7 +115,8 @@ impl Cores {
                 let waiting = now.waiting.saturating_sub(known.before.waiting).min(total);
                 if total > 0 {
                     let share = 100.0 * busy as f64 / total as f64;
-                    (sum, count) = (sum + share, count + 1);
+                    busy_cores.all += share;
+                    busy_cores.cores += 1;
                     board.set(known.busy, share);
                     board.set(known.waiting, 100.0 * waiting as f64 / total as f64);
                 }
@@ -108,7 +125,7 @@ impl Cores {
             known.round = self.round;
             place += 1;
         }
-        (count > 0).then(|| sum / f64::from(count))
+        (busy_cores.cores > 0).then_some(busy_cores)
     }
 }
 
@@ -210,7 +227,7 @@ mod tests {
         let mut cores = Cores::open(fake.root(), allowed).unwrap();
         cores.sample(&mut fake.board);
         fake.file("stat", "cpu0 9 0 0 1\ncpu1 2 0 0 4\n");
-        assert_eq!(cores.sample(&mut fake.board), Some(25.0));
+        assert_eq!(cores.sample(&mut fake.board).map(Busy::mean), Some(25.0));
         assert_eq!(cores.cores.len(), 1);
     }
 

@@ -1,9 +1,18 @@
-//! The process tree: who computes, who holds memory, and what is read.
+//! The process tree: who computes, who holds memory, and what is read; and what other programs had of the cores.
 //!
 //! The kernel keeps no list of a process's descendants. So the numbers in `/proc` are listed, and each new one is asked
 //! for its parent once: whoever's parent is in the tree belongs to it, also after that parent has ended. The processes
 //! of the tree are read through files that stay open, whose reading fails when the process has ended, however soon its
 //! number is given to another.
+//!
+//! # The tree's CPU time
+//!
+//! What the processes that live have used since the last look is only a part of it: one that begins and ends between two looks is
+//! never seen. But the kernel adds the CPU time of a process that has ended, with that of the processes it had taken in itself, to
+//! whoever waits for it, its parent or the recorder. So the tree has used what its members have, and what these and the recorder
+//! have taken in, less what was counted of the members that ended while they lived. Parents are read before their children: a child
+//! that ends between the two readings is then missing for one look and found in the next, and never counted twice. Other
+//! programs, the kernel and the hypervisor had the rest of the cores' busy time.
 //!
 //! A look at the tree costs a few microseconds a process of the machine and of the tree, and the kernel counts CPU time
 //! in ticks of 10 ms. So there are at most two looks a second, and ticks between two looks repeat the values.
@@ -16,7 +25,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{RawDir, SeekFrom, seek};
 
-use super::Board;
+use super::{Board, Busy};
 use crate::dimension;
 use crate::kernel::{KernelFile, lines, number, rate, words};
 use crate::system::SeriesId;
@@ -37,13 +46,16 @@ pub enum Tree {
     Of(u32),
     /// The descendants of a process, without itself: a recorder's own, when it runs a command.
     Below(u32),
+    /// Nobody's: the machine is recorded, and no program of it is told from the others.
+    Machine,
 }
 
 impl Tree {
     /// The process at the root.
-    pub fn root(self) -> u32 {
+    pub fn root(self) -> Option<u32> {
         match self {
-            Tree::Of(pid) | Tree::Below(pid) => pid,
+            Tree::Of(pid) | Tree::Below(pid) => Some(pid),
+            Tree::Machine => None,
         }
     }
 }
@@ -54,6 +66,10 @@ pub(crate) struct Processes {
     tree: Tree,
     listing: File,
     members: HashMap<u32, Member>,
+    /// The members in the order in which they were met: parents before their children.
+    met: Vec<u32>,
+    /// The process that the tree is below, and the CPU time of what it had taken in, seconds.
+    above: Option<(KernelFile, f64)>,
     /// Numbers of processes that do not belong to the tree.
     others: HashSet<u32>,
     listed: HashSet<u32>,
@@ -62,7 +78,14 @@ pub(crate) struct Processes {
     /// Bytes and calls a second.
     reads: (f64, f64),
     read_places: [SeriesId; 2],
+    /// CPU time of the tree and of other programs, percent of one core.
+    used: (f64, f64),
+    used_places: [SeriesId; 2],
+    /// CPU time of members that ended in the last look and that nobody had taken in by then, seconds.
+    missing: f64,
     since_look: f64,
+    /// Busy time of the cores since the last look, in seconds of one core times 100.
+    busy: f64,
     looked: bool,
     /// Whether a process may be read whose account of reads may not.
     pub io_denied: bool,
@@ -74,8 +97,10 @@ pub(crate) struct Processes {
 struct Member {
     stat: Option<KernelFile>,
     io: Option<KernelFile>,
-    /// CPU time, seconds; bytes and calls of reading.
+    /// CPU time, its own and that of the processes it has taken in, seconds.
     cpu: f64,
+    taken_in: f64,
+    /// Bytes and calls of reading.
     read: Option<(u64, u64)>,
     usage: Usage,
 }
@@ -102,14 +127,14 @@ impl Processes {
     /// Follows a tree; `None` where there is no such process.
     pub fn open(proc: &Path, tree: Tree, board: &mut Board) -> Option<Self> {
         let listing = File::open(proc).ok()?;
-        if !proc.join(tree.root().to_string()).join("stat").exists() {
-            return None;
-        }
+        let root = KernelFile::open(proc.join(tree.root()?.to_string()).join("stat")).ok()?;
         Some(Self {
             proc: proc.to_owned(),
             tree,
             listing,
             members: HashMap::new(),
+            met: Vec::new(),
+            above: matches!(tree, Tree::Below(_)).then_some((root, 0.0)),
             others: HashSet::new(),
             listed: HashSet::new(),
             files_open: 0,
@@ -122,7 +147,12 @@ impl Processes {
             reads: (f64::NAN, f64::NAN),
             read_places: [dimension::PROCESS_READ, dimension::PROCESS_READS]
                 .map(|dimension| board.add("process", "tree", dimension)),
+            used: (f64::NAN, f64::NAN),
+            used_places: [("tree", dimension::TREE_CPU), ("others", dimension::OTHERS_CPU)]
+                .map(|(name, dimension)| board.add("process", name, dimension)),
+            missing: 0.0,
             since_look: 0.0,
+            busy: 0.0,
             looked: false,
             io_denied: false,
             buffer: Vec::new(),
@@ -131,15 +161,27 @@ impl Processes {
         })
     }
 
-    pub fn sample(&mut self, board: &mut Board, elapsed: f64) {
+    /// Begins anew: the next look counts nothing, and is what the one after it is compared with.
+    pub fn restart(&mut self) {
+        self.looked = false;
+    }
+
+    /// Reads the tree, where it is time to; `busy` is how busy the cores were in the `elapsed` seconds.
+    pub fn sample(&mut self, board: &mut Board, elapsed: f64, busy: Option<Busy>) {
         self.since_look += elapsed;
+        self.busy += elapsed * busy.map_or(f64::NAN, |busy| busy.all);
         // A tick may come a little early.
         if !self.looked || self.since_look > 0.9 * LOOK {
-            let elapsed = self.since_look;
-            self.since_look = 0.0;
+            let elapsed = std::mem::take(&mut self.since_look);
+            let busy = std::mem::take(&mut self.busy) / elapsed;
             // A listing that fails leaves the members as they are.
             let _ = self.list();
-            self.read_members(elapsed);
+            let tree = 100.0 * self.read_members(elapsed) / elapsed;
+            self.used = match self.looked {
+                false => (f64::NAN, f64::NAN),
+                // Both are counted in ticks, of which one may be counted here and not there.
+                true => (tree.min(busy), busy - tree.min(busy)),
+            };
             self.assign();
             self.looked = true;
         }
@@ -148,6 +190,8 @@ impl Processes {
         }
         board.set(self.read_places[0], self.reads.0);
         board.set(self.read_places[1], self.reads.1);
+        board.set(self.used_places[0], self.used.0);
+        board.set(self.used_places[1], self.used.1);
     }
 
     /// Finds the processes that are new, and forgets the others that are gone.
@@ -194,6 +238,7 @@ impl Processes {
             Tree::Below(root) => {
                 pid != root && (stat.parent == root || self.members.contains_key(&stat.parent))
             }
+            Tree::Machine => false,
         };
         if !belongs || self.members.len() >= FOLLOWED {
             return;
@@ -208,43 +253,59 @@ impl Processes {
         self.io_denied |= read_now == Err(io::ErrorKind::PermissionDenied);
         let (io, read_now) = (io.ok(), read_now.ok().flatten());
         // What it did before the recorder began to look is not of this recording.
-        let (cpu, read) = if self.looked {
-            (0.0, Some((0, 0)))
+        let (cpu, taken_in, read) = if self.looked {
+            (0.0, 0.0, Some((0, 0)))
         } else {
-            (stat.cpu, read_now)
+            (stat.cpu, stat.taken_in, read_now)
         };
         let keep = self.files_open < KEPT_OPEN;
         self.files_open += usize::from(keep);
+        self.met.push(pid);
         self.members.insert(
             pid,
             Member {
                 stat: Some(file).filter(|_| keep),
                 io: io.filter(|_| keep),
                 cpu,
+                taken_in,
                 read,
                 usage: Usage::default(),
             },
         );
     }
 
-    /// Reads every process of the tree; those that have ended leave it.
-    fn read_members(&mut self, elapsed: f64) {
+    /// Reads every process of the tree; those that have ended leave it. The seconds of CPU time that the tree has used.
+    fn read_members(&mut self, elapsed: f64) -> f64 {
         let (proc, buffer, first) = (&self.proc, &mut self.buffer, !self.looked);
         let (mut bytes, mut calls, mut any) = (0.0, 0.0, false);
-        let files_open = &mut self.files_open;
-        self.members.retain(|pid, member| {
-            let kept = member.stat.is_some();
-            let Some((stat, read)) = member.read_now(proc, *pid, buffer) else {
-                *files_open -= usize::from(kept);
+        // Seconds: of those that live, of those that were taken in, and what was counted of those that ended.
+        let (mut living, mut taken_in, mut ended) = (0.0, 0.0, 0.0);
+        if let Some((file, before)) = &mut self.above
+            && let Some(stat) = file.read_at_once(buffer).ok().and_then(Stat::parse)
+        {
+            taken_in += (stat.taken_in - *before).max(0.0);
+            *before = stat.taken_in;
+        }
+        let (members, files_open) = (&mut self.members, &mut self.files_open);
+        self.met.retain(|&pid| {
+            let Some(member) = members.get_mut(&pid) else {
                 return false;
             };
-            let cpu = 100.0 * (stat.cpu - member.cpu).max(0.0) / elapsed;
+            let Some((stat, read)) = member.read_now(proc, pid, buffer) else {
+                *files_open -= usize::from(member.stat.is_some());
+                ended += member.cpu + member.taken_in;
+                members.remove(&pid);
+                return false;
+            };
+            let used = (stat.cpu - member.cpu).max(0.0);
+            living += used;
+            taken_in += (stat.taken_in - member.taken_in).max(0.0);
             member.usage = Usage {
-                cpu: if first { f64::NAN } else { cpu },
+                cpu: if first { f64::NAN } else { 100.0 * used / elapsed },
                 memory: stat.memory,
                 name: stat.name,
             };
-            member.cpu = stat.cpu;
+            (member.cpu, member.taken_in) = (stat.cpu, stat.taken_in);
             if let Some((before, now)) = member.read.zip(read)
                 && !first
             {
@@ -256,6 +317,10 @@ impl Processes {
             true
         });
         self.reads = if any { (bytes, calls) } else { (f64::NAN, f64::NAN) };
+        let found = taken_in - ended - self.missing;
+        // Where nobody waits for children their time is never found.
+        self.missing = if first { 0.0 } else { (-found).clamp(0.0, ended) };
+        living + found.max(0.0)
     }
 
     /// Gives the busiest processes their places. Who has one keeps it, unless another is much busier.
@@ -399,6 +464,8 @@ struct Stat {
     parent: u32,
     /// Seconds since it began.
     cpu: f64,
+    /// The same of its children that have ended and that it has waited for, and of theirs.
+    taken_in: f64,
     /// Resident, bytes.
     memory: f64,
     name: Name,
@@ -414,11 +481,13 @@ impl Stat {
         let parent = words.nth(1).and_then(number)?;
         let user = words.nth(9).and_then(number)?;
         let system = words.next().and_then(number)?;
-        let pages = words.nth(8).and_then(number)?;
+        let children = [words.next().and_then(number)?, words.next().and_then(number)?];
+        let pages = words.nth(6).and_then(number)?;
         let ticks = rustix::param::clock_ticks_per_second() as f64;
         Some(Self {
             parent: u32::try_from(parent).ok()?,
             cpu: user.saturating_add(system) as f64 / ticks,
+            taken_in: children[0].saturating_add(children[1]) as f64 / ticks,
             memory: pages as f64 * rustix::param::page_size() as f64,
             name: Name::sanitised(name),
         })
@@ -441,8 +510,14 @@ mod tests {
     use std::fs;
 
     fn process(fake: &Fake, pid: u32, name: &str, parent: u32, cpu_ticks: u64, read: u64) {
+        waiting_process(fake, pid, name, parent, [cpu_ticks, 0], read);
+    }
+
+    /// One with the ticks of its own and of the children that it has waited for.
+    fn waiting_process(fake: &Fake, pid: u32, name: &str, parent: u32, ticks: [u64; 2], read: u64) {
+        let [own, children] = ticks;
         let stat = format!(
-            "{pid} ({name}) R {parent} 1 1 0 -1 4194304 101 0 0 0 {cpu_ticks} 0 0 0 20 0 1 0 1276363 3133440 10 18446744073709551615 9\n"
+            "{pid} ({name}) R {parent} 1 1 0 -1 4194304 101 0 0 0 {own} 0 {children} 0 20 0 1 0 1276363 3133440 10 18446744073709551615 9\n"
         );
         fake.file(&format!("{pid}/stat"), &stat);
         let io = format!("rchar: {read}\nwchar: 0\nsyscr: {}\nsyscw: 0\n", read / 10);
@@ -482,14 +557,14 @@ mod tests {
         process(&fake, 40, "worker", 60, 100, 100);
         process(&fake, 70, "other", 1, 100, 1000);
         let mut tree = probe(&mut fake, Tree::Of(60));
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         fake.board.discard();
 
         process(&fake, 60, "python3", 50, 225, 6000);
         process(&fake, 40, "worker", 60, 150, 100);
         process(&fake, 80, "late", 40, 5, 40);
         process(&fake, 71, "other", 70, 500, 10_000);
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         fake.tick();
 
         // 40 ends, its child has another parent now, and its number is another's.
@@ -498,7 +573,7 @@ mod tests {
         process(&fake, 60, "python3", 50, 225, 6000);
         tree.members.get_mut(&40).unwrap().stat = None; // a fake file outlives its process
         tree.members.get_mut(&40).unwrap().io = None;
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         fake.tick();
 
         let read = fake.read();
@@ -519,16 +594,105 @@ mod tests {
         );
     }
 
+    fn gone(fake: &Fake, tree: &mut Processes, pid: u32) {
+        fs::remove_dir_all(fake.root().join(pid.to_string())).unwrap();
+        // A fake file outlives its process.
+        if let Some(member) = tree.members.get_mut(&pid) {
+            (member.stat, member.io) = (None, None);
+        }
+    }
+
+    #[test]
+    fn the_trees_cpu_time_is_told_from_that_of_other_programs() {
+        let mut fake = Fake::new();
+        let busy = |all| Some(Busy { all, cores: 4 });
+        waiting_process(&fake, 10, "stokehold", 1, [0, 7], 0);
+        process(&fake, 11, "make", 10, 1000, 0);
+        process(&fake, 12, "worker", 11, 500, 0);
+        let mut tree = probe(&mut fake, Tree::Below(10));
+        tree.sample(&mut fake.board, 0.5, None);
+        fake.board.discard();
+
+        // 10 ticks of the one, 40 of the other; a child of 25 ticks came and went between two looks.
+        waiting_process(&fake, 11, "make", 10, [1010, 25], 0);
+        process(&fake, 12, "worker", 11, 540, 0);
+        tree.sample(&mut fake.board, 0.5, busy(250.0));
+        fake.tick();
+
+        // The worker is waited for: of its 550 ticks 10 are new.
+        waiting_process(&fake, 11, "make", 10, [1010, 25 + 550], 0);
+        gone(&fake, &mut tree, 12);
+        tree.sample(&mut fake.board, 0.5, busy(400.0));
+        fake.tick();
+
+        // The rest of the tree ends, of which the recorder takes in all: 1010 + 575 and 5 more.
+        gone(&fake, &mut tree, 11);
+        waiting_process(&fake, 10, "stokehold", 1, [0, 7 + 1590], 0);
+        tree.sample(&mut fake.board, 0.5, busy(9.0));
+        fake.tick();
+        // One tick more than the cores seem to have been busy.
+        process(&fake, 14, "late", 10, 25, 0);
+        tree.sample(&mut fake.board, 0.5, busy(49.0));
+        fake.tick();
+        // What the cores did is not known.
+        tree.sample(&mut fake.board, 0.5, None);
+        fake.tick();
+
+        let read = fake.read();
+        let known = |values: [f32; 5]| values.map(Some).to_vec();
+        assert_eq!(
+            read[&format!("tree {}", dimension::TREE_CPU)],
+            known([150.0, 20.0, 9.0, 49.0, 0.0])
+        );
+        let others = &read[&format!("others {}", dimension::OTHERS_CPU)];
+        assert_eq!(others[..4], known([100.0, 380.0, 0.0, 0.0, 0.0])[..4]);
+        assert_eq!(others.get(4).copied().flatten(), None);
+    }
+
+    /// Its parent was read before it had waited, and has waited when it is read again.
+    #[test]
+    fn a_child_that_ends_while_its_parent_is_read_counts_once() {
+        let mut fake = Fake::new();
+        let busy = Some(Busy { all: 400.0, cores: 4 });
+        process(&fake, 11, "make", 1, 0, 0);
+        process(&fake, 12, "worker", 11, 900, 0);
+        let mut tree = probe(&mut fake, Tree::Of(11));
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.board.discard();
+        gone(&fake, &mut tree, 12);
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        waiting_process(&fake, 11, "make", 1, [0, 950], 0);
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        // A child that nobody ever waited for does not hide others for long.
+        process(&fake, 13, "worker", 11, 5, 0);
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        gone(&fake, &mut tree, 13);
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        waiting_process(&fake, 11, "make", 1, [0, 1000], 0);
+        tree.sample(&mut fake.board, 0.5, busy);
+        fake.tick();
+        assert_eq!(
+            fake.read()[&format!("tree {}", dimension::TREE_CPU)],
+            [0.0, 100.0, 10.0, 0.0, 0.0, 100.0].map(Some)
+        );
+    }
+
     #[test]
     fn below_a_recorder_are_its_children_and_the_orphans_it_takes_in() {
         let mut fake = Fake::new();
         process(&fake, 10, "stokehold", 1, 0, 0);
         process(&fake, 11, "sh", 10, 0, 0);
         let mut tree = probe(&mut fake, Tree::Below(10));
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         // A daemon whose parent was never seen.
         process(&fake, 13, "daemon", 10, 50, 0);
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         fake.tick();
         let names: Vec<u32> = tree
             .members
@@ -552,7 +716,7 @@ mod tests {
             process(&fake, pid, "idle", 1, 0, 0);
         }
         let mut tree = probe(&mut fake, Tree::Of(1));
-        tree.sample(&mut fake.board, 0.5);
+        tree.sample(&mut fake.board, 0.5, None);
         for round in 1..50u32 {
             // Another one is busy in every round, and one ends.
             process(&fake, 1 + round, "busy", 1, 40, 0);
@@ -562,11 +726,11 @@ mod tests {
                 let member = tree.members.get_mut(&gone).unwrap();
                 (member.stat, member.io) = (None, None);
             }
-            tree.sample(&mut fake.board, 0.5);
+            tree.sample(&mut fake.board, 0.5, None);
             fake.tick();
         }
         assert!(tree.files_open <= KEPT_OPEN);
-        assert_eq!(fake.board.writer().len(), 2 + 2 * SHOWN);
+        assert_eq!(fake.board.writer().len(), 4 + 2 * SHOWN);
         let read = fake.read();
         for round in 1..50usize {
             let series = &read[&format!("{} busy {}", 1 + round, dimension::PROCESS_CPU)];
@@ -579,10 +743,10 @@ mod tests {
         let mut fake = Fake::new();
         process(&fake, 1, "root", 0, 0, 0);
         let mut tree = probe(&mut fake, Tree::Of(1));
-        tree.sample(&mut fake.board, 0.1);
+        tree.sample(&mut fake.board, 0.1, None);
         for tick in 1..=10u64 {
             process(&fake, 1, "root", 0, tick * 5, 0);
-            tree.sample(&mut fake.board, 0.1);
+            tree.sample(&mut fake.board, 0.1, None);
             fake.tick();
         }
         let cpu = fake.read()[&format!("1 root {}", dimension::PROCESS_CPU)].clone();

@@ -71,6 +71,7 @@ fn run(cores: usize, gpus: usize, seconds: usize, name: &str) -> Recording {
             interval_ms: 500,
             machine: crate::Machine::here(),
             workload: None,
+            paused: None,
             notes: vec![name.to_owned()],
         }),
     };

@@ -1,7 +1,7 @@
 //! BatchSize: GPUs that a larger batch would use better, or a smaller machine.
 //!
-//! Of the latest `window` samples, the 95th percentile of the cores' mean, and for a GPU that of its utilisation and
-//! that of its memory, are all below their thresholds. Judged at every scan that has more than `patience` and more than
+//! Of the latest `window` samples, the 95th percentile of the cores' mean (of what the run kept busy of them, where the
+//! recording tells that), and for a GPU that of its utilisation and that of its memory, are all below their thresholds. Judged at every scan that has more than `patience` and more than
 //! `window` samples of the cores. Frameworks that take all of a GPU's memory at once hide this.
 //!
 //! The details are box plots over all samples. (In smdebug the whiskers of the memory use a quartile of the
@@ -9,12 +9,12 @@
 
 use serde_json::json;
 
-use crate::rules::case::Case;
+use crate::rules::case::{self, Case};
 use crate::rules::evidence::{bridged, list, of_time};
 use crate::rules::low_gpu_utilization::last_timestamp;
 use crate::rules::parameters::{Parameter, Range};
 use crate::rules::scan::Scans;
-use crate::rules::statistics::{Sorted, mean_column};
+use crate::rules::statistics::{Sorted, cores_column};
 use crate::rules::{Finding, Rule};
 use crate::{Node, Series, dimension};
 
@@ -74,7 +74,7 @@ fn judge(case: &Case) -> Finding {
             continue;
         }
         known = true;
-        let cores = mean_column(node, |series| series.dimension == dimension::CPU);
+        let cores = cores_column(node);
         let scans = Scans::of(node);
         finding.datapoints = finding.datapoints.max(scans.numbers(&cores));
         judged |= judge_node(case, node, &cores, &scans, &mut gpus);
@@ -97,10 +97,11 @@ fn judge(case: &Case) -> Finding {
         let [used_cores, used, used_memory] = small[0].last;
         sentences.push(format!(
             "On {}, the cores, {} and the GPU memory were under-used at the same time; of the last such window of {} the \
-             p95 was {used:.0} % with {used_memory:.0} % of its memory, and {used_cores:.0} % of the cores.",
+             p95 was {used:.0} % with {used_memory:.0} % of its memory, and {used_cores:.0} % of the cores.{}",
             node.name,
             list(&names),
             names[0],
+            case::whose(node),
         ));
         finding.details[&node.name] = details;
         finding.details["last_timestamp"] = last_timestamp(node);

@@ -4,6 +4,15 @@
 //! storage, more than its threshold. The rule fires when more than `threshold` percent of a machine's snapshots are
 //! bottlenecks, and there are more than `patience` of them.
 //!
+//! # Whose cores
+//!
+//! A core that another program fills is nobody's bottleneck here. No kernel tells which process kept which core busy, but
+//! recordings of ours have the CPU time of the recorded processes and that of all others ([`CoreUse`](crate::CoreUse)). Of the cores that
+//! are full, CPUBottleneck counts as the run's no more than its CPU time can fill; and at least as many as that of the
+//! others cannot, or as there are processes of the run that use about one core (from `cpu_threshold` to 110 %). A
+//! recording without the two is judged by all the full cores of the machine, as the published rule does, and the finding
+//! says so. Whose waiting for storage it was no kernel tells.
+//!
 //! # Without a GPU
 //!
 //! A machine without any series of a GPU is judged by the trainer: its share of computing, of the time it computed or
@@ -12,7 +21,7 @@
 //!
 //! - CPUBottleneck: the work hangs on one core. The fullest core, or a single process (up to 110 % of a core, so not
 //!   one with several busy threads), is above `cpu_threshold` while the other cores are used less than 50 % on
-//!   average. A process counts since the kernel may move it from core to core within a sample.
+//!   average: by the run, where that is known. A process counts since the kernel may move it from core to core within a sample.
 //! - IOBottleneck: some core waits for storage more than `io_threshold`.
 //!
 //! On a machine without GPU, IOBottleneck also takes the kernel's pressure stall information for a core: some task was
@@ -30,7 +39,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::case::Case;
+use crate::rules::case::{Case, WHOLE_MACHINE};
 use crate::rules::evidence::{list, of_run, runs, when, which};
 use crate::rules::parameters::{Parameter, Range};
 use crate::rules::snapshot::Snapshots;
@@ -145,6 +154,8 @@ struct Judged<'a> {
     node: &'a Node,
     snapshots: Snapshots,
     by: Judge,
+    /// Whether cores that other programs filled are left out.
+    of_the_run: bool,
     /// For every snapshot, how many cores are full.
     full: Vec<u16>,
     /// For every snapshot, how many GPUs idle; for a trainer 1 or 0; for cores alone, 1 where the others have room.
@@ -194,6 +205,12 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
     for core in node.of(kind.dimension) {
         snapshots.each(core, |at, value| full[at] += u16::from(value > core_threshold));
     }
+    let whose = Whose::of(kind, node, &snapshots);
+    if let Some(whose) = &whose {
+        for (at, full) in full.iter_mut().enumerate() {
+            *full = whose.full_by_the_run(at, *full, core_threshold);
+        }
+    }
     let mut idle = vec![0u16; snapshots.len()];
     let by = if node.of(dimension::GPU).next().is_some() {
         for gpu in node.of(dimension::GPU) {
@@ -207,7 +224,14 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
         Judge::Trainer
     } else {
         if kind.dimension == dimension::CPU {
-            hangs_on_one_core(node, &snapshots, core_threshold, &mut full, &mut idle);
+            hangs_on_one_core(
+                node,
+                &snapshots,
+                whose.as_ref(),
+                core_threshold,
+                &mut full,
+                &mut idle,
+            );
         } else {
             idle.fill(1);
         }
@@ -227,6 +251,7 @@ fn judge_node<'a>(case: &Case, kind: &Kind, node: &'a Node) -> Judged<'a> {
         node,
         snapshots,
         by,
+        of_the_run: whose.is_some(),
         full,
         idle,
         bottlenecks,
@@ -241,10 +266,53 @@ fn io_pressure(node: &Node) -> impl Iterator<Item = &Series> {
     node.of(dimension::PRESSURE).filter(|series| series.name == "io")
 }
 
+/// A process that uses more than this, percent of one core, has several busy threads.
+const ONE_CORE: f32 = 110.0;
+
+/// Whose cores' time it was, for every snapshot, percent of one core.
+struct Whose {
+    run: Vec<f32>,
+    others: Vec<f32>,
+    /// What each process of the run used.
+    processes: Vec<Vec<f32>>,
+}
+
+impl Whose {
+    fn of(kind: &Kind, node: &Node, snapshots: &Snapshots) -> Option<Self> {
+        let used = node.core_use().filter(|_| kind.dimension == dimension::CPU)?;
+        let processes = node.of(dimension::PROCESS_CPU);
+        Some(Self {
+            run: snapshots.column(used.run),
+            others: snapshots.column(used.others),
+            processes: processes.map(|one| snapshots.column(&one.values)).collect(),
+        })
+    }
+
+    /// How many of a snapshot's full cores the run has filled.
+    fn full_by_the_run(&self, at: usize, full: u16, threshold: f32) -> u16 {
+        // As many as a time fills to more than the threshold; none where it is not known.
+        let filled = |time: f32| ((time / threshold.max(1.0)).ceil() as u16).saturating_sub(1);
+        let alone = self.processes.iter().filter(|process| {
+            let used = process[at];
+            used > threshold && used <= ONE_CORE
+        });
+        let least = full
+            .saturating_sub(filled(self.others[at]))
+            .max(alone.count() as u16);
+        least.min(filled(self.run[at])).min(full)
+    }
+}
+
 /// Marks snapshots whose cores have room but for the fullest, and counts a process that fills a core as one.
-fn hangs_on_one_core(node: &Node, snapshots: &Snapshots, threshold: f32, full: &mut [u16], idle: &mut [u16]) {
+fn hangs_on_one_core(
+    node: &Node,
+    snapshots: &Snapshots,
+    whose: Option<&Whose>,
+    threshold: f32,
+    full: &mut [u16],
+    idle: &mut [u16],
+) {
     const ROOM: f32 = 50.0;
-    const ONE_CORE: f32 = 110.0;
     // Sum, most and number of the cores' values.
     let mut cores = vec![(0f32, 0f32, 0u16); snapshots.len()];
     for core in node.of(dimension::CPU) {
@@ -253,9 +321,12 @@ fn hangs_on_one_core(node: &Node, snapshots: &Snapshots, threshold: f32, full: &
             cores[at] = (sum + value, most.max(value), count + 1);
         });
     }
-    for (idle, (sum, most, count)) in idle.iter_mut().zip(&cores) {
-        let others = (sum - most) / f32::from(count.saturating_sub(1).max(1));
-        *idle = u16::from(others < ROOM);
+    for (at, (idle, (sum, most, count))) in idle.iter_mut().zip(&cores).enumerate() {
+        let beside = match whose {
+            Some(whose) => whose.run[at] - 100.0,
+            None => sum - most,
+        };
+        *idle = u16::from(beside / f32::from(count.saturating_sub(1).max(1)) < ROOM);
     }
     for process in node.of(dimension::PROCESS_CPU) {
         snapshots.each(process, |at, value| {
@@ -333,9 +404,10 @@ fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -
             _ => "some core",
         };
         let core = format!(
-            "{who} was more than {} % {}",
+            "{who} was more than {} % {}{}",
             case.number(kind.core_threshold),
-            kind.busy
+            kind.busy,
+            if one.of_the_run { " by this run" } else { "" },
         );
         let condition = match one.by {
             Judge::Gpu => format!("{core} while a GPU was used less than {gpu_threshold} %"),
@@ -344,9 +416,15 @@ fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -
                  its waiting stands for an idle GPU)"
             ),
             Judge::Cores if kind.dimension == dimension::CPU => format!(
-                "one core or one process was more than {} % busy while the other cores had room (neither GPU nor \
-                 steps were recorded, so cores alone are judged)",
-                case.number(kind.core_threshold)
+                "one core{} or one process was more than {} % busy while {} (neither GPU nor steps were recorded, so \
+                 cores alone are judged)",
+                if one.of_the_run { " by this run" } else { "" },
+                case.number(kind.core_threshold),
+                if one.of_the_run {
+                    "it left the other cores room"
+                } else {
+                    "the other cores had room"
+                },
             ),
             Judge::Cores => {
                 format!("{core} (neither GPU nor steps were recorded, so cores alone are judged)")
@@ -360,6 +438,9 @@ fn summary(case: &Case, kind: &Kind, judged: &[Judged], evidence: &[Evidence]) -
         };
         let mut sentence =
             format!("On {name}, {condition} in {count} of {all} samples ({share:.1} %){times}.");
+        if kind.dimension == dimension::CPU && !one.of_the_run {
+            sentence += WHOLE_MACHINE;
+        }
         if all as u64 <= case.count("patience") {
             sentence += &format!(
                 " Not judged before more than {} samples.",

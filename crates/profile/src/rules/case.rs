@@ -5,6 +5,18 @@ use serde_json::json;
 use crate::rules::{Finding, Parameters, Rule};
 use crate::{Node, Recording};
 
+/// What a finding says about cores of a machine whose recording does not tell whose time they spent.
+pub(super) const WHOLE_MACHINE: &str = " Whose programs' time it was is not recorded: these are the figures of the \
+                                        whole machine, with all that ran there.";
+
+/// [`WHOLE_MACHINE`] where that is so.
+pub(super) fn whose(node: &Node) -> &'static str {
+    match node.core_use() {
+        Some(_) => "",
+        None => WHOLE_MACHINE,
+    }
+}
+
 /// A recording before a rule.
 pub(super) struct Case<'a> {
     pub rule: &'static Rule,

@@ -47,6 +47,7 @@
 //! | `SmallFiles` | data that is read in many small pieces |
 //! | `Imbalance` | machines that train together at different speeds |
 //! | `PreprocessOnTrainerCores` | loader workers that take cores from a trainer that computes on them |
+//! | `OtherPrograms` | other programs that use the cores beside the run |
 //! | `ProfilerReport` | whether any of the other rules fired |
 //!
 //! `docs/rules.md` has their parameters.
@@ -56,6 +57,12 @@
 //! On a machine without GPU, the trainer stands for it in CPUBottleneck and IOBottleneck: the share of its time that it
 //! computed is taken for the GPU's utilisation. Where no steps are known either, cores alone are judged, and the
 //! finding says so.
+//!
+//! # Whose cores
+//!
+//! A machine may have other work to do. Recordings of ours tell the CPU time of the recorded processes from that of all
+//! other programs, and every rule judges the run by its own; `OtherPrograms` says what the others took. A recording that
+//! does not tell the two apart is judged by the whole machine's figures, and the findings say so.
 //!
 //! # Cost
 //!
@@ -88,6 +95,7 @@ mod loader_bound;
 mod low_gpu_utilization;
 mod max_initialization_time;
 mod memory_pressure;
+mod other_programs;
 mod overall_framework_metrics;
 mod overall_system_usage;
 mod parameters;
@@ -141,6 +149,7 @@ impl Rule {
         small_files::RULE,
         imbalance::RULE,
         preprocess_on_trainer_cores::RULE,
+        other_programs::RULE,
         profiler_report::RULE,
     ];
 }

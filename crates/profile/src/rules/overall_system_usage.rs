@@ -4,12 +4,14 @@
 //! Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each sample; network is the sum of its
 //! series, in bytes per second; memory is that of the machine, in percent. Negative values are 0, as in smdebug.
 //!
+//! Where the recording tells whose time it was, `CPU of the run` and `CPU of other programs` are the two parts of `CPU`.
+//!
 //! smdebug divides by the number of core or GPU names of all machines; we divide by the values that are there, so
 //! that a core that goes offline does not look idle.
 
 use serde_json::{Map, Value, json};
 
-use crate::rules::case::Case;
+use crate::rules::case::{self, Case};
 use crate::rules::statistics::{Sorted, sums, two_decimals};
 use crate::rules::{Finding, Rule};
 use crate::{Node, Series, dimension};
@@ -21,20 +23,39 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// A metric: its published name, which series it is of, and whether these are added instead of averaged.
-type Metric = (&'static str, fn(&Series) -> bool, bool);
+/// A metric: its published name, which series it is of, and how they are put together.
+type Metric = (&'static str, fn(&Series) -> bool, Together);
 
-const METRICS: [Metric; 6] = [
-    ("CPU", |series| series.dimension == dimension::CPU, false),
-    ("GPU", |series| series.dimension == dimension::GPU, false),
-    ("CPU memory", |series| series.name == dimension::MEMORY, false),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Together {
+    Mean,
+    Sum,
+    /// Percent of one core, as a share of all the cores.
+    OfCores,
+}
+use Together::{Mean, OfCores, Sum};
+
+const METRICS: [Metric; 8] = [
+    ("CPU", |series| series.dimension == dimension::CPU, Mean),
+    (
+        "CPU of the run",
+        |series| series.dimension == dimension::TREE_CPU,
+        OfCores,
+    ),
+    (
+        "CPU of other programs",
+        |series| series.dimension == dimension::OTHERS_CPU,
+        OfCores,
+    ),
+    ("GPU", |series| series.dimension == dimension::GPU, Mean),
+    ("CPU memory", |series| series.name == dimension::MEMORY, Mean),
     (
         "GPU memory",
         |series| series.dimension == dimension::GPU_MEMORY,
-        false,
+        Mean,
     ),
-    ("I/O", |series| series.dimension == dimension::IO_WAIT, false),
-    ("Network", |series| series.dimension == dimension::NETWORK, true),
+    ("I/O", |series| series.dimension == dimension::IO_WAIT, Mean),
+    ("Network", |series| series.dimension == dimension::NETWORK, Sum),
 ];
 
 fn judge(case: &Case) -> Finding {
@@ -43,8 +64,8 @@ fn judge(case: &Case) -> Finding {
     let mut details = Map::new();
     for node in case.nodes() {
         finding.datapoints += node.ticks.len() as u64;
-        for (name, belongs, add) in METRICS {
-            let values = Sorted::of(together(node, belongs, add));
+        for (name, belongs, how) in METRICS {
+            let values = Sorted::of(together(node, belongs, how));
             if values.is_empty() {
                 continue;
             }
@@ -53,7 +74,7 @@ fn judge(case: &Case) -> Finding {
                 json!({"max": p(100.0), "p99": p(99.0), "p95": p(95.0), "p50": p(50.0), "min": p(0.0)});
             let metric = details.entry(name).or_insert_with(|| json!({}));
             metric[&node.name] = usage;
-            if name == "CPU" || name == "GPU" {
+            if name.starts_with("CPU") && how != Mean || ["CPU", "GPU"].contains(&name) {
                 sentences.push(format!(
                     "{name} of {}: median {:.0} %, p95 {:.0} %",
                     node.name,
@@ -66,18 +87,29 @@ fn judge(case: &Case) -> Finding {
     finding.details = Value::Object(details);
     finding.summary = match sentences.is_empty() {
         true => "Not judged: no samples were recorded.".to_owned(),
-        false => sentences.join("; ") + ".",
+        false => {
+            let whole_machine = case
+                .nodes()
+                .iter()
+                .map(case::whose)
+                .find(|words| !words.is_empty());
+            sentences.join("; ") + "." + whole_machine.unwrap_or_default()
+        }
     };
     finding
 }
 
 /// At every tick, the mean or the sum of the series that belong; NaN where none has a value.
-fn together(node: &Node, belongs: fn(&Series) -> bool, add: bool) -> impl Iterator<Item = f64> {
+fn together(node: &Node, belongs: fn(&Series) -> bool, how: Together) -> impl Iterator<Item = f64> {
+    let cores = node.of(dimension::CPU).count() as f64;
     sums(node, belongs)
         .into_iter()
         .map(move |(sum, count)| match count {
             0 => f64::NAN,
-            _ if add => sum,
-            _ => sum / f64::from(count),
+            _ => match how {
+                Mean => sum / f64::from(count),
+                Sum => sum,
+                OfCores => sum / cores,
+            },
         })
 }

@@ -2,19 +2,19 @@
 //!
 //! Judged on machines whose GPUs, if any, were not sampled, but the cores, training steps and workers were: there the
 //! trainer computes on the cores that workers use. A sample is contended when the trainer computed in at least half of it, at
-//! least one worker was busy for half of it, and the cores were on average more than `cpu_threshold` percent busy. Fires
-//! when more than `threshold` percent of the samples in which the trainer computed are contended, and steps are slower
-//! for it: the median of steps with at least half a worker busy beside them is more than `slowdown_threshold` percent above
+//! least one worker was busy for half of it, and the run kept the cores on average more than `cpu_threshold` percent busy
+//! (whoever kept them busy, where the recording does not tell the run's time from other programs'). Fires when more than
+//! `threshold` percent of the samples in which the trainer computed are contended, and steps are slower for it: the median of steps with at least half a worker busy beside them is more than `slowdown_threshold` percent above
 //! that of steps with less than a tenth of one. Where there are not ten steps of each kind, nothing shows how fast
 //! steps would be alone, and the samples decide.
 
 use serde_json::json;
 
-use crate::rules::case::Case;
+use crate::rules::case::{self, Case};
 use crate::rules::evidence::{of_run, runs};
 use crate::rules::parameters::{PATIENCE, Parameter, Range};
 use crate::rules::snapshot::Snapshots;
-use crate::rules::statistics::{Sorted, mean_column};
+use crate::rules::statistics::{Sorted, cores_column};
 use crate::rules::steps::steps;
 use crate::rules::{Evidence, Finding, Rule};
 use crate::{Node, Span, dimension, span};
@@ -73,8 +73,11 @@ fn judge(case: &Case) -> Finding {
         };
         sentences.push(format!(
             "On {}, all cores were busy and workers at work in {} of {} samples in which the trainer computed \
-             ({share:.0} %); {slowdown}.",
-            node.name, found.contended, found.computing
+             ({share:.0} %); {slowdown}.{}",
+            node.name,
+            found.contended,
+            found.computing,
+            case::whose(node),
         ));
         finding.evidence.extend(found.evidence);
     }
@@ -113,15 +116,7 @@ fn judge_node(case: &Case, node: &Node) -> Option<Found> {
         span::WORKER => Some(1),
         _ => None,
     })?;
-    let mut cores = vec![f32::NAN; snapshots.len()];
-    for (at, value) in mean_column(node, |series| series.dimension == dimension::CPU)
-        .into_iter()
-        .enumerate()
-    {
-        if !value.is_nan() {
-            cores[snapshots.at(at)] = value;
-        }
-    }
+    let cores = snapshots.column(&cores_column(node));
     let limit = case.number("cpu_threshold") as f32;
     let half = |at: usize| {
         let (from, to) = snapshots.time(at);

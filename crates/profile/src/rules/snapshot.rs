@@ -4,7 +4,7 @@
 //! apart, and `smdebug` takes everything within 20 ms of the first for one snapshot. We do the same; in our own
 //! recordings every tick is a snapshot.
 
-use crate::{Node, Series, span};
+use crate::{Node, Series, lengths, span};
 
 /// Ticks this close to the first of a snapshot belong to it, seconds.
 const TOGETHER: f64 = 0.02;
@@ -15,7 +15,9 @@ pub(super) struct Snapshots {
     pub times: Vec<f64>,
     /// For every tick, the snapshot it belongs to.
     of_tick: Vec<u32>,
-    /// Median time between two snapshots, seconds.
+    /// How long the time is that each tells of, seconds.
+    lengths: Vec<f64>,
+    /// The median of the lengths, seconds.
     pub interval: f64,
 }
 
@@ -29,16 +31,16 @@ impl Snapshots {
             }
             of_tick.push(times.len() as u32 - 1);
         }
-        let mut between: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let middle = between.len() / 2;
-        let interval = match between.len() {
-            0 => 0.0,
-            _ => *between.select_nth_unstable_by(middle, f64::total_cmp).1,
+        let lengths = match times.len() == node.ticks.len() {
+            true => node.lengths(),
+            // Ticks of one snapshot have nearly no time between them.
+            false => lengths::between(&times),
         };
         Self {
+            interval: lengths::median(&lengths).unwrap_or(0.0),
             times,
             of_tick,
-            interval,
+            lengths,
         }
     }
 
@@ -46,20 +48,21 @@ impl Snapshots {
         self.times.len()
     }
 
-    /// The snapshot that a tick belongs to.
-    pub fn at(&self, tick: usize) -> usize {
-        self.of_tick[tick] as usize
-    }
-
-    /// The time that a snapshot tells of: from the one before to its own, and no more than the usual time between two
-    /// after a gap.
+    /// The time that a snapshot tells of.
     pub fn time(&self, snapshot: usize) -> (f64, f64) {
         let to = self.times[snapshot];
-        let from = match snapshot.checked_sub(1) {
-            Some(before) if to - self.times[before] <= 5.0 * self.interval => self.times[before],
-            _ => to - self.interval,
-        };
-        (from, to)
+        (to - self.lengths[snapshot], to)
+    }
+
+    /// The values of a column that has one for each tick, by snapshot; NaN where there was none.
+    pub fn column(&self, values: &[f32]) -> Vec<f32> {
+        let mut column = vec![f32::NAN; self.len()];
+        for (&snapshot, &value) in self.of_tick.iter().zip(values) {
+            if !value.is_nan() {
+                column[snapshot as usize] = value;
+            }
+        }
+        column
     }
 
     /// Calls `see` with the snapshot of every value of a series that is a number.

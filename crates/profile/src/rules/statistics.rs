@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::percentile::of_sorted;
-use crate::{Node, Series};
+use crate::{Node, Series, dimension};
 
 /// Values in ascending order, without those that are no numbers.
 #[derive(Default)]
@@ -93,6 +93,15 @@ pub(super) fn mean_column(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec
     // 0 / 0 is NaN.
     let mean = |(sum, count): (f64, u32)| (sum / f64::from(count)) as f32;
     sums(node, belongs).into_iter().map(mean).collect()
+}
+
+/// At every tick of a node, how busy the run kept the cores on average, percent; how busy they were, where the recording
+/// does not tell whose time it was.
+pub(super) fn cores_column(node: &Node) -> Vec<f32> {
+    match node.core_use() {
+        Some(used) => used.shares(used.run),
+        None => mean_column(node, |series| series.dimension == dimension::CPU),
+    }
 }
 
 /// With two decimals.

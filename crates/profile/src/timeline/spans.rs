@@ -1,38 +1,41 @@
 //! The spans of programs that a recorder starts, beside its samples.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use stokehold_base::clock::unix_now;
+
+use super::private::Private;
 use super::{Metrics, Server, Timeline};
 use crate::{ProfileError, events};
 
 /// A socket whose address programs get as [`VARIABLE`](super::VARIABLE), and the files of a recording that their spans go to.
+///
+/// The socket lies in a folder that no other user can enter: what is sent there is believed.
 pub struct Spans {
+    taking: Result<Taking, String>,
+}
+
+struct Taking {
+    /// Before its timeline, which takes what it reads, and its folder, which holds its socket.
+    server: Server,
+    timeline: Timeline,
     socket: PathBuf,
-    taking: Result<(Timeline, Server), String>,
+    _folder: Private,
 }
 
 impl Spans {
     /// Listens. Where that is not possible, the recording has no spans and says so.
     pub fn take(recording: &Path) -> Self {
-        // Not in the recording's folder: paths of sockets have at most about 100 bytes.
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let socket = std::env::temp_dir().join(format!("stokehold-{}-{number}.socket", std::process::id()));
-        // One with our number was left by a recorder that was killed.
-        let _ = fs::remove_file(&socket);
-        let taking = listen(&socket, recording).map_err(|error| format!("spans are not taken: {error}"));
-        Self { socket, taking }
+        let taking = listen(recording).map_err(|error| format!("spans are not taken: {error}"));
+        Self { taking }
     }
 
     /// Where the command is to send its spans; empty where nobody listens.
     pub fn address(&self) -> &OsStr {
         match &self.taking {
-            Ok(_) => self.socket.as_os_str(),
+            Ok(taking) => taking.socket.as_os_str(),
             Err(_) => OsStr::new(""),
         }
     }
@@ -40,7 +43,7 @@ impl Spans {
     /// Where the metrics are that the command sends; there are none where nobody listens.
     pub fn metrics(&self) -> Arc<Metrics> {
         match &self.taking {
-            Ok((_, server)) => server.metrics(),
+            Ok(taking) => taking.server.metrics(),
             Err(_) => Arc::default(),
         }
     }
@@ -48,9 +51,9 @@ impl Spans {
     /// Writes what was sent; what a reader of the recording should know.
     pub fn finish(self) -> Vec<String> {
         match self.taking {
-            Ok((timeline, server)) => {
-                let mut notes = server.stop();
-                let outcome = timeline.finish();
+            Ok(taking) => {
+                let mut notes = taking.server.stop();
+                let outcome = taking.timeline.finish();
                 notes.extend(outcome.notes);
                 notes.extend(
                     outcome
@@ -64,13 +67,22 @@ impl Spans {
     }
 }
 
-fn listen(socket: &Path, recording: &Path) -> Result<(Timeline, Server), ProfileError> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let files = events::Writer::new(recording, events::Options::new(now.as_secs_f64()));
-    let timeline = Timeline::start(Some(files), None).map_err(|source| ProfileError::Io {
-        path: socket.to_owned(),
+fn listen(recording: &Path) -> Result<Taking, ProfileError> {
+    // Not in the recording's folder, whose path may be too long for a socket.
+    let folder = Private::new().map_err(|source| ProfileError::Io {
+        path: std::env::temp_dir(),
         source,
     })?;
-    let server = Server::listen(socket, &timeline)?;
-    Ok((timeline, server))
+    let socket = folder.socket();
+    let files = events::Writer::new(recording, events::Options::new(unix_now()));
+    let timeline = Timeline::start(Some(files), None).map_err(|source| ProfileError::Io {
+        path: socket.clone(),
+        source,
+    })?;
+    Ok(Taking {
+        server: Server::listen(&socket, &timeline)?,
+        timeline,
+        socket,
+        _folder: folder,
+    })
 }

@@ -154,3 +154,33 @@ fn imbalance_on_both_sides_of_its_threshold() {
         "{one:?}"
     );
 }
+
+#[test]
+fn other_programs_on_both_sides_of_every_threshold() {
+    // Two cores, of which others take `value` percent of one in the first samples.
+    let run = |samples: usize, value: f32, set: &[&str]| {
+        let machine = Machine::new("algo-1", 100)
+            .series("cpu0", dimension::CPU, |_| 99.0)
+            .series("cpu1", dimension::CPU, |_| 99.0)
+            .series("tree", dimension::TREE_CPU, |_| 40.0)
+            .series("others", dimension::OTHERS_CPU, move |at| {
+                if at < samples { value } else { 0.0 }
+            });
+        finding(&machine.recording(), "OtherPrograms", set)
+    };
+    assert!(run(21, 50.1, &[]).triggered);
+    assert!(!run(20, 50.1, &[]).triggered, "threshold");
+    assert!(run(20, 50.1, &["threshold=19"]).triggered);
+    assert!(!run(21, 50.0, &[]).triggered, "others_threshold");
+    assert!(run(21, 50.0, &["others_threshold=24"]).triggered);
+    assert!(run(21, 50.1, &["patience=99"]).triggered);
+    assert!(!run(21, 50.1, &["patience=100"]).triggered);
+    let found = run(50, 100.0, &[]);
+    assert_eq!((found.violations, found.datapoints), (50, 100));
+    assert_eq!(found.evidence[0].to - START, 49.0);
+    let details = &found.details["algo-1"];
+    assert!(
+        near(&details["others"], 0.5) && near(&details["run"], 0.4) && near(&details["share"], 50.0),
+        "{details}"
+    );
+}
