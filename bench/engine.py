@@ -21,7 +21,7 @@ from pathlib import Path
 from run import JPEG_SUFFIXES, PEERS, ROOT, Failed, python_of
 
 HERE = Path(__file__).resolve().parent
-PEERS_OF_ENGINE = ["torch_v2", "ffcv", "dali", "albumentations"]
+PEERS_OF_ENGINE = ["torch_pil", "torch_v2", "ffcv", "ffcv_raw", "dali", "albumentations"]
 MEMORY_WORKERS = 8
 
 
@@ -108,14 +108,15 @@ class Engine:
         return self.json_of("loading", command, path), f"; not there: {', '.join(missing)}" if missing else ""
 
 
-def against_best_peer(document: dict, side: str) -> tuple[float, str]:
-    """How many times as fast `side` is at load 0 as the quickest peer there, by CPU time."""
-    sides = {result["name"]: result for result in document["sides"] if result["load"] == 0}
+def against_best_peer(document: dict, side: str, load: int, prepared: bool = False) -> tuple[float, str]:
+    """How many times as fast `side` is at a load as the quickest peer there, by CPU time; of the peers, those that read files
+    of pixels made beforehand, or those that decode."""
+    sides = {result["name"]: result for result in document["sides"] if result["load"] == load}
     if side not in sides:
         raise Failed("`stokehold prepare` is not there")
     ours = sides[side]["turns"]
     ratios = {}
-    for name in sides.keys() & PEERS.keys():
+    for name in (name for name in sides.keys() & PEERS.keys() if PEERS[name].pixels == prepared):
         pairs = zip(ours, sides[name]["turns"])
         ratios[name] = [a["images"] / a["cpu_seconds"] / (b["images"] / b["cpu_seconds"]) for a, b in pairs]
     if not ratios:
@@ -136,13 +137,10 @@ def size_of_shards(engine: Engine) -> tuple[float, str]:
     """Bytes of all that prepare writes against the bytes of the files."""
     if not engine.can_prepare():
         raise Failed("`stokehold prepare` is not there")
-    # Prepare wants classes; the photographs become one.
-    data, out = engine.folder / "data", engine.folder / "prepared"
-    data.mkdir()
-    (data / "photos").symlink_to(engine.photos)
+    out = engine.folder / "prepared"
     print("measuring: shards", file=sys.stderr)
-    subprocess.run([engine.stokehold, "prepare", data, out], check=True, stdout=subprocess.DEVNULL)
-    verify = [engine.stokehold, "prepare", out, "--verify", "--against", data]
+    subprocess.run([engine.stokehold, "prepare", engine.photos, out], check=True, stdout=subprocess.DEVNULL)
+    verify = [engine.stokehold, "prepare", out, "--verify", "--against", engine.photos]
     proved = subprocess.run(verify, stdout=subprocess.DEVNULL).returncode == 0
     files = [path for path in engine.photos.rglob("*") if path.suffix.lower() in JPEG_SUFFIXES]
     before = sum(path.stat().st_size for path in files)
@@ -202,8 +200,8 @@ def measure_all(engine: Engine) -> list[Row]:
     except Failed as error:
         document, missing = {"sides": [], "across_loads": []}, f" ({error})"
 
-    def peers(side: str) -> tuple[float, str]:
-        ratio, note = against_best_peer(document, side)
+    def peers(side: str, load: int = 0, prepared: bool = False) -> tuple[float, str]:
+        ratio, note = against_best_peer(document, side, load, prepared)
         return ratio, note + missing
 
     def kept_speed() -> tuple[float, str]:
@@ -216,6 +214,8 @@ def measure_all(engine: Engine) -> list[Row]:
         fill(Row("full decode, photos, against libjpeg-turbo 3", 1.5, 1.9), lambda: decoding("photos", engine.photos)),
         fill(Row("load 0 training path against the best peer", 2.7, 3.5), lambda: peers("fused")),
         fill(Row("the same from prepared shards", 3.8, 5.0), lambda: peers("fused, prepared")),
+        fill(Row("shards against FFCV's file of pixels", None, None), lambda: peers("fused, prepared", prepared=True)),
+        fill(Row("load 12 against the best peer", None, None), lambda: peers("fused", load=12)),
         fill(Row("load 12 against own load 0", 0.75, 0.90), kept_speed),
         fill(Row("bytes of shards against originals (at most)", 0.99, 0.97, unit="share", less_is_better=True),
              lambda: size_of_shards(engine)),

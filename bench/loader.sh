@@ -3,7 +3,8 @@
 #
 #   bench/loader.sh PHOTOS [OPTION of bench/run.py ..]
 #
-# Stokehold's fused and per-op executors against PyTorch's DataLoader (PIL, v2 tensors), DALI, FFCV and Albumentations.
+# Stokehold's fused and per-op executors, and fused from prepared shards, against PyTorch's DataLoader (PIL, v2 tensors), DALI, FFCV
+# (the files' JPEGs, and its own file of pixels) and Albumentations. The README's table is of this.
 # Build first (cargo build --release) and make the peers' environments (bench/peers/setup.sh). Takes about five minutes.
 set -euo pipefail
 
@@ -12,5 +13,5 @@ if [ $# -eq 0 ]; then
     exit 2
 fi
 exec "$(dirname "$0")/run.py" "$1" \
-    --executors fused,per-op --peers torch_pil,torch_v2,dali,ffcv,albumentations \
+    --executors fused,per-op --prepared --peers torch_pil,torch_v2,dali,ffcv,ffcv_raw,albumentations \
     --loads 0,12 --cores 1 --rounds 7 --max-images 100 "${@:2}"

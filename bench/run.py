@@ -46,6 +46,7 @@ class PeerScript:
     most_load: int | None = None  # the largest load it can do
     in_process: bool = False  # has a mode without worker processes
     gpu: bool = False  # needs an NVIDIA GPU
+    pixels: bool = False  # reads a file of decoded pixels that was made beforehand
 
 
 PEERS = {
@@ -53,6 +54,7 @@ PEERS = {
     "torch_v2": PeerScript("torch_v2.py", "torch", in_process=True),
     "dali": PeerScript("dali_cpu.py", "dali"),
     "ffcv": PeerScript("ffcv_jpeg.py", "ffcv", most_load=0),
+    "ffcv_raw": PeerScript("ffcv_raw.py", "ffcv", most_load=0, pixels=True),
     "albumentations": PeerScript("albumentations_cv2.py", "albumentations"),
     "torch_cuda": PeerScript("torch_cuda.py", "torch", gpu=True),
     "dali_gpu": PeerScript("dali_gpu.py", "dali", gpu=True),

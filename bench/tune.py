@@ -10,7 +10,8 @@
     bench/tune.py median optuna
 
 A line of the results is one study: {problem, side, seed, values: [objective of each trial]}. Studies that a file has already are not
-run again. Everything is minimised, one trial after the other. Stokehold is asked through `examples/ask_tell_lines.rs` of the crate
+run again. Everything is minimised, one trial after the other. Optuna's GPSampler begins with as many random trials as `bayesian` has
+in its even start, in place of its own ten, so that neither side has a model while the other has none. Stokehold is asked through `examples/ask_tell_lines.rs` of the crate
 stokehold-tune (`cargo build --release -p stokehold-tune --examples`).
 """
 
@@ -29,7 +30,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 SEEDS = 20
-LOOKS = (20, 50, 100)
 
 
 def branin(x):
@@ -129,8 +129,11 @@ PROBLEMS = {
     "trainings-train": recorded("train_loss"),
     "trainings-val": recorded("val_loss"),
 }
-# A grid is used up: 30 trials of 54 cells.
-FEWER = dict.fromkeys(("trainings-train", "trainings-val"), (10, 20, 30))
+
+
+def looks(problem):
+    """After how many trials studies are compared. A grid is used up: 30 trials of 54 cells."""
+    return (10, 20, 30) if problem.startswith("trainings") else (20, 50, 100)
 
 
 def optuna_suggest(trial, space):
@@ -145,6 +148,11 @@ def optuna_suggest(trial, space):
     return values
 
 
+def even_start(space):
+    """How many trials `bayesian` makes before its first model (`start` of crates/tune/src/strategy/bayesian.rs)."""
+    return min(max(len(space) + 2, 4), 12)
+
+
 class Optuna:
     def __init__(self, sampler, space, seed, order=(), **pruning):
         import warnings
@@ -154,8 +162,7 @@ class Optuna:
         warnings.simplefilter("ignore")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         made = {
-            "gp": lambda: optuna.samplers.GPSampler(seed=seed),
-            "gp-deterministic": lambda: optuna.samplers.GPSampler(seed=seed, deterministic_objective=True),
+            "gp": lambda: optuna.samplers.GPSampler(seed=seed, n_startup_trials=even_start(space)),
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
             "tpe-multivariate": lambda: optuna.samplers.TPESampler(seed=seed, multivariate=True),
             "random": lambda: optuna.samplers.RandomSampler(seed=seed),
@@ -218,11 +225,11 @@ class Stokehold:
         self.server.wait()
 
 
-def study(side, name, problem, seed):
+def study(side, name, problem, seed, trials):
     function, space = PROBLEMS[problem]
     them = side(name, space, seed)
     values = []
-    for _ in range(FEWER.get(problem, LOOKS)[-1]):
+    for _ in range(min(trials, looks(problem)[-1])):
         at = them.ask()
         if at is None:
             break
@@ -232,7 +239,7 @@ def study(side, name, problem, seed):
     return values
 
 
-def run(side, kind, names, out, problems, seeds):
+def run(side, kind, names, out, problems, seeds, trials):
     done = set()
     if out.exists():
         done = {(r["problem"], r["side"], r["seed"]) for r in map(json.loads, out.open())}
@@ -242,7 +249,7 @@ def run(side, kind, names, out, problems, seeds):
                 label = f"{kind} {name}"
                 if (problem, label, seed) in done:
                     continue
-                values = study(side, name, problem, seed)
+                values = study(side, name, problem, seed, trials)
                 with out.open("a") as file:
                     file.write(json.dumps({"problem": problem, "side": label, "seed": seed, "values": values}) + "\n")
 
@@ -255,12 +262,18 @@ def read(paths):
     return studies
 
 
+def reached(problem, sides):
+    """The looks that every study went as far as."""
+    shortest = min(len(values) for studies in sides.values() for values in studies.values())
+    return [look for look in looks(problem) if look <= shortest]
+
+
 def compare(one, other, paths):
     """How likely a study of one side has a better best than one of the other, and how many standard errors that is from a half (Mann
     and Whitney 1947, with their variance for ties)."""
     for problem, sides in read(paths).items():
         print(f"{problem}:", end="")
-        for look in FEWER.get(problem, LOOKS):
+        for look in reached(problem, sides):
             a, b = ([min(values[:look]) for values in sides[side].values()] for side in (one, other))
             better = sum((x < y) + (x == y) / 2 for x in a for y in b) / (len(a) * len(b))
             n = len(a) + len(b)
@@ -272,12 +285,12 @@ def compare(one, other, paths):
 
 def table(paths):
     for problem, sides in read(paths).items():
-        looks = FEWER.get(problem, LOOKS)
-        print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in looks))
-        print("|---|---|" + "---|" * len(looks))
+        at = reached(problem, sides)
+        print(f"\n**{problem}**\n\n| side | seeds |" + "".join(f" {n} trials |" for n in at))
+        print("|---|---|" + "---|" * len(at))
         for side in sorted(sides, key=lambda s: statistics.median(min(v) for v in sides[s].values())):
             cells = []
-            for look in looks:
+            for look in at:
                 bests = sorted(min(values[:look]) for values in sides[side].values())
                 low, high = bests[len(bests) // 4], bests[(3 * len(bests) - 1) // 4]
                 cells.append(f" {statistics.median(bests):.4g} ({low:.4g} to {high:.4g}) |")
@@ -353,6 +366,7 @@ def main():
         command.add_argument("--out", type=Path, required=True)
         command.add_argument("--problems", default=",".join(PROBLEMS))
         command.add_argument("--seeds", type=int, default=SEEDS)
+        command.add_argument("--trials", type=int, default=100, help="at most so many a study (default 100)")
     command = commands.add_parser("table")
     command.add_argument("files", type=Path, nargs="+")
     command = commands.add_parser("compare")
@@ -372,7 +386,7 @@ def main():
         median(args.side)
     else:
         side = {"optuna": Optuna, "stokehold": Stokehold}[args.command]
-        run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds)
+        run(side, args.command, args.names, args.out, args.problems.split(","), args.seeds, args.trials)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,10 @@
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
 # recipes), smdebug/, toolkit/, moto/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
+#
+# Where no NVIDIA driver is, torch is the build for CPUs, from PyTorch's own index: PyPI's build for Linux is the same
+# version and brings 5 GB of CUDA. Where that index does not answer, PyPI's is taken. ffcv, optuna and frameworks stand on
+# the environment torch, which is made for them, and have no torch of their own.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,6 +37,20 @@ check_debian_packages() {
     fi
 }
 
+torch_index=https://download.pytorch.org/whl/cpu
+
+# Whether the environment's pip can take torch from PyTorch's index. It is asked once and briefly, because pip itself
+# would ask five times, for minutes.
+has_torch_index() {
+    "$1/bin/python" - "$torch_index/torch/" <<'EOF'
+import sys, urllib.request
+try:
+    urllib.request.urlopen(sys.argv[1], timeout=5).close()
+except OSError as error:
+    sys.exit(f"{sys.argv[1]} does not answer ({error}): torch comes from PyPI, with CUDA, which takes 5 GB")
+EOF
+}
+
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
@@ -47,13 +65,21 @@ make_environment() {
     fi
     if [ "$name" = ffcv ]; then check_debian_packages; fi
     [ -x "$environment/bin/pip" ] || "$python" -m venv "$environment"
-    # These stand on the torch that is there already.
-    if [ "$name" = frameworks ]; then
+    local index=()
+    case $name in
+    torch)
+        # A version of that index, 2.15.0+cpu, goes before PyPI's 2.15.0; all else is PyPI's.
+        if [ "$(uname -s)" = Linux ] && [ ! -e /proc/driver/nvidia ] && has_torch_index "$environment"; then
+            index=(--extra-index-url "$torch_index")
+        fi
+        ;;
+    ffcv | optuna | frameworks)
         make_environment torch
         "$cache/torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
             >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
-    fi
-    "$environment/bin/pip" install --quiet --requirement "$requirements"
+        ;;
+    esac
+    "$environment/bin/pip" install --quiet "${index[@]}" --requirement "$requirements"
     cp "$requirements" "$environment/requirements.txt"
     echo "$name: made at $environment"
 }

@@ -208,6 +208,31 @@ def test_pixels_with_the_same_draws(load, tmp_path):
 
 
 @needs_torchvision
+def test_the_transforms_of_weights_are_converted(tmp_path):
+    """`weights.transforms()` is what transfer learning uses; torchvision's own, on PIL images, makes the same pixels within a level."""
+    from PIL import Image
+    from torchvision import models
+
+    for weights, resize in [
+        (models.ResNet18_Weights.DEFAULT, T.Resize(256)),
+        (models.ResNet50_Weights.DEFAULT, T.Resize(232)),
+        (models.ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1, T.Resize(384, "bicubic")),
+    ]:
+        theirs = weights.transforms()
+        crop = T.CenterCrop(theirs.crop_size)
+        converted = T.from_torchvision(theirs)
+        assert converted.transforms == [resize, crop, T.ToTensor(), T.Normalize(theirs.mean, theirs.std)]
+        content = np.asarray(Image.fromarray(picture(1, 6, 7)).resize((340, 300), Image.Resampling.BICUBIC))
+        write_png(tmp_path / "picture.png", content)
+        loader = stokehold.Loader([(tmp_path / "picture.png", 0)], theirs, batch_size=1, executor="per-op")
+        ((images, _),) = [tuple(plain(part) for part in batch) for batch in loader]
+        difference = np.abs(images[0] - plain(theirs(Image.fromarray(content)))) * np.reshape(T.STD, (3, 1, 1)) * 255
+        assert difference.max() < 1.01, (weights, difference.max())
+    with pytest.raises(stokehold.OptionError, match="antialias=False"):
+        T.from_torchvision(models.ResNet18_Weights.DEFAULT.transforms(antialias=False))
+
+
+@needs_torchvision
 def test_what_is_not_converted_is_said():
     import torch
     from torch import nn

@@ -26,8 +26,8 @@ pub use show::Show;
 /// they take a data set. What was cut short goes on with the same command.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The data set: a folder of class folders, or one that holds train/ and val/. With --verify, --list and --extract:
-    /// the prepared one
+    /// The data set: a folder of class folders, one that holds train/ and val/, or one of images without classes, whose
+    /// shards `bench` takes and training does not. With --verify, --list and --extract: the prepared one
     data: PathBuf,
     /// The folder to make
     #[arg(required_unless_present_any = ["verify", "list", "extract"])]

@@ -107,10 +107,19 @@ impl Part {
     }
 }
 
+/// The images of each part of the data set in `data`; those of a folder without class folders are one part, without labels.
+pub(crate) fn images(data: &Path) -> Result<[(&'static str, Option<Images>); 2], StorageError> {
+    let (train, val) = match Dataset::open(data, None, 0) {
+        Ok(Dataset { train, val, .. }) => (train, val),
+        Err(StorageError::Flat { .. }) => (Images::unlabelled(data)?, None),
+        Err(error) => return Err(error),
+    };
+    Ok([("train", Some(train)), ("val", val)])
+}
+
 /// The parts of the data set in `data`.
 pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, PrepareError> {
-    let Dataset { train, val, .. } = Dataset::open(data, None, 0)?;
-    [("train", Some(train)), ("val", val)]
+    images(data)?
         .into_iter()
         .filter_map(|(name, images)| Some((name, images?)))
         .map(|(name, images)| match images {

@@ -9,9 +9,9 @@ use std::thread;
 use stokehold_jpeg::{Decoder, Input, Layout, RowIndex, Scale};
 use stokehold_pipeline::{DecodeOptions, Format, decode, probe};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFolder};
-use stokehold_storage::{Dataset, Images, SampleBytes, SampleRows, Source};
+use stokehold_storage::{Images, SampleBytes, SampleRows, Source};
 
-use crate::prepare::Progress;
+use crate::prepare::{self, Progress};
 use crate::resume::checksum;
 use crate::{PrepareError, tar};
 
@@ -44,10 +44,7 @@ pub fn verify(
 ) -> Result<Findings, PrepareError> {
     let manifest = manifest(out)?;
     let originals = match against {
-        Some(data) => {
-            let Dataset { train, val, .. } = Dataset::open(data, None, 0)?;
-            Some([("train", Some(train)), ("val", val)])
-        }
+        Some(data) => Some(prepare::images(data)?),
         None => None,
     };
     let mut findings = Findings {

@@ -116,6 +116,10 @@ impl Dataset {
         val_split: Option<f64>,
         seed: u64,
     ) -> Result<Self, StorageError> {
+        // As `Images::unlabelled` names it.
+        if manifest.classes == [""] {
+            return Err(StorageError::Unlabelled { path: dir.to_owned() });
+        }
         if !manifest.parts.contains_key("val") {
             check_split(val_split)?;
             return Self::of_train(part("train")?, val_split, seed);

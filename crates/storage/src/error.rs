@@ -49,6 +49,16 @@ pub enum StorageError {
         /// The name of one of them.
         example: String,
     },
+    /// Shards of a folder that had images and no class folders.
+    #[error(
+        "{}: prepared from a folder without class folders, so its images have no classes; prepare one that has a folder for \
+         each class",
+        path.display()
+    )]
+    Unlabelled {
+        /// The folder of the shards.
+        path: PathBuf,
+    },
     /// Class folders without a single image.
     #[error(
         "{}: no image in the class folder{} {}; put images ({}) there or remove the folder",

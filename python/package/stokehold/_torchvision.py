@@ -90,6 +90,13 @@ _CONVERT: dict[str, Any] = {
     "ConvertImageDtype": _to_float_dtype,
     "GaussianBlur": lambda t: [GaussianBlur(list(t.kernel_size), list(t.sigma))],
     "Grayscale": lambda t: [Grayscale(t.num_output_channels)],
+    # What a model's weights were made with: `ResNet18_Weights.DEFAULT.transforms()`.
+    "ImageClassification": lambda t: [
+        Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
+        CenterCrop(t.crop_size),
+        ToTensor(),
+        Normalize(list(t.mean), list(t.std)),
+    ],
     "Normalize": lambda t: [Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
     "Pad": lambda t: [Pad(t.padding, t.fill, t.padding_mode)],

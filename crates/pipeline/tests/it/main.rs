@@ -1,5 +1,6 @@
 //! What the pipeline promises, held against its oracles.
 
+mod bounds;
 mod draws;
 mod formats;
 mod fused;

@@ -54,6 +54,26 @@ fn it_is_the_same_data_set() {
     assert!(Dataset::open(&out, Some(0.5), 0).is_err(), "it has its own val");
 }
 
+/// What `bench loader` measures can be prepared and measured again; what has no labels is not taken for a class.
+#[test]
+fn images_without_classes_are_prepared_without_labels() {
+    let classes = every_kind();
+    let dir = TempDir::new().unwrap();
+    let (flat, out) = (dir.path().join("flat"), dir.path().join("out"));
+    std::fs::create_dir(&flat).unwrap();
+    let before = Images::unlabelled(classes.path()).unwrap();
+    let mut bytes = SampleBytes::new();
+    for sample in 0..before.len() {
+        before.read(sample, &mut bytes).unwrap();
+        std::fs::write(flat.join(format!("{sample}.jpg")), bytes.file()).unwrap();
+    }
+    prepare(&flat, &out, &small_shards()).unwrap();
+    same(&Images::unlabelled(&flat).unwrap(), &Images::unlabelled(&out).unwrap());
+    assert_eq!(verify(&out, Some(&flat)).unwrap().problems, [""; 0]);
+    let error = Dataset::open(&out, None, 0).unwrap_err().to_string();
+    assert!(error.contains("its images have no classes; prepare one that has a folder for each class"), "{error}");
+}
+
 #[test]
 fn the_loader_makes_the_same_batches_of_it() {
     let data = every_kind();
