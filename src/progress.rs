@@ -1,5 +1,6 @@
 //! Bars on standard error, and the data set that is used where none is given.
 
+use crate::terminal::note;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -22,7 +23,7 @@ pub fn generated_data() -> Result<PathBuf, StorageError> {
     let mut told = false;
     let dir = synth::default_dataset(images, classes, &mut |done, total| {
         if !told && bar.is_hidden() {
-            eprintln!("generating {total} images");
+            note!("generating {total} images");
         }
         told = true;
         bar.set_position(done as u64);

@@ -7,7 +7,7 @@ pub mod measure;
 mod show;
 mod trial;
 
-use crate::terminal;
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -70,9 +70,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         if let Some(best) = best.filter(|best| best.is_worth_it()) {
             tried = Some(trial::run(&advised, best, args.out.as_deref(), stop)?);
         } else {
-            eprintln!(
-                "there is nothing to try: no option of stokehold train would gain anything worth having"
-            );
+            note!("there is nothing to try: no option of stokehold train would gain anything worth having");
         }
     }
     let text = if args.json {

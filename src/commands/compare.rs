@@ -22,7 +22,7 @@ mod settings;
 mod table;
 mod watch;
 
-use crate::terminal;
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -141,7 +141,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     for number in 0..cells.len() {
         let Some(cell) = cells.run(number, &mut watch, stop)? else {
             watch.finish();
-            eprintln!(
+            note!(
                 "interrupted; the same command again goes on from here{}",
                 args.again(&out)
             );

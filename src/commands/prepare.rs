@@ -2,7 +2,7 @@
 
 mod show;
 
-use crate::terminal;
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -131,7 +131,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     match done {
         Ok(shown) => Ok(shown?),
         Err(PrepareError::Interrupted) => {
-            eprintln!("{}", PrepareError::Interrupted);
+            note!("{}", PrepareError::Interrupted);
             Ok(ExitCode::from(interrupt::EXIT_CODE))
         }
         Err(error) => Err(error.into()),

@@ -4,6 +4,7 @@
 //! in turns. Compared is CPU time, which other programs hardly disturb, within each turn, where the machine was the same for both. So the result
 //! holds for the run even where it was made on another machine.
 
+use crate::terminal::note;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -42,7 +43,7 @@ pub fn once(record: &RunRecord, recording: &Path, about: &mut About) -> Vec<Stri
     if !can_be_predicted(workload) || !workload.alternatives.is_empty() {
         return notes;
     }
-    eprintln!(
+    note!(
         "measuring other executors, shards and batches on images of the run; this is done once and takes seconds"
     );
     alternatives(record, workload, &mut notes);

@@ -1,5 +1,6 @@
 //! `--try`: the run's own configuration for a moment, with a change and without, in turns.
 
+use crate::terminal::note;
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -87,7 +88,7 @@ pub fn run(
             if side == 1 {
                 apply(&best.change, &mut config)?;
             }
-            eprintln!(
+            note!(
                 "trying {name}, turn {turn} of {TURNS}: {} images",
                 images.train.len()
             );

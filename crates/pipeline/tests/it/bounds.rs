@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use stokehold_pipeline::op::Op;
-use stokehold_pipeline::{ColorMode, DecodeOptions, DrawKey, Executor, Format, Pipeline, RgbImage, Runner, decode};
+use stokehold_pipeline::{
+    ColorMode, DecodeOptions, DrawKey, Executor, Format, Pipeline, RgbImage, Runner, decode,
+};
 use stokehold_storage::synth::SynthOptions;
 
 use crate::oracle;
@@ -47,14 +49,18 @@ fn files(folder: &Path, wanted: Part, most: usize) -> Vec<Vec<u8>> {
             let suffix = path.extension().map(|suffix| suffix.to_ascii_lowercase());
             if path.is_dir() {
                 folders.push(path);
-            } else if suffix.is_some_and(|suffix| suffix == "jpg" || suffix == "jpeg") && part(&path) == wanted {
+            } else if suffix.is_some_and(|suffix| suffix == "jpg" || suffix == "jpeg")
+                && part(&path) == wanted
+            {
                 found.push(path);
             }
         }
     }
     found.sort();
     let most = most.min(found.len());
-    (0..most).map(|i| std::fs::read(&found[i * found.len() / most]).unwrap()).collect()
+    (0..most)
+        .map(|i| std::fs::read(&found[i * found.len() / most]).unwrap())
+        .collect()
 }
 
 /// An image encoded again, in one of six ways.
@@ -66,7 +72,9 @@ fn encoded_again(bytes: &[u8], way: usize) -> Vec<u8> {
     let mut encoder = Encoder::new(&mut out, quality);
     encoder.set_sampling_factor(sampling);
     let (width, height) = (image.width as u16, image.height as u16);
-    encoder.encode(&image.data, width, height, ColorType::Rgb).unwrap();
+    encoder
+        .encode(&image.data, width, height, ColorType::Rgb)
+        .unwrap();
     out
 }
 
@@ -92,15 +100,27 @@ fn generated(part: Part, images: usize) -> Vec<Vec<u8>> {
 
 /// At most `most` images of every origin: generated ones, and what real data is there.
 fn sets(part: Part, most: usize) -> Vec<Set> {
-    let mut sets = vec![Set { name: "generated", images: generated(part, most) }];
+    let mut sets = vec![Set {
+        name: "generated",
+        images: generated(part, most),
+    }];
     if let Some(photos) = oracle::photos() {
         let clothing = photos.with_file_name("clothing");
         let (photos, clothing) = (files(&photos, part, most), files(&clothing, part, most));
         let again = photos.iter().chain(&clothing).step_by(2).enumerate();
         let images = again.map(|(way, bytes)| encoded_again(bytes, way)).collect();
-        sets.push(Set { name: "encoded again", images });
-        sets.push(Set { name: "photos", images: photos });
-        sets.push(Set { name: "clothing", images: clothing });
+        sets.push(Set {
+            name: "encoded again",
+            images,
+        });
+        sets.push(Set {
+            name: "photos",
+            images: photos,
+        });
+        sets.push(Set {
+            name: "clothing",
+            images: clothing,
+        });
     }
     sets
 }
@@ -139,7 +159,11 @@ impl Both {
     }
 
     fn run(&mut self, bytes: &[u8], sample: usize) -> [Vec<f32>; 2] {
-        let key = DrawKey { seed: 3, epoch: 1, sample: sample as u64 };
+        let key = DrawKey {
+            seed: 3,
+            epoch: 1,
+            sample: sample as u64,
+        };
         self.runners.each_mut().map(|runner| {
             let mut out = vec![0.0f32; runner.output_len()];
             runner.run(bytes, key, &mut out).unwrap();
@@ -189,7 +213,11 @@ fn what_sets_the_table() {
         for (name, pipeline) in pipelines() {
             let values = Both::new(pipeline).psnrs(&set.images);
             let [least, hundredth, median] = [0.0, 0.01, 0.5].map(|share| percentile(&values, share));
-            println!("{name}, {} {}: least {least:.1}, 1 in 100 below {hundredth:.1}, median {median:.1} dB", values.len(), set.name);
+            println!(
+                "{name}, {} {}: least {least:.1}, 1 in 100 below {hundredth:.1}, median {median:.1} dB",
+                values.len(),
+                set.name
+            );
         }
         resize_of(&set, true);
     }
@@ -198,11 +226,19 @@ fn what_sets_the_table() {
 fn resize_of(set: &Set, print: bool) -> () {
     let json = r#"{"op": [{"type": "RandomResizedCrop", "size": 224}, {"type": "ToFloat"}]}"#;
     let mut both = Both::new(Pipeline::from_json(json).unwrap());
-    let (mut worst_un, mut worst, mut over2, mut over1, mut n, mut uno1, mut nun) = (0.0f32, 0.0f32, 0, 0u64, 0u64, 0u64, 0u64);
+    let (mut worst_un, mut worst, mut over2, mut over1, mut n, mut uno1, mut nun) =
+        (0.0f32, 0.0f32, 0, 0u64, 0u64, 0u64, 0u64);
     for (sample, bytes) in set.images.iter().enumerate() {
         let [a, b] = both.run(bytes, sample);
         let image = decode(bytes, &DecodeOptions::default()).unwrap();
-        let mask = RgbImage { data: image.data.iter().map(|v| if *v == 0 || *v == 255 { 255 } else { 0 }).collect(), ..image };
+        let mask = RgbImage {
+            data: image
+                .data
+                .iter()
+                .map(|v| if *v == 0 || *v == 255 { 255 } else { 0 })
+                .collect(),
+            ..image
+        };
         let [m, _] = both.run(&png(&mask), sample);
         let mut w = 0.0f32;
         for ((a, b), m) in a.iter().zip(&b).zip(&m) {
@@ -210,13 +246,24 @@ fn resize_of(set: &Set, print: bool) -> () {
             w = w.max(d);
             n += 1;
             over1 += u64::from(d > 1.01);
-            if *m == 0.0 { worst_un = worst_un.max(d); nun += 1; uno1 += u64::from(d > 1.01); }
+            if *m == 0.0 {
+                worst_un = worst_un.max(d);
+                nun += 1;
+                uno1 += u64::from(d > 1.01);
+            }
         }
         worst = worst.max(w);
         over2 += usize::from(w > 2.01);
     }
     if print {
-        println!("resize, {} {}: worst {worst:.2}, {over2} above 2; of values above 1: {:.6}; unclipped {:.4} of values: worst {worst_un:.2}, above 1 {:.6}", set.images.len(), set.name, over1 as f64 / n as f64, nun as f64 / n as f64, uno1 as f64 / nun as f64);
+        println!(
+            "resize, {} {}: worst {worst:.2}, {over2} above 2; of values above 1: {:.6}; unclipped {:.4} of values: worst {worst_un:.2}, above 1 {:.6}",
+            set.images.len(),
+            set.name,
+            over1 as f64 / n as f64,
+            nun as f64 / n as f64,
+            uno1 as f64 / nun as f64
+        );
     }
 }
 
@@ -224,6 +271,10 @@ fn png(image: &RgbImage) -> Vec<u8> {
     let mut out = Vec::new();
     let mut encoder = png::Encoder::new(Cursor::new(&mut out), image.width, image.height);
     encoder.set_color(png::ColorType::Rgb);
-    encoder.write_header().unwrap().write_image_data(&image.data).unwrap();
+    encoder
+        .write_header()
+        .unwrap()
+        .write_image_data(&image.data)
+        .unwrap();
     out
 }
