@@ -92,11 +92,14 @@ pub enum LoaderError {
 impl LoaderError {
     /// What becomes of a panic that was caught in a thread which makes batches.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
-        let text = panic.downcast_ref::<&str>().copied();
-        let message = text
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message")
-            .to_owned();
+        let message = panic_message(panic).to_owned();
         Self::WorkerPanicked { message }
     }
+}
+
+/// What a panic that was caught said.
+pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }

@@ -59,7 +59,7 @@ mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
-pub use error::LoaderError;
+pub use error::{LoaderError, panic_message};
 pub use images::{ImageBuffer, Images};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
