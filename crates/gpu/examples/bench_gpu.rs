@@ -191,7 +191,7 @@ impl Bench<'_> {
                 if let Some((work, samples)) = ahead.take() {
                     self.batcher.finish(work, &samples)?;
                 }
-                ahead = Some((self.batcher.launch(laid_out), samples));
+                ahead = Some((self.batcher.launch(laid_out)?, samples));
             }
             if let Some((work, samples)) = ahead {
                 self.batcher.finish(work, &samples)?;

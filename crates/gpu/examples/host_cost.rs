@@ -81,7 +81,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 for samples in samples.chunks(batch.max(1)) {
                     let before = driver_time(&gpu)?;
                     let begun = ThreadTime::now();
-                    let work = batcher.launch(batcher.lay_out(samples)?);
+                    let work = batcher.launch(batcher.lay_out(samples)?)?;
                     own += begun.elapsed();
                     // What is queued is given to the driver now, not when somebody waits for it.
                     gpu.device()

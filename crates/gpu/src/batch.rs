@@ -1,13 +1,14 @@
 //! A batch on the device: where everything lies, and the launches.
 
 use crate::GpuError;
-use crate::client::{Buffer, Gpu};
+use crate::client::{Buffer, Gpu, queued};
 use crate::coefficients::Coefficients;
 use crate::entropy::{Faults, Scans};
 use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
 use crate::words::Words;
 use cubecl::prelude::*;
+use cubecl::server::ServerError;
 use half::{bf16, f16};
 use std::collections::BTreeMap;
 use stokehold_pipeline::{ErasedContent, ImageError, Pipeline, SampleType};
@@ -154,7 +155,7 @@ impl Batcher {
     /// # Errors
     /// As there.
     pub fn run<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<DeviceBatch, GpuError> {
-        self.finish(self.launch(self.lay_out(samples)?), samples)
+        self.finish(self.launch(self.lay_out(samples)?)?, samples)
     }
 
     /// Decides where everything of a batch lies, and refuses what does not fit. Takes no memory of the device yet.
@@ -205,18 +206,23 @@ impl Batcher {
     }
 
     /// Queues the work of a batch: upload, decoding, augmenting and writing. Does not wait for any of it.
-    pub fn launch(&self, laid_out: LaidOut) -> InWork {
+    ///
+    /// # Errors
+    /// [`GpuError::Batch`] where something of it could not be queued.
+    pub fn launch(&self, laid_out: LaidOut) -> Result<InWork, GpuError> {
         let LaidOut { layout, count, need } = laid_out;
-        let (numbers, scans) = match count {
-            0 => (self.gpu.empty(0, self.sample_type.bytes()), None),
+        let work = || match count {
+            0 => Ok((self.gpu.empty(0, self.sample_type.bytes()), None)),
             count => self.queue(layout, count),
         };
-        InWork {
+        let (numbers, scans) =
+            queued(&self.gpu.client, work).map_err(|reason| self.failed(count, need, reason))?;
+        Ok(InWork {
             numbers,
             count,
             need,
             scans,
-        }
+        })
     }
 
     /// Waits for a batch. What the device could not read of the `samples` that it was laid out of is then prepared by the
@@ -242,7 +248,7 @@ impl Batcher {
         let kept = (0..samples.len()).filter(|place| !bad.contains_key(place));
         let kept = kept.map(|place| again.get(&place).unwrap_or_else(|| samples[place].as_ref()));
         let kept: Vec<&Prepared> = kept.collect();
-        let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?))?;
+        let (mut batch, undecoded) = self.wait_for(self.launch(self.lay_out(&kept)?)?)?;
         if !undecoded.is_empty() {
             return Err(self.gpu.failed("the device decoded the same data in two ways"));
         }
@@ -259,12 +265,7 @@ impl Batcher {
             need,
             scans,
         } = work;
-        let failed = |reason: String| GpuError::Batch {
-            device: self.gpu.name().to_string(),
-            images: count,
-            need: mib(need),
-            reason,
-        };
+        let failed = |reason: String| self.failed(count, need, reason);
         if count > 0 {
             self.gpu.wait(&numbers).map_err(failed)?;
         }
@@ -300,13 +301,26 @@ impl Batcher {
         Ok(bytes)
     }
 
+    fn failed(&self, images: usize, need: u64, reason: String) -> GpuError {
+        GpuError::Batch {
+            device: self.gpu.name().to_string(),
+            images,
+            need: mib(need),
+            reason,
+        }
+    }
+
     fn sample_bytes(&self) -> u64 {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
     /// Queues a batch's work: where its numbers will be, and, of what the device is to read, which samples those are and where
     /// its findings will be.
-    fn queue(&self, layout: Layout, count: usize) -> (Buffer, Option<(Vec<usize>, Buffer)>) {
+    fn queue(
+        &self,
+        layout: Layout,
+        count: usize,
+    ) -> Result<(Buffer, Option<(Vec<usize>, Buffer)>), ServerError> {
         let Layout {
             mut words,
             components,
@@ -337,15 +351,15 @@ impl Batcher {
                 count: (components.len() + coded_components.len()) as u32,
             };
             if !coded.is_empty() {
-                let read = gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks);
+                let read = gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks)?;
                 read_there = Some((coded, read.faults));
             }
-            gpu.unpack(&words, &coefficients);
-            gpu.transform(&words, &coefficients, &planes);
+            gpu.unpack(&words, &coefficients)?;
+            gpu.transform(&words, &coefficients, &planes)?;
         }
         let pixels = gpu.empty(pixels as usize, 4);
         for stage in stages {
-            stage.launch(gpu, &words, &planes, &pixels);
+            stage.launch(gpu, &words, &planes, &pixels)?;
         }
         let sample = self.width * self.height;
         let out = gpu.empty(3 * count * sample as usize, self.sample_type.bytes());
@@ -371,13 +385,14 @@ impl Batcher {
             SampleType::F16 | SampleType::Bf16 => emit!(u16),
             SampleType::U8 => emit!(u8),
         }
-        (out, read_there)
+        gpu.check(&out)?;
+        Ok((out, read_there))
     }
 }
 
 impl Gpu {
     /// Blocks from their packed form.
-    fn unpack(&self, words: &Buffer, coefficients: &Coefficients) {
+    fn unpack(&self, words: &Buffer, coefficients: &Coefficients) -> Result<(), ServerError> {
         for (table, count) in countable(coefficients.records, coefficients.packed) {
             decode::unpack::launch(
                 &self.client,
@@ -387,11 +402,18 @@ impl Gpu {
                 coefficients.blocks.arg(),
                 table,
             );
+            self.check(&coefficients.blocks)?;
         }
+        Ok(())
     }
 
     /// The samples of all blocks.
-    fn transform(&self, words: &Buffer, coefficients: &Coefficients, planes: &Buffer) {
+    fn transform(
+        &self,
+        words: &Buffer,
+        coefficients: &Coefficients,
+        planes: &Buffer,
+    ) -> Result<(), ServerError> {
         for (table, count) in countable(coefficients.records, coefficients.count) {
             decode::transform::launch(
                 &self.client,
@@ -402,7 +424,9 @@ impl Gpu {
                 planes.arg(),
                 table,
             );
+            self.check(planes)?;
         }
+        Ok(())
     }
 }
 
@@ -658,7 +682,7 @@ impl Launches {
 }
 
 impl Placed {
-    fn launch(&self, gpu: &Gpu, words: &Buffer, planes: &Buffer, pixels: &Buffer) {
+    fn launch(&self, gpu: &Gpu, words: &Buffer, planes: &Buffer, pixels: &Buffer) -> Result<(), ServerError> {
         let (client, hues) = (&gpu.client, || gpu.tables.hues.arg());
         let tile = CubeDim::new_2d(gather::TILE, gather::TILE);
         let tiles = |[width, height, count]: [u32; 3]| {
@@ -678,6 +702,7 @@ impl Placed {
             self.resample.records,
             zero,
         );
+        gpu.check(pixels)?;
         let [widest, _, images] = self.contrast.size;
         let dim = CubeDim::new_1d(colour::SUMMING);
         colour::sums::launch(
@@ -688,6 +713,7 @@ impl Placed {
             pixels.arg(),
             self.means,
         );
+        gpu.check(pixels)?;
         colour::mean::launch(
             client,
             CubeCount::Static(images.div_ceil(32), 1, 1),
@@ -697,6 +723,7 @@ impl Placed {
             self.means,
             images,
         );
+        gpu.check(pixels)?;
         colour::contrast::launch(
             client,
             CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
@@ -707,6 +734,7 @@ impl Placed {
             self.contrast.records,
             zero,
         );
+        gpu.check(pixels)?;
         surroundings::blur_across::launch(
             client,
             tiles(self.blur.size),
@@ -716,6 +744,7 @@ impl Placed {
             self.blur.records,
             zero,
         );
+        gpu.check(pixels)?;
         macro_rules! surroundings {
             ($kernel:ident, $size:expr, $records:expr) => {
                 surroundings::$kernel::launch(
@@ -731,6 +760,8 @@ impl Placed {
             };
         }
         surroundings!(blur_down, self.blur.size, self.blur_down);
+        gpu.check(pixels)?;
         surroundings!(dilate, self.dilate.size, self.dilate.records);
+        gpu.check(pixels)
     }
 }

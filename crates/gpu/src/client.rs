@@ -1,12 +1,16 @@
 //! A device that is open.
 
+use crate::probe::probe;
 use crate::{Backend, Device, DeviceName, GpuError};
 use cubecl::MemoryScope;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
-use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy};
+use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy, ServerError};
 use cubecl_environment::stream::StreamId;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
+use stokehold_loader::panic_message;
 use stokehold_pipeline::HueTables;
 
 /// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone; the loaders of a
@@ -46,7 +50,7 @@ impl Gpu {
     /// Opens a device.
     ///
     /// # Errors
-    /// [`GpuError::Unavailable`] where there is no such device, or it lacks what the kernels need.
+    /// [`GpuError::Unavailable`] where there is no such device, it lacks what the kernels need, or does not run a small one.
     pub fn open(name: DeviceName) -> Result<Gpu, GpuError> {
         let unavailable = |reason: String| GpuError::Unavailable {
             backend: name.backend,
@@ -67,14 +71,14 @@ impl Gpu {
             )));
         }
         let (device, description, _) = found.swap_remove(name.index);
-        Gpu::on(device, description, name)
+        Gpu::on(device, description, name).map_err(unavailable)
     }
 
     /// The kernels on a device that Burn, or who else uses CubeCL, has already: it can take the batches where they lie. A
     /// Vulkan device is called the first, whichever it is.
     ///
     /// # Errors
-    /// [`GpuError::Unavailable`] where it lacks what the kernels need.
+    /// [`GpuError::Unavailable`] where it lacks what the kernels need, or does not run a small one.
     pub fn on_device(device: &cubecl::Device) -> Result<Gpu, GpuError> {
         let name = match device {
             #[cfg(feature = "cuda")]
@@ -87,15 +91,19 @@ impl Gpu {
                 index: 0,
             },
         };
-        let (device, description, _) = named(device.clone(), false);
-        Gpu::on(device, description, name)
-    }
-
-    fn on(device: cubecl::Device, description: String, name: DeviceName) -> Result<Gpu, GpuError> {
         let unavailable = |reason: String| GpuError::Unavailable {
             backend: name.backend,
             reason,
         };
+        #[cfg(feature = "cuda")]
+        if name.backend == Backend::Cuda {
+            crate::cuda::require().map_err(unavailable)?;
+        }
+        let (device, description, _) = named(device.clone(), false).map_err(unavailable)?;
+        Gpu::on(device, description, name).map_err(unavailable)
+    }
+
+    fn on(device: cubecl::Device, description: String, name: DeviceName) -> Result<Gpu, String> {
         let client = device.client();
         let missing: Vec<&str> = [
             ("8-bit", u8::elem_type_native()),
@@ -108,23 +116,34 @@ impl Gpu {
         .collect();
         if !missing.is_empty() {
             let missing = missing.join(", ");
-            return Err(unavailable(format!(
+            return Err(format!(
                 "{description} has no {missing} integers, which the kernels need; update its driver or use another device"
-            )));
+            ));
         }
+        queue().executes(|| probe(&client)).map_err(|reason| {
+            let advice = match name.backend {
+                #[cfg(feature = "cuda")]
+                Backend::Cuda => crate::cuda::advice(),
+                _ => "update its driver or use another device".to_owned(),
+            };
+            format!("{description} does not run the smallest kernel: {reason}; {advice}")
+        })?;
         let hues = HueTables::new();
         let hues = [hues.hue, hues.saturation].concat();
         let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
-        let tables = queue().executes(|| Tables {
-            zigzag: Buffer {
-                handle: client.create_from_slice(u32::as_bytes(&zigzag)),
-                len: zigzag.len(),
-            },
-            hues: Buffer {
-                len: hues.len(),
-                handle: client.create_from_slice(&hues),
-            },
-        });
+        let upload = || {
+            Ok(Tables {
+                zigzag: Buffer {
+                    handle: client.create_from_slice(u32::as_bytes(&zigzag)),
+                    len: zigzag.len(),
+                },
+                hues: Buffer {
+                    len: hues.len(),
+                    handle: client.create_from_slice(&hues),
+                },
+            })
+        };
+        let tables = queue().executes(|| queued(&client, upload))?;
         Ok(Gpu {
             client,
             tables: Arc::new(tables),
@@ -200,17 +219,21 @@ impl Gpu {
         })
     }
 
+    /// Whether all that was launched to write a buffer could be; an error is what the device said. To be asked behind every
+    /// launch: CubeCL keeps an error with the buffer, and forgets it when another launch writes there.
+    pub(crate) fn check(&self, buffer: &Buffer) -> Result<(), ServerError> {
+        self.client.check([&buffer.handle])
+    }
+
     /// Waits until all that this thread has queued is done and a buffer holds what was launched for it; an error is what the
     /// device said. Without a buffer to ask for, CubeCL tells of no allocation or launch that failed.
     pub(crate) fn wait(&self, buffer: &Buffer) -> Result<(), String> {
-        let done = cubecl::future::block_on(self.client.sync_buffers([&buffer.handle]));
-        done.map_err(|error| format!("{error:?}"))
+        answered(|| cubecl::future::block_on(self.client.sync_buffers([&buffer.handle])))
     }
 
     /// Waits for a buffer and copies it; an error is what the device said.
     pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, String> {
-        let read = self.client.read_one(buffer.handle.clone());
-        Ok(read.map_err(|error| format!("{error:?}"))?.to_vec())
+        read(&self.client, buffer)
     }
 
     pub(crate) fn failed(&self, reason: impl Into<String>) -> GpuError {
@@ -218,6 +241,32 @@ impl Gpu {
             device: self.name.to_string(),
             reason: reason.into(),
         }
+    }
+}
+
+/// Queues the launches of `work`, and the memory that they take; an error is what the device, or a panic of CubeCL's, said.
+///
+/// CubeCL runs what it is given in a thread of the device's. There it catches a panic, logs it and goes on, as if the
+/// launch had been done: whoever waits for the result has an Ok and whatever lay in that memory. So the whole of `work` runs
+/// in that thread, where each launch is carried out at once and its panic ends `work`.
+pub(crate) fn queued<R: Send + 'static>(
+    client: &Client,
+    work: impl FnOnce() -> Result<R, ServerError> + Send,
+) -> Result<R, String> {
+    answered(|| client.exclusive(work)?)
+}
+
+/// Waits for a buffer and copies it; an error is what the device said.
+pub(crate) fn read(client: &Client, buffer: &Buffer) -> Result<Vec<u8>, String> {
+    let read = answered(|| client.read_one(buffer.handle.clone()))?;
+    Ok(read.to_vec())
+}
+
+/// What the device answers. CubeCL passes a panic of the device's thread on to who asks.
+fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> Result<R, String> {
+    match catch_unwind(AssertUnwindSafe(ask)) {
+        Ok(answer) => answer.map_err(|error| format!("{error:?}")),
+        Err(panic) => Err(format!("CubeCL panicked: {}", panic_message(&*panic))),
     }
 }
 
@@ -248,37 +297,22 @@ fn list(backend: Backend) -> Result<Vec<Found>, String> {
     }
 }
 
-/// Whether a library can be loaded under one of its names.
-fn require(names: &[&str], what: &str) -> Result<(), String> {
-    let found = names.iter().any(|name| {
+/// A library, under the first of its names that can be loaded.
+pub(crate) fn library(names: &[&str]) -> Option<libloading::Library> {
+    names.iter().find_map(|name| {
         // SAFETY: these are the system's driver libraries, whose initialisers are run by whoever uses them.
-        unsafe { libloading::Library::new(*name) }.is_ok()
-    });
-    match found {
-        true => Ok(()),
-        false => Err(format!("{} was not found; {what}", names[0])),
-    }
+        unsafe { libloading::Library::new(*name) }.ok()
+    })
 }
 
 #[cfg(feature = "cuda")]
 fn cuda() -> Result<Vec<Found>, String> {
-    require(&["libcuda.so.1", "libcuda.so"], "install NVIDIA's driver")?;
-    let nvrtc = [
-        "libnvrtc.so",
-        "libnvrtc.so.13",
-        "libnvrtc.so.12",
-        "libnvrtc.so.11.2",
-    ];
-    require(
-        &nvrtc,
-        "kernels are compiled with it: install the CUDA toolkit's NVRTC (the package nvidia-cuda-nvrtc of PyPI has it \
-         too) and put its folder into LD_LIBRARY_PATH",
-    )?;
+    crate::cuda::require()?;
     let all = cubecl::Device::enumerate_all();
     let all = all
         .into_iter()
         .filter(|device| matches!(device, cubecl::Device::Cuda(_)));
-    Ok(all.map(|device| named(device, false)).collect())
+    all.map(|device| named(device, false)).collect()
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -289,9 +323,8 @@ fn cuda() -> Result<Vec<Found>, String> {
 #[cfg(feature = "vulkan")]
 fn vulkan() -> Result<Vec<Found>, String> {
     use cubecl::device::WgpuBackend;
-    require(
-        &["libvulkan.so.1", "libvulkan.so"],
-        "install a Vulkan driver (on Debian without a GPU: mesa-vulkan-drivers libvulkan1)",
+    library(&["libvulkan.so.1", "libvulkan.so"]).ok_or(
+        "libvulkan.so.1 was not found; install a Vulkan driver (on Debian without a GPU: mesa-vulkan-drivers libvulkan1)",
     )?;
     let mut found = Vec::new();
     for device in cubecl::Device::enumerate_all() {
@@ -300,7 +333,7 @@ fn vulkan() -> Result<Vec<Found>, String> {
         };
         let is_cpu = is_cpu(&device);
         if let Ok(device) = device.on(WgpuBackend::Vulkan) {
-            found.push(named(device, is_cpu));
+            found.push(named(device, is_cpu)?);
         }
     }
     Ok(found)
@@ -318,7 +351,10 @@ fn vulkan() -> Result<Vec<Found>, String> {
     Ok(Vec::new())
 }
 
-fn named(device: cubecl::Device, is_cpu: bool) -> Found {
-    let name = device.client().properties().identity.name.clone();
-    (device, name, is_cpu)
+fn named(device: cubecl::Device, is_cpu: bool) -> Result<Found, String> {
+    let name = answered(|| Ok::<_, String>(device.client().properties().identity.name.clone()))?;
+    Ok((device, name, is_cpu))
 }
+
+#[cfg(test)]
+mod tests;

@@ -65,12 +65,25 @@
 //! and every write outside of its buffer left out. The loops that read coded data end with the data, for each step reads
 //! at least a bit; no other loop's end depends on what a file holds.
 //!
+//! # A device that fails
+//!
+//! CubeCL launches kernels in a thread of the device's, compiles them there when they are first launched, and catches
+//! a panic there as if the launch had been done; whoever waits for the batch would have an Ok and what lay in that memory. So
+//! the launches of a batch are queued from within that thread, where a panic ends them, and after each of them CubeCL is asked
+//! whether it could be done (`client`). When a device is opened it runs the smallest kernel, whose result is compared (`probe`);
+//! what CubeCL needs to compile one for CUDA is looked for before (`cuda`).
+//!
 //! # Builds
 //!
 //! Without the features `cuda` and `vulkan` only [`devices`] is left, which says so. With either, kernels are compiled
 //! when they are first launched. They are tested on Mesa's lavapipe, a Vulkan device made of the CPU:
-//! `cargo test --release -p stokehold-gpu --features vulkan`. **On a GPU they have not been run yet**, and through CUDA
-//! not at all. They avoid memory that units of a cube share, which CubeCL 0.11 compiles wrongly for lavapipe.
+//! `cargo test --release -p stokehold-gpu --features vulkan`; with the feature `cuda` the same tests take the first device of
+//! CUDA. **On a GPU they have not been run yet.** They avoid memory that units of a cube share, which CubeCL 0.11
+//! compiles wrongly for lavapipe.
+//!
+//! CUDA needs at run time NVIDIA's driver, its compiler NVRTC, and the environment variable `CUDA_PATH` unless a CUDA toolkit
+//! is installed: CubeCL gives NVRTC a folder of headers with every kernel. Where one is missing, [`devices`] and
+//! `Gpu::open` say what to install for the driver that is there.
 
 #[cfg(feature = "kernels")]
 mod batch;
@@ -78,6 +91,8 @@ mod batch;
 mod client;
 #[cfg(feature = "kernels")]
 mod coefficients;
+#[cfg(any(test, feature = "cuda"))]
+mod cuda;
 mod decode;
 mod device;
 #[cfg(feature = "kernels")]
@@ -89,6 +104,10 @@ mod kernels;
 mod loader;
 #[cfg(feature = "kernels")]
 mod prepare;
+#[cfg(feature = "kernels")]
+mod probe;
+#[cfg(all(test, feature = "kernels"))]
+mod tested;
 #[cfg(feature = "kernels")]
 mod words;
 

@@ -308,7 +308,7 @@ impl Feeder {
                 Some(Some(next)) => {
                     let (laid_out, ready) = next?;
                     ahead = Some(Ahead {
-                        work: self.batcher.launch(laid_out),
+                        work: self.batcher.launch(laid_out)?,
                         ready,
                     });
                 }

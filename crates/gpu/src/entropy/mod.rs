@@ -30,13 +30,14 @@
 
 mod kernels;
 mod scans;
-#[cfg(all(test, feature = "vulkan"))]
+#[cfg(test)]
 mod tests;
 
 pub(crate) use scans::{Faults, Scan, Scans};
 
 use crate::client::{Buffer, Gpu};
 use cubecl::prelude::*;
+use cubecl::server::ServerError;
 use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};
 
 /// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
@@ -51,7 +52,7 @@ pub(crate) struct Decoded {
     /// A word for each scan: what is wrong with it, as [`Faults`] reads it.
     pub faults: Buffer,
     /// For each subsequence twice the state it was decoded from, and from bit 16 on the round; the later one counts.
-    #[cfg(all(test, feature = "vulkan"))]
+    #[cfg(test)]
     pub entries: Buffer,
 }
 
@@ -64,7 +65,7 @@ impl Gpu {
         words: &Buffer,
         at: [u32; 2],
         coefficients: &Buffer,
-    ) -> Decoded {
+    ) -> Result<Decoded, ServerError> {
         // The first of a segment is right in round 0, the second in round 1, and where the last one ends does not matter.
         let rounds = scans.longest.saturating_sub(1).min(scans.most_rounds);
         let (count, stretches) = (scans.owners.len(), scans.owners.len().div_ceil(STRETCH as usize));
@@ -87,6 +88,8 @@ impl Gpu {
             len: coefficients.len / 2,
         };
         clear::launch(client, over(zeros.len), unit, zeros.arg(), faults.arg());
+        self.check(coefficients)?;
+        self.check(&faults)?;
         if rounds > 0 {
             guess::launch(
                 client,
@@ -101,6 +104,7 @@ impl Gpu {
                 count,
                 scans.length,
             );
+            self.check(&sums)?;
         }
         for round in 2..rounds {
             walk::launch(
@@ -117,6 +121,7 @@ impl Gpu {
                 scans.length,
                 round,
             );
+            self.check(&sums)?;
         }
         accumulate::launch(
             client,
@@ -157,11 +162,12 @@ impl Gpu {
             count,
             scans.length,
         );
-        Decoded {
+        self.check(coefficients)?;
+        Ok(Decoded {
             faults,
-            #[cfg(all(test, feature = "vulkan"))]
+            #[cfg(test)]
             entries,
-        }
+        })
     }
 }
 

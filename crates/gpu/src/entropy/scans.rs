@@ -187,7 +187,7 @@ impl Scans {
     }
 
     /// The image of a segment, named as in `owners`.
-    #[cfg(all(test, feature = "vulkan"))]
+    #[cfg(test)]
     pub fn image_of(&self, owner: u32) -> usize {
         self.segments[owner as usize + 7] as usize
     }
@@ -240,7 +240,7 @@ impl Faults {
     }
 
     /// Whether there were too few rounds, and all that is known of it is that.
-    #[cfg(all(test, feature = "vulkan"))]
+    #[cfg(test)]
     pub fn is_unsynchronised(self) -> bool {
         self.0 & super::kernels::UNSYNCHRONISED != 0
     }

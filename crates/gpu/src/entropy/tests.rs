@@ -1,8 +1,8 @@
-//! Held against crate jpeg's own decoder, on Vulkan.
+//! Held against crate jpeg's own decoder, on a device.
 
 use super::*;
+use crate::tested::gpu;
 use crate::words::Words;
-use crate::{Backend, DeviceName, devices_of};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
 use std::fmt;
@@ -16,19 +16,6 @@ use stokehold_jpeg::{
 mod writer;
 
 const SCALES: [Scale; 4] = [Scale::Full, Scale::Half, Scale::Quarter, Scale::Eighth];
-
-/// The first Vulkan device; none where there is none, which is then said.
-fn gpu() -> Option<Gpu> {
-    if let Some(problem) = devices_of(Backend::Vulkan).problem {
-        eprintln!("skipped: {problem}");
-        return None;
-    }
-    let name = DeviceName {
-        backend: Backend::Vulkan,
-        index: 0,
-    };
-    Some(Gpu::open(name).expect("a device that was listed"))
-}
 
 /// What is to be decoded.
 struct Case {
@@ -156,7 +143,9 @@ fn check(gpu: &Gpu, cases: &[Case], mut scans: Scans) -> Tally {
     }
     let buffer = gpu.empty(64 * blocks as usize, 2);
     let at = scans.place(&mut words);
-    let decoded = gpu.decode_scans(&scans, &gpu.create(words.0), at, &buffer);
+    let decoded = gpu
+        .decode_scans(&scans, &gpu.create(words.0), at, &buffer)
+        .expect("launches");
     let read = |buffer: &Buffer| gpu.read(buffer).expect("the device works");
     let (coefficients, faults, entries) = (read(&buffer), read(&decoded.faults), read(&decoded.entries));
     let coefficients = i16::from_bytes(&coefficients);

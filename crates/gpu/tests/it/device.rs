@@ -1,7 +1,7 @@
 //! Devices by name, and what does not fit them.
 
 use crate::decode::files;
-use crate::{gpu, key};
+use crate::{TESTED, gpu, key};
 use std::sync::Arc;
 use stokehold_gpu::{Backend, Batcher, DeviceName, Gpu, GpuError, Prepared, Preparer, devices_of};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
@@ -31,9 +31,12 @@ fn what_is_not_there_says_why() {
         );
     }
     let Some(_) = gpu() else { return };
-    let name = "vulkan:99".parse().expect("a name");
+    let name = format!("{TESTED}:99").parse().expect("a name");
     let error = Gpu::open(name).err().expect("no such device").to_string();
-    assert!(error.starts_with("vulkan: there is no device 99; "), "{error}");
+    assert!(
+        error.starts_with(&format!("{TESTED}: there is no device 99; ")),
+        "{error}"
+    );
 }
 
 /// A batch over its budget is refused with the numbers, and nothing is launched for it.

@@ -1,7 +1,7 @@
-//! The kernels against the CPU's executor `fused`, on whatever Vulkan device there is: on a machine without a GPU, Mesa's
-//! lavapipe.
+//! The kernels against the CPU's executor `fused`, on the first device of CUDA where that is compiled in, else of Vulkan: on a
+//! machine without a GPU, Mesa's lavapipe.
 
-#![cfg(feature = "vulkan")]
+#![cfg(feature = "kernels")]
 
 mod augment;
 mod decode;
@@ -17,17 +17,23 @@ use std::sync::{Arc, OnceLock};
 use stokehold_gpu::{Backend, Batcher, DeviceName, Gpu, Preparer, devices_of};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
-/// The first Vulkan device; none where there is none, which is then said.
+/// CUDA where that is compiled in, else Vulkan.
+pub const TESTED: Backend = match cfg!(feature = "cuda") {
+    true => Backend::Cuda,
+    false => Backend::Vulkan,
+};
+
+/// The first device; none where there is none, which is then said.
 pub fn gpu() -> Option<Gpu> {
     static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
     let open = || {
-        let found = devices_of(Backend::Vulkan);
+        let found = devices_of(TESTED);
         if let Some(problem) = found.problem {
             eprintln!("skipped: {problem}");
             return None;
         }
         let name = DeviceName {
-            backend: Backend::Vulkan,
+            backend: TESTED,
             index: 0,
         };
         Some(Gpu::open(name).expect("a device that was listed"))

@@ -1,0 +1,22 @@
+//! The device that tests run on.
+
+use crate::{Backend, DeviceName, Gpu, devices_of};
+
+/// CUDA where that is compiled in, else Vulkan.
+const TESTED: Backend = match cfg!(feature = "cuda") {
+    true => Backend::Cuda,
+    false => Backend::Vulkan,
+};
+
+/// The first device; none where there is none, which is then said.
+pub(crate) fn gpu() -> Option<Gpu> {
+    if let Some(problem) = devices_of(TESTED).problem {
+        eprintln!("skipped: {problem}");
+        return None;
+    }
+    let name = DeviceName {
+        backend: TESTED,
+        index: 0,
+    };
+    Some(Gpu::open(name).expect("a device that was listed"))
+}
