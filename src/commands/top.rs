@@ -48,13 +48,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         true => Some(keys::Terminal::enter()?),
         false => None,
     };
+    let mut told = String::new();
     loop {
         let now = watched.look()?;
         let looked = Instant::now();
         match &mut terminal {
             Some(terminal) => terminal.draw(|width, height| view::draw(&now, width, height))?,
             None => {
-                writeln!(io::stdout(), "{}", view::line(&now))?;
+                let line = view::line(&now);
+                // Of a run that is switched off there is nothing new to say.
+                if line != told {
+                    writeln!(io::stdout(), "{line}")?;
+                    told = line;
+                }
                 if now.ended {
                     return Ok(ExitCode::SUCCESS);
                 }
@@ -125,7 +131,9 @@ impl Watched {
             .filter_map(|node| node.ticks.last().copied());
         // Spans alone tell the time where nothing is sampled.
         let to = to.reduce(f64::max).or(recording.extent().map(|extent| extent.1));
-        let recording = view::cut(recording, to.unwrap_or(0.0) - WINDOW);
+        let mut recording = view::cut(recording, to.unwrap_or(0.0) - WINDOW);
+        // Of an old run too, whether it goes on is what its folder says now.
+        recording.about = recent.about;
         let findings = judge(&recording, &self.parameters);
         Ok(Now::of(&self.title, &recording, &findings, unix_now(), WINDOW))
     }
@@ -141,7 +149,7 @@ struct Own {
 impl Own {
     fn start() -> Result<Self, Box<dyn Error>> {
         let folder = tempfile::Builder::new().prefix("stokehold-top-").tempdir()?;
-        let mut settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
+        let mut settings = Settings::new(Tree::Machine, std::env::args().collect());
         settings.files.limit = OWN_BYTES;
         let sampler = Sampler::start(&folder.path().join(FOLDER), settings)?;
         Ok(Self {

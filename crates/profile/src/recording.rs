@@ -284,9 +284,14 @@ impl Node {
 
     /// The mean of a column's numbers over the time of their ticks; `None` where there are none.
     pub fn mean(&self, values: &[f32]) -> Option<f64> {
-        let measured: Vec<f32> = values.iter().map(|value| value * 0.0 + 1.0).collect();
-        let seconds = self.seconds(&measured);
-        (seconds > 0.0).then(|| self.seconds(values) / seconds)
+        let known = values.iter().zip(self.lengths());
+        let known = known.filter(|(value, _)| value.is_finite());
+        let (sum, seconds) = known.fold((0.0, 0.0), |(sum, seconds), (value, length)| {
+            // More than nothing, so that a single sample has a mean.
+            let length = length.max(1e-6);
+            (sum + f64::from(*value) * length, seconds + length)
+        });
+        (seconds > 0.0).then(|| sum / seconds)
     }
 
     /// Median time between two samples, seconds; `None` with fewer than two.

@@ -28,7 +28,11 @@ pub struct Now {
     silent: f64,
     /// Whether the run has ended.
     pub ended: bool,
+    /// Since when it is switched off, unix seconds.
+    paused: Option<f64>,
     cores: Option<f64>,
+    /// The parts of the cores that the run and other programs took, percent.
+    whose: Option<(f64, f64)>,
     gpus: Option<f64>,
     memory: Option<f64>,
     steps_per_second: Option<f64>,
@@ -43,6 +47,8 @@ pub struct Now {
 struct Row {
     name: String,
     colour: Colour,
+    /// Whether neighbours of its kind may share its line.
+    shares: bool,
     of: Of,
 }
 
@@ -114,7 +120,9 @@ impl Now {
             at,
             silent: at.map_or(0.0, |at| (now - at).max(0.0)),
             ended: about.is_some_and(|about| about.ended.is_some()),
+            paused: about.and_then(|about| about.paused),
             cores: mean(dimension::CPU),
+            whose: whose(recording, lately),
             gpus: mean(dimension::GPU),
             memory: mean(dimension::MEMORY),
             steps_per_second,
@@ -146,6 +154,7 @@ fn rows(node: &Node, nodes: usize) -> Vec<Row> {
         (!times.is_empty()).then(|| Row {
             name: format!("{before}{name}"),
             colour,
+            shares: false,
             of: Of::Times(times),
         })
     };
@@ -155,20 +164,35 @@ fn rows(node: &Node, nodes: usize) -> Vec<Row> {
         strip("steps", Colour::Gpu, steps),
     ];
     let interval = node.interval().unwrap_or(0.5);
-    let sampled = [(dimension::GPU, Colour::Gpu), (dimension::CPU, Colour::Core)];
-    let sampled = sampled
-        .into_iter()
-        .flat_map(|(of, colour)| node.of(of).map(move |series| (series, colour)));
-    let sampled = sampled.map(|(series, colour)| Row {
-        name: format!("{before}{}", series.name),
+    let row = |name: &str, colour, shares, values| Row {
+        name: format!("{before}{name}"),
         colour,
+        shares,
         of: Of::Samples {
             ticks: node.ticks.clone(),
             interval,
-            values: series.values.clone(),
+            values,
         },
+    };
+    let gpus = node
+        .of(dimension::GPU)
+        .map(|series| row(&series.name, Colour::Gpu, false, series.values.clone()));
+    let parts = node.core_use().into_iter().flat_map(|used| {
+        [
+            row("run", Colour::Core, false, used.shares(used.run)),
+            row("others", Colour::Soft, false, used.shares(used.others)),
+        ]
     });
-    strips.into_iter().flatten().chain(sampled).collect()
+    let cores = node
+        .of(dimension::CPU)
+        .map(|series| row(&series.name, Colour::Core, true, series.values.clone()));
+    strips
+        .into_iter()
+        .flatten()
+        .chain(gpus)
+        .chain(parts)
+        .chain(cores)
+        .collect()
 }
 
 /// Mean of a dimension's samples from a moment on; `None` where there are none.
@@ -183,6 +207,26 @@ fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
         }
     }
     (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Mean parts of the cores from a moment on that the run and other programs took, percent; `None` where that is not known.
+fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
+    let (mut run, mut others, mut cores) = (0.0, 0.0, 0.0);
+    for node in &recording.nodes {
+        let used = node.core_use()?;
+        let first = node.ticks.partition_point(|tick| *tick < from);
+        let mean = |values: &[f32]| {
+            let known = values.iter().skip(first).filter(|value| value.is_finite());
+            let (sum, count) = known.fold((0.0, 0u32), |(sum, count), value| {
+                (sum + f64::from(*value), count + 1)
+            });
+            (count > 0).then(|| sum / f64::from(count))
+        };
+        run += mean(used.run)?;
+        others += mean(used.others)?;
+        cores += used.cores as f64;
+    }
+    (cores > 0.0).then(|| (run / cores, others / cores))
 }
 
 /// Steps that ended from a moment on, per second; `None` where none is known at all.
@@ -220,7 +264,10 @@ fn figures(now: &Now) -> String {
         now.images_per_second.map(|rate| format!("{rate:.0} images/s")),
         now.steps_per_second.map(|rate| format!("{rate:.1} steps/s")),
         percent("waited", now.wait_share.map(|share| 100.0 * share)),
-        percent("cores", now.cores),
+        percent("cores", now.cores).map(|cores| match now.whose {
+            Some((run, others)) => format!("{cores} (run {run:.0} %, others {others:.0} %)"),
+            None => cores,
+        }),
         percent("GPUs", now.gpus),
         percent("memory", now.memory),
     ];
@@ -236,6 +283,8 @@ fn figures(now: &Now) -> String {
 fn state(now: &Now) -> String {
     if now.ended {
         "ended".to_owned()
+    } else if let Some(since) = now.paused {
+        format!("paused since {}", moment(since))
     } else if now.at.is_some() && now.silent > SILENT {
         format!("silent for {:.0} s", now.silent)
     } else {
@@ -245,6 +294,10 @@ fn state(now: &Now) -> String {
 
 /// Everything on one line, for a log.
 pub fn line(now: &Now) -> String {
+    if now.paused.is_some() && !now.ended {
+        // What was measured before is none of now's figures.
+        return state(now);
+    }
     let at = now.at.map_or("-".to_owned(), moment);
     let state = match state(now).as_str() {
         "" => String::new(),
@@ -261,7 +314,10 @@ pub fn draw(now: &Now, width: usize, height: usize) -> Frame {
     let mut frame = Frame::new(width, height);
     let at = now.at.map(moment).unwrap_or_default();
     frame.put(0, 0, Colour::Plain, &format!("stokehold top  {}", now.title));
-    let right = format!("  {} {at}  q leaves", state(now));
+    let right = match now.paused {
+        Some(_) if !now.ended => format!("  {}  q leaves", state(now)),
+        _ => format!("  {} {at}  q leaves", state(now)),
+    };
     frame.put(
         width.saturating_sub(right.chars().count()),
         0,
@@ -313,11 +369,9 @@ fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>
     let groups = |together: usize| -> Vec<std::ops::Range<usize>> {
         let mut groups: Vec<std::ops::Range<usize>> = Vec::new();
         for (number, row) in rows.iter().enumerate() {
-            let most = if row.colour == Colour::Core { together } else { 1 };
+            let most = if row.shares { together } else { 1 };
             match groups.last_mut() {
-                Some(last) if last.len() < most && rows[last.start].colour == row.colour => {
-                    last.end = number + 1
-                }
+                Some(last) if last.len() < most && rows[last.start].shares => last.end = number + 1,
                 _ => groups.push(number..number + 1),
             }
         }
@@ -425,7 +479,9 @@ mod tests {
             .filter(|line| line.contains('%'))
             .map(|line| line.trim())
             .collect();
-        let order = ["waits", "steps", "gpu0", "cpu0", "cpu1", "cpu2", "cpu3"];
+        let order = [
+            "waits", "steps", "gpu0", "run", "others", "cpu0", "cpu1", "cpu2", "cpu3",
+        ];
         let found: Vec<&str> = shaded
             .iter()
             .filter_map(|line| line.split_whitespace().next())
@@ -464,6 +520,53 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn whose_cores_they_are_is_said_where_it_is_known() {
+        let said = |others| {
+            let simulation = Simulation {
+                cores: 4,
+                seconds: 60.0,
+                phases: vec![Phase::Asleep],
+                others,
+                ..Simulation::default()
+            };
+            let recording = simulation.recording();
+            figures(&Now::of("x", &recording, &[], simulation.start + 60.0, 60.0))
+        };
+        assert!(
+            said(Some(98.0)).contains("cores 98 % (run 0 %, others 98 %)"),
+            "{}",
+            said(Some(98.0))
+        );
+        assert!(!said(None).contains("run"), "{}", said(None));
+    }
+
+    #[test]
+    fn a_paused_run_says_since_when_and_shows_no_old_figures() {
+        let simulation = Simulation::default();
+        let folder = tempfile::tempdir().unwrap();
+        simulation.write(folder.path()).unwrap();
+        let mut recording = Recording::open(folder.path()).unwrap();
+        let now = |recording: &Recording| Now::of("x", recording, &[], simulation.start + 700.0, 60.0);
+        let about = recording.about.as_mut().unwrap();
+        (about.ended, about.paused) = (None, Some(simulation.start + 600.0));
+        let paused = now(&recording);
+        assert_eq!(line(&paused), "paused since 2026-01-01 00:10:00 UTC");
+        let frame = draw(&paused, 80, 12);
+        assert!(
+            frame
+                .line(0)
+                .ends_with("paused since 2026-01-01 00:10:00 UTC  q leaves"),
+            "{}",
+            frame.line(0)
+        );
+        recording.about.as_mut().unwrap().paused = None;
+        assert!(line(&now(&recording)).contains("silent for 100 s"));
+        recording.about.as_mut().unwrap().ended = Some(simulation.start + 600.0);
+        recording.about.as_mut().unwrap().paused = Some(1e9);
+        assert!(line(&now(&recording)).contains("ended  "));
     }
 
     #[test]
