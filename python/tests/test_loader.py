@@ -197,6 +197,9 @@ def test_bad_images(folder, tmp_path):
     assert labels.tolist() == [0, 1, 0]
     assert [(sample, name) for sample, name, _ in loader.bad_images()] == [(3, str(bad))]
     assert len(epoch(loader)[0][1]) == 3  # named once: a second warning would be an error here
+    behind_the_last_batch = stokehold.Loader([*good[:2], (bad, 1)], WHOLE, shuffle=False, batch_size=2)
+    with pytest.warns(stokehold.BadImageWarning, match="broken.png: not an image"):
+        assert len(epoch(behind_the_last_batch)) == 1
     with pytest.warns(stokehold.BadImageWarning):
         ((_, labels),) = epoch(stokehold.Loader(data, WHOLE, shuffle=False, bad_images="substitute"))
     assert labels.tolist() == [0, 1, 0, 1]

@@ -171,14 +171,27 @@ impl Preparer {
     pub fn prepare<'a>(&mut self, input: impl Into<Input<'a>>, key: DrawKey) -> Result<Prepared, ImageError> {
         let input = input.into();
         let plan = DevicePlan::new(input.bytes, &self.pipeline, &self.options, key)?;
+        let prepared = self.prepare_plan(input, &plan, key);
+        if plan.is_outlier() {
+            self.decoder = Decoder::new();
+        }
+        prepared
+    }
+
+    fn prepare_plan(
+        &mut self,
+        input: Input<'_>,
+        plan: &DevicePlan,
+        key: DrawKey,
+    ) -> Result<Prepared, ImageError> {
         let (source, lowered) = if plan.has_planes() {
             let coded = match self.decode {
-                Decode::Device => coded_source(&mut self.decoder, input, &plan),
+                Decode::Device => coded_source(&mut self.decoder, input, plan),
                 Decode::Hybrid => None,
             };
             let source = match coded {
                 Some(source) => source,
-                None => blocks_source(&mut self.decoder, input, &plan)?,
+                None => blocks_source(&mut self.decoder, input, plan)?,
             };
             let layouts: Vec<PlaneLayout> = source.components.iter().map(|c| c.layout).collect();
             (

@@ -3,6 +3,7 @@
 //! Whatever a file holds becomes RGB as `PIL.Image.open(..).convert("RGB")` makes it: grey is repeated, a palette is
 //! looked up, alpha is dropped, CMYK is converted. Of 16-bit channels the high byte counts.
 
+use crate::draw::check_sides;
 use crate::error::ImageError;
 use crate::image::RgbImage;
 use crate::op::{Fill, Interpolation};
@@ -199,6 +200,7 @@ pub(crate) fn steps(
     let mut steps = if options.exif { info.upright() } else { Vec::new() };
     let (width, height) = Step::size_after_all(&steps, info.width, info.height);
     steps.extend(pipeline.draw(key, width, height)?);
+    check_sides(&steps, info.width, info.height)?;
     Ok(steps)
 }
 

@@ -23,8 +23,40 @@ impl Pipeline {
         for (at, op) in self.flat().into_iter().enumerate() {
             draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
         }
+        check_sides(&steps.steps, width, height)?;
         Ok(steps.steps)
     }
+}
+
+/// The longest side of an image that is turned: positions in it fit the fixed point of both executors' kernels. No JPEG is
+/// longer.
+pub(crate) const MOST_TURNED: u32 = 1 << 16;
+
+/// The longest side of an image that is resized with a filter: a filter over more pixels has weights below the precision of
+/// their fixed point, and takes more memory than the image.
+pub(crate) const MOST_RESIZED: u32 = 1 << 20;
+
+/// Refuses steps on images that are longer than they can be performed on, for all executors alike. Steps that are performed
+/// together read the image before the first of them, so every size so far counts.
+pub(crate) fn check_sides(steps: &[Step], width: u32, height: u32) -> Result<(), ImageError> {
+    let (mut size, mut most) = ((width, height), width.max(height));
+    for step in steps {
+        let (limit, what) = match step {
+            Step::Rotate(_) => (MOST_TURNED, "turned"),
+            Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => {
+                (MOST_RESIZED, "resized")
+            }
+            _ => (u32::MAX, ""),
+        };
+        if most > limit {
+            return Err(ImageError::DoesNotFit(format!(
+                "a side of {most} pixels is too long to be {what}: at most {limit} are; cut the image into pieces"
+            )));
+        }
+        size = step.size_after(size.0, size.1);
+        most = most.max(size.0).max(size.1);
+    }
+    Ok(())
 }
 
 /// The steps so far, and the size that the image has after them.

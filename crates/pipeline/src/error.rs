@@ -67,7 +67,10 @@ pub enum ImageError {
     #[error("WebP: {0}")]
     WebP(String),
     /// More pixels than any training image should have.
-    #[error("{width}x{height} is over the limit of {limit} pixels (Pillow's limit for decompression bombs)")]
+    #[error(
+        "{width}x{height} is over the limit of {limit} pixels (Pillow's limit for decompression bombs), with which \
+         a worker needs up to 2.7 GB"
+    )]
     TooLarge {
         /// Width in pixels.
         width: u32,

@@ -73,6 +73,9 @@ pub struct DrawKey {
 ///
 /// Returns the floats (3, height, width) and that height and width. Steps without [`Step::ToFloat`] are converted
 /// at their end.
+///
+/// # Panics
+/// Where steps are not such as [`Pipeline::draw`] gives for the image's size.
 pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32>, u32, u32) {
     let (width, height) = Step::size_after_all(steps, image.width, image.height);
     let mut out = vec![0.0; 3 * width as usize * height as usize];

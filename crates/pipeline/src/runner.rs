@@ -4,7 +4,7 @@ use crate::decode::{self, DecodeOptions, Format};
 use crate::error::{ImageError, PipelineError};
 use crate::fused::{Plan, Planes, Rgbx, Scratch, Source};
 use crate::sample::{SampleMut, SampleType};
-use crate::{DrawKey, Pipeline, per_op};
+use crate::{DrawKey, Pipeline, Step, per_op};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,7 +54,23 @@ pub struct StageTimes {
     pub augment: Duration,
 }
 
-/// Runs one pipeline on image after image; one for each thread. Its buffers are reused.
+/// Buffers of images up to so many pixels are kept for the next one, and of larger images given back: what a camera makes as
+/// a rule is below, and what an image above costs to decode is far more than new memory.
+const KEPT_PIXELS: u64 = 1 << 25;
+
+/// Whether an image of this size, or what steps make of it on the way, is so large that buffers are given back behind it.
+pub(crate) fn is_outlier(steps: &[Step], width: u32, height: u32) -> bool {
+    let (mut w, mut h) = (width, height);
+    let large = |w: u32, h: u32| u64::from(w) * u64::from(h) > KEPT_PIXELS || w.max(h) > u16::MAX.into();
+    large(w, h)
+        || steps.iter().any(|step| {
+            (w, h) = step.size_after(w, h);
+            large(w, h)
+        })
+}
+
+/// Runs one pipeline on image after image; one for each thread. Its buffers are reused, but not those of an image above
+/// 2^25 pixels.
 pub struct Runner {
     pipeline: Arc<Pipeline>,
     executor: Executor,
@@ -65,6 +81,8 @@ pub struct Runner {
     jpeg: Decoder,
     pixels: Vec<u8>,
     scratch: Scratch,
+    /// Whether the image at hand leaves buffers behind that are not worth keeping.
+    outlier: bool,
 }
 
 impl Runner {
@@ -90,6 +108,7 @@ impl Runner {
             jpeg,
             pixels,
             scratch,
+            outlier: false,
         })
     }
 
@@ -113,7 +132,11 @@ impl Runner {
         key: DrawKey,
         out: impl Into<SampleMut<'b>>,
     ) -> Result<StageTimes, ImageError> {
-        self.run_on(input.into(), key, out.into())
+        let done = self.run_on(input.into(), key, out.into());
+        if std::mem::take(&mut self.outlier) {
+            (self.jpeg, self.pixels, self.scratch) = (Decoder::new(), Vec::new(), Scratch::default());
+        }
+        done
     }
 
     fn run_on(
@@ -131,6 +154,7 @@ impl Runner {
         let begin = Instant::now();
         let info = decode::probe(bytes)?;
         let steps = decode::steps(&info, &self.options, &self.pipeline, key)?;
+        self.outlier = is_outlier(&steps, info.width, info.height);
         match self.executor {
             Executor::PerOp => {
                 let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;

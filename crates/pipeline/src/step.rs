@@ -195,7 +195,10 @@ impl Step {
             Step::Crop { width, height, .. } | Step::Resize { width, height, .. } => (*width, *height),
             Step::Pad {
                 sides: [l, t, r, b], ..
-            } => (width + l + r, height + t + b),
+            } => {
+                let sum = |side: u32, a: &u32, b: &u32| side.saturating_add(*a).saturating_add(*b);
+                (sum(width, l, r), sum(height, t, b))
+            }
             Step::Rotate(rotate) => {
                 let (_, w, h) = rotate.map(width, height);
                 (w, h)

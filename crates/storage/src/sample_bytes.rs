@@ -40,11 +40,13 @@ impl SampleBytes {
         (!offsets.is_empty()).then_some(SampleRows { first: 0, offsets })
     }
 
-    /// Forgets the sample, and lends the buffer, empty, to be filled with an image file.
+    /// Forgets the sample, and lends the buffer, empty, to be filled with an image file. The buffer of a file above 64 MiB is
+    /// given back first.
     pub fn refill(&mut self) -> &mut Vec<u8> {
         self.start = 0;
         self.rows.clear();
         self.buffer.clear();
+        self.buffer.shrink_to(64 << 20);
         &mut self.buffer
     }
 }

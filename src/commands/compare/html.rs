@@ -76,7 +76,7 @@ pub fn page(report: &Report, samples: &[Samples]) -> String {
          <p class=\"note\">Images/s over the whole run; loader alone and trainer alone are the speeds of each without \
          the other, in images/s; waited is the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and \
          trainer together; CPU p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the \
-         last epoch's, in training and in validation.</p>\n{details}</section>\n\
+         last epoch's, in training and in validation, the latter over so many images (of so many, where some were bad).</p>\n{details}</section>\n\
          </main>\n</body>\n</html>\n",
         title = escape(&report.title()),
         headline = escape(&headline),

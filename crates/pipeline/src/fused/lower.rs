@@ -13,6 +13,7 @@ use crate::decode::{self, DecodeOptions, Format, ImageInfo};
 use crate::error::ImageError;
 use crate::op::PaddingMode;
 use crate::per_op::{self, Pointwise};
+use crate::runner::is_outlier;
 use crate::step::Step;
 use crate::{DrawKey, Pipeline};
 use stokehold_jpeg::{Decoder, Input, Layout, PlaneLayout, Region, Scale};
@@ -154,6 +155,11 @@ impl DevicePlan {
             info,
             options_steps: steps,
         })
+    }
+
+    /// Whether the image is so large that a decoder's buffers are better given back behind it than kept.
+    pub fn is_outlier(&self) -> bool {
+        is_outlier(&self.options_steps, self.info.width, self.info.height)
     }
 
     /// The part of the file that is read, in full-size pixels.

@@ -6,5 +6,6 @@ mod formats;
 mod fused;
 mod oracle;
 mod samples;
+mod sides;
 mod text;
 mod torchvision;

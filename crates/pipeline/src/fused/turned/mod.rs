@@ -11,6 +11,7 @@ mod tables;
 use super::isa::Isa;
 use super::source::Rgbx;
 use super::warp::Bounds;
+use crate::draw::MOST_TURNED;
 use crate::filter::{filter, quantize, support};
 use crate::op::Interpolation;
 use crate::step::Affine;
@@ -21,7 +22,8 @@ pub use tables::{TurnedAxis, TurnedTables};
 const PHASES: usize = 1 << PHASE_BITS;
 const PHASE_BITS: u32 = 7;
 
-/// Fractional bits of a position. With 16 more bits than an image has columns, positions fit 32 bits.
+/// Fractional bits of a position. An image has at most [`MOST_TURNED`] columns, and a filter's half width is at most twice
+/// that, so positions fit 32 bits.
 const BITS: u32 = 12;
 
 /// Fractional bits of a position while it moves along a row.
@@ -78,7 +80,10 @@ impl Phases {
     /// Weights that sum to `one`, for windows within `bounds`, where a pixel of the result spans `scale` pixels.
     fn set(&mut self, interpolation: Interpolation, scale: f64, (low, high): (i64, i64), one: i32) {
         let support = support(interpolation, scale);
-        let taps = ((2.0 * support).ceil() as usize).min((high - low) as usize);
+        let full = (2.0 * support).ceil() as usize;
+        let taps = full.min((high - low) as usize);
+        // Of a window that is wider than the bounds the middle counts: its beginning weighs next to nothing, or less.
+        let skipped = ((full - taps) / 2) as f64;
         (self.taps, self.padded) = (taps, taps.next_multiple_of(4));
         self.weights.clear();
         self.weights.resize(PHASES * self.padded, 0);
@@ -94,7 +99,7 @@ impl Phases {
         let mut exact = vec![1.0; taps];
         for (phase, weights) in self.weights.chunks_exact_mut(self.padded).enumerate() {
             if interpolation != Interpolation::Nearest {
-                let first = 1.0 - phase as f64 / PHASES as f64 - support;
+                let first = 1.0 - phase as f64 / PHASES as f64 - support + skipped;
                 for (i, weight) in exact.iter_mut().enumerate() {
                     *weight = filter(interpolation, (first + i as f64) / scale.max(1.0));
                 }
@@ -135,6 +140,13 @@ fn place(
     bounds: Bounds,
     scales: (f64, f64),
 ) -> (Affine, (f64, f64), (Extent, Extent)) {
+    // Steps on longer images are refused when they are drawn.
+    assert!(
+        source.width.max(source.height) <= MOST_TURNED,
+        "{} x {} pixels are too many to be turned",
+        source.width,
+        source.height
+    );
     let (unit, span) = (1.0 / f64::from(source.pixels), i64::from(source.pixels));
     let corner = Affine([unit, 0.0, -f64::from(source.x), 0.0, unit, -f64::from(source.y)]);
     let map = map.then(&corner);
