@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use serde_json::Value;
-use stokehold_objects::{Bucket, Cause, Object, ObjectError, Options};
+use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError, Options};
 
+use crate::archive::copy_folder;
 use crate::augmented::Samples;
-use crate::{Channel, Job, JobError, Kind, Mode, Sharing};
+use crate::room::Bound;
+use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing};
 
 /// An opened place and the objects of it that an instance gets, in the order of their keys (of the manifest's lines).
 pub(crate) struct Objects {
@@ -77,7 +79,12 @@ impl Objects {
             }
         };
         if found.objects.is_empty() {
-            return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
+            let reason = match Location::is_remote(uri) {
+                true => "there are no objects below it",
+                false if folder(channel).is_dir() => "there are no files below it",
+                false => "there is no such folder",
+            };
+            return Err(wrong(uri, Cause::NotFound, reason));
         }
         if channel.distribution == Sharing::ShardedByS3Key {
             let mut number = 0..;
@@ -129,6 +136,37 @@ impl Objects {
     }
 }
 
+/// The folders of an instance's room in which it finds its data, and what it can do with them.
+pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
+    let each = job.channels.iter().filter_map(|(name, channel)| {
+        let is_writable = channel.access == Access::Rw;
+        let (folder, at) = match channel.mode() {
+            Mode::Dir => (folder(channel).to_owned(), folders[rank].join(name)),
+            // Its own copy, or that of the first, to which it has a link.
+            Mode::File => {
+                let copy = folders[rank].join(name).canonicalize().ok()?;
+                (copy.clone(), copy)
+            }
+            // Views are read-only, and pipes are nothing to write to.
+            Mode::FastFile | Mode::Cache | Mode::Pipe => return None,
+        };
+        Some(Bound {
+            folder,
+            at,
+            is_writable,
+        })
+    });
+    each.collect()
+}
+
+/// An empty folder, also where a link was.
+fn make_folder(at: &Path) -> Result<(), JobError> {
+    if at.is_symlink() {
+        fs::remove_file(at).map_err(JobError::io(at))?;
+    }
+    fs::create_dir_all(at).map_err(JobError::io(at))
+}
+
 /// Has the path `from` lead to `to`.
 pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     // A job that is taken up again has it already.
@@ -139,9 +177,23 @@ pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     .map_err(JobError::io(from))
 }
 
+/// The folder of this machine that a channel of mode `Dir` is.
+fn folder(channel: &Channel) -> &Path {
+    Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri))
+}
+
 /// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
 /// once, for the first; the others have links to it.
-pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<(), JobError> {
+///
+/// A folder of this machine is an empty one here until the instance's room shows it ([`bound`]). Where there are no rooms it
+/// is copied, but not the folder of the `jobs` in it, or linked if the script may write to it.
+pub(crate) fn bring(
+    job: &Job,
+    jobs: &Path,
+    folders: &[PathBuf],
+    say: &dyn Fn(&str),
+    stop: &AtomicBool,
+) -> Result<(), JobError> {
     for (name, channel) in &job.channels {
         let failed = |source| JobError::Channel {
             channel: name.clone(),
@@ -150,7 +202,7 @@ pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result
         match channel.mode() {
             Mode::Pipe | Mode::FastFile | Mode::Cache => {}
             Mode::Dir => {
-                let folder = Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri));
+                let folder = folder(channel);
                 if !folder.is_dir() {
                     return Err(failed(wrong(
                         &channel.uri,
@@ -158,8 +210,23 @@ pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result
                         "there is no such folder",
                     )));
                 }
-                for data in folders {
-                    link(folder, &data.join(name))?;
+                let is_copied = !job.opt_ml && channel.access == Access::Ro;
+                for (rank, data) in folders.iter().enumerate() {
+                    let at = data.join(name);
+                    if job.opt_ml {
+                        make_folder(&at)?;
+                    } else if !is_copied {
+                        link(folder, &at)?;
+                    } else if rank > 0 {
+                        link(&folders[0].join(name), &at)?;
+                    } else {
+                        say(&format!(
+                            "channel {name}: {} is copied, because without opt-ml nothing else keeps the script from writing to it; \
+                             access=rw has it use the folder itself",
+                            folder.display()
+                        ));
+                        copy_folder(folder, &at, jobs).map_err(JobError::io(folder))?;
+                    }
                 }
             }
             Mode::File => {

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use stokehold_jobs::{EntryPoint, Job, Record, Store, run};
+use stokehold_jobs::{EntryPoint, Job, News, Record, Store, run};
 use tempfile::TempDir;
 
 /// A folder for sources and jobs, and what a job printed.
@@ -63,7 +63,8 @@ impl Bench {
 
     pub(crate) fn run_again(&self, claim: stokehold_jobs::Claim) -> Record {
         self.printed.lock().unwrap().clear();
-        run(claim, &AtomicBool::new(false), &|line| {
+        run(claim, &AtomicBool::new(false), &|news| {
+            let News::Line(line) = news else { return };
             self.printed
                 .lock()
                 .unwrap()

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use stokehold_jobs::{Job, Status, run};
+use stokehold_jobs::{Job, News, Status, run};
 
 use crate::Bench;
 
@@ -205,8 +205,8 @@ fn an_installation_can_be_stopped() {
     let record = run(
         bench.store.claim(&name).unwrap(),
         &AtomicBool::new(false),
-        &|line| {
-            if line.text.contains("Looking in indexes") {
+        &|news| {
+            if matches!(news, News::Line(line) if line.text.contains("Looking in indexes")) {
                 bench.store.stop(&name).unwrap();
             }
         },

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_jobs::{Distribution, JobError, Line, Metric, Secondary, Status, run};
+use stokehold_jobs::{Distribution, JobError, Line, Metric, News, Secondary, Status, run};
 
 use crate::{Bench, unpacked};
 
@@ -175,8 +175,8 @@ fn stopping_asks_and_then_insists() {
         );
         let record = thread::scope(|scope| {
             let running = scope.spawn(|| {
-                run(claim, &AtomicBool::new(false), &|line| {
-                    if line.text == "ready" {
+                run(claim, &AtomicBool::new(false), &|news| {
+                    if matches!(news, News::Line(line) if line.text == "ready") {
                         bench.store.stop(&name).unwrap();
                     }
                 })
