@@ -65,6 +65,7 @@ impl Objects {
         let uri = channel.uri.as_str();
         let mut found = match channel.kind {
             Kind::S3Prefix => {
+                is_there(channel)?;
                 let bucket = open(job, uri)?;
                 let objects = bucket.list()?;
                 Self { bucket, objects }
@@ -79,11 +80,12 @@ impl Objects {
             }
         };
         if found.objects.is_empty() {
-            let reason = match Location::is_remote(uri) {
-                true => "there are no objects below it",
-                false if folder(channel).is_dir() => "there are no files below it",
-                false => "there is no such folder",
+            let what = if Location::is_remote(uri) {
+                "objects"
+            } else {
+                "files"
             };
+            let reason = format!("there are no {what} below it");
             return Err(wrong(uri, Cause::NotFound, reason));
         }
         if channel.distribution == Sharing::ShardedByS3Key {
@@ -142,10 +144,9 @@ pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
         let is_writable = channel.access == Access::Rw;
         let (folder, at) = match channel.mode() {
             Mode::Dir => (folder(channel).to_owned(), folders[rank].join(name)),
-            // Its own copy, or that of the first, to which it has a link.
             Mode::File => {
-                let copy = folders[rank].join(name).canonicalize().ok()?;
-                (copy.clone(), copy)
+                let owner = if is_of_the_first(channel, rank) { 0 } else { rank };
+                (folders[owner].join(name), folders[rank].join(name))
             }
             // Views are read-only, and pipes are nothing to write to.
             Mode::FastFile | Mode::Cache | Mode::Pipe => return None,
@@ -159,7 +160,12 @@ pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
     each.collect()
 }
 
-/// An empty folder, also where a link was.
+/// Whether an instance's data is the first one's.
+fn is_of_the_first(channel: &Channel, rank: usize) -> bool {
+    rank > 0 && channel.distribution == Sharing::FullyReplicated
+}
+
+/// A folder, also where a link was.
 fn make_folder(at: &Path) -> Result<(), JobError> {
     if at.is_symlink() {
         fs::remove_file(at).map_err(JobError::io(at))?;
@@ -177,16 +183,25 @@ pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     .map_err(JobError::io(from))
 }
 
-/// The folder of this machine that a channel of mode `Dir` is.
+/// The folder of this machine that a channel names.
 fn folder(channel: &Channel) -> &Path {
     Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri))
 }
 
+/// Whether there is a folder, where a channel names one of this machine.
+fn is_there(channel: &Channel) -> Result<(), ObjectError> {
+    match Location::is_remote(&channel.uri) || folder(channel).is_dir() {
+        true => Ok(()),
+        false => Err(wrong(&channel.uri, Cause::NotFound, "there is no such folder")),
+    }
+}
+
 /// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
-/// once, for the first; the others have links to it.
+/// once, for the first.
 ///
-/// A folder of this machine is an empty one here until the instance's room shows it ([`bound`]). Where there are no rooms it
-/// is copied, but not the folder of the `jobs` in it, or linked if the script may write to it.
+/// A folder that the instance's room will show ([`bound`]) is an empty one until then: one of this machine, and the first
+/// instance's copy for the others. Where there are no rooms these are links, and a folder of this machine is copied, but for
+/// the folder of the `jobs` in it, unless the script may write to it.
 pub(crate) fn bring(
     job: &Job,
     jobs: &Path,
@@ -202,14 +217,8 @@ pub(crate) fn bring(
         match channel.mode() {
             Mode::Pipe | Mode::FastFile | Mode::Cache => {}
             Mode::Dir => {
+                is_there(channel).map_err(failed)?;
                 let folder = folder(channel);
-                if !folder.is_dir() {
-                    return Err(failed(wrong(
-                        &channel.uri,
-                        Cause::NotFound,
-                        "there is no such folder",
-                    )));
-                }
                 let is_copied = !job.opt_ml && channel.access == Access::Ro;
                 for (rank, data) in folders.iter().enumerate() {
                     let at = data.join(name);
@@ -231,8 +240,11 @@ pub(crate) fn bring(
             }
             Mode::File => {
                 for (rank, data) in folders.iter().enumerate() {
-                    if rank > 0 && channel.distribution == Sharing::FullyReplicated {
-                        link(&folders[0].join(name), &data.join(name))?;
+                    if is_of_the_first(channel, rank) {
+                        match job.opt_ml {
+                            true => make_folder(&data.join(name))?,
+                            false => link(&folders[0].join(name), &data.join(name))?,
+                        }
                         continue;
                     }
                     let found = Objects::of(job, channel, rank).map_err(failed)?;

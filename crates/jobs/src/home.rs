@@ -62,7 +62,11 @@ impl Home {
             let (Some(outer), true) = (packages.to_str(), packages.is_dir()) else {
                 continue;
             };
-            let own = self.0.join(".local/lib").join(version.file_name()).join("site-packages");
+            let own = self
+                .0
+                .join(".local/lib")
+                .join(version.file_name())
+                .join("site-packages");
             fs::create_dir_all(&own)?;
             show_packages(&own, &[outer.to_owned()])?;
         }

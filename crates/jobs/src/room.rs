@@ -154,13 +154,18 @@ fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
     if fs::symlink_metadata(OPT_ML).is_ok() {
         return Err(io::Error::other(format!("{OPT_ML} is there and no folder")));
     }
-    let entries = fs::read_dir(opt)
-        .map_err(|error| io::Error::new(error.kind(), format!("/opt has to be there as a folder: {error}")))?;
+    let entries = fs::read_dir(opt).map_err(|error| {
+        io::Error::new(error.kind(), format!("/opt has to be there as a folder: {error}"))
+    })?;
     // What lies below the new /opt is reached by names from within the old one.
     steps.extend([Step::Enter(text(opt)?), Step::Memory(text(opt)?)]);
     for entry in entries {
         let entry = entry?;
-        let (name, kind, at) = (PathBuf::from(entry.file_name()), entry.file_type()?, text(&entry.path())?);
+        let (name, kind, at) = (
+            PathBuf::from(entry.file_name()),
+            entry.file_type()?,
+            text(&entry.path())?,
+        );
         if kind.is_symlink() {
             let to = text(&fs::read_link(entry.path())?)?;
             steps.push(Step::Link { to, at });
@@ -215,7 +220,10 @@ fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
 #[derive(Debug)]
 enum Step {
     /// A mount namespace, in a user namespace where it has to be. What the maps of that one say.
-    Unshare { user: String, group: String },
+    Unshare {
+        user: String,
+        group: String,
+    },
     /// Nothing that is mounted from now on is seen outside. What is mounted outside is seen here.
     Hide,
     /// Into a folder.
@@ -224,8 +232,14 @@ enum Step {
     Memory(CString),
     Folder(CString),
     File(CString),
-    Link { to: CString, at: CString },
-    Bind { folder: CString, at: CString },
+    Link {
+        to: CString,
+        at: CString,
+    },
+    Bind {
+        folder: CString,
+        at: CString,
+    },
     /// The mounts at and below a path.
     ReadOnly(CString),
     /// The mount at a path, and not those below.
@@ -374,7 +388,10 @@ fn cause() -> String {
         }
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    if status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])) {
+    if status
+        .lines()
+        .any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
+    {
         causes.push("a seccomp filter is in force, as in a container".to_owned());
     }
     match causes.is_empty() {

@@ -89,7 +89,11 @@ impl Maker<'_> {
         let python = &self.job.python;
         let mut command = Command::new(python);
         // At the user's home: it is asked for what it sees there.
-        command.envs(&self.job.environment).arg("-c").arg(ASK).arg(requirements);
+        command
+            .envs(&self.job.environment)
+            .arg("-c")
+            .arg(ASK)
+            .arg(requirements);
         let answer = command.output().map_err(JobError::io(python))?;
         serde_json::from_slice(&answer.stdout).map_err(|_| {
             let said = String::from_utf8_lossy(&answer.stderr);
@@ -225,7 +229,11 @@ fn cause(lines: &[String]) -> String {
     if let Some(end) = lines.iter().rposition(|line| bare(line) == "[end of output]") {
         let failed = |line: &&String| line.contains("did not run successfully");
         let step = lines[..end].iter().rfind(failed);
-        let step = step.map(|line| line.trim_start_matches([' ', '×', 'x']).trim_end_matches('.').to_owned());
+        let step = step.map(|line| {
+            line.trim_start_matches([' ', '×', 'x'])
+                .trim_end_matches('.')
+                .to_owned()
+        });
         let said = lines[..end].iter().rev().map(bare).find(|line| !line.is_empty());
         return [step, said].into_iter().flatten().collect::<Vec<_>>().join(": ");
     }
