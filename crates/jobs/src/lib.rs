@@ -48,7 +48,7 @@
 //! they are laid out there as SageMaker does.
 //!
 //! # Checkpoints and interruptions
-//! What a script writes to `SM_CHECKPOINT_DIR` (`/opt/ml/checkpoints` in a container) stays in the job's folder for
+//! What a script writes to `SM_CHECKPOINT_DIR`, which is `/opt/ml/checkpoints`, stays in the job's folder for
 //! [`Store::resume`]. With [`Job::checkpoints`] it is kept alike with a place, file by complete file, and comes from there at
 //! every start; with [`Job::spot`] the job's machine may be taken away, or seem to be. `checkpoints.rs` and `spot.rs` say what
 //! holds then.
