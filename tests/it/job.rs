@@ -615,3 +615,37 @@ fn torch_trains_on_two_instances() {
     }
     assert_eq!(jobs.record("ddp")["metrics"][0]["value"], 0.5);
 }
+
+#[test]
+fn what_a_job_is_at_is_said_before_its_lines() {
+    let jobs = Jobs::new();
+    jobs.write("train.sh", "echo loss=1");
+    let both = fs::File::create(jobs.path("both")).unwrap();
+    let words = [
+        "run",
+        "--entry-point",
+        "train.sh",
+        "--name",
+        "order",
+        "--no-opt-ml",
+    ];
+    let status = jobs
+        .command(&words)
+        .stdout(both.try_clone().unwrap())
+        .stderr(both)
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let text = fs::read_to_string(jobs.path("both")).unwrap();
+    let lines: Vec<&str> = text.lines().take(5).collect();
+    assert_eq!(
+        lines,
+        [
+            "job order Starting",
+            "job order Downloading",
+            "job order Training",
+            "[algo-1] loss=1",
+            "job order Uploading"
+        ]
+    );
+}

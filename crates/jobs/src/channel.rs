@@ -77,6 +77,17 @@ pub enum Compression {
     Gzip,
 }
 
+/// What a script can do with its data.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// Read it.
+    #[default]
+    Ro,
+    /// Write to it, too: of a folder of this machine, to the folder itself.
+    Rw,
+}
+
 /// A channel; in a job file a text `URI[,mode=..]` or a table with the same names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -105,6 +116,9 @@ pub struct Channel {
     /// What the script is told of the type of the data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
+    /// What the script can do with the data.
+    #[serde(default)]
+    pub access: Access,
     /// What is wanted of each line of an augmented manifest, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -138,12 +152,14 @@ struct Table {
     shuffle: Option<u64>,
     content_type: Option<String>,
     #[serde(default)]
+    access: Access,
+    #[serde(default)]
     attributes: Vec<String>,
 }
 
 impl Channel {
     /// Reads `URI[,mode=File|FastFile|Cache|Pipe|Dir][,distribution=..][,kind=..][,wrapper=..][,compression=..][,shuffle=SEED]
-    /// [,content-type=..][,attributes=A+B]`.
+    /// [,content-type=..][,access=ro|rw][,attributes=A+B]`.
     /// Only what follows the last commas and is of the form `name=value` with one of these names is an option.
     ///
     /// # Errors
@@ -170,6 +186,7 @@ impl Channel {
                 "kind" => table.kind = word(name, value)?,
                 "wrapper" => table.wrapper = word(name, value)?,
                 "compression" => table.compression = word(name, value)?,
+                "access" => table.access = word(name, value)?,
                 "shuffle" => {
                     let seed = value
                         .parse()
@@ -195,6 +212,7 @@ impl Channel {
             compression: table.compression,
             shuffle: table.shuffle,
             content_type: table.content_type,
+            access: table.access,
             attributes: table.attributes,
         };
         channel.wrong().map_or(Ok(channel), Err)
@@ -216,6 +234,9 @@ impl Channel {
             .find(|(_, given)| *given && self.mode() != Mode::Pipe)
         {
             return Some(format!("{name} is for mode=Pipe"));
+        }
+        if self.access == Access::Rw && !matches!(self.mode(), Mode::File | Mode::Dir) {
+            return Some("access=rw is for mode=Dir and mode=File".to_owned());
         }
         let is_augmented = self.kind == Kind::AugmentedManifestFile;
         if is_augmented == self.attributes.is_empty() || self.attributes.iter().any(String::is_empty) {
@@ -255,7 +276,7 @@ impl Channel {
     }
 }
 
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "mode",
     "distribution",
     "kind",
@@ -263,6 +284,7 @@ const NAMES: [&str; 8] = [
     "compression",
     "shuffle",
     "content-type",
+    "access",
     "attributes",
 ];
 
@@ -300,7 +322,8 @@ mod tests {
     fn reads_what_stands_behind_the_name() {
         let plain = Channel::parse("s3://b/p,q").unwrap();
         assert_eq!((plain.uri.as_str(), plain.mode()), ("s3://b/p,q", Mode::File));
-        assert_eq!(Channel::parse("data/train").unwrap().mode(), Mode::Dir);
+        let folder = Channel::parse("data/train,access=rw").unwrap();
+        assert_eq!((folder.mode(), folder.access), (Mode::Dir, Access::Rw));
         let augmented =
             Channel::parse("s3://b/m,mode=Pipe,kind=AugmentedManifestFile,attributes=source-ref+label")
                 .unwrap();
@@ -344,6 +367,8 @@ mod tests {
             ("s3://b,mode=Dir", "wants a folder of this machine"),
             ("s3://b,shuffle=1", "shuffle is for mode=Pipe"),
             ("s3://b,mode=Pipe,shuffle=x", "a number is wanted"),
+            ("data,access=yes", "expected `ro` or `rw`"),
+            ("s3://b,mode=Pipe,access=rw", "is for mode=Dir and mode=File"),
             (
                 "s3://b,kind=Augmented",
                 "expected one of `S3Prefix`, `ManifestFile`",

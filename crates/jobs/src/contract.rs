@@ -12,7 +12,8 @@
 //! BASE/checkpoints                 kept when the job is taken up again; SM_CHECKPOINT_DIR
 //! ```
 //!
-//! BASE is `/opt/ml` in a container; here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`.
+//! BASE is `/opt/ml` in a container; here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`, which its script sees
+//! as `/opt/ml`, too. The variables name it by the path that means the same outside.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use serde_json::Value;
 use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError, Options, Scheme};
 
+use crate::archive::copy_folder;
 use crate::augmented::Samples;
-use crate::{Channel, Job, JobError, Kind, Mode, Sharing};
+use crate::room::Bound;
+use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing};
 
 /// An opened place and the objects of it that an instance gets, in the order of their keys (of the manifest's lines).
 pub(crate) struct Objects {
@@ -79,6 +81,7 @@ impl Objects {
         let uri = channel.uri.as_str();
         let mut found = match channel.kind {
             Kind::S3Prefix => {
+                is_there(channel)?;
                 let bucket = open(job, uri)?;
                 let objects = bucket.list()?;
                 Self { bucket, objects }
@@ -93,7 +96,13 @@ impl Objects {
             }
         };
         if found.objects.is_empty() {
-            return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
+            let what = if Location::is_remote(uri) {
+                "objects"
+            } else {
+                "files"
+            };
+            let reason = format!("there are no {what} below it");
+            return Err(wrong(uri, Cause::NotFound, reason));
         }
         if channel.distribution == Sharing::ShardedByS3Key {
             let mut number = 0..;
@@ -146,6 +155,41 @@ impl Objects {
     }
 }
 
+/// The folders of an instance's room in which it finds its data, and what it can do with them.
+pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
+    let each = job.channels.iter().filter_map(|(name, channel)| {
+        let is_writable = channel.access == Access::Rw;
+        let (folder, at) = match channel.mode() {
+            Mode::Dir => (folder(channel).to_owned(), folders[rank].join(name)),
+            Mode::File => {
+                let owner = if is_of_the_first(channel, rank) { 0 } else { rank };
+                (folders[owner].join(name), folders[rank].join(name))
+            }
+            // Views are read-only, and pipes are nothing to write to.
+            Mode::FastFile | Mode::Cache | Mode::Pipe => return None,
+        };
+        Some(Bound {
+            folder,
+            at,
+            is_writable,
+        })
+    });
+    each.collect()
+}
+
+/// Whether an instance's data is the first one's.
+fn is_of_the_first(channel: &Channel, rank: usize) -> bool {
+    rank > 0 && channel.distribution == Sharing::FullyReplicated
+}
+
+/// A folder, also where a link was.
+fn make_folder(at: &Path) -> Result<(), JobError> {
+    if at.is_symlink() {
+        fs::remove_file(at).map_err(JobError::io(at))?;
+    }
+    fs::create_dir_all(at).map_err(JobError::io(at))
+}
+
 /// Has the path `from` lead to `to`.
 pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     // A job that is taken up again has it already.
@@ -156,9 +200,32 @@ pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     .map_err(JobError::io(from))
 }
 
+/// The folder of this machine that a channel names.
+fn folder(channel: &Channel) -> &Path {
+    Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri))
+}
+
+/// Whether there is a folder, where a channel names one of this machine.
+fn is_there(channel: &Channel) -> Result<(), ObjectError> {
+    match Location::is_remote(&channel.uri) || folder(channel).is_dir() {
+        true => Ok(()),
+        false => Err(wrong(&channel.uri, Cause::NotFound, "there is no such folder")),
+    }
+}
+
 /// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
-/// once, for the first; the others have links to it.
-pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<(), JobError> {
+/// once, for the first.
+///
+/// A folder that the instance's room will show ([`bound`]) is an empty one until then: one of this machine, and the first
+/// instance's copy for the others. Where there are no rooms these are links, and a folder of this machine is copied, but for
+/// the folder of the `jobs` in it, unless the script may write to it.
+pub(crate) fn bring(
+    job: &Job,
+    jobs: &Path,
+    folders: &[PathBuf],
+    say: &dyn Fn(&str),
+    stop: &AtomicBool,
+) -> Result<(), JobError> {
     for (name, channel) in &job.channels {
         let failed = |source| JobError::Channel {
             channel: name.clone(),
@@ -167,22 +234,34 @@ pub(crate) fn bring(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result
         match channel.mode() {
             Mode::Pipe | Mode::FastFile | Mode::Cache => {}
             Mode::Dir => {
-                let folder = Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri));
-                if !folder.is_dir() {
-                    return Err(failed(wrong(
-                        &channel.uri,
-                        Cause::NotFound,
-                        "there is no such folder",
-                    )));
-                }
-                for data in folders {
-                    link(folder, &data.join(name))?;
+                is_there(channel).map_err(failed)?;
+                let folder = folder(channel);
+                let is_copied = !job.opt_ml && channel.access == Access::Ro;
+                for (rank, data) in folders.iter().enumerate() {
+                    let at = data.join(name);
+                    if job.opt_ml {
+                        make_folder(&at)?;
+                    } else if !is_copied {
+                        link(folder, &at)?;
+                    } else if rank > 0 {
+                        link(&folders[0].join(name), &at)?;
+                    } else {
+                        say(&format!(
+                            "channel {name}: {} is copied, because without opt-ml nothing else keeps the script from writing to it; \
+                             access=rw has it use the folder itself",
+                            folder.display()
+                        ));
+                        copy_folder(folder, &at, jobs).map_err(JobError::io(folder))?;
+                    }
                 }
             }
             Mode::File => {
                 for (rank, data) in folders.iter().enumerate() {
-                    if rank > 0 && channel.distribution == Sharing::FullyReplicated {
-                        link(&folders[0].join(name), &data.join(name))?;
+                    if is_of_the_first(channel, rank) {
+                        match job.opt_ml {
+                            true => make_folder(&data.join(name))?,
+                            false => link(&folders[0].join(name), &data.join(name))?,
+                        }
                         continue;
                     }
                     let found = Objects::of(job, channel, rank).map_err(failed)?;

@@ -46,6 +46,9 @@ pub enum JobError {
     /// What requirements.txt asks for cannot be installed.
     #[error("requirements.txt: {0}")]
     Requirements(String),
+    /// The system does not let the job have folders of its own ([`Job::opt_ml`](crate::Job::opt_ml)).
+    #[error("{0}")]
+    Room(String),
     /// The place for checkpoints cannot be read or written.
     #[error("checkpoints: {0}")]
     Checkpoints(ObjectError),
@@ -63,7 +66,7 @@ impl JobError {
     /// Whether the input is at fault, and not the work.
     pub fn is_input(&self) -> bool {
         match self {
-            Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } => true,
+            Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } | Self::Room(_) => true,
             Self::Channel { source, .. }
             | Self::Source(source)
             | Self::Output(source)

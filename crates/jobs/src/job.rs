@@ -83,6 +83,9 @@ pub struct Job {
     /// Whether the machine is recorded meanwhile, and a report written.
     #[serde(default = "yes")]
     pub profile: bool,
+    /// Whether every instance has an `/opt/ml` of its own, channels that it can only read, and the system's folders read-only.
+    #[serde(default = "yes")]
+    pub opt_ml: bool,
     /// Where the entry point's file lies when there is no source folder: the job file's folder. No key of a file.
     #[serde(skip)]
     pub beside: PathBuf,
@@ -263,6 +266,7 @@ impl Job {
             cache_dir: None,
             cache_gigabytes: None,
             profile: yes(),
+            opt_ml: yes(),
             beside: PathBuf::new(),
         }
     }

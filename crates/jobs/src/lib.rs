@@ -23,12 +23,19 @@
 //! | mode | what happens |
 //! |---|---|
 //! | [`Mode::File`] | all objects are copied before the start, several at once; what is there already is kept; the disk's room is looked at first |
-//! | [`Mode::Dir`] | a folder of this machine, linked: nothing is copied |
+//! | [`Mode::Dir`] | a folder of this machine: nothing is copied |
 //! | [`Mode::FastFile`] | a mounted view of the objects, fetched when they are read, and ahead of who reads on; wants FUSE; `mount.rs` |
 //! | [`Mode::Cache`] | the same, and what was read is kept on disk for the next epoch and for all jobs of this machine, within a bound |
 //! | [`Mode::Pipe`] | objects stream through named pipes, one an epoch; RecordIO, gzip and another order in each epoch if wanted |
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
+//!
+//! A script can only read its channels ([`Access`]): the folder of a user's data is mounted read-only for it.
+//!
+//! # Rooms
+//! Every instance runs in a mount namespace of its own, in which its folder is `/opt/ml` and the system's folders are
+//! read-only, and has a home folder of its own. Where the system does not permit that, [`Store::create`] says so; without
+//! [`Job::opt_ml`] there are no rooms. `room.rs` and `home.rs` have the details.
 //!
 //! # Requirements
 //! A `requirements.txt` in the source folder of a Python script is installed into a virtual environment that sees the packages of the
@@ -41,7 +48,7 @@
 //! they are laid out there as SageMaker does.
 //!
 //! # Checkpoints and interruptions
-//! What a script writes to `SM_CHECKPOINT_DIR` (`/opt/ml/checkpoints` in a container) stays in the job's folder for
+//! What a script writes to `SM_CHECKPOINT_DIR`, which is `/opt/ml/checkpoints`, stays in the job's folder for
 //! [`Store::resume`]. With [`Job::checkpoints`] it is kept alike with a place, file by complete file, and comes from there at
 //! every start; with [`Job::spot`] the job's machine may be taken away, or seem to be. `checkpoints.rs` and `spot.rs` say what
 //! holds then.
@@ -51,7 +58,7 @@
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;
-//! use stokehold_jobs::{EntryPoint, Job, Metric, Status, Store, run};
+//! use stokehold_jobs::{EntryPoint, Job, Metric, News, Status, Store, run};
 //!
 //! let folder = tempfile::tempdir()?;
 //! std::fs::write(folder.path().join("train.sh"), "echo loss=0.25; echo weights > $SM_MODEL_DIR/model.txt")?;
@@ -61,7 +68,12 @@
 //!
 //! let store = Store::new(&folder.path().join("jobs"))?;
 //! let name = store.create(&job)?;
-//! let record = run(store.claim(&name)?, &AtomicBool::new(false), &|line| println!("{}", line.text))?;
+//! let show = |news: News<'_>| {
+//!     if let News::Line(line) = news {
+//!         println!("{}", line.text);
+//!     }
+//! };
+//! let record = run(store.claim(&name)?, &AtomicBool::new(false), &show)?;
 //! assert_eq!(record.status, Status::Completed);
 //! assert_eq!(record.metrics[0].value, 0.25);
 //! assert!(record.model.is_some());
@@ -76,6 +88,7 @@ pub mod contract;
 mod cut;
 mod data;
 mod error;
+mod home;
 mod job;
 mod lines;
 mod mount;
@@ -85,19 +98,20 @@ mod place;
 mod process;
 mod profiler;
 mod python;
+mod room;
 mod runner;
 mod source;
 mod spot;
 mod store;
 mod venv;
 
-pub use channel::{Channel, Compression, Kind, Mode, Sharing, Wrapper};
+pub use channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use checkpoints::Kept;
 pub use error::JobError;
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use lines::Line;
 pub use place::Place;
 pub use process::Process;
-pub use runner::{detach, run};
+pub use runner::{News, detach, run};
 pub use spot::{Bill, Simulation, Spot};
 pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};

@@ -17,7 +17,7 @@ use stokehold_profile::timeline::Metric;
 use stokehold_base::clock::unix_now as now;
 
 use crate::store::{FinalMetric, Folder, METRICS};
-use crate::{Job, JobError};
+use crate::{Job, JobError, News};
 
 /// A line that a script printed.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ const LEFTOVERS: Duration = Duration::from_secs(1);
 pub(crate) struct Lines<'a> {
     log: PathBuf,
     metrics: Vec<(String, Regex)>,
-    show: &'a (dyn Fn(&Line<'_>) + Sync),
+    show: &'a (dyn Fn(News<'_>) + Sync),
     files: Mutex<Files>,
 }
 
@@ -100,7 +100,7 @@ impl Files {
 }
 
 impl<'a> Lines<'a> {
-    pub fn new(folder: &Folder, job: &Job, show: &'a (dyn Fn(&Line<'_>) + Sync)) -> Result<Self, JobError> {
+    pub fn new(folder: &Folder, job: &Job, show: &'a (dyn Fn(News<'_>) + Sync)) -> Result<Self, JobError> {
         let append = |name: &str| {
             let path = folder.file(name);
             File::options()
@@ -207,7 +207,7 @@ impl<'a> Lines<'a> {
                 files.number(name, value, *time, ("host", json!(host)));
             }
         }
-        (self.show)(line);
+        (self.show)(News::Line(line));
     }
 
     /// Takes a number that a script sent through the timeline.
@@ -227,7 +227,7 @@ impl<'a> Lines<'a> {
         // Held while it is shown, so that lines are shown in the order in which they are stored.
         let mut files = self.files();
         files.store(&line);
-        (self.show)(&line);
+        (self.show)(News::Line(&line));
     }
 
     pub fn last(&self) -> Vec<FinalMetric> {
@@ -240,16 +240,18 @@ impl<'a> Lines<'a> {
         files.complaint.get(host).cloned()
     }
 
-    /// The last lines, as a text.
-    pub fn tail(&self, lines: usize) -> String {
+    /// How far the log is written, bytes.
+    pub fn end(&self) -> u64 {
+        fs::metadata(&self.log).map_or(0, |facts| facts.len())
+    }
+
+    /// The texts of the lines from a byte of the log on, the last of them if they are many.
+    pub fn since(&self, from: u64) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text[text.len().saturating_sub(LONGEST)..]);
-        let texts: Vec<&str> = text
-            .lines()
-            .filter_map(Line::parse)
-            .map(|line| line.text)
-            .collect();
-        texts[texts.len().saturating_sub(lines)..].join("\n")
+        let from = text.len().saturating_sub(LONGEST).max(from as usize);
+        let text = String::from_utf8_lossy(text.get(from..).unwrap_or_default());
+        let lines = text.lines().filter_map(Line::parse);
+        lines.map(|line| line.text.to_owned()).collect()
     }
 
     /// Why lines are missing from the files, if they are.

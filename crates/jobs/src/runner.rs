@@ -36,21 +36,32 @@ use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
 use crate::cut::{Cut, Cuts};
 use crate::data::{self, Flow};
+use crate::home::Home;
 use crate::lines::{Line, Lines};
 use crate::mount::{self, Complaints, Mounts};
 use crate::place::{Place, VISIBLE_GPUS};
 use crate::process::{Process, exit_code, signal_group};
 use crate::profiler::Profiler;
+use crate::room::{self, Bound, Room};
 use crate::store::{Claim, Folder, Record, Secondary, Status};
 use crate::{Bill, EntryPoint, Job, JobError, Kept, Mode, archive, pipe, source, venv};
 
-/// Runs a claimed job to its end in this process; `show` gets every line when it comes, `stop` stops it.
+/// What happens while a job runs.
+#[derive(Debug, Clone, Copy)]
+pub enum News<'a> {
+    /// It came to a state; before anything that is printed in it.
+    State(&'a Record),
+    /// A line was printed.
+    Line(&'a Line<'a>),
+}
+
+/// Runs a claimed job to its end in this process; `show` gets every state and every line when it comes, `stop` stops it.
 ///
 /// The record says how it ended; a script that fails, or data that cannot be had, is a failed job and no error.
 ///
 /// # Errors
 /// The job's state or its logs cannot be written.
-pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -> Result<Record, JobError> {
+pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(News<'_>) + Sync)) -> Result<Record, JobError> {
     let Claim {
         folder,
         job,
@@ -59,10 +70,12 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(&Line<'_>) + Sync)) -
         lock: _lock,
     } = claim;
     let lines = Lines::new(&folder, &job, show)?;
+    show(News::State(&record));
     let runner = Runner {
         job: &job,
         folder: &folder,
         lines: &lines,
+        show,
         record: Mutex::new(record),
         cuts: Cuts::new(&job, &folder, &lines),
         place,
@@ -91,6 +104,7 @@ struct Runner<'a> {
     job: &'a Job,
     folder: &'a Folder,
     lines: &'a Lines<'a>,
+    show: &'a (dyn Fn(News<'_>) + Sync),
     record: Mutex<Record>,
     cuts: Cuts<'a>,
     place: Place,
@@ -129,13 +143,18 @@ struct Ended {
 impl Runner<'_> {
     fn change(&self, change: impl FnOnce(&mut Record)) -> Result<(), JobError> {
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = record.transitions.len();
         change(&mut record);
         record.spot = self
             .job
             .spot
             .as_ref()
             .map(|spot| Bill::of(spot, self.job.instances, &record));
-        self.folder.write(&record)
+        self.folder.write(&record)?;
+        if record.transitions.len() > states {
+            (self.show)(News::State(&record));
+        }
+        Ok(())
     }
 
     fn enter(&self, status: Status, secondary: Secondary) -> Result<(), JobError> {
@@ -182,7 +201,7 @@ impl Runner<'_> {
         let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
         let brought = self
             .bring_checkpoints(&instances, held)
-            .and_then(|()| data::bring(self.job, &folders, self.cuts.halt()));
+            .and_then(|()| data::bring(self.job, self.jobs(), &folders, held.say, self.cuts.halt()));
         let mounted = brought.and_then(|()| Mounts::new(self.job, &folders));
         let piped = mounted.and_then(|mounts| Ok((mounts, self.pipes(&instances)?)));
         if let Some(cut) = self.cuts.why() {
@@ -376,9 +395,10 @@ impl Runner<'_> {
                 fs::write(&path, value.to_string()).map_err(JobError::io(&path))?;
             }
             self.copy_code(&instance, source.as_deref())?;
+            self.home(&instance).make()?;
             instances.push(instance);
         }
-        self.install(&instances[0].code())?;
+        self.install(&instances[0])?;
         Ok(instances)
     }
 
@@ -418,7 +438,8 @@ impl Runner<'_> {
     }
 
     /// Installs the requirements of a Python script, as the toolkit does; a shell script may do so itself.
-    fn install(&self, code: &Path) -> Result<(), JobError> {
+    fn install(&self, instance: &Instance) -> Result<(), JobError> {
+        let code = &instance.code();
         let is_python = matches!(
             self.job.entry_point,
             EntryPoint::Python(_) | EntryPoint::Module(_)
@@ -431,11 +452,17 @@ impl Runner<'_> {
             jobs: self.jobs(),
             folder: &self.folder.0,
             lines: self.lines,
+            home: &self.home(instance),
             stop: self.cuts.halt(),
         };
         let environment = maker.environment(code)?;
         self.environment.get_or_init(|| environment);
         Ok(())
+    }
+
+    /// The home folder of an instance; that of the first is the installation's, too.
+    fn home(&self, instance: &Instance) -> Home {
+        Home(self.folder.file("home").join(instance.host()))
     }
 
     /// The folder of all jobs.
@@ -542,6 +569,7 @@ impl Runner<'_> {
             AtomicBool::new(false),
             AtomicBool::new(false),
         );
+        let folders: Vec<PathBuf> = instances.iter().map(Instance::data).collect();
         let trouble: Mutex<Option<JobError>> = Mutex::new(None);
         let blame = |error: JobError| {
             trouble
@@ -591,8 +619,9 @@ impl Runner<'_> {
                 .iter()
                 .map(|instance| {
                     let (late, give_up, blame) = (&late, &give_up, &blame);
+                    let bound = data::bound(self.job, &folders, instance.rank);
                     scope.spawn(move || {
-                        let ended = self.instance(instance, give_up, late);
+                        let ended = self.instance(instance, bound, give_up, late);
                         match ended {
                             Ok(ended) => {
                                 if ended.as_ref().is_some_and(|ended| ended.code != 0) {
@@ -625,6 +654,7 @@ impl Runner<'_> {
     fn instance(
         &self,
         instance: &Instance,
+        bound: Vec<Bound>,
         give_up: &AtomicBool,
         late: &AtomicBool,
     ) -> Result<Option<Ended>, JobError> {
@@ -661,6 +691,7 @@ impl Runner<'_> {
         if let Some((address, _)) = self.timeline.get() {
             command.env(stokehold_profile::timeline::VARIABLE, address);
         }
+        command.envs(self.home(instance).variables());
         command.envs(contract::surroundings(job, instance));
         command
             .stdin(Stdio::null())
@@ -668,7 +699,11 @@ impl Runner<'_> {
             .stderr(Stdio::piped())
             .process_group(0);
         place.take()?;
-        let mut child = command.spawn().map_err(JobError::io(Path::new(&words[0])))?;
+        let spawned = match job.opt_ml {
+            true => self.room(instance, bound).spawn(command),
+            false => command.spawn(),
+        };
+        let mut child = spawned.map_err(JobError::io(Path::new(&words[0])))?;
         let group = i32::try_from(child.id()).unwrap_or_default();
         let known = Process::of(child.id());
         let quit = AtomicBool::new(false);
@@ -693,6 +728,18 @@ impl Runner<'_> {
             quit.store(true, Ordering::SeqCst);
             waited.map(Some)
         })
+    }
+
+    /// What an instance's script sees of the machine.
+    fn room<'i>(&self, instance: &'i Instance, bound: Vec<Bound>) -> Room<'i> {
+        let rw = bound.iter().filter(|bound| bound.is_writable);
+        let writable = rw.map(|bound| bound.folder.clone());
+        Room {
+            opt_ml: Some(&instance.base),
+            read_only: room::system(),
+            writable: writable.chain([self.folder.0.clone()]).collect(),
+            bound,
+        }
     }
 
     fn wait(

@@ -10,10 +10,12 @@
 //! ROOT/<name>/log            every line: time, host, stream, text
 //! ROOT/<name>/metrics.jsonl  every number that was read out of a line, or sent through the timeline
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
+//! ROOT/<name>/home/          home folders of its installation and its instances
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
 //! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
 //! ROOT/<name>/runner.log     what the runner of a job in the background had to say besides
 //! ROOT/.environments/        virtual environments of requirements.txt, shared; may be removed
+//! ROOT/.pip/                 what pip fetched for them; may be removed
 //! ```
 //!
 //! The lock is the kernel's: it goes with the process, by kill -9 and by a reboot too. A state that says "in progress"
@@ -29,13 +31,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stokehold_base::clock::unix_now as now;
 use stokehold_base::whole;
 
 use crate::job::{is_a_path, is_name};
 use crate::place::Place;
 use crate::process::Process;
-use crate::{Bill, Job, JobError, Kept, mount, source};
+use crate::{Bill, Job, JobError, Kept, mount, room, source};
 
 /// The state that programs look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +126,9 @@ pub struct Record {
     pub transitions: Vec<Transition>,
     /// Why it failed; at most 1024 characters.
     pub failure_reason: Option<String>,
+    /// It failed because its runner died, and not by itself.
+    #[serde(default)]
+    pub runner_died: bool,
     /// The exit code of the instance that decided; 128 and the signal's number for one that was killed.
     pub exit_code: Option<i32>,
     /// When it was asked for, unix seconds.
@@ -163,6 +169,7 @@ impl Record {
                 start: now,
             }],
             failure_reason: None,
+            runner_died: false,
             exit_code: None,
             created: now,
             training_started: None,
@@ -217,7 +224,14 @@ impl Folder {
     }
 
     fn read(&self) -> Result<Record, JobError> {
-        self.parse("state.json")
+        let mut record: Record = self.parse("state.json")?;
+        let reason = record.failure_reason.as_deref().unwrap_or_default();
+        if reason.starts_with(RUNNER_DIED) {
+            // A record from before there was this field says it in words alone.
+            let written: Value = self.parse("state.json")?;
+            record.runner_died |= written.get("runner_died").is_none();
+        }
+        Ok(record)
     }
 
     fn job(&self) -> Result<Job, JobError> {
@@ -352,12 +366,15 @@ impl Store {
     /// Makes a job: its folder, its file, its first state. The runner may be this process or another one.
     ///
     /// # Errors
-    /// What [`Job::check`] finds; an entry point that is not there; a job of this name.
+    /// What [`Job::check`] finds; an entry point that is not there; a job of this name; [`JobError::Room`].
     pub fn create(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
         let name = job.name.clone().unwrap_or_else(|| made_name(job));
         let folder = self.path(&name);
         let (job, kept) = settled(job, &name, &folder)?;
+        if job.opt_ml {
+            room::probe()?;
+        }
         fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
         // Made aside, so that a job is there as a whole or not at all.
         let unique = format!(".{name}.{}.{}.part", std::process::id(), (now() * 1e6) as u64);
@@ -400,9 +417,12 @@ impl Store {
     /// checkpoints; the code is copied anew.
     ///
     /// # Errors
-    /// It runs, or was completed.
+    /// It runs, or was completed; [`JobError::Room`].
     pub fn resume(&self, name: &str) -> Result<Claim, JobError> {
         self.get(name)?;
+        if self.job(name)?.opt_ml {
+            room::probe()?;
+        }
         let (folder, lock) = self.locked(name)?;
         let mut record = folder.read()?;
         if record.status == Status::Completed {
@@ -417,6 +437,7 @@ impl Store {
             }
         }
         record.failure_reason = None;
+        record.runner_died = false;
         record.exit_code = None;
         record.enter(Status::InProgress, Secondary::Starting);
         self.claimed(folder, record, lock)
@@ -492,9 +513,8 @@ impl Store {
             Ok(_) => String::new(),
             Err(error) => format!("; its mounted channels are still there: {error}"),
         };
-        record.fail(&format!(
-            "InternalServerError: the runner of this job died while it was {during:?}{left}"
-        ));
+        record.runner_died = true;
+        record.fail(&format!("{RUNNER_DIED} while it was {during:?}{left}"));
         // It has been over since then, whenever somebody looks.
         if let ([.., before, end], Some(last)) = (record.transitions.as_mut_slice(), folder.last_sign()) {
             end.start = last.max(before.start);
@@ -654,6 +674,9 @@ impl Store {
         ))
     }
 }
+
+/// How the reason of a job begins whose runner died.
+const RUNNER_DIED: &str = "InternalServerError: the runner of this job died";
 
 /// What the file `stop` holds when there is to be no time to end.
 const KILL: &[u8] = b"kill";

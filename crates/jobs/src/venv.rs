@@ -12,6 +12,9 @@
 //! requirements.txt adds to it. What the text does not pin is what the index had when the environment was made; removing
 //! the folder has it made anew.
 //!
+//! It is made in a [room](crate::room) and at a [home](crate::home) of its own, because what a package's installation does is
+//! its author's idea.
+//!
 //! A text that refers to files beside it (`./package`, `-r more.txt`) says nothing about their content, so its environment
 //! is not kept: it belongs to the job.
 
@@ -25,8 +28,10 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::Deserialize;
 
+use crate::home::{Home, show_packages};
 use crate::lines::Lines;
 use crate::process::{exit_code, signal_group};
+use crate::room::Room;
 use crate::{Job, JobError};
 
 /// The file's name.
@@ -54,6 +59,7 @@ pub(crate) struct Maker<'a> {
     /// The job's folder.
     pub folder: &'a Path,
     pub lines: &'a Lines<'a>,
+    pub home: &'a Home,
     pub stop: &'a AtomicBool,
 }
 
@@ -81,8 +87,14 @@ impl Maker<'_> {
 
     fn ask(&self, requirements: &Path) -> Result<Answer, JobError> {
         let python = &self.job.python;
-        let answer = self.python(python).arg("-c").arg(ASK).arg(requirements).output();
-        let answer = answer.map_err(JobError::io(python))?;
+        let mut command = Command::new(python);
+        // At the user's home: it is asked for what it sees there.
+        command
+            .envs(&self.job.environment)
+            .arg("-c")
+            .arg(ASK)
+            .arg(requirements);
+        let answer = command.output().map_err(JobError::io(python))?;
         serde_json::from_slice(&answer.stdout).map_err(|_| {
             let said = String::from_utf8_lossy(&answer.stderr);
             let last = said.lines().last().unwrap_or("it says nothing").to_owned();
@@ -121,8 +133,9 @@ impl Maker<'_> {
         // Without a pip of its own, which takes seconds: the interpreter's is seen, and installs here.
         let mut venv = self.python(&self.job.python);
         venv.args(["-m", "venv", "--without-pip"]).arg(path);
-        self.step("venv", venv)?;
-        show_packages(path, &answer.packages).map_err(JobError::io(path))?;
+        fs::create_dir_all(path).map_err(JobError::io(path))?;
+        self.step("venv", venv, path)?;
+        show(path, &answer.packages).map_err(JobError::io(path))?;
         let mut pip = self.python(&path.join("bin/python"));
         pip.args([
             "-m",
@@ -134,27 +147,52 @@ impl Maker<'_> {
             REQUIREMENTS,
         ]);
         pip.current_dir(code);
-        self.step("pip", pip)
+        self.step("pip", pip, path)
     }
 
     fn python(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.envs(&self.job.environment).env("PYTHONUNBUFFERED", "1");
+        command
+            .envs(self.home.variables())
+            .env("PIP_CACHE_DIR", self.cache())
+            .envs(&self.job.environment)
+            .env("PYTHONUNBUFFERED", "1");
         command
     }
 
-    /// Runs a program to its end, its lines among the job's.
-    fn step(&self, what: &str, mut command: Command) -> Result<(), JobError> {
+    /// What pip keeps of what it fetched, for all jobs.
+    fn cache(&self) -> PathBuf {
+        self.jobs.join(".pip")
+    }
+
+    /// Runs a program to its end, its lines among the job's. In its room it can write to the environment, to the job's folder
+    /// and to temporary folders, and to nothing else of the machine.
+    fn step(&self, what: &str, mut command: Command, environment: &Path) -> Result<(), JobError> {
         let system = |source| JobError::Requirements(format!("{what}: {source}"));
+        let from = self.lines.end();
+        let cache = self.cache();
+        fs::create_dir_all(&cache).map_err(JobError::io(&cache))?;
         let (reader, writer) = std::io::pipe().map_err(system)?;
         command
             .stdin(Stdio::null())
             .stdout(writer.try_clone().map_err(system)?)
             .stderr(writer)
             .process_group(0);
-        let mut child = command.spawn().map_err(system)?;
-        // It holds the pipe's writing end, too.
-        drop(command);
+        let room = Room {
+            read_only: vec![PathBuf::from("/")],
+            writable: vec![environment.to_owned(), self.folder.to_owned(), cache],
+            ..Room::default()
+        };
+        // Either way the command goes, which holds the pipe's writing end, too.
+        let spawned = match self.job.opt_ml {
+            true => room.spawn(command),
+            false => {
+                let spawned = command.spawn();
+                drop(command);
+                spawned
+            }
+        };
+        let mut child = spawned.map_err(system)?;
         let group = i32::try_from(child.id()).unwrap_or_default();
         let quit = AtomicBool::new(false);
         let ended = std::thread::scope(|scope| {
@@ -174,28 +212,47 @@ impl Maker<'_> {
         match ended.map_err(system)?.map(exit_code) {
             Some(0) => Ok(()),
             code => Err(JobError::Requirements(format!(
-                "{what} ended with exit code {}:\n{}",
+                "{what} ended with exit code {}: {}",
                 code.unwrap_or_default(),
-                self.lines.tail(5)
+                cause(&self.lines.since(from))
             ))),
         }
     }
 }
 
-/// Has an environment see folders of packages behind its own.
-fn show_packages(environment: &Path, packages: &[String]) -> std::io::Result<()> {
-    let mut text = String::new();
-    for folder in packages {
-        // A line that begins with `import` is run; this way links of those folders count, too.
-        text += &format!(
-            "import site; site.addsitedir({})\n",
-            crate::python::json(&folder.as_str().into())
-        );
+/// What of the lines of an installation says why it failed.
+///
+/// What a package's own code said stands before pip's mark of its end, its last line last, and the line with the name of that
+/// step before it; what pip finds itself it calls an error. pip's last lines only refer to those.
+fn cause(lines: &[String]) -> String {
+    let bare = |line: &String| line.trim_start_matches([' ', '|', '│']).trim_end().to_owned();
+    if let Some(end) = lines.iter().rposition(|line| bare(line) == "[end of output]") {
+        let failed = |line: &&String| line.contains("did not run successfully");
+        let step = lines[..end].iter().rfind(failed);
+        let step = step.map(|line| {
+            line.trim_start_matches([' ', '×', 'x'])
+                .trim_end_matches('.')
+                .to_owned()
+        });
+        let said = lines[..end].iter().rev().map(bare).find(|line| !line.is_empty());
+        return [step, said].into_iter().flatten().collect::<Vec<_>>().join(": ");
     }
+    let errors: Vec<&str> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("ERROR: "))
+        .collect();
+    match errors.is_empty() {
+        true => lines[lines.len().saturating_sub(5)..].join("\n"),
+        false => errors.join("\n"),
+    }
+}
+
+/// Has an environment see folders of packages behind its own.
+fn show(environment: &Path, packages: &[String]) -> std::io::Result<()> {
     for entry in fs::read_dir(environment.join("lib"))? {
-        let packages = entry?.path().join("site-packages");
-        if packages.is_dir() {
-            fs::write(packages.join("stokehold_outer.pth"), &text)?;
+        let own = entry?.path().join("site-packages");
+        if own.is_dir() {
+            show_packages(&own, packages)?;
         }
     }
     Ok(())

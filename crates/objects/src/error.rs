@@ -1,5 +1,6 @@
 //! What can go wrong between a key and its bytes.
 
+use crate::Location;
 use crate::secrets::Secrets;
 
 /// Why an object could not be had, as far as a program has to tell the cases apart.
@@ -24,7 +25,7 @@ pub enum Cause {
 
 /// Why something could not be done with an object; the message names it, says why, and what to do.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{uri}: {reason}{}", advice(*.cause, uri))]
+#[error("{uri}: {reason}{}", advice(.uri, *.cause))]
 pub struct ObjectError {
     /// The object or place.
     pub uri: String,
@@ -34,10 +35,9 @@ pub struct ObjectError {
     pub reason: String,
 }
 
-fn advice(cause: Cause, uri: &str) -> &'static str {
-    let is_local = uri.starts_with("file://") || !uri.contains("://");
+fn advice(uri: &str, cause: Cause) -> &'static str {
     match cause {
-        Cause::NotFound if is_local => "; check the path",
+        Cause::NotFound if !Location::is_remote(uri) => "; check the path",
         Cause::NotFound => "; check the bucket's and the key's name",
         Cause::Denied => {
             "; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or a role) and what they \

@@ -312,10 +312,7 @@ impl Tuner<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let is_cut_off = record
-            .failure_reason
-            .as_deref()
-            .is_some_and(|reason| reason.contains(RUNNER_DIED));
+        let is_cut_off = record.runner_died;
         let claim = match record.status {
             // It was given up before its process died.
             _ if trial.stop.is_some() && record.status != Status::Completed => {
@@ -491,9 +488,6 @@ enum Found {
 fn is_to_go_on(stopped: Secondary) -> bool {
     matches!(stopped, Secondary::Stopped | Secondary::Interrupted)
 }
-
-/// What a job's record says whose runner was killed.
-const RUNNER_DIED: &str = "the runner of this job died";
 
 fn has_checkpoints(store: &Store, trial: usize) -> bool {
     let folder = store.path(&job_name(trial)).join("algo-1/checkpoints");

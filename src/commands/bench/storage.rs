@@ -25,7 +25,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
 use serde_json::Value;
-use stokehold_jobs::{Channel, EntryPoint, Job, Line, Status, Store};
+use stokehold_jobs::{Channel, EntryPoint, Job, News, Status, Store};
 use stokehold_loader::Workers;
 use stokehold_objects::{Location, Traffic, traffic};
 use stokehold_storage::{Images, Source};
@@ -210,7 +210,8 @@ impl<'a> Bench<'a> {
         let (cpu, before) = (ProcessTime::now(), traffic());
         let name = self.store.create(&job)?;
         let seen = Mutex::new(Seen::new(before));
-        let see = |line: &Line<'_>| {
+        let see = |news: News<'_>| {
+            let News::Line(line) = news else { return };
             let mut seen = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             seen.take(line.text);
         };
@@ -243,13 +244,15 @@ impl<'a> Bench<'a> {
         job.name = Some(way.name().replace([' ', ','], "").to_lowercase());
         job.source_dir = Some(self.work.path().join("source"));
         job.profile = false;
+        // Its script is this program: it reads, and wants no /opt/ml.
+        job.opt_ml = false;
         job.stop_seconds = 5;
         job.cache_dir = Some(self.work.path().join("cache"));
         let manifest = self.work.path().join("images.manifest");
         let brought = |mode: &str| format!("{},mode={mode},kind=ManifestFile", manifest.display());
         let channel = match way {
             Way::File => Some(brought("File")),
-            Way::Disk => Some(format!("{},mode=Dir", self.copied().display())),
+            Way::Disk => Some(format!("{},mode=Dir,access=rw", self.copied().display())),
             Way::FastFile => Some(brought("FastFile")),
             Way::Pipe => Some(brought("Pipe") + ",wrapper=RecordIO"),
             Way::Cache | Way::CacheAgain => Some(brought("Cache")),

@@ -11,9 +11,9 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
-use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, Simulation, Store};
+use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, Simulation, Store};
 
-use super::{LOOK, code, print, print_json, show};
+use super::{code, print, print_json, show};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::{files, interrupt};
@@ -101,6 +101,9 @@ struct Asked {
     /// Do not record the machine
     #[arg(long)]
     no_profile: bool,
+    /// Run it without an /opt/ml of its own: folders as channels are copied, and the system's folders are writable
+    #[arg(long)]
+    no_opt_ml: bool,
     /// The job's name [default: made of the entry point and the time]
     #[arg(long)]
     name: Option<String>,
@@ -149,6 +152,7 @@ impl Asked {
         job.processes_per_host = self.processes_per_host.or(job.processes_per_host);
         job.name = self.name.or(job.name);
         job.profile &= !self.no_profile;
+        job.opt_ml &= !self.no_opt_ml;
         job.hyperparameters.extend(self.hyperparameter);
         job.channels.extend(self.channel);
         job.environment.extend(self.environment);
@@ -173,42 +177,25 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let stop = stop_on_signals(store, &name)?;
     let json = args.json;
     // Whoever reads may go away; the job does not end for that.
-    let show = |line: &Line<'_>| {
-        let _ = match json {
-            true => print(&Line {
+    let show = |news: News<'_>| {
+        let _ = match news {
+            // Its end is told with all that is known then.
+            News::State(record) if record.status.is_final() => Ok(()),
+            // A copy of the data may take long, and nothing is printed then.
+            News::State(record) => writeln!(io::stderr(), "job {name} {}", show::state(record)),
+            News::Line(line) if json => print(&Line {
                 stream: "err",
                 ..line.clone()
             }),
-            false => print(line),
+            News::Line(line) => print(line),
         };
     };
-    let over = AtomicBool::new(false);
-    let record = std::thread::scope(|scope| {
-        scope.spawn(|| tell_states(store, &name, &over));
-        let record = stokehold_jobs::run(claim, stop, &show);
-        over.store(true, Ordering::SeqCst);
-        record
-    })?;
+    let record = stokehold_jobs::run(claim, stop, &show)?;
     match json {
         true => print_json(&record)?,
         false => writeln!(io::stderr(), "{}", show::end(store, &record))?,
     }
     Ok(code(&record))
-}
-
-/// Says what a job is at until it is over: a copy of the data may take long, and nothing is printed then.
-fn tell_states(store: &Store, name: &str, over: &AtomicBool) {
-    let mut told = None;
-    while !over.load(Ordering::SeqCst) {
-        if let Ok(record) = store.get(name)
-            && !record.status.is_final()
-            && told != Some(record.secondary)
-        {
-            told = Some(record.secondary);
-            let _ = writeln!(io::stderr(), "job {name} {}", show::state(&record));
-        }
-        std::thread::sleep(LOOK);
-    }
 }
 
 /// Runs a job in this process, which was started by [`detach`] to do that.

@@ -9,6 +9,7 @@ mod kills;
 mod mounts;
 mod profiler;
 mod requirements;
+mod rooms;
 mod runs;
 mod schema;
 mod source;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
-use stokehold_jobs::{EntryPoint, Job, Record, Store, run};
+use stokehold_jobs::{EntryPoint, Job, News, Record, Store, run};
 use tempfile::TempDir;
 
 /// A folder for sources and jobs, and what a job printed.
@@ -44,8 +45,16 @@ impl Bench {
         self.dir.path().join("src")
     }
 
-    /// A job that runs a script.
+    /// A job that runs a script, in a room where there can be any.
     pub(crate) fn job(&self, file: &str, script: &str) -> Job {
+        Job {
+            opt_ml: rooms::can_have_rooms(),
+            ..self.job_without(file, script)
+        }
+    }
+
+    /// The same without a room.
+    pub(crate) fn job_without(&self, file: &str, script: &str) -> Job {
         let source = self.source();
         let path = source.join(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -53,6 +62,7 @@ impl Bench {
         let mut job = Job::new(EntryPoint::parse(file).unwrap());
         job.source_dir = Some(source);
         job.stop_seconds = 1;
+        job.opt_ml = false;
         job
     }
 
@@ -63,7 +73,8 @@ impl Bench {
 
     pub(crate) fn run_again(&self, claim: stokehold_jobs::Claim) -> Record {
         self.printed.lock().unwrap().clear();
-        run(claim, &AtomicBool::new(false), &|line| {
+        run(claim, &AtomicBool::new(false), &|news| {
+            let News::Line(line) = news else { return };
             self.printed
                 .lock()
                 .unwrap()

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use stokehold_jobs::{Job, Status, run};
+use stokehold_jobs::{Job, News, Status, run};
 
 use crate::Bench;
 
@@ -189,6 +189,120 @@ fn what_cannot_be_installed_is_the_reason() {
     assert!(reason.contains("no-such-python"), "{reason}");
 }
 
+/// A source folder that builds itself: what it does then is the author's idea. It says in its module what it was refused.
+const HOSTILE: &str = "import os, pwd, zipfile\n\
+    def build_wheel(folder, settings=None, metadata=None):\n\
+    \x20   refused = []\n\
+    \x20   for place in [os.path.expanduser('~'), pwd.getpwuid(os.getuid()).pw_dir]:\n\
+    \x20       put(os.path.join(place, '.config/pip/stokehold-test.conf'), refused)\n\
+    \x20   put('/etc/stokehold-test.conf', refused)\n\
+    \x20   with zipfile.ZipFile(os.path.join(folder, 'hostile-1.0-py3-none-any.whl'), 'w') as wheel:\n\
+    \x20       info = 'hostile-1.0.dist-info/'\n\
+    \x20       wheel.writestr('hostile.py', f'refused = {refused!r}\\n')\n\
+    \x20       wheel.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: hostile\\nVersion: 1.0\\n')\n\
+    \x20       wheel.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n\
+    \x20       wheel.writestr(info + 'RECORD', '')\n\
+    \x20   return 'hostile-1.0-py3-none-any.whl'\n\
+    def put(path, refused):\n\
+    \x20   try:\n\
+    \x20       os.makedirs(os.path.dirname(path), exist_ok=True)\n\
+    \x20       open(path, 'w').write('[global]\\n')\n\
+    \x20   except OSError as error: refused.append((path, error.errno))\n";
+
+fn backend(bench: &Bench, code: &str) {
+    let package = bench.source().join("package");
+    fs::create_dir_all(&package).unwrap();
+    let project = "[build-system]\nrequires = []\nbuild-backend = \"backend\"\nbackend-path = [\".\"]\n\
+        [project]\nname = \"hostile\"\nversion = \"1.0\"\n";
+    fs::write(package.join("pyproject.toml"), project).unwrap();
+    fs::write(package.join("backend.py"), code).unwrap();
+}
+
+#[test]
+fn an_installation_changes_nothing_of_the_machine() {
+    let bench = Bench::new();
+    if wheels(&bench).is_none() || !crate::rooms::can_have_rooms() {
+        return;
+    }
+    let mut job = job(&bench, "--no-index\n./package\n");
+    fs::write(
+        bench.source().join("train.py"),
+        "import hostile\nprint(hostile.refused)\n",
+    )
+    .unwrap();
+    backend(&bench, HOSTILE);
+    let home = std::env::home_dir().unwrap();
+    let places = [
+        home.join(".config/pip/stokehold-test.conf"),
+        "/etc/stokehold-test.conf".into(),
+    ];
+    let left = || {
+        let left = places.iter().filter(|path| path.exists()).cloned();
+        left.inspect(|path| fs::remove_file(path).unwrap())
+            .collect::<Vec<_>>()
+    };
+    let record = bench.run(&job);
+    assert_eq!(
+        record.status,
+        Status::Completed,
+        "{record:?} {:?}",
+        bench.printed()
+    );
+    assert_eq!(left(), Vec::<PathBuf>::new(), "{:?}", bench.printed());
+    let own = bench
+        .store
+        .path(&record.name)
+        .join("home/algo-1/.config/pip/stokehold-test.conf");
+    assert!(own.exists());
+    // The user's real home and /etc, with EROFS (30), or EACCES for one who has no right anyway.
+    let refused = bench
+        .printed()
+        .into_iter()
+        .find(|line| line.contains("/etc/stokehold-test.conf"));
+    assert!(
+        refused.is_some_and(|line| line.contains(", 30)") || line.contains(", 13)")),
+        "{:?}",
+        bench.printed()
+    );
+
+    // Without a room its home is its own all the same.
+    job.opt_ml = false;
+    backend(
+        &bench,
+        &HOSTILE
+            .replace(", pwd.getpwuid(os.getuid()).pw_dir", "")
+            .replace("put('/etc", "refused or put('/tmp"),
+    );
+    let record = bench.run(&job);
+    assert_eq!(
+        record.status,
+        Status::Completed,
+        "{record:?} {:?}",
+        bench.printed()
+    );
+    assert_eq!(left(), Vec::<PathBuf>::new());
+    let _ = fs::remove_file("/tmp/stokehold-test.conf");
+}
+
+#[test]
+fn the_reason_of_a_failed_installation_is_its_cause() {
+    let bench = Bench::new();
+    if wheels(&bench).is_none() {
+        return;
+    }
+    let job = job(&bench, "--no-index\n./package\n");
+    backend(
+        &bench,
+        "def build_wheel(folder, settings=None, metadata=None): raise RuntimeError('there is no nvcc')\n",
+    );
+    let reason = bench.run(&job).failure_reason.unwrap();
+    assert!(
+        reason.contains("pip ended with exit code 1") && reason.contains("RuntimeError: there is no nvcc"),
+        "{reason}"
+    );
+    assert!(!reason.contains("above"), "{reason}");
+}
+
 #[test]
 fn an_installation_can_be_stopped() {
     let bench = Bench::new();
@@ -205,8 +319,8 @@ fn an_installation_can_be_stopped() {
     let record = run(
         bench.store.claim(&name).unwrap(),
         &AtomicBool::new(false),
-        &|line| {
-            if line.text.contains("Looking in indexes") {
+        &|news| {
+            if matches!(news, News::Line(line) if line.text.contains("Looking in indexes")) {
                 bench.store.stop(&name).unwrap();
             }
         },

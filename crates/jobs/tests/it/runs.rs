@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use stokehold_jobs::{Distribution, JobError, Line, Metric, Secondary, Status, run};
+use stokehold_jobs::{Distribution, JobError, Line, Metric, News, Secondary, Status, run};
 
 use crate::{Bench, unpacked};
 
@@ -175,8 +175,8 @@ fn stopping_asks_and_then_insists() {
         );
         let record = thread::scope(|scope| {
             let running = scope.spawn(|| {
-                run(claim, &AtomicBool::new(false), &|line| {
-                    if line.text == "ready" {
+                run(claim, &AtomicBool::new(false), &|news| {
+                    if matches!(news, News::Line(line) if line.text == "ready") {
                         bench.store.stop(&name).unwrap();
                     }
                 })
@@ -260,9 +260,18 @@ fn a_runner_that_is_killed_leaves_the_truth_and_a_job_that_can_be_resumed() {
     assert!(
         record
             .failure_reason
+            .as_ref()
             .unwrap()
             .contains("the runner of this job died while it was Training")
     );
+    assert!(record.runner_died);
+    // A record from before there was a field for that.
+    let state = bench.store.path("victim").join("state.json");
+    let mut written: serde_json::Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    assert_eq!(written["runner_died"], true);
+    written.as_object_mut().unwrap().remove("runner_died");
+    fs::write(&state, written.to_string()).unwrap();
+    assert!(bench.store.get("victim").unwrap().runner_died);
     let gone = Instant::now();
     while script.is_alive() && gone.elapsed() < Duration::from_secs(5) {
         thread::sleep(Duration::from_millis(10));
@@ -270,7 +279,18 @@ fn a_runner_that_is_killed_leaves_the_truth_and_a_job_that_can_be_resumed() {
     assert!(!script.is_alive(), "the script outlived its job");
     let record = bench.run_again(bench.store.resume("victim").unwrap());
     assert_eq!((record.status, record.failure_reason), (Status::Completed, None));
+    assert!(!record.runner_died);
     assert!(bench.store.resume("victim").is_err());
+
+    // A script that says the same died by itself.
+    let words = "InternalServerError: the runner of this job died while it was Training";
+    let job = bench.job(
+        "run.sh",
+        &format!("echo '{words}' > $SM_OUTPUT_DIR/failure; exit 1"),
+    );
+    let record = bench.run(&job);
+    assert_eq!(record.failure_reason.as_deref(), Some(words));
+    assert!(!bench.store.get(&record.name).unwrap().runner_died);
 }
 
 #[test]

@@ -81,11 +81,12 @@ fn agree(text: &str) -> (bool, bool) {
 fn schema_and_reader_agree() {
     let all = "entry-point = \"a.py\"\nname = \"x\"\nsource-dir = \"src\"\npython = \"python3\"\noutput = \"s3://b\"\n\
         max-run-seconds = 5\nstop-seconds = 0\ninstances = 2\ninstance-type = \"ml.x\"\ndistribution = \"torch\"\n\
-        processes-per-host = 2\nprofile = false\ncache-dir = \"/c\"\ncache-gigabytes = 1.5\n\
+        processes-per-host = 2\nprofile = false\nopt-ml = false\ncache-dir = \"/c\"\ncache-gigabytes = 1.5\n\
         [hyperparameters]\na = 1\nb = \"x\"\nc = [1, 2.5]\nd = { e = true }\n\
         [environment]\nA = \"b\"\n\
         [channels]\nt = \"s3://b/t,mode=File\"\nc = \"s3://b/t,mode=Cache\"\n\
         a = { uri = \"s3://b/m\", mode = \"Pipe\", kind = \"AugmentedManifestFile\", attributes = [\"x-ref\", \"y\"] }\n\
+        f = { uri = \"f\", access = \"rw\" }\ng = \"g,access=rw\"\n\
         u = { uri = \"s3://b/u\", mode = \"Pipe\", shuffle = 7, wrapper = \"RecordIO\" }\n\
         [[metrics]]\nname = \"m\"\nregex = \"(.)\"\n";
     for text in ["entry-point = \"a.py\"\n", all, Job::template()] {
@@ -107,6 +108,8 @@ fn schema_and_reader_agree() {
         "entry-point = \"a\"\ndistribution = \"horovod\"",
         "entry-point = \"a\"\ndistribution = \"Torch\"",
         "entry-point = \"a\"\nprofile = \"no\"",
+        "entry-point = \"a\"\nopt-ml = 1",
+        "entry-point = \"a\"\n[channels.t]\nuri = \"d\"\naccess = \"RW\"",
         "entry-point = \"a\"\nhyperparameters = [1]",
         "entry-point = \"a\"\n[environment]\nA = 1",
         "entry-point = \"a\"\n[channels]\nt = 1",

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stokehold_jobs::{Job, Secondary, Simulation, Spot, Status, run};
+use stokehold_jobs::{Job, News, Secondary, Simulation, Spot, Status, run};
 
 use crate::Bench;
 use crate::checkpoints::until;
@@ -241,8 +241,8 @@ fn a_notice_leaves_a_job_that_is_resumed_elsewhere() {
     let (announce, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let record = std::thread::scope(|scope| {
         scope.spawn(|| metadata(listener, &announce, &over));
-        let started = |line: &stokehold_jobs::Line<'_>| {
-            if line.text == "ready" {
+        let started = |news: News<'_>| {
+            if matches!(news, News::Line(line) if line.text == "ready") {
                 announce.store(true, Ordering::SeqCst);
             }
         };
@@ -267,8 +267,8 @@ fn a_notice_leaves_a_job_that_is_resumed_elsewhere() {
 
     // Again, told by another process; then to its end.
     let claim = bench.store.resume(&name).unwrap();
-    let record = run(claim, &AtomicBool::new(false), &|line| {
-        if line.text == "ready" {
+    let record = run(claim, &AtomicBool::new(false), &|news| {
+        if matches!(news, News::Line(line) if line.text == "ready") {
             bench.store.interrupt(&name).unwrap();
         }
     })

@@ -1,0 +1,130 @@
+//! The home folder of an installation and of a script: empty, but for what they would miss of the user's.
+//!
+//! A package's installation may write into the home folder of whoever installs it; `nvidia-pyindex` rewrites the configuration
+//! of pip. So each has a home of its own in the job's folder, which a job that is taken up again finds empty.
+//!
+//! | of the user's | in the home |
+//! |---|---|
+//! | configuration of pip | a copy |
+//! | packages (`pip install --user`) | seen, and new ones lie in the home |
+//! | `~/.aws/credentials`, `~/.aws/config`, `~/.netrc` | named by variables, where no variable names others |
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::JobError;
+
+/// A home folder.
+pub(crate) struct Home(pub PathBuf);
+
+/// Files that programs look for in the home folder, unless a variable says where they are.
+const NAMED: [(&str, &str); 3] = [
+    ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
+    ("AWS_CONFIG_FILE", ".aws/config"),
+    ("NETRC", ".netrc"),
+];
+
+fn set(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+}
+
+impl Home {
+    /// Makes the folder anew.
+    pub fn make(&self) -> Result<(), JobError> {
+        self.fill().map_err(JobError::io(&self.0))
+    }
+
+    fn fill(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        for folder in [".config/pip", ".pip", ".cache", ".local/share", ".local/state"] {
+            fs::create_dir_all(self.0.join(folder))?;
+        }
+        for (from, to) in self.configurations() {
+            if from.is_file() {
+                fs::copy(from, to)?;
+            }
+        }
+        let Some(base) = set("PYTHONUSERBASE").or_else(|| Some(std::env::home_dir()?.join(".local"))) else {
+            return Ok(());
+        };
+        let Ok(versions) = fs::read_dir(base.join("lib")) else {
+            return Ok(());
+        };
+        for version in versions.flatten() {
+            let packages = version.path().join("site-packages");
+            let (Some(outer), true) = (packages.to_str(), packages.is_dir()) else {
+                continue;
+            };
+            let own = self
+                .0
+                .join(".local/lib")
+                .join(version.file_name())
+                .join("site-packages");
+            fs::create_dir_all(&own)?;
+            show_packages(&own, &[outer.to_owned()])?;
+        }
+        Ok(())
+    }
+
+    /// Where the user's configurations of pip lie, and where their copies do.
+    fn configurations(&self) -> Vec<(PathBuf, PathBuf)> {
+        let mut all = Vec::new();
+        let home = std::env::home_dir();
+        let config = set("XDG_CONFIG_HOME").or_else(|| Some(home.as_ref()?.join(".config")));
+        all.extend(config.map(|config| (config.join("pip/pip.conf"), self.0.join(".config/pip/pip.conf"))));
+        all.extend(home.map(|home| (home.join(".pip/pip.conf"), self.0.join(".pip/pip.conf"))));
+        all.extend(set("PIP_CONFIG_FILE").map(|file| (file, self.given())));
+        all
+    }
+
+    /// The copy of the configuration that a variable names.
+    fn given(&self) -> PathBuf {
+        self.0.join(".config/pip/given.conf")
+    }
+
+    /// The variables that say where it is.
+    pub fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut all: Vec<(&str, OsString)> = [
+            ("XDG_CONFIG_HOME", ".config"),
+            ("XDG_CACHE_HOME", ".cache"),
+            ("XDG_DATA_HOME", ".local/share"),
+            ("XDG_STATE_HOME", ".local/state"),
+            ("PYTHONUSERBASE", ".local"),
+        ]
+        .into_iter()
+        .map(|(name, below)| (name, self.0.join(below).into_os_string()))
+        .chain([("HOME", self.0.clone().into_os_string())])
+        .collect();
+        // Another one, such as /dev/null, means that there is none.
+        if set("PIP_CONFIG_FILE").is_some_and(|file| file.is_file()) {
+            all.push(("PIP_CONFIG_FILE", self.given().into_os_string()));
+        }
+        for (name, below) in NAMED {
+            let file = std::env::home_dir().map(|home| home.join(below));
+            if let Some(file) = file.filter(|file| set(name).is_none() && file.is_file()) {
+                all.push((name, file.into_os_string()));
+            }
+        }
+        all
+    }
+}
+
+/// Has a folder of packages show others behind its own.
+pub(crate) fn show_packages(inside: &Path, others: &[String]) -> io::Result<()> {
+    let mut text = String::new();
+    for folder in others {
+        // A line that begins with `import` is run; this way links of those folders count, too.
+        text += &format!(
+            "import site; site.addsitedir({})\n",
+            crate::python::json(&folder.as_str().into())
+        );
+    }
+    fs::write(inside.join("stokehold_outer.pth"), text)
+}

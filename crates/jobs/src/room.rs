@@ -1,0 +1,401 @@
+//! What a process sees of the machine: a mount namespace of its own, as a container's, without a container.
+//!
+//! ```text
+//!  the machine                        in the room of algo-1
+//!  JOBS/NAME/algo-1            ──►    the same path, and /opt/ml
+//!  /home/me/photos             ──►    algo-1/input/data/train, read-only
+//!  /etc, /usr, /bin, ..        ──►    the same paths, read-only
+//!  everything else             ──►    as it is
+//! ```
+//!
+//! A room is made between fork and exec by the process that it is for: with the right to mount (root) in a new mount namespace,
+//! else in a new user namespace besides, in which the user is who he is outside. It goes with the last process in it. Nothing
+//! of it is seen outside, so `/opt/ml` is not made on the machine, and two instances have one each at the same time.
+//!
+//! The process has just been forked from one with many threads, so it may not allocate: what it does is put together as
+//! [`Step`]s before, and a step is one or a few system calls.
+//!
+//! It guards against mistakes. A script that runs as root can undo it.
+
+use std::ffi::CString;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::mount::{MsFlags, mount};
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::JobError;
+
+/// Where SageMaker's containers have an instance's folder.
+const OPT_ML: &str = "/opt/ml";
+
+/// What belongs to the system: no script of a job has to write there.
+const SYSTEM: [&str; 10] = [
+    "/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr",
+];
+
+/// Where programs put what they need for a moment.
+const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// What a process is to see.
+#[derive(Default)]
+pub(crate) struct Room<'a> {
+    /// The folder that is `/opt/ml`.
+    pub opt_ml: Option<&'a Path>,
+    /// Folders that can be read only, with everything below.
+    pub read_only: Vec<PathBuf>,
+    /// Folders that can be written to though they lie below one of those. Temporary folders always can.
+    pub writable: Vec<PathBuf>,
+    /// Folders that are seen at a second path.
+    pub bound: Vec<Bound>,
+}
+
+/// A folder that is seen at a second path, or at its own with other rights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bound {
+    pub folder: PathBuf,
+    pub at: PathBuf,
+    pub is_writable: bool,
+}
+
+/// The folders of the system that are there.
+pub(crate) fn system() -> Vec<PathBuf> {
+    let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
+    SYSTEM.iter().map(PathBuf::from).filter(is_folder).collect()
+}
+
+/// Says whether this process can make rooms, by making one.
+///
+/// # Errors
+/// [`JobError::Room`] with the step that is refused and, as far as it can be known, why.
+pub(crate) fn probe() -> Result<(), JobError> {
+    let temporary = std::env::temp_dir();
+    let room = Room {
+        opt_ml: Some(&temporary),
+        read_only: system(),
+        ..Room::default()
+    };
+    let refused = |error: io::Error| {
+        JobError::Room(format!(
+            "the job cannot have {OPT_ML} and read-only channels of its own: {error}; allow it, or run the job without \
+             (--no-opt-ml, opt-ml = false): then {OPT_ML} is not there, channels that are folders are copied, and nothing \
+             keeps the script from the system's files"
+        ))
+    };
+    let mut steps = room.steps(None).map_err(refused)?;
+    steps.push(Step::Leave);
+    // It ends before it becomes this program.
+    let mut child = spawn(Command::new("true"), steps).map_err(refused)?;
+    child.wait().map(drop).map_err(refused)
+}
+
+impl Room<'_> {
+    /// Starts a program in the room.
+    ///
+    /// # Errors
+    /// The room cannot be made, with the step that is refused; the program cannot be started.
+    pub fn spawn(&self, command: Command) -> io::Result<Child> {
+        let steps = self.steps(command.get_current_dir())?;
+        spawn(command, steps)
+    }
+
+    fn steps(&self, folder: Option<&Path>) -> io::Result<Vec<Step>> {
+        let mut steps = vec![Step::unshare()?, Step::Hide];
+        if self.opt_ml.is_some() && !Path::new(OPT_ML).is_dir() {
+            make_opt_ml(&mut steps)?;
+        }
+        for folder in &self.read_only {
+            // The root is a mount already, and would not be seen if it lay under another one.
+            if folder != Path::new("/") {
+                steps.push(Step::bind(folder, folder)?);
+            }
+            steps.push(Step::read_only(folder)?);
+        }
+        let is_read_only = |path: &Path| self.read_only.iter().any(|folder| path.starts_with(folder));
+        let temporary = TEMPORARY.iter().map(PathBuf::from).chain([std::env::temp_dir()]);
+        let writable = self.writable.iter().cloned().chain(temporary);
+        // By their real paths, the outer one first.
+        let mut writable: Vec<PathBuf> = writable.filter_map(|path| path.canonicalize().ok()).collect();
+        writable.sort();
+        writable.dedup();
+        for path in writable.iter().filter(|path| is_read_only(path)) {
+            steps.push(Step::bind(path, path)?);
+            steps.push(Step::Writable(text(path)?));
+        }
+        for bound in &self.bound {
+            steps.push(Step::bind(&bound.folder, &bound.at)?);
+            if !bound.is_writable {
+                steps.push(Step::read_only(&bound.at)?);
+            }
+        }
+        if let Some(base) = self.opt_ml {
+            steps.push(Step::bind(base, Path::new(OPT_ML))?);
+        }
+        if let Some(folder) = folder {
+            steps.push(Step::Enter(text(folder)?));
+        }
+        Ok(steps)
+    }
+}
+
+/// An empty `/opt/ml` where the machine has none: `/opt` becomes a folder in memory that shows what the machine's has, and
+/// `ml` besides.
+fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
+    let opt = Path::new("/opt");
+    if fs::symlink_metadata(OPT_ML).is_ok() {
+        return Err(io::Error::other(format!("{OPT_ML} is there and no folder")));
+    }
+    let entries = fs::read_dir(opt).map_err(|error| {
+        io::Error::new(error.kind(), format!("/opt has to be there as a folder: {error}"))
+    })?;
+    // What lies below the new /opt is reached by names from within the old one.
+    steps.extend([Step::Enter(text(opt)?), Step::Memory(text(opt)?)]);
+    for entry in entries {
+        let entry = entry?;
+        let (name, kind, at) = (
+            PathBuf::from(entry.file_name()),
+            entry.file_type()?,
+            text(&entry.path())?,
+        );
+        if kind.is_symlink() {
+            let to = text(&fs::read_link(entry.path())?)?;
+            steps.push(Step::Link { to, at });
+            continue;
+        }
+        steps.push(match kind.is_dir() {
+            true => Step::Folder(at),
+            false => Step::File(at),
+        });
+        steps.push(Step::bind(&name, &entry.path())?);
+    }
+    steps.push(Step::Folder(text(Path::new(OPT_ML))?));
+    Ok(())
+}
+
+/// Starts a program after some steps.
+fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
+    let steps: Arc<[Step]> = steps.into();
+    let (mut refused, mut writer) = io::pipe()?;
+    let taken = Arc::clone(&steps);
+    let take = move || {
+        for (number, step) in taken.iter().enumerate() {
+            if let Err(error) = step.take() {
+                // Which one it was; the error itself has a way already.
+                let _ = writer.write_all(&(number as u64).to_le_bytes());
+                return Err(error);
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes system calls on what was put together before; it takes no lock and does
+    // not allocate. An error of the system without a text of its own holds its number alone.
+    unsafe { command.pre_exec(take) };
+    let spawned = command.spawn();
+    // It holds the pipe's writing end.
+    drop(command);
+    spawned.map_err(|error| {
+        let mut number = [0; 8];
+        match refused.read_exact(&mut number) {
+            Ok(()) => {
+                let step = steps.get(u64::from_le_bytes(number) as usize);
+                let step = step.map(ToString::to_string).unwrap_or_default();
+                io::Error::new(error.kind(), format!("{step}: {error}{}", cause()))
+            }
+            // All steps were taken; the program is not there.
+            Err(_) => error,
+        }
+    })
+}
+
+/// What the process does to make its room.
+#[derive(Debug)]
+enum Step {
+    /// A mount namespace, in a user namespace where it has to be. What the maps of that one say.
+    Unshare {
+        user: String,
+        group: String,
+    },
+    /// Nothing that is mounted from now on is seen outside. What is mounted outside is seen here.
+    Hide,
+    /// Into a folder.
+    Enter(CString),
+    /// A file system in memory.
+    Memory(CString),
+    Folder(CString),
+    File(CString),
+    Link {
+        to: CString,
+        at: CString,
+    },
+    Bind {
+        folder: CString,
+        at: CString,
+    },
+    /// The mounts at and below a path.
+    ReadOnly(CString),
+    /// The mount at a path, and not those below.
+    Writable(CString),
+    /// The end of the process.
+    Leave,
+}
+
+impl Step {
+    fn unshare() -> io::Result<Self> {
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        let map = |id: u32| format!("{id} {id} 1\n");
+        Ok(Self::Unshare {
+            user: map(user.as_raw()),
+            group: map(group.as_raw()),
+        })
+    }
+
+    fn bind(folder: &Path, at: &Path) -> io::Result<Self> {
+        Ok(Self::Bind {
+            folder: text(folder)?,
+            at: text(at)?,
+        })
+    }
+
+    fn read_only(at: &Path) -> io::Result<Self> {
+        text(at).map(Self::ReadOnly)
+    }
+
+    /// Makes system calls and nothing else.
+    fn take(&self) -> io::Result<()> {
+        let (none, rec) = (None::<&std::ffi::CStr>, MsFlags::MS_REC);
+        match self {
+            Self::Unshare { user, group } => return unshare(user, group),
+            Self::Hide => mount(none, c"/", none, rec | MsFlags::MS_SLAVE, none),
+            Self::Enter(folder) => return Ok(rustix::process::chdir(folder)?),
+            Self::Memory(at) => mount(
+                Some(c"stokehold"),
+                at.as_c_str(),
+                Some(c"tmpfs"),
+                MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+                Some(c"mode=755"),
+            ),
+            Self::Folder(at) => return Ok(rustix::fs::mkdir(at, Mode::from_raw_mode(0o755))?),
+            Self::File(at) => {
+                let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+                return Ok(rustix::fs::open(at, flags, Mode::from_raw_mode(0o644)).map(drop)?);
+            }
+            Self::Link { to, at } => return Ok(rustix::fs::symlink(to, at)?),
+            Self::Bind { folder, at } => mount(
+                Some(folder.as_c_str()),
+                at.as_c_str(),
+                none,
+                rec | MsFlags::MS_BIND,
+                none,
+            ),
+            Self::ReadOnly(at) => return set(at, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_RECURSIVE),
+            Self::Writable(at) => return set(at, 0, libc::MOUNT_ATTR_RDONLY, 0),
+            // SAFETY: ends this process, without what others have left to be done at its end.
+            Self::Leave => unsafe { libc::_exit(0) },
+        }
+        .map_err(errno)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = |path: &CString| path.to_string_lossy().into_owned();
+        match self {
+            Self::Unshare { .. } => f.write_str("a mount namespace"),
+            Self::Hide => f.write_str("mounts that nobody else sees"),
+            Self::Enter(folder) => write!(f, "entering {}", path(folder)),
+            Self::Memory(at) => write!(f, "a file system in memory at {}", path(at)),
+            Self::Folder(at) | Self::File(at) | Self::Link { at, .. } => write!(f, "making {}", path(at)),
+            Self::Bind { folder, at } => write!(f, "mounting {} at {}", path(folder), path(at)),
+            Self::ReadOnly(at) => write!(f, "making {} read-only (since Linux 5.12)", path(at)),
+            Self::Writable(at) => write!(f, "making {} writable", path(at)),
+            Self::Leave => f.write_str("ending"),
+        }
+    }
+}
+
+fn unshare(user: &str, group: &str) -> io::Result<()> {
+    // SAFETY: no files are unshared, and the process has one thread.
+    match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) } {
+        Err(rustix::io::Errno::PERM) => {}
+        done => return Ok(done?),
+    }
+    // SAFETY: as above.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWUSER) }?;
+    // A group can be mapped by somebody without rights only when he gives up changing his groups.
+    let maps = [
+        (c"/proc/self/setgroups", "deny"),
+        (c"/proc/self/uid_map", user),
+        (c"/proc/self/gid_map", group),
+    ];
+    for (file, map) in maps {
+        let file = rustix::fs::open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, map.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Sets and clears what mounts permit.
+fn set(at: &CString, set: u64, clear: u64, below: libc::c_int) -> io::Result<()> {
+    let attributes = libc::mount_attr {
+        attr_set: set,
+        attr_clr: clear,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    // SAFETY: the path ends with a zero byte, and the kernel reads as many bytes of the attributes as it is told there are.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            at.as_ptr(),
+            below,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    Errno::result(done).map(drop).map_err(errno)
+}
+
+fn errno(error: Errno) -> io::Error {
+    io::Error::from_raw_os_error(error as i32)
+}
+
+fn text(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// What of this machine is known to forbid rooms, to stand behind the system's own word.
+fn cause() -> String {
+    let holds = |file: &str, value: &str| fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
+    let mut causes = Vec::new();
+    for (name, forbids) in [
+        ("user/max_mnt_namespaces", "0"),
+        ("user/max_user_namespaces", "0"),
+        ("kernel/unprivileged_userns_clone", "0"),
+        ("kernel/apparmor_restrict_unprivileged_userns", "1"),
+    ] {
+        if holds(&format!("/proc/sys/{name}"), forbids) {
+            causes.push(format!("{} is {forbids}", name.replace('/', ".")));
+        }
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if status
+        .lines()
+        .any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
+    {
+        causes.push("a seccomp filter is in force, as in a container".to_owned());
+    }
+    match causes.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", causes.join(", ")),
+    }
+}
