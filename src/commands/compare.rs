@@ -19,6 +19,7 @@ mod html;
 mod report;
 mod settings;
 mod table;
+mod verdict;
 mod watch;
 
 use std::error::Error;
