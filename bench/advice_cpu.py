@@ -10,6 +10,7 @@ DATA is a folder of class folders, without validation images. One worker leaves 
 
 import json
 import os
+import pathlib
 import resource
 import subprocess
 import sys
@@ -35,10 +36,19 @@ def main(stokehold: str, data: str, load: str, images: str = "192") -> None:
             return call([stokehold, "train", data, *(str(word) for pair in options.items() for word in pair)])[0]
 
         train("base", {}, 1, 12)
-        answer = json.loads(call([stokehold, "advise", f"{folder}/base", "--json"])[1])
+        def advise() -> dict:
+            return json.loads(call([stokehold, "advise", f"{folder}/base", "--json"])[1])
+
+        # As if the epoch had taken what the model says: what others took of the machine is no matter here.
+        recording = pathlib.Path(folder, "base/profiler-output/recording.json")
+        fit = advise()["fit"]
+        about = json.loads(recording.read_text())
+        about["workload"]["seconds_per_epoch"] /= fit
+        recording.write_text(json.dumps(about))
+        answer = advise()
         for name, (flags, change) in CHANGES.items():
             found = [one["seconds_per_epoch"] for one in answer["advice"] if one["change"] == change]
-            predicted = (found[0] if found else answer["workload"]["seconds_per_epoch"]) / answer["fit"]
+            predicted = found[0] if found else answer["workload"]["seconds_per_epoch"]
             measured = (train(f"{name}-3", flags, 3) - train(f"{name}-1", flags, 1)) / 2 / cores
             print(f"load {load}, {name}: predicted {predicted:.2f} s, CPU time / cores {measured:.2f} s, "
                   f"ratio {predicted / measured:.2f}", flush=True)

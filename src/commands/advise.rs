@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use stokehold_profile::advice::{Advice, Prices, Workload, advise, verdict};
+use stokehold_profile::advice::{Advice, Prices, Workload, advise, misfit, verdict};
 use stokehold_profile::{About, FOLDER, Recording};
 use stokehold_train::run::{RunFolder, RunRecord};
 
@@ -121,7 +121,8 @@ impl Advised {
         let mut notes = measure::once(&record, &recording, &mut about);
         let workload = about.workload.ok_or_else(unmeasured)?;
         let advice = advise(&workload, &prices);
-        if advice.is_empty() {
+        // The verdict says a misfit.
+        if advice.is_empty() && misfit(&workload).is_none() {
             notes.push("its measurements do not suffice for a prediction".to_owned());
         }
         Ok(Self {

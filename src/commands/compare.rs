@@ -20,6 +20,7 @@ mod html;
 mod report;
 mod settings;
 mod table;
+mod verdict;
 mod watch;
 
 use crate::terminal::{self, note};

@@ -2,6 +2,7 @@
 
 use crate::terminal;
 use std::error::Error;
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_train::run::RunFolder;
 
 use super::advise::measure;
+use crate::failure::Usage;
 use crate::local::Local;
 use crate::{elsewhere, interrupt};
 
@@ -23,8 +25,8 @@ const ADVICE: usize = 3;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The run's folder: one of stokehold profile, train or compare, or of SageMaker Debugger; or where it lies:
-    /// s3://BUCKET/PREFIX.
+    /// The run's folder: one of stokehold profile or train, one below runs/ of a comparison, or one of SageMaker
+    /// Debugger; or where it lies: s3://BUCKET/PREFIX.
     run: PathBuf,
 
     /// A second run: both are put side by side.
@@ -42,8 +44,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     rules: Option<Local>,
 
-    /// Folder for the page and the JSON files [default: rule-output/ProfilerReport-<time>/profiler-output of the
-    /// run, or of the current folder for a run elsewhere].
+    /// Folder for the page and the JSON files [default: rule-output/ProfilerReport-<the run's begin>/profiler-output of
+    /// the run, or of the current folder for a run elsewhere].
     #[arg(short, long, value_name = "DIR")]
     output: Option<Local>,
 
@@ -64,12 +66,15 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     for text in &args.set {
         parameters.set(text)?;
     }
+    if let Some(pairs) = args.run_b.is_none().then(|| pairs_of(&args.run)).flatten() {
+        return Err(Usage(pairs).into());
+    }
     let prices = Prices::built_in();
     let first = Judged::of(&args.run, &parameters, &prices)?;
     let folder = match (&args.output, elsewhere::remote(&args.run)) {
         (Some(output), _) => output.to_path_buf(),
-        (None, Some(_)) => report::folder_in(Path::new(".")),
-        (None, None) => report::folder_in(&first.recording.path),
+        (None, Some(_)) => report::folder_in(Path::new("."), &first.recording),
+        (None, None) => report::folder_in(&first.recording.path, &first.recording),
     };
     let Some(second) = &args.run_b else {
         let page = report::write(&first.contents(&prices), &folder)?;
@@ -78,6 +83,49 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let second = Judged::of(second, &parameters, &prices)?;
     let page = report::write_pair([&first.contents(&prices), &second.contents(&prices)], &folder)?;
     show(args.json, &[("A", &first), ("B", &second)], &page)
+}
+
+/// What to call instead where the folder is a comparison, whose runs are pairs; `None` where it is none.
+fn pairs_of(folder: &Path) -> Option<String> {
+    if !folder.join("compare.json").is_file() {
+        return None;
+    }
+    let mut pairs: Vec<PathBuf> = fs::read_dir(folder.join("runs"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|run| run.to_string_lossy().ends_with("-a"))
+        .collect();
+    pairs.sort();
+    let mut text = format!(
+        "{}: a comparison of runs, which compare.html in it shows",
+        folder.display()
+    );
+    let b_of = |a: &Path| {
+        a.with_file_name(a.file_name().map_or_else(String::new, |name| {
+            let name = name.to_string_lossy();
+            format!("{}-b", &name[..name.len() - "-a".len()])
+        }))
+    };
+    pairs.retain(|a| b_of(a).is_dir());
+    text += match pairs.is_empty() {
+        true => "; no pair of its runs is finished yet",
+        false => "; for a page of two of its runs side by side:",
+    };
+    for a in pairs {
+        text += &format!("\n  stokehold report {} {}", shell(&a), shell(&b_of(&a)));
+    }
+    Some(text)
+}
+
+/// A path as a shell reads it.
+fn shell(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+    match text.chars().all(plain) {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// A run, and all that is to be said of it.
@@ -169,10 +217,17 @@ fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode
         }
         let worth = run.advice.iter().filter(|advice| advice.is_worth_it());
         for advice in worth.take(ADVICE) {
+            let range = advice
+                .seconds_at_best
+                .map_or(String::new(), |best| format!("{best:.2} to "));
             writeln!(
                 out,
-                "  advice: {}: {:.2} s per epoch, {:.2} s less ({:.0} %)",
-                advice.title, advice.seconds_per_epoch, advice.gain_seconds, advice.gain_percent
+                "  advice: {}: {range}{:.2} s per epoch, {}{:.2} s less ({:.0} %)",
+                advice.title,
+                advice.seconds_per_epoch,
+                if range.is_empty() { "" } else { "at least " },
+                advice.gain_seconds,
+                advice.gain_percent
             )?;
         }
         for note in &run.notes {

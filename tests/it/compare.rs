@@ -97,7 +97,7 @@ fn cells_are_compared_written_and_not_repeated() {
     let (table, progress) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{progress}");
     assert!(
-        table.contains("model     load  A s/epoch  B s/epoch  better by\nresnet18     0 "),
+        table.contains("model     load  A s/epoch  B s/epoch  better by  told apart\nresnet18     0 "),
         "{table}"
     );
     assert!(table.contains("\nresnet18  A per-op     2 "), "{table}");
@@ -130,7 +130,7 @@ fn cells_are_compared_written_and_not_repeated() {
         assert!((a - b).abs() < 0.1 * a, "equal work learns alike: {a} and {b}");
     }
     assert_eq!(read("compare.csv").lines().count(), 3);
-    assert!(read("compare.md").contains("| model | load | A s/epoch | B s/epoch | better by |"));
+    assert!(read("compare.md").contains("| model | load | A s/epoch | B s/epoch | better by | told apart |"));
     let page = read("compare.html");
     assert_eq!(
         page.matches("class=\"strip\"").count(),

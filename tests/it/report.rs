@@ -40,6 +40,39 @@ fn a_run_of_training_is_measured_once_and_told_what_would_help() {
     assert_eq!(second["runs"][0]["advice"], second["runs"][1]["advice"]);
     let page = fs::read_to_string(dir.path().join(second["page"].as_str().unwrap())).unwrap();
     assert_eq!(page.matches(verdict).count(), 2);
+
+    // A report that nobody gave a place refreshes the one before.
+    let places = [(); 2].map(|()| report(dir.path(), &["runs/one"]).0["page"].clone());
+    assert_eq!(places[0], places[1]);
+    let reports = fs::read_dir(dir.path().join("runs/one/rule-output")).unwrap();
+    assert_eq!(reports.count(), 1);
+}
+
+#[test]
+fn a_comparison_offers_its_pairs() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let told = || {
+        let (code, text, said) = stokehold(dir.path(), &["report", "my compare"]);
+        assert_eq!((code, text.as_str()), (2, ""), "{said}");
+        said
+    };
+    let folder = dir.path().join("my compare");
+    fs::create_dir(&folder).unwrap();
+    assert!(!told().contains("comparison"), "any folder");
+    fs::write(folder.join("compare.json"), "{}").unwrap();
+    assert!(told().contains("no pair of its runs is finished yet"));
+    for run in [
+        "resnet18-load1-a",
+        "resnet18-load1-b",
+        "resnet18-load4-a",
+        "warm-up",
+    ] {
+        fs::create_dir_all(folder.join("runs").join(run)).unwrap();
+    }
+    let said = told();
+    let line = "\n  stokehold report 'my compare/runs/resnet18-load1-a' 'my compare/runs/resnet18-load1-b'\n";
+    assert!(said.contains(line), "{said}");
+    assert_eq!(said.matches("stokehold report").count(), 1, "{said}");
 }
 
 #[test]

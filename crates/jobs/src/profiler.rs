@@ -56,6 +56,6 @@ impl Profiler {
             advice: &[],
             currency: &Prices::built_in().currency,
         };
-        report::write(&contents, &report::folder_in(&self.run))
+        report::write(&contents, &report::folder_in(&self.run, &recording))
     }
 }

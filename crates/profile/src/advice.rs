@@ -49,11 +49,14 @@
 //!
 //! The clock of a full machine, caches that both halves share, other programs: whatever makes the run's own epochs take longer or
 //! shorter than `seconds`. Their ratio ([`fit`]) is measured and every prediction is multiplied by it, so a prediction of no change
-//! is the run itself.
+//! is the run itself. Where it is further from 1 than a factor of 1.5 the model does not describe the run, and nothing is predicted
+//! ([`misfit`]).
 //!
 //! What another executor, shards or a larger batch cost cannot be derived; they are measured on the run's own images, in turns with
-//! the run's own way ([`Alternative`]), and enter as factors of l and t. What was not measured is not predicted. On another number of cores the
-//! loader's l stays, and the trainer's wall time follows Amdahl's law with the serial part that t and T imply.
+//! the run's own way ([`Alternative`]), and enter as factors of l and t. What was not measured is not predicted. On another number of cores nothing was
+//! measured, so a prediction is a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
+//! part that t and T imply. At worst the trainer is no faster on more cores, and each core more is worth half of one here, as the cores that
+//! an operating system counts often are threads, two of which share a core. The gain is that of the worst end.
 
 mod model;
 mod prices;
@@ -65,8 +68,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use model::Setting;
-pub use model::fit;
-pub use prices::{MachinePrice, Prices};
+pub use model::{fit, misfit, undisturbed};
+pub use prices::{MachinePrice, Prices, amount};
 pub use verdict::verdict;
 
 /// What a training run of Stokehold's did and how fast: what predictions start from.
@@ -80,6 +83,9 @@ pub struct Workload {
     pub num_workers: u64,
     /// Cores the run could use.
     pub cores: u64,
+    /// How many of them other programs kept busy meanwhile, on average; `None` where the platform does not tell.
+    #[serde(default)]
+    pub others_cores: Option<f64>,
     /// What performed the pipeline: `per-op`, `fused`, `gpu`.
     pub executor: String,
     /// Whether the images came from prepared shards.
@@ -110,6 +116,15 @@ pub struct Workload {
     /// What other ways would cost, measured on the run's own images.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
+}
+
+impl Workload {
+    /// What other programs took of the cores, in words; `None` where it was too little to matter, or is not known.
+    pub fn others(&self) -> Option<String> {
+        let others = self.others_cores?;
+        (others >= 0.1 * self.cores as f64)
+            .then(|| format!("other programs took {others:.1} of {} cores", self.cores))
+    }
 }
 
 /// Another way of the run, measured on its own images in turns with its own way.
@@ -176,8 +191,10 @@ pub struct Advice {
     pub change: Change,
     /// The change in words, with what it replaces: `fused instead of per-op`.
     pub title: String,
-    /// Predicted wall time of an epoch's training, seconds.
+    /// Predicted wall time of an epoch's training, seconds; the longer end where the prediction is a range.
     pub seconds_per_epoch: f64,
+    /// The shorter end of the range; `None` where the prediction rests on measurements of the run alone.
+    pub seconds_at_best: Option<f64>,
     /// Seconds per epoch that it saves; below 0 where it loses.
     pub gain_seconds: f64,
     /// The same in percent of the epoch as it was, below 100.
@@ -198,30 +215,44 @@ impl Advice {
     pub fn is_worth_it(&self) -> bool {
         self.gain_percent >= Self::WORTH_PERCENT
     }
+
+    /// Whether the change is another machine, which costs money.
+    pub fn is_machine(&self) -> bool {
+        matches!(self.change, Change::Machine { .. })
+    }
 }
 
-/// What each change would gain, the largest gain first; changes that lose come last. Empty where the run has no finished epoch or its
-/// ceilings were not measured, for then nothing is known.
+/// What each change would gain: first what gains something on this machine, then other machines that gain something, then the rest;
+/// the largest gain first in each. Empty where the run has no finished epoch or its ceilings were not measured, for then nothing is
+/// known, and where there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
-    let (Some(now), Some(seconds), Some(fit)) =
-        (Setting::of(workload), workload.seconds_per_epoch, fit(workload))
-    else {
+    let (Some(now), Some(seconds), Some(fit), None) = (
+        Setting::of(workload),
+        workload.seconds_per_epoch,
+        fit(workload),
+        misfit(workload),
+    ) else {
         return Vec::new();
     };
     let price = prices.here().map(|machine| machine.price_per_hour);
     let mut advice: Vec<Advice> = changes(workload, &now, prices)
         .into_iter()
         .map(|(change, then)| {
-            let predicted = fit * then.seconds();
-            let price = match &change {
-                Change::Machine { name, .. } => prices.machine(name).map(|machine| machine.price_per_hour),
-                _ => price,
-            };
+            let mut predicted = fit * then.seconds();
+            let mut at_best = None;
+            let mut price = price;
+            if let Change::Machine { name, cores } = &change {
+                price = prices.machine(name).map(|machine| machine.price_per_hour);
+                let worst = fit * now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
+                at_best = Some(predicted.min(worst));
+                predicted = predicted.max(worst);
+            }
             Advice {
                 title: title(&change, workload),
                 why: why(&change, &now, &then),
                 flags: flags(&change),
                 seconds_per_epoch: predicted,
+                seconds_at_best: at_best,
                 gain_seconds: seconds - predicted,
                 gain_percent: 100.0 * (seconds - predicted) / seconds,
                 cost_per_epoch: price.map(|price| price * predicted / 3600.0),
@@ -229,7 +260,14 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
             }
         })
         .collect();
-    advice.sort_by(|a, b| b.gain_seconds.total_cmp(&a.gain_seconds));
+    let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
+        (true, machine) => u8::from(machine),
+        (false, _) => 2,
+    };
+    advice.sort_by(|a, b| {
+        let gain = b.gain_seconds.total_cmp(&a.gain_seconds);
+        rank(a).cmp(&rank(b)).then(gain)
+    });
     advice
 }
 
@@ -337,8 +375,11 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
             ms(now.loader_cpu)
         ),
         Change::Machine { .. } => format!(
-            "the loader alone would deliver {} instead of {} and the trainer take {:.0} images/s instead of {:.0}, if a \
-             core there is as fast as one here",
+            "extrapolated from {} to {} cores: at best the loader alone would deliver {} instead of {} and the trainer \
+             take {:.0} images/s instead of {:.0}; at worst the trainer is no faster on more cores, and a core more is \
+             worth half of one here",
+            now.cores,
+            then.cores,
             loader(then),
             loader(now),
             then.trainer,
@@ -418,6 +459,7 @@ mod tests {
                 .windows(2)
                 .all(|pair| pair[0].gain_seconds >= pair[1].gain_seconds)
         );
+        assert!(advice.iter().all(|advice| advice.seconds_at_best.is_none()));
         assert_eq!(advice[0].title, "fused instead of per-op");
         assert_eq!(advice[0].flags, ["--executor", "fused"]);
         assert!(advice[0].is_worth_it());
@@ -467,6 +509,91 @@ mod tests {
         );
     }
 
+    /// A table with one machine of 32 cores.
+    fn large() -> Prices {
+        let machine = MachinePrice {
+            name: "large".into(),
+            cores: 32,
+            gpu: None,
+            price_per_hour: 2.0,
+        };
+        Prices {
+            machines: vec![machine],
+            ..Prices::default()
+        }
+    }
+
+    #[test]
+    fn what_is_free_stands_before_what_costs_money() {
+        let mut workload = workload();
+        workload.alternatives = vec![Alternative {
+            change: Change::Executor {
+                executor: "fused".into(),
+            },
+            loader: 0.8,
+            trainer: 1.0,
+        }];
+        let advice = advise(&workload, &large());
+        let machine = advice.iter().position(Advice::is_machine).unwrap();
+        assert!(
+            advice[machine].gain_seconds > advice[0].gain_seconds,
+            "{advice:?}"
+        );
+        assert_eq!(
+            (advice[0].title.as_str(), machine),
+            ("fused instead of per-op", 1)
+        );
+        assert!(advice[0].is_worth_it() && advice[machine].is_worth_it());
+        assert!(advice[2..].iter().all(|advice| !advice.is_worth_it()));
+    }
+
+    /// A trainer that has the cores to itself might be faster on more of them, and might not: nothing says so.
+    #[test]
+    fn a_larger_machine_is_no_advice_where_the_loader_costs_nothing() {
+        let fed = Workload {
+            loader_ceiling: Some(1e5),
+            loader_cpu_seconds: Some(2e-5),
+            trainer_ceiling: Some(100.0),
+            trainer_cpu_seconds: Some(0.02),
+            ..workload()
+        };
+        let advice = advise(&fed, &large());
+        let machine = advice.iter().find(|advice| advice.is_machine()).unwrap();
+        assert!(machine.seconds_at_best.unwrap() < 1.0, "{machine:?}");
+        assert!(
+            !machine.is_worth_it() && machine.gain_percent < 1.0,
+            "{machine:?}"
+        );
+        assert!(
+            machine.why.starts_with("extrapolated from 2 to 32 cores"),
+            "{}",
+            machine.why
+        );
+    }
+
+    #[test]
+    fn nothing_is_predicted_where_the_model_misses_the_run() {
+        let took = |seconds| Workload {
+            seconds_per_epoch: Some(seconds),
+            others_cores: Some(1.25),
+            ..workload()
+        };
+        // The model says about 10 s.
+        for seconds in [7.5, 10.0, 14.0] {
+            assert_eq!(misfit(&took(seconds)), None);
+            assert!(!advise(&took(seconds), &Prices::built_in()).is_empty());
+        }
+        for seconds in [5.0, 30.0] {
+            assert_eq!(advise(&took(seconds), &Prices::built_in()), []);
+        }
+        let why = misfit(&took(30.0)).unwrap();
+        assert!(why.contains("3.0 times as long as"), "{why}");
+        assert!(
+            why.ends_with("other programs took 1.2 of 2 cores meanwhile"),
+            "{why}"
+        );
+    }
+
     #[test]
     fn machines_cost_what_their_time_costs() {
         let prices = Prices {
@@ -493,8 +620,12 @@ mod tests {
         let [four] = machines[..] else {
             panic!("only other CPU machines: {machines:?}")
         };
-        // Everything parallel: half the time, at twice the price.
-        assert!((four.seconds_per_epoch - 5.0).abs() < 0.3, "{four:?}");
+        // Everything parallel: half the time, at twice the price. Or else the trainer's 5 s of two cores stay, and the loader has the
+        // third core that four are worth at least.
+        let best = four.seconds_at_best.unwrap();
+        assert!((best - 5.0).abs() < 0.3, "{four:?}");
+        assert!((6.0..8.0).contains(&four.seconds_per_epoch), "{four:?}");
+        assert!((four.gain_seconds - (10.0 - four.seconds_per_epoch)).abs() < 1e-9);
         let cost = four.cost_per_epoch.unwrap();
         assert!((cost - 2.0 * four.seconds_per_epoch / 3600.0).abs() < 1e-12);
         let workers = of(&advice, &Change::Workers { workers: 1 });

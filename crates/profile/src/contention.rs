@@ -10,39 +10,59 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 
+use crate::Machine;
 use crate::kernel::{lines, number, words};
 
 /// The counters at one moment. Differences mean something while no thread ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Contention {
+    /// When.
+    at: Instant,
     /// Ready to run without a core, the sum over the threads that live now.
     waited: Duration,
     /// CPU time of all programs.
     machine: Duration,
     /// CPU time of this process.
     own: Duration,
+    /// Whether this process may use every core of the machine.
+    everywhere: bool,
 }
 
 impl Contention {
     /// As they stand now; `None` where the kernel does not tell.
     pub fn now() -> Option<Self> {
+        let stat = fs::read("/proc/stat").ok()?;
         Some(Self {
+            at: Instant::now(),
             waited: waited(Path::new("/proc/self/task"))?,
-            machine: busy(&fs::read("/proc/stat").ok()?)?,
+            machine: busy(&stat)?,
             own: ProcessTime::try_now().ok()?.as_duration(),
+            everywhere: Machine::here().cores >= cores(&stat),
         })
     }
 
     /// For how long, summed over threads, others have had a core since then that this process was ready to use. The kernel counts
     /// their CPU time in ticks of 10 ms.
     pub fn delay_until(self, now: Self) -> Duration {
+        now.waited.saturating_sub(self.waited).min(self.others_until(now))
+    }
+
+    /// How many cores other programs have kept busy since then, on average; `None` where this process may not use all cores of the
+    /// machine, for then theirs need not be its own.
+    pub fn others_cores_until(self, now: Self) -> Option<f64> {
+        let wall = now.at.saturating_duration_since(self.at).as_secs_f64();
+        self.everywhere
+            .then(|| self.others_until(now).as_secs_f64() / wall.max(1e-9))
+    }
+
+    /// CPU time of other programs since then.
+    fn others_until(self, now: Self) -> Duration {
         let own = now.own.saturating_sub(self.own);
-        let others = now.machine.saturating_sub(self.machine).saturating_sub(own);
-        now.waited.saturating_sub(self.waited).min(others)
+        now.machine.saturating_sub(self.machine).saturating_sub(own)
     }
 }
 
@@ -76,6 +96,13 @@ fn busy(stat: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }
 
+/// How many cores `/proc/stat` has a line for: `cpu0 ..`, `cpu1 ..`
+fn cores(stat: &[u8]) -> usize {
+    lines(stat)
+        .filter(|line| line.starts_with(b"cpu") && line.get(3).is_some_and(u8::is_ascii_digit))
+        .count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +128,7 @@ mod tests {
         let second = rustix::param::clock_ticks_per_second();
         let text = format!("cpu  {second} 0 {second} 9000 500 0 {second} 7 0 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n");
         assert_eq!(busy(text.as_bytes()), Some(Duration::from_secs(3)));
+        assert_eq!(cores(text.as_bytes()), 1);
         for text in [
             "",
             "cpu 1 2 3 4 5 6",
@@ -114,10 +142,13 @@ mod tests {
 
     #[test]
     fn no_more_than_others_had_counts() {
+        let begin = Instant::now();
         let at = |waited, machine, own| Contention {
+            at: begin + Duration::from_secs(own),
             waited: Duration::from_secs(waited),
             machine: Duration::from_secs(machine),
             own: Duration::from_secs(own),
+            everywhere: true,
         };
         let before = at(5, 1000, 10);
         let delay = |after| before.delay_until(after).as_secs();
@@ -128,6 +159,16 @@ mod tests {
         assert_eq!(delay(at(6, 1030, 20)), 1);
         // Ticks are coarse: a process may seem to have used more than the machine.
         assert_eq!(delay(at(8, 1009, 20)), 0);
+        // In 10 s others had 15 s of CPU time: one and a half of the cores.
+        assert_eq!(before.others_cores_until(at(8, 1025, 20)), Some(1.5));
+        assert_eq!(before.others_cores_until(at(8, 1009, 20)), Some(0.0));
+        assert_eq!(before.others_cores_until(before), Some(0.0));
+        // Cores that this process may not use are none that it lost.
+        let part = Contention {
+            everywhere: false,
+            ..before
+        };
+        assert_eq!(part.others_cores_until(at(8, 1025, 20)), None);
     }
 
     #[cfg(target_os = "linux")]

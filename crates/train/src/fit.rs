@@ -13,7 +13,7 @@ use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
 use stokehold_loader::LoaderOptions;
 use stokehold_pipeline::DecodeOptions;
-use stokehold_profile::{Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
+use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_storage::{Dataset, Images};
 
 use crate::ceilings::Ceiling;
@@ -224,12 +224,14 @@ fn start(
         observer,
         stop,
     };
+    let before = Contention::now();
     let learner = training.run(Learner {
         model,
         optimizer,
         device: plain,
     })?;
-    training.finish(learner, sampler)
+    let others = before.and_then(|before| before.others_cores_until(Contention::now()?));
+    training.finish(learner, sampler, others)
 }
 
 /// A run between its first and its last step.
@@ -443,8 +445,13 @@ impl Training<'_> {
             .lr(self.config.lr, step, per_epoch, self.config.epochs)
     }
 
-    /// Saves the final model, measures the ceilings, and sums up.
-    fn finish(self, learner: Learner, sampler: Option<Sampler>) -> Result<RunSummary, TrainError> {
+    /// Saves the final model, measures the ceilings, and sums up. `others_cores` were busy with other programs meanwhile.
+    fn finish(
+        self,
+        learner: Learner,
+        sampler: Option<Sampler>,
+        others_cores: Option<f64>,
+    ) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
         let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
         if !interrupted {
@@ -486,6 +493,8 @@ impl Training<'_> {
             loader_cpu_seconds: of_loader.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_cpu_seconds: of_trainer.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_delay_seconds: of_trainer.map_or(0.0, |ceiling| ceiling.delay_seconds),
+            cores: Machine::here().cores as u64,
+            others_cores,
             decoded: self.decoded,
             stages,
             cpu: system.and_then(|system| system.cpu),

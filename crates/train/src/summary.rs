@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::Percentiles;
+use stokehold_profile::advice::undisturbed;
 use stokehold_profile::timeline::Total;
 
 use crate::executor::AnyExecutor;
@@ -52,6 +53,12 @@ pub struct RunSummary {
     /// seconds; 0 where not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
+    /// Cores that the run could use; 0 where it was not noted.
+    #[serde(default)]
+    pub cores: u64,
+    /// How many of them other programs kept busy in the last sitting, on average; `None` where the platform does not tell.
+    #[serde(default)]
+    pub others_cores: Option<f64>,
     /// Who decoded the training images of the last sitting, where the executor was `gpu`.
     #[serde(default)]
     pub decoded: Option<DecodedBy>,
@@ -78,29 +85,59 @@ pub struct RunSummary {
 impl RunSummary {
     /// What better feeding would gain, in a sentence; `None` where it was not measured.
     ///
-    /// The trainer's ceiling is the speed that a loader without any cost would allow.
+    /// At most what [`RunSummary::bound`] says. The rest of what the run lacks to the trainer's ceiling was no work of the loader's.
     pub fn gain(&self) -> Option<String> {
-        let (seconds, ceiling) = (self.seconds_per_epoch?, self.trainer_ceiling?);
-        if self.images_per_second <= 0.0 {
-            return None;
-        }
-        let saved = seconds * (1.0 - self.images_per_second / ceiling);
+        let (seconds, saved) = (self.seconds_per_epoch?, self.bound()?);
         let share = 100.0 * saved / seconds;
-        let speeds = format!(
-            "the trainer could take {ceiling:.0} images/s and got {:.0}",
-            self.images_per_second
-        );
-        let gain = format!("up to {saved:.2} s of {seconds:.2} s per epoch ({share:.0} %)");
-        Some(if share < 3.0 {
+        let mut text = if share < 3.0 {
             "The trainer is the bottleneck: better feeding would gain nothing worth having.".to_owned()
-        } else if self.wait_share < 0.03 {
-            format!(
-                "The trainer hardly waited, but shared the machine with the loader: cheaper preprocessing would gain \
-                 {gain}; {speeds}."
-            )
         } else {
-            format!("Better feeding would gain {gain}: {speeds}.")
-        })
+            let gain = format!("at most {saved:.2} s of {seconds:.2} s per epoch ({share:.0} %)");
+            if self.wait_share < 0.03 {
+                format!(
+                    "The trainer hardly waited, but shared the machine with the loader: cheaper preprocessing would \
+                     gain {gain}."
+                )
+            } else {
+                format!("Better feeding would gain {gain}.")
+            }
+        };
+        if let Some(others) = self
+            .others_cores
+            .filter(|others| *others >= 0.1 * self.cores as f64)
+        {
+            text += &format!(
+                " Other programs took {others:.1} of {} cores meanwhile.",
+                self.cores
+            );
+        }
+        Some(text)
+    }
+
+    /// Seconds per epoch that a loader without any cost would save at most; `None` where it was not measured.
+    ///
+    /// Two things bound it. One is the trainer's ceiling, without what other programs took from it, which the run would reach then. The other holds whatever other programs do
+    /// meanwhile: without a loader nobody waits for it, and the cores have its CPU time for the trainer, which makes an epoch shorter
+    /// by that time divided by their number. A loader on a device has no such bound, as it takes the device's time.
+    fn bound(&self) -> Option<f64> {
+        let (seconds, trainer_cpu) = (self.seconds_per_epoch?, self.trainer_cpu_seconds?);
+        let rate = Some(self.images_per_second).filter(|rate| *rate > 0.0)?;
+        let ceiling = undisturbed(
+            self.trainer_ceiling?,
+            trainer_cpu,
+            self.trainer_delay_seconds,
+            self.cores,
+        );
+        let by_ceiling = seconds * (1.0 - rate / ceiling);
+        let by_work = match self.executor {
+            AnyExecutor::Gpu => f64::INFINITY,
+            AnyExecutor::Cpu(_) if self.cores == 0 => return None,
+            AnyExecutor::Cpu(_) => {
+                let cpu = self.loader_cpu_seconds? * rate * seconds;
+                self.wait_share * seconds + cpu / self.cores as f64
+            }
+        };
+        Some(by_ceiling.min(by_work).max(0.0))
     }
 }
 
@@ -131,6 +168,10 @@ impl fmt::Display for RunSummary {
         )?;
         row(f, "loader alone", rate(self.loader_ceiling))?;
         row(f, "trainer alone", rate(self.trainer_ceiling))?;
+        if let Some(others) = self.others_cores {
+            let cores = format!("{others:.1} of {} cores", self.cores);
+            row(f, "other programs", cores)?;
+        }
         if let Some(cpu) = self.cpu {
             row(
                 f,
@@ -208,9 +249,11 @@ mod tests {
             wait_share: 0.25,
             loader_ceiling: Some(40.0),
             trainer_ceiling,
-            loader_cpu_seconds: None,
-            trainer_cpu_seconds: None,
+            loader_cpu_seconds: Some(0.125),
+            trainer_cpu_seconds: Some(0.03),
             trainer_delay_seconds: 0.0,
+            cores: 2,
+            others_cores: Some(0.0),
             decoded: Some(DecodedBy {
                 device: 600,
                 cpu: 40,
@@ -251,8 +294,7 @@ mod tests {
         let gain = summary(32.0, Some(64.0)).gain().unwrap();
         assert_eq!(
             gain,
-            "Better feeding would gain up to 5.00 s of 10.00 s per epoch (50 %): the trainer could take 64 images/s \
-             and got 32."
+            "Better feeding would gain at most 5.00 s of 10.00 s per epoch (50 %)."
         );
         assert!(
             summary(63.0, Some(64.0))
@@ -261,16 +303,60 @@ mod tests {
                 .starts_with("The trainer is the bottleneck")
         );
         assert_eq!(summary(32.0, None).gain(), None);
-        let shared = RunSummary {
-            wait_share: 0.01,
-            ..summary(32.0, Some(64.0))
-        }
-        .gain()
-        .unwrap();
-        assert!(
-            shared.starts_with("The trainer hardly waited") && shared.contains("5.00 s of 10.00 s"),
-            "{shared}"
+        // Other programs had a third of the trainer's time while its ceiling was measured.
+        let later = RunSummary {
+            trainer_delay_seconds: 0.015,
+            ..summary(32.0, Some(128.0 / 3.0))
+        };
+        assert!(later.gain().unwrap().contains("5.00 s of 10.00 s"));
+    }
+
+    /// 320 images in 10 s, of which a loader on two cores took 5 ms of CPU time each: 0.8 s. The trainer alone would take a
+    /// quarter of the time, and so the rest is other programs' work.
+    #[test]
+    fn the_loader_is_not_blamed_for_other_programs() {
+        let busy = |loader_cpu_seconds, wait_share| {
+            let summary = RunSummary {
+                wait_share,
+                loader_cpu_seconds: Some(loader_cpu_seconds),
+                others_cores: Some(1.5),
+                ..summary(32.0, Some(128.0))
+            };
+            summary.gain().unwrap()
+        };
+        let others = "Other programs took 1.5 of 2 cores meanwhile.";
+        assert_eq!(
+            busy(0.005, 0.01),
+            format!(
+                "The trainer hardly waited, but shared the machine with the loader: cheaper preprocessing would gain at \
+                 most 0.90 s of 10.00 s per epoch (9 %). {others}"
+            )
         );
+        // And the time that the trainer waited.
+        let waited = busy(0.005, 0.2);
+        assert!(
+            waited.starts_with("Better feeding would gain at most 2.80 s of 10.00 s"),
+            "{waited}"
+        );
+        assert_eq!(
+            busy(0.001, 0.01),
+            format!(
+                "The trainer is the bottleneck: better feeding would gain nothing worth having. {others}"
+            )
+        );
+        // What a device loads costs the device more than cores.
+        let gpu = RunSummary {
+            executor: AnyExecutor::Gpu,
+            loader_cpu_seconds: Some(0.001),
+            ..summary(32.0, Some(64.0))
+        };
+        assert!(gpu.gain().unwrap().contains("5.00 s of 10.00 s"));
+        // A summary that does not say how many cores there were.
+        let older = RunSummary {
+            cores: 0,
+            ..summary(32.0, Some(64.0))
+        };
+        assert_eq!(older.gain(), None);
     }
 
     #[test]

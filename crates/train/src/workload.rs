@@ -1,8 +1,8 @@
 //! What a run leaves for predictions: its [`Workload`] in the facts about its recording.
 
 use stokehold_loader::Loader;
+use stokehold_profile::About;
 use stokehold_profile::advice::Workload;
-use stokehold_profile::{About, Machine};
 
 use crate::config::TrainConfig;
 use crate::run::RunFolder;
@@ -29,7 +29,8 @@ pub(crate) fn of(
         images,
         batch_size: config.batch_size as u64,
         num_workers: loader.workers() as u64,
-        cores: Machine::here().cores as u64,
+        cores: summary.cores,
+        others_cores: summary.others_cores,
         executor: summary.executor.to_string(),
         shards,
         device: device::kind(&summary.device),

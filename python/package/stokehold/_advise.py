@@ -20,8 +20,10 @@ class Advice:
     change: dict[str, Any]
     #: The change in words.
     title: str
-    #: Wall time of an epoch's training with it.
+    #: Wall time of an epoch's training with it; the longer end where the prediction is a range.
     seconds_per_epoch: float
+    #: The shorter end of the range; ``None`` where it is none. Of another machine nothing was measured, so it is one.
+    seconds_at_best: float | None
     #: Seconds per epoch that it saves; below 0 where it loses.
     gain_seconds: float
     #: The same in percent of the epoch as it was, below 100.
@@ -40,7 +42,8 @@ class Advised:
 
     #: What limits the run, in a sentence.
     verdict: str
-    #: Changes, the largest gain first; those that lose come last.
+    #: First what gains something on this machine, then machines that gain something, then the rest; the largest gain first in each.
+    #: None where ``fit`` is so bad that nothing is predicted, which the verdict says.
     advice: list[Advice]
     #: What the run did and how fast: ``images``, ``num_workers``, ``seconds_per_epoch``, ``wait_share``, ..
     workload: dict[str, Any]

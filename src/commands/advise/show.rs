@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use stokehold_profile::advice::{Advice, fit};
+use stokehold_profile::advice::{Advice, amount, fit};
 
 use super::Advised;
 use super::trial::Trial;
@@ -45,17 +45,16 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
             .map(|advice| advice.title.chars().count())
             .max();
         let width = widest.unwrap_or(0);
-        let currency = &advised.prices.currency;
         let _ = writeln!(
             text,
-            "\n  {:<width$}  s/epoch     gain         {currency:>9}/epoch  option",
-            "change"
+            "\n  {:<width$}  {:>13}  gain               {:>16}  option",
+            "change", "s/epoch", "cost/epoch"
         );
         for advice in &advised.advice {
-            row(&mut text, advice, width);
+            row(&mut text, advice, width, &advised.prices.currency);
         }
     }
-    if let Some(fit) = fit(workload) {
+    if let Some(fit) = fit(workload).filter(|_| !advised.advice.is_empty()) {
         let _ = writeln!(
             text,
             "\nThe run's own epochs took {fit:.2} times as long as the model says for them; predictions are multiplied \
@@ -82,14 +81,17 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
     text
 }
 
-fn row(text: &mut String, advice: &Advice, width: usize) {
+fn row(text: &mut String, advice: &Advice, width: usize, currency: &str) {
     let cost = advice
         .cost_per_epoch
-        .map_or("-".to_owned(), |cost| format!("{cost:.6}"));
+        .map_or("-".to_owned(), |cost| amount(cost, currency));
+    let seconds = match advice.seconds_at_best {
+        Some(best) => format!("{best:.2}..{:.2}", advice.seconds_per_epoch),
+        None => format!("{:.2}", advice.seconds_per_epoch),
+    };
     let line = format!(
-        "  {:<width$}  {:>7.2}  {:>7.2} s {:>4.0} %  {cost:>15}  {}",
+        "  {:<width$}  {seconds:>13}  {:>7.2} s {:>4.0} %  {cost:>16}  {}",
         advice.title,
-        advice.seconds_per_epoch,
         advice.gain_seconds,
         advice.gain_percent,
         advice.flags.join(" ")

@@ -6,6 +6,7 @@ use stokehold_train::model::Arch;
 
 use super::report::{Cell, Report, Trial};
 use super::trial_name;
+use super::verdict::{Verdict, mean_of};
 
 /// The conclusion, a paragraph each; nothing without cells.
 pub fn of(report: &Report) -> Vec<String> {
@@ -19,109 +20,117 @@ pub fn of(report: &Report) -> Vec<String> {
         .collect();
     lines.extend(models.iter().filter_map(|&model| unquiet(report, model)));
     if let Some(cell) = report.cells_of(first).last() {
-        lines.extend(why(report, cell));
+        lines.extend(costs(report, cell));
     }
     lines.extend(equal_work(report));
+    lines.push(test());
     lines
 }
 
-/// The first model at its highest load, in a line.
+/// Every model over all its loads, in a line.
 pub fn headline(report: &Report) -> Option<String> {
-    let cell = *report.cells_of(*report.models().first()?).last()?;
-    let [a, b] = seconds(cell);
-    let what = match verdict(cell) {
-        Verdict::Faster => format!("{:.2} s of {a:.2} s per epoch saved", a - b),
-        Verdict::Slower => format!("no better, {:.2} s more per epoch", b - a),
-        Verdict::Unclear => "no difference shown".to_owned(),
+    let of = |model: Arch| {
+        let cells = report.cells_of(model);
+        let [a, b] = [0, 1].map(|trial| mean_of(&cells, trial));
+        let what = match Verdict::of_model(report, model) {
+            Verdict::Faster(_) => format!("{:.2} s of {a:.2} s per epoch saved", a - b),
+            Verdict::Slower(_) => format!("no better, {:.2} s more per epoch", b - a),
+            Verdict::Unclear(_) | Verdict::Unknown(_) => "A and B cannot be told apart".to_owned(),
+        };
+        format!("{model}, {}: {what}", loads(&cells))
     };
-    Some(format!("{}, load {}: {what}", cell.model, cell.load))
+    let models: Vec<String> = report.models().into_iter().map(of).collect();
+    (!models.is_empty()).then(|| models.join("; "))
 }
 
-/// Whether the epochs of two trials can be told apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    /// Each of B's epochs was shorter than each of A's.
-    Faster,
-    /// Each of B's epochs was longer than each of A's.
-    Slower,
-    /// They overlap.
-    Unclear,
+/// `load 4`, or `loads 1, 4`.
+fn loads(cells: &[&Cell]) -> String {
+    let each: Vec<String> = cells.iter().map(|cell| cell.load.to_string()).collect();
+    let plural = if each.len() == 1 { "" } else { "s" };
+    format!("load{plural} {}", each.join(", "))
 }
 
-/// Compares all epochs of one trial with all of the other.
-fn verdict(cell: &Cell) -> Verdict {
-    let [a, b] = [cell.trials[0].range(), cell.trials[1].range()];
-    if b.1 < a.0 {
-        Verdict::Faster
-    } else if b.0 > a.1 {
-        Verdict::Slower
-    } else {
-        Verdict::Unclear
-    }
-}
-
-/// How a model fared at its highest load, and over the loads.
+/// How a model fared over its loads, and at each.
 fn of_model(report: &Report, model: Arch) -> Option<String> {
     let cells = report.cells_of(model);
-    let (lowest, cell) = (*cells.first()?, *cells.last()?);
+    let (lowest, highest) = (*cells.first()?, *cells.last()?);
     let [a, b] = names(report);
-    let [seconds_a, seconds_b] = seconds(cell);
-    let (model, load) = (cell.model, cell.load);
-    let saved = seconds_a - seconds_b;
-    let range = |trial: &Trial| {
-        let (low, high) = trial.range();
-        format!("{low:.2} to {high:.2} s")
+    let [mean_a, mean_b] = [0, 1].map(|trial| mean_of(&cells, trial));
+    let saved = mean_a - mean_b;
+    let percent = 100.0 * saved / mean_a;
+    let took = format!("{b} took {mean_b:.2} s per epoch, {a} {mean_a:.2} s");
+    let what = match Verdict::of_model(report, model) {
+        Verdict::Faster(p) => {
+            format!(
+                "{took}. {b} saved {saved:.2} s per epoch ({percent:.1} %, {}).",
+                chance(p)
+            )
+        }
+        Verdict::Slower(p) => format!(
+            "{b} is not better. It took {mean_b:.2} s per epoch, {:.2} s more than {a} ({:.1} %, {}).",
+            -saved,
+            -percent,
+            chance(p)
+        ),
+        Verdict::Unclear(p) => format!(
+            "A and B cannot be told apart. {took}, and chance may have made the difference ({}).",
+            chance(p)
+        ),
+        Verdict::Unknown(why) => format!("A and B cannot be told apart: {why}. {took}."),
     };
-    let mut text = match verdict(cell) {
-        Verdict::Faster => format!(
-            "{model} at load {load}: {b} took {seconds_b:.2} s per epoch, {a} {seconds_a:.2} s. {b} saved \
-             {saved:.2} s per epoch ({:.1} %).",
-            cell.better_by
-        ),
-        Verdict::Slower => format!(
-            "{model} at load {load}: {b} is not better. It took {seconds_b:.2} s per epoch, {:.2} s more than {a} \
-             ({:.1} %).",
-            -saved, -cell.better_by
-        ),
-        Verdict::Unclear => format!(
-            "{model} at load {load}: no difference is shown. Epochs took {} with {a} and {} with {b}, which \
-             overlap.",
-            range(&cell.trials[0]),
-            range(&cell.trials[1])
-        ),
-    };
-    if report.settings.epochs == 1 {
-        text += " With one epoch each, how far chance goes is not known.";
-    }
-    if lowest.load < load {
+    let mut text = format!("{model}, {}: {what}", loads(&cells));
+    if lowest.load < highest.load {
         let [low_a, low_b] = seconds(lowest);
+        let [high_a, high_b] = seconds(highest);
         text += &format!(
-            " From load {} to {load}, an epoch of {a} went from {low_a:.2} to {seconds_a:.2} s, one of {b} from \
-             {low_b:.2} to {seconds_b:.2} s.",
-            lowest.load
+            " From load {} to {}, an epoch of {a} went from {low_a:.2} to {high_a:.2} s, one of {b} from {low_b:.2} to \
+             {high_b:.2} s.",
+            lowest.load, highest.load
         );
         text += &over_loads(report, &cells);
     }
     Some(text)
 }
 
-/// At which loads B's epochs were shorter or longer than A's, each of them, and at which they overlap.
+/// `p = 0.012`.
+fn chance(p: f64) -> String {
+    if p < 0.001 {
+        "p < 0.001".to_owned()
+    } else {
+        format!("p = {p:.3}")
+    }
+}
+
+/// At which loads B's epochs are shorter or longer than A's, and at which they cannot be told apart.
 fn over_loads(report: &Report, cells: &[&Cell]) -> String {
-    let loads = |wanted: Verdict| {
-        let loads = cells.iter().filter(|cell| verdict(cell) == wanted);
-        loads.map(|cell| cell.load.to_string()).collect::<Vec<_>>()
-    };
-    let part = |wanted, what: &str| {
-        let loads = loads(wanted);
-        (!loads.is_empty()).then(|| format!("{what} at load {}", loads.join(", ")))
-    };
-    let parts = [
-        part(Verdict::Faster, "shorter"),
-        part(Verdict::Slower, "longer"),
-        part(Verdict::Unclear, "not to be told apart"),
+    let mut parts = [
+        ("shorter", Vec::new()),
+        ("longer", Vec::new()),
+        ("not to be told apart", Vec::new()),
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    format!(" The epochs of {} are {}.", names(report)[1], parts.join(", "))
+    for cell in cells {
+        let part = match Verdict::of_cell(report, cell) {
+            Verdict::Faster(_) => 0,
+            Verdict::Slower(_) => 1,
+            Verdict::Unclear(_) | Verdict::Unknown(_) => 2,
+        };
+        parts[part].1.push(cell.load.to_string());
+    }
+    let parts: Vec<String> = parts
+        .into_iter()
+        .filter(|(_, loads)| !loads.is_empty())
+        .map(|(what, loads)| format!("{what} at load {}", loads.join(", ")))
+        .collect();
+    let b = &names(report)[1];
+    format!(" Load by load, the epochs of {b} are {}.", parts.join(", "))
+}
+
+/// How it is decided what can be told apart.
+fn test() -> String {
+    "Whether A and B can be told apart is decided by one test everywhere: Welch's t-test of their epochs at 5 %, two-sided, \
+     in which one run also differs from the next by as much as the trainer alone did between the runs of a model. The 5 % \
+     are shared out over the models in the headline, and over the cells in the table."
+        .to_owned()
 }
 
 /// The fastest and the slowest measurement of a model's trainer alone, which is the same in every run.
@@ -140,20 +149,20 @@ fn unquiet(report: &Report, model: Arch) -> Option<String> {
     (high > 1.1 * low).then(|| {
         format!(
             "The machine was not quiet: the trainer alone, which is the same in every run of {model}, took from \
-             {low:.1} to {high:.1} images/s. Differences of that size in seconds per epoch say nothing."
+             {low:.1} to {high:.1} images/s. The test takes differences of that size for chance."
         )
     })
 }
 
-/// Where the difference comes from, by what loader and trainer do alone.
-fn why(report: &Report, cell: &Cell) -> Vec<String> {
+/// What loader and trainer cost alone.
+fn costs(report: &Report, cell: &Cell) -> Vec<String> {
     let [a, b] = names(report);
     let [trial_a, trial_b] = &cell.trials;
     let waited = |trial: &Trial| 100.0 * trial.summary.wait_share;
     let mut lines = Vec::new();
     if let (Some(ms_a), Some(ms_b)) = (report.core_ms(trial_a), report.core_ms(trial_b)) {
         let mut text = format!(
-            "Why ({} at load {}): alone, the loader spends {ms_a:.1} ms of a core on an image with {a} and \
+            "What it costs ({} at load {}): alone, the loader spends {ms_a:.1} ms of a core on an image with {a} and \
              {ms_b:.1} ms with {b}. The trainer waited {:.1} % of the time with {a} and {:.1} % with {b}.",
             cell.model,
             cell.load,
@@ -227,15 +236,22 @@ fn seconds(cell: &Cell) -> [f64; 2] {
 mod tests {
     use super::*;
     use crate::commands::compare::report::tests::{cell, published_report, report};
+    use crate::commands::compare::table;
 
     #[test]
     fn a_gain_is_told_in_seconds() {
-        let lines = of(&published_report());
+        let report = published_report();
+        let lines = of(&report);
         assert_eq!(
             lines[0],
-            "resnet18 at load 12: B (fused) took 21.33 s per epoch, A (per-op) 77.82 s. B (fused) saved 56.49 s per \
-             epoch (72.6 %). From load 1 to 12, an epoch of A (per-op) went from 41.67 to 77.82 s, one of B (fused) \
-             from 21.30 to 21.33 s. The epochs of B (fused) are shorter at load 1, 4, 8, 12."
+            "resnet18, loads 1, 4, 8, 12: B (fused) took 21.27 s per epoch, A (per-op) 57.84 s. B (fused) saved 36.57 s \
+             per epoch (63.2 %, p < 0.001). From load 1 to 12, an epoch of A (per-op) went from 41.67 to 77.82 s, one of B \
+             (fused) from 21.30 to 21.33 s. Load by load, the epochs of B (fused) are shorter at load 1, 4, 8, 12."
+        );
+        assert_eq!(
+            headline(&report).unwrap(),
+            "resnet18, loads 1, 4, 8, 12: 36.57 s of 57.84 s per epoch saved; resnet50, loads 1, 4, 8, 12: 33.32 s of \
+             79.49 s per epoch saved; resnet152, loads 1, 4, 8, 12: 52.89 s of 169.71 s per epoch saved"
         );
         // 8 loader threads, 9469 images in 77.82 s: 65.7 ms of a core each.
         assert!(
@@ -248,35 +264,75 @@ mod tests {
             "a GPU has its own: {}",
             lines[3]
         );
-        assert!(lines.last().unwrap().contains("at most 0.00 %"));
+        assert!(lines.iter().any(|line| line.contains("at most 0.00 %")));
+        assert!(lines.last().unwrap().contains("Welch's t-test"));
+    }
+
+    #[test]
+    fn headline_table_and_text_claim_the_same() {
+        // Epochs of 9.5 and 10.5 s against 9 and 10 s; against 11.5 and 12.5 s; and 39.5 and 40.5 s against 19.5 and 20.5 s.
+        for (a, b, in_headline, in_text, in_table) in [
+            (
+                10.0,
+                9.5,
+                "A and B cannot be told apart",
+                "A and B cannot be told apart. B",
+                "no",
+            ),
+            (
+                10.0,
+                12.0,
+                "A and B cannot be told apart",
+                "A and B cannot be told apart. B",
+                "no",
+            ),
+            (
+                40.0,
+                20.0,
+                "20.00 s of 40.00 s per epoch saved",
+                "B (fused) saved 20.00 s",
+                "yes",
+            ),
+            (
+                20.0,
+                40.0,
+                "no better, 20.00 s more",
+                "B (fused) is not better",
+                "yes",
+            ),
+        ] {
+            let report = report(vec![cell(Arch::Resnet18, 4, a, b)]);
+            let headline = headline(&report).unwrap();
+            assert!(headline.starts_with("resnet18, load 4: "), "{headline}");
+            assert!(headline.contains(in_headline), "{headline}");
+            let text = &of(&report)[0];
+            assert!(text.contains(in_text) && !text.contains("From load"), "{text}");
+            assert_eq!(table::published(&report).rows()[0][5], in_table);
+        }
     }
 
     #[test]
     fn nothing_is_claimed_that_the_epochs_do_not_show() {
-        // Epochs of 9.5 and 10.5 s against 9 and 10 s.
-        let lines = of(&report(vec![cell(Arch::Resnet18, 4, 10.0, 9.5)]));
-        assert!(
-            lines[0].starts_with("resnet18 at load 4: no difference is shown."),
-            "{}",
-            lines[0]
-        );
-        assert!(
-            !lines[0].contains("saved") && !lines[0].contains("From load"),
-            "{}",
-            lines[0]
-        );
-        let lines = of(&report(vec![cell(Arch::Resnet18, 4, 10.0, 12.0)]));
-        assert!(
-            lines[0].contains("B (fused) is not better. It took 12.00 s per epoch, 2.00 s more"),
-            "{}",
-            lines[0]
-        );
-        let mixed = [(1, 10.0, 12.0), (4, 10.0, 9.5), (8, 10.0, 8.0)];
-        let lines = of(&report(
-            mixed.map(|(load, a, b)| cell(Arch::Resnet18, load, a, b)).into(),
-        ));
+        let mixed = [(1, 20.0, 40.0), (4, 10.0, 9.5), (8, 40.0, 20.0)];
+        let mixed = report(mixed.map(|(load, a, b)| cell(Arch::Resnet18, load, a, b)).into());
+        let lines = of(&mixed);
         let expected = "shorter at load 8, longer at load 1, not to be told apart at load 4.";
         assert!(lines[0].ends_with(expected), "{}", lines[0]);
+        assert!(
+            headline(&mixed)
+                .unwrap()
+                .ends_with("A and B cannot be told apart")
+        );
+        let mut once = report(vec![cell(Arch::Resnet18, 4, 40.0, 20.0)]);
+        for trial in &mut once.cells[0].trials {
+            trial.epoch_seconds.truncate(1);
+        }
+        assert!(headline(&once).unwrap().ends_with("A and B cannot be told apart"));
+        assert!(
+            of(&once)[0].contains("told apart: it takes two epochs"),
+            "{}",
+            of(&once)[0]
+        );
         assert_eq!(of(&report(Vec::new())), Vec::<String>::new());
     }
 
@@ -288,6 +344,12 @@ mod tests {
         assert!(!of(&report).concat().contains("not quiet"));
         report.cells[0].trials[1].summary.trainer_ceiling = Some(30.0);
         assert!(of(&report)[1].contains("took from 21.0 to 30.0 images/s"));
+        // 20 s of 40 s, where the same takes 30 s or 21 s: the headline claims no more than the text.
+        assert!(
+            headline(&report)
+                .unwrap()
+                .ends_with("A and B cannot be told apart")
+        );
     }
 
     #[test]

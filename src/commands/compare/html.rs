@@ -207,7 +207,7 @@ mod tests {
         let report = published_report();
         let page = page(&report, &samples(&report, 64));
         for text in [
-            "<h1>resnet18, load 12: 56.49 s of 77.82 s per epoch saved</h1>",
+            "<h1>resnet18, loads 1, 4, 8, 12: 36.57 s of 57.84 s per epoch saved; resnet50",
             "resnet152 at load 12, B (fused): 114.38 s per epoch",
             "resnet50 at load 8: better by 43.01 %",
             "resnet152 at load 1, trial A: cores",

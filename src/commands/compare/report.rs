@@ -269,10 +269,9 @@ impl Report {
         cells
     }
 
-    /// Milliseconds of a core that the loader spends on an image, by its speed alone.
+    /// Milliseconds of a core that the loader spends on an image when it works alone.
     pub fn core_ms(&self, trial: &Trial) -> Option<f64> {
-        let threads = self.settings.workers.resolve().min(self.machine.cores);
-        Some(1e3 * threads as f64 / trial.summary.loader_ceiling?)
+        Some(1e3 * trial.summary.loader_cpu_seconds?)
     }
 }
 
@@ -334,10 +333,12 @@ pub mod tests {
                 images_per_second: 9469.0 / seconds,
                 wait_share: 0.25,
                 loader_ceiling: Some(9469.0 / seconds),
-                trainer_ceiling: None,
-                loader_cpu_seconds: None,
+                trainer_ceiling: Some(1000.0),
+                loader_cpu_seconds: Some(8.0 * seconds / 9469.0),
                 trainer_cpu_seconds: None,
                 trainer_delay_seconds: 0.0,
+                cores: 8,
+                others_cores: None,
                 decoded: None,
                 stages: BTreeMap::new(),
                 cpu: Some(Percentiles {
@@ -445,7 +446,7 @@ pub mod tests {
         let dir = tempfile::tempdir().unwrap();
         published_report().write(dir.path()).unwrap();
         let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
-        assert!(read("compare.md").contains("| resnet18 | 12 | 77.82 | 21.33 | 72.59 % |"));
+        assert!(read("compare.md").contains("| resnet18 | 12 | 77.82 | 21.33 | 72.59 % | yes |"));
         assert!(read("compare.csv").starts_with("model,load,a,b,a_seconds_per_epoch,"));
         let before: Report = serde_json::from_str(&read("compare.json")).unwrap();
         assert_eq!(before.cells.len(), 12);

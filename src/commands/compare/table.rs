@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::LETTERS;
 use super::report::{Cell, Report, Trial};
+use super::verdict::Verdict;
 
 /// Rows of cells, of which the first columns are words and the others numbers.
 pub struct Table {
@@ -12,9 +13,16 @@ pub struct Table {
     words: usize,
 }
 
-/// The published table: model, load, seconds per epoch of both trials, better by.
+/// The published table: model, load, seconds per epoch of both trials, better by; and whether that is more than chance.
 pub fn published(report: &Report) -> Table {
-    let header = ["model", "load", "A s/epoch", "B s/epoch", "better by"];
+    let header = [
+        "model",
+        "load",
+        "A s/epoch",
+        "B s/epoch",
+        "better by",
+        "told apart",
+    ];
     let row = |cell: &Cell| {
         let [a, b] = &cell.trials;
         vec![
@@ -23,12 +31,21 @@ pub fn published(report: &Report) -> Table {
             format!("{:.2}", a.seconds_per_epoch()),
             format!("{:.2}", b.seconds_per_epoch()),
             format!("{:.2} %", cell.better_by),
+            told_apart(report, cell).to_owned(),
         ]
     };
     Table {
         header: header.map(str::to_owned).into(),
         rows: report.cells.iter().map(row).collect(),
         words: 1,
+    }
+}
+
+fn told_apart(report: &Report, cell: &Cell) -> &'static str {
+    if Verdict::of_cell(report, cell).is_shown() {
+        "yes"
+    } else {
+        "no"
     }
 }
 
@@ -177,7 +194,7 @@ pub fn csv(report: &Report) -> String {
             let _ = write!(text, ",{letter}_{name}");
         }
     }
-    text += ",better_by_percent\n";
+    text += ",better_by_percent,told_apart\n";
     for cell in &report.cells {
         let [a, b] = &cell.trials;
         let _ = write!(text, "{},{},{},{}", cell.model, cell.load, a.executor, b.executor);
@@ -187,7 +204,7 @@ pub fn csv(report: &Report) -> String {
                 let _ = write!(text, ",{value}");
             }
         }
-        let _ = writeln!(text, ",{}", cell.better_by);
+        let _ = writeln!(text, ",{},{}", cell.better_by, told_apart(report, cell));
     }
     text
 }
@@ -215,16 +232,25 @@ mod tests {
         let text = table.text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 13);
-        assert_eq!(lines[0], "model      load  A s/epoch  B s/epoch  better by");
-        assert_eq!(lines[1], "resnet18      1      41.67      21.30    48.88 %");
-        assert_eq!(lines[12], "resnet152    12     173.18     114.38    33.95 %");
+        assert_eq!(
+            lines[0],
+            "model      load  A s/epoch  B s/epoch  better by  told apart"
+        );
+        assert_eq!(
+            lines[1],
+            "resnet18      1      41.67      21.30    48.88 %         yes"
+        );
+        assert_eq!(
+            lines[12],
+            "resnet152    12     173.18     114.38    33.95 %         yes"
+        );
         let markdown = table.markdown();
         assert!(
-            markdown.contains("| resnet50 | 12 | 88.89 | 46.43 | 47.77 % |\n"),
+            markdown.contains("| resnet50 | 12 | 88.89 | 46.43 | 47.77 % | yes |\n"),
             "{markdown}"
         );
         assert!(
-            markdown.contains("| --- | ---: | ---: | ---: | ---: |\n"),
+            markdown.contains("| --- | ---: | ---: | ---: | ---: | ---: |\n"),
             "{markdown}"
         );
     }
@@ -255,7 +281,8 @@ mod tests {
             );
             assert_eq!(value("b_longest_epoch").parse(), Ok(cell.trials[1].range().1));
             assert_eq!(value("better_by_percent").parse(), Ok(cell.better_by));
-            assert_eq!(value("b_trainer_ceiling"), "", "not measured");
+            assert_eq!(value("told_apart"), "yes");
+            assert_eq!(value("b_trainer_ceiling"), "1000");
         }
         assert_eq!(text.lines().count(), 13);
     }

@@ -29,6 +29,35 @@ pub fn fit(workload: &Workload) -> Option<f64> {
     Some(seconds / Setting::of(workload)?.seconds())
 }
 
+/// Beyond this factor, either way, the model does not describe the run.
+const FIT: f64 = 1.5;
+
+/// Why nothing is predicted although everything was measured: the run's epochs took so much longer or shorter than the model says that
+/// it does not describe them. `None` where it does, and where there is no [`fit`].
+pub fn misfit(workload: &Workload) -> Option<String> {
+    let fit = fit(workload).filter(|fit| !(1.0 / FIT..=FIT).contains(fit))?;
+    let mut text = format!(
+        "nothing is predicted, for the run's epochs took {fit:.1} times as long as its loader and its trainer alone explain"
+    );
+    if let Some(others) = workload.others() {
+        text += &format!(", and {others} meanwhile");
+    }
+    Some(text)
+}
+
+/// Images per second that a trainer takes where other programs leave it the cores, from what it took, its CPU time per image and the
+/// time per image that its threads were kept from a core.
+pub fn undisturbed(rate: f64, cpu_seconds: f64, delay_seconds: f64, cores: u64) -> f64 {
+    // The time without a core stretched the steps, but no more than all cores could have shortened them.
+    let delay = if positive(delay_seconds) {
+        delay_seconds
+    } else {
+        0.0
+    };
+    let most = cores as f64 / cpu_seconds;
+    (rate * (1.0 + delay / cpu_seconds)).min(rate.max(most))
+}
+
 fn positive(value: f64) -> bool {
     value.is_finite() && value > 0.0
 }
@@ -66,11 +95,12 @@ impl Setting {
         let waited = (at_once / loader - loader_cpu).min(read);
         // Reads that took longer than all computing of an image did wait, whatever a ceiling with warm caches says.
         let cold = read - loader_cpu;
-        // The time without a core stretched the steps, but no more than all cores could have shortened them.
-        let delay = Some(workload.trainer_delay_seconds).filter(|delay| positive(*delay));
-        let stretched = trainer * (1.0 + delay.unwrap_or(0.0) / trainer_cpu);
-        let most = workload.cores as f64 / trainer_cpu;
-        let trainer = stretched.min(trainer.max(most));
+        let trainer = undisturbed(
+            trainer,
+            trainer_cpu,
+            workload.trainer_delay_seconds,
+            workload.cores,
+        );
         Some(Self {
             images: workload.images as f64,
             batch_size: workload.batch_size,
@@ -177,6 +207,23 @@ impl Setting {
             then.trainer = 1.0 / (serial + parallel / cores as f64);
         }
         then
+    }
+
+    /// The same where the trainer is no faster on more cores, no better off than its share on fewer, and each core more is worth half of
+    /// one here.
+    pub fn at_worst_on_cores(&self, cores: u64, shared: bool) -> Self {
+        let worth = cores.min(self.cores) + cores.saturating_sub(self.cores) / 2;
+        let fewer = (cores as f64 / self.cores as f64).min(1.0);
+        Self {
+            cores: worth,
+            workers: worth,
+            trainer: if shared {
+                self.trainer * fewer
+            } else {
+                self.trainer
+            },
+            ..*self
+        }
     }
 
     /// Whether workers wait for storage for a share of their time that is worth a word.
@@ -511,6 +558,11 @@ mod tests {
         assert!(close(serial.on_cores(8, true).trainer, 100.0));
         assert!(close(parallel.on_cores(8, false).trainer, 100.0));
         assert_eq!(parallel.on_cores(8, true).workers, 8);
+        let worst = parallel.at_worst_on_cores(8, true);
+        assert_eq!((worst.cores, worst.workers, worst.trainer), (5, 5, 100.0));
+        let worst = parallel.at_worst_on_cores(1, true);
+        assert_eq!((worst.cores, worst.workers, worst.trainer), (1, 1, 50.0));
+        assert_eq!(parallel.at_worst_on_cores(1, false).trainer, 100.0);
     }
 
     #[test]

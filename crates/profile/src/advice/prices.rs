@@ -106,6 +106,9 @@ impl Prices {
         };
         let table: Table = toml::from_str(text)
             .map_err(|error| malformed(error.span().map(|span| span.start), error.message()))?;
+        if table.currency.trim().is_empty() {
+            return Err(malformed(None, "currency is empty: name it, such as \"USD\""));
+        }
         let mut names = BTreeSet::new();
         for machine in &table.machine {
             let wrong = |reason: &str| Err(malformed(Some(machine.span().start), reason));
@@ -151,6 +154,17 @@ impl Prices {
     }
 }
 
+/// An amount of money with two digits that say something, however small it is: `0.00012 USD`.
+pub fn amount(cost: f64, currency: &str) -> String {
+    let size = cost.abs().log10().floor();
+    let decimals = if size.is_finite() {
+        (1.0 - size).clamp(2.0, 12.0)
+    } else {
+        2.0
+    };
+    format!("{cost:.*} {currency}", decimals as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +207,26 @@ mod tests {
             );
             assert!(error.contains(says), "{text}: {error}");
         }
+        let none = HEAD.replace("USD", " ");
+        let error = Prices::parse(&none, Path::new("p.toml")).unwrap_err().to_string();
+        assert!(error.contains("p.toml: currency is empty"), "{error}");
         let error = Prices::load(Path::new("/nowhere/p.toml"))
             .unwrap_err()
             .to_string();
         assert!(error.contains("/nowhere/p.toml"), "{error}");
+    }
+
+    #[test]
+    fn amounts_are_never_nothing() {
+        let said = [12.0, 0.456, 0.04567, 0.000_123_4, 1e-30, 0.0].map(|cost| amount(cost, "EUR"));
+        let expected = [
+            "12.00 EUR",
+            "0.46 EUR",
+            "0.046 EUR",
+            "0.00012 EUR",
+            "0.000000000000 EUR",
+            "0.00 EUR",
+        ];
+        assert_eq!(said, expected);
     }
 }

@@ -1,6 +1,7 @@
 //! The verdict: how a run did, what limits it, and what helps most, in one sentence.
 
-use super::{Advice, Change, Workload};
+use super::model::Setting;
+use super::{Advice, Workload, misfit};
 use crate::rules::Finding;
 use crate::{Recording, dimension, span};
 
@@ -19,14 +20,15 @@ pub fn verdict(
         Some(workload) => of_workload(workload),
         None => of_recording(recording, findings),
     };
-    // What this machine can do comes before another machine, which costs more than an option.
-    let here = |advice: &&Advice| !matches!(advice.change, Change::Machine { .. });
-    let best = advice.iter().filter(here).find(|advice| advice.is_worth_it());
-    if let Some(best) = best.or(advice.first()) {
+    // What this machine can do stands first there.
+    if let Some(best) = advice.first() {
         let now = best.seconds_per_epoch + best.gain_seconds;
         parts.push(if best.is_worth_it() {
+            let range = best
+                .seconds_at_best
+                .map_or(String::new(), |least| format!("{} to ", seconds(least)));
             format!(
-                "{} would make an epoch {} instead of {}",
+                "{} would make an epoch {range}{} instead of {}",
                 best.title,
                 seconds(best.seconds_per_epoch),
                 seconds(now)
@@ -34,6 +36,8 @@ pub fn verdict(
         } else {
             "no change that was looked at would gain more than two runs of the same differ by".to_owned()
         });
+    } else {
+        parts.extend(workload.and_then(misfit));
     }
     let mut sentence = parts.join("; ");
     if let Some(first) = sentence.get_mut(..1) {
@@ -47,8 +51,12 @@ fn of_workload(workload: &Workload) -> Vec<String> {
     let mut parts = vec![waited(workload.wait_share)];
     let (Some(loader), Some(trainer)) = (workload.loader_ceiling, workload.trainer_ceiling) else {
         parts.push("what loader and trainer could do alone was not measured".to_owned());
+        parts.extend(workload.others());
         return parts;
     };
+    // Without what other programs took while they were measured.
+    let alone = Setting::of(workload);
+    let (loader, trainer) = alone.map_or((loader, trainer), |alone| (alone.loader(), alone.trainer));
     let slowest = slowest_stage(workload);
     let at_work = workload.num_workers.min(workload.cores);
     parts.push(if loader < trainer {
@@ -76,6 +84,9 @@ fn of_workload(workload: &Workload) -> Vec<String> {
             _ => format!("the trainer on {} is the limit", cores(workload.cores)),
         }
     });
+    if misfit(workload).is_none() {
+        parts.extend(workload.others());
+    }
     parts
 }
 
@@ -192,7 +203,7 @@ fn seconds(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::workload;
-    use super::super::{Alternative, Prices, advise};
+    use super::super::{Alternative, Change, Prices, advise};
     use super::*;
     use crate::{Node, Series, Span};
 
@@ -204,7 +215,7 @@ mod tests {
             loader_cpu_seconds: Some(0.04),
             trainer_ceiling: Some(400.0),
             trainer_cpu_seconds: Some(0.005),
-            seconds_per_epoch: Some(112.0),
+            seconds_per_epoch: Some(25.0),
             ..workload()
         };
         run.alternatives = vec![Alternative {
@@ -218,10 +229,31 @@ mod tests {
         let said = verdict(&Recording::default(), &[], Some(&run), &advice);
         let expected = format!(
             "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused instead of per-op would \
-             make an epoch {:.0} s instead of 112 s.",
+             make an epoch {:.1} s instead of 25 s.",
             advice[0].seconds_per_epoch
         );
         assert_eq!(said, expected);
+        // A run that the model misses: nothing is predicted, and the verdict says why.
+        let disturbed = Workload {
+            seconds_per_epoch: Some(112.0),
+            others_cores: Some(1.5),
+            ..run.clone()
+        };
+        let said = verdict(
+            &Recording::default(),
+            &[],
+            Some(&disturbed),
+            &advise(&disturbed, &Prices::built_in()),
+        );
+        assert!(
+            said.contains("; nothing is predicted, for the run's epochs took "),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(", and other programs took 1.5 of 2 cores meanwhile."),
+            "{said}"
+        );
+        run.seconds_per_epoch = None;
         run.stage_seconds.insert("read".into(), 1.0);
         let said = verdict(&Recording::default(), &[], Some(&run), &[]);
         assert!(said.ends_with("; reading with 2 workers is the limit."), "{said}");
@@ -256,6 +288,7 @@ mod tests {
             &Workload {
                 loader_ceiling: Some(1e6),
                 loader_cpu_seconds: Some(1e-6),
+                trainer_ceiling: Some(100.0),
                 ..run.clone()
             },
             &Prices::default(),

@@ -22,11 +22,10 @@ pub fn rules(findings: &[Finding]) -> String {
             "Triggered",
             "Violations",
             "Datapoints",
-            "What it detects, what was found",
-            "Recommendation",
+            "Finding",
             "Parameters",
         ],
-        &[0, 1, 4, 5, 6],
+        &[0, 1, 4, 5],
     );
     for finding in ordered(findings) {
         let parameters: Vec<String> = finding
@@ -36,11 +35,10 @@ pub fn rules(findings: &[Finding]) -> String {
             .collect();
         table.row([
             finding.rule.to_owned(),
-            if finding.triggered { "yes" } else { "no" }.to_owned(),
+            outcome(finding).to_owned(),
             finding.violations.to_string(),
             finding.datapoints.to_string(),
             described(finding),
-            finding.recommendation.clone(),
             parameters.join("\n"),
         ]);
     }
@@ -50,19 +48,27 @@ pub fn rules(findings: &[Finding]) -> String {
     )
 }
 
-/// What a rule detects and what it found.
-fn described(finding: &Finding) -> String {
-    let rule = Rule::ALL.iter().find(|rule| rule.name == finding.rule);
-    let Some(detects) = rule.map(|rule| rule.detects) else {
-        return finding.summary.clone();
-    };
-    format!("Detects {detects}.\n{}", finding.summary)
+/// Whether a rule fired.
+fn outcome(finding: &Finding) -> &'static str {
+    match (finding.triggered, finding.is_judged()) {
+        (true, _) => "yes",
+        (false, true) => "no",
+        (false, false) => "not judged",
+    }
 }
 
-/// Rules that fired before those that did not.
+/// What a rule detects, what it found and what helps.
+fn described(finding: &Finding) -> String {
+    let rule = Rule::ALL.iter().find(|rule| rule.name == finding.rule);
+    let detects = rule.map_or(String::new(), |rule| format!("Detects {}.", rule.detects));
+    let lines = [&detects, &finding.summary, &finding.recommendation];
+    lines.map(String::as_str).join("\n").trim().to_owned()
+}
+
+/// Rules that fired before those that did not, and those before the ones that could not judge.
 pub fn ordered(findings: &[Finding]) -> Vec<&Finding> {
     let mut ordered: Vec<&Finding> = findings.iter().collect();
-    ordered.sort_by_key(|finding| !finding.triggered);
+    ordered.sort_by_key(|finding| (!finding.triggered, !finding.is_judged()));
     ordered
 }
 

@@ -5,7 +5,7 @@
 //!                                                        profiler-reports/<Rule>.json
 //! ```
 //!
-//! The names are those of SageMaker Debugger's report. The page is one file that needs no network: tables and pictures
+//! The names are those of SageMaker Debugger's report; the time is that of the run's begin. The page is one file that needs no network: tables and pictures
 //! are in it as HTML and SVG, so it reads without a script and on paper; a small script draws the heat map, which can
 //! be zoomed, and the stages of a chosen step, from columns that `columns.rs` and `data.rs` make. It is well-formed
 //! XML too. Everything that came from a recording is taken for hostile and escaped where it is written.
@@ -25,8 +25,8 @@ mod tables;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use figures::Job;
 use stokehold_base::whole;
 
 use crate::advice::Advice;
@@ -52,13 +52,13 @@ pub struct Contents<'a> {
     pub currency: &'a str,
 }
 
-/// Where the report of a run goes when nothing else is asked for: a new folder below the run's own.
-pub fn folder_in(run: &Path) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = now.map_or(0, |now| now.as_secs());
-    let run = run_folder(run);
-    run.join("rule-output")
-        .join(format!("ProfilerReport-{seconds:010}"))
+/// Where the report of a run goes when nothing else is asked for: a folder below `base`, the run's own folder or its recording's, named
+/// for the moment that the run began. So a run has one, and a later report takes the place of an earlier one.
+pub fn folder_in(base: &Path, recording: &Recording) -> PathBuf {
+    let began = Job::of(recording).map_or(0.0, |job| job.start);
+    run_folder(base)
+        .join("rule-output")
+        .join(format!("ProfilerReport-{:010}", began.max(0.0) as u64))
         .join(FOLDER)
 }
 

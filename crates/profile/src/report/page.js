@@ -120,7 +120,7 @@
     function arrange() {
       const width = Math.max(240, plot.clientWidth);
       const narrow = width < 560;
-      const left = narrow ? 84 : 104;
+      const left = narrow ? 92 : 104;
       let y = 22;
       const at = [];
       for (const group of groups) {

@@ -7,7 +7,7 @@ use super::html::{self, Table, figure, moment, name, paragraph, plural, section,
 use super::pictures::{self, Part, duration};
 use super::svg::escape;
 use super::{Contents, data, judged, tables};
-use crate::advice::Advice;
+use crate::advice::{Advice, amount, misfit};
 use crate::recording::{Recording, dimension};
 use crate::rules::Finding;
 
@@ -94,13 +94,14 @@ fn advice(contents: &Contents<'_>) -> String {
             .about
             .as_ref()
             .and_then(|about| about.workload.as_ref());
-        let why = if workload.is_some() {
-            "No change that Stokehold can make is predicted to make this run faster."
-        } else {
-            "What a change would gain is predicted for runs of stokehold train and compare, which measure the loader \
-             and the trainer alone. For this run the findings below say what to look at."
+        let why = match workload.map(misfit) {
+            Some(Some(misfit)) => format!("{}{}.", misfit[..1].to_uppercase(), &misfit[1..]),
+            Some(None) => "No change that Stokehold can make is predicted to make this run faster.".to_owned(),
+            None => "What a change would gain is predicted for runs of stokehold train and compare, which measure the \
+                     loader and the trainer alone. For this run the findings below say what to look at."
+                .to_owned(),
         };
-        return section("Advice", &paragraph("note", why));
+        return section("Advice", &paragraph("note", &why));
     }
     let (worth, others): (Vec<&Advice>, Vec<&Advice>) =
         contents.advice.iter().partition(|advice| advice.is_worth_it());
@@ -140,12 +141,15 @@ fn changes(advice: &[&Advice], currency: &str) -> String {
     for advice in advice {
         table.row([
             name(&advice.title),
-            format!("{:.2}", advice.seconds_per_epoch),
+            match advice.seconds_at_best {
+                Some(best) => format!("{best:.2} to {:.2}", advice.seconds_per_epoch),
+                None => format!("{:.2}", advice.seconds_per_epoch),
+            },
             format!("{:.2}", advice.gain_seconds),
             format!("{:.0} %", advice.gain_percent),
             advice
                 .cost_per_epoch
-                .map_or("–".to_owned(), |cost| format!("{cost:.4} {}", name(currency))),
+                .map_or("–".to_owned(), |cost| amount(cost, &name(currency))),
             match advice.flags.as_slice() {
                 [] => advice.why.clone(),
                 flags => format!("{}\n{}", advice.why, flags.join(" ")),

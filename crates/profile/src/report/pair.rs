@@ -285,8 +285,11 @@ fn rules(findings: [&[Finding]; 2]) -> String {
         let cells = findings.map(|findings| {
             let finding = findings.iter().find(|finding| finding.rule == name);
             finding.map_or("not judged".to_owned(), |finding| {
-                let fired = if finding.triggered { "yes" } else { "no" };
-                format!("{fired}: {}", finding.summary)
+                match (finding.triggered, finding.is_judged()) {
+                    (true, _) => format!("yes: {}", finding.summary),
+                    (false, true) => format!("no: {}", finding.summary),
+                    (false, false) => finding.summary.clone(),
+                }
             })
         });
         table.row(std::iter::once(name.to_owned()).chain(cells));

@@ -17,6 +17,8 @@ const STEP_COLUMNS: usize = 220;
 const OUTLIERS: usize = 100;
 /// Box plots that are drawn.
 const BOXES: usize = 64;
+/// Letters of a box plot's name.
+const LABEL: usize = 18;
 
 /// A run's part of a picture: its colour's class, its name, and what is drawn.
 pub struct Part<'a, T: ?Sized> {
@@ -83,16 +85,20 @@ pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
     let row = (190.0 / shown.len().max(1) as f64).clamp(18.0, 40.0);
     let height = TOP + row * shown.len() as f64 + BOTTOM;
     let mut svg = Svg::new(WIDTH);
-    let x = |percent: f64| LEFT + percent.clamp(0.0, 100.0) / 100.0 * (WIDTH - LEFT - RIGHT - 6.0);
+    let names: Vec<String> = shown.iter().map(|(_, name, _)| shortened(name, LABEL)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    // As wide as a letter is on a telephone.
+    let left = (11.5 * longest as f64 + 12.0).max(LEFT);
+    let x = |percent: f64| left + percent.clamp(0.0, 100.0) / 100.0 * (WIDTH - left - RIGHT - 6.0);
     for tick in [0.0, 25.0, 50.0, 75.0, 100.0] {
         svg.line("grid", [x(tick), TOP], [x(tick), height - BOTTOM]);
         svg.text("tick middle", [x(tick), height - BOTTOM + 20.0], short(tick));
     }
-    for (number, (class, name, at)) in shown.iter().enumerate() {
+    for (number, ((class, name, at), short)) in std::iter::zip(shown, &names).enumerate() {
         let middle = TOP + row * (number as f64 + 0.5);
         let [min, p5, p25, p50, p75, p95, max] = *at;
         let half = row * 0.3;
-        svg.text("label end", [LEFT - 8.0, middle + 5.0], clipped(name, 8));
+        svg.text("label end", [left - 8.0, middle + 5.0], short);
         svg.line("range", [x(p5), middle], [x(p95), middle]);
         for end in [p5, p95] {
             svg.line(
@@ -224,6 +230,17 @@ pub fn clipped(name: &str, most: usize) -> String {
     name.chars().take(most - 1).chain(['…']).collect()
 }
 
+/// A name that fits, whose end stays: that of a machine's GPU is what tells it from the next.
+fn shortened(name: &str, most: usize) -> String {
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let (before, after) = (most / 2, most - most / 2 - 1);
+    let first = name.chars().take(before).chain(['…']);
+    first.chain(name.chars().skip(length - after)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,6 +258,8 @@ mod tests {
     fn long_names_are_clipped() {
         assert_eq!(clipped("gpu0", 8), "gpu0");
         assert_eq!(clipped("äöüäöüäöü", 8), "äöüäöüä…");
+        assert_eq!(shortened("gpu0", 8), "gpu0");
+        assert_eq!(shortened("machine-with-a-name gpu0", 11), "machi… gpu0");
     }
 
     fn step(duration: f64) -> Step {

@@ -170,6 +170,78 @@ fn a_page_is_well_formed_whatever_names_are() {
     }
 }
 
+/// The cells of a rule's row.
+fn row_of<'a>(page: &'a str, rule: &str) -> &'a str {
+    let row = page
+        .split(&format!("<td class=\"word\" data-is=\"Rule\">{rule}</td>"))
+        .nth(1);
+    row.unwrap().split("</tr>").next().unwrap()
+}
+
+#[test]
+fn a_rule_that_could_not_judge_is_not_one_that_found_nothing() {
+    let recording = run(2, 0, 20, "algo-1");
+    let findings = crate::rules::judge(&recording, &crate::rules::Parameters::new(Default::default()));
+    let page = page::page(&contents(&recording, &findings, "Fine."));
+    let gpus = row_of(&page, "LowGPUUtilization");
+    assert!(gpus.contains("data-is=\"Triggered\">not judged</td>"), "{gpus}");
+    assert!(gpus.contains("Not judged: no GPU was recorded."), "{gpus}");
+    assert!(row_of(&page, "OverallSystemUsage").contains("data-is=\"Triggered\">no</td>"));
+    let pair = pair::page([
+        &contents(&recording, &findings, "Fine."),
+        &contents(&recording, &findings, "Fine."),
+    ]);
+    assert!(pair.contains("data-is=\"A\">Not judged: no GPU was recorded.</td>"));
+    // What helps stands with what was found, and there is no column of nothing.
+    assert!(!page.contains("Recommendation"));
+}
+
+#[test]
+fn gpus_of_several_machines_have_their_own_names() {
+    let mut recording = run(1, 8, 20, "algo-1");
+    let mut other = run(1, 8, 20, "algo-2-with-a-long-name-of-its-machine").nodes;
+    recording.nodes.append(&mut other);
+    let page = page::page(&contents(&recording, &[], "Fine."));
+    let mut names: Vec<&str> = page
+        .split("<text class=\"label end\"")
+        .skip(1)
+        .map(|text| text.split(['>', '<']).nth(1).unwrap())
+        .collect();
+    assert_eq!(names.len(), 16);
+    assert_eq!(names[0], "algo-1 gpu0");
+    assert!(
+        names[8].starts_with("algo-2") && names[8].ends_with(" gpu0"),
+        "{names:?}"
+    );
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), 16, "{names:?}");
+}
+
+#[test]
+fn what_an_epoch_costs_is_said_with_its_currency() {
+    let recording = run(1, 0, 3, "algo-1");
+    let advice = Advice {
+        change: crate::advice::Change::Shards,
+        title: "prepared shards".to_owned(),
+        seconds_per_epoch: 0.5,
+        seconds_at_best: Some(0.25),
+        gain_seconds: 0.5,
+        gain_percent: 50.0,
+        cost_per_epoch: Some(0.000_012_3),
+        why: String::new(),
+        flags: Vec::new(),
+    };
+    let page = page::page(&Contents {
+        advice: &[advice],
+        ..contents(&recording, &[], "Fine.")
+    });
+    assert!(
+        page.contains(">0.000012 USD</td>") && page.contains(">0.25 to 0.50</td>"),
+        "{page}"
+    );
+}
+
 #[test]
 fn what_is_missing_is_said() {
     let empty = Recording::default();
@@ -214,7 +286,10 @@ fn what_is_missing_is_said() {
 fn files_have_the_published_names_and_shapes() {
     let folder = tempfile::tempdir().unwrap();
     let (recording, findings) = (run(1, 0, 3, "algo-1"), findings("algo-1"));
-    let place = folder_in(&folder.path().join(FOLDER));
+    let place = folder_in(&folder.path().join(FOLDER), &recording);
+    // The run began at 1.6e9 - 5 s, whenever the report is made.
+    assert_eq!(place, folder_in(folder.path(), &recording));
+    assert!(place.ends_with(format!("rule-output/ProfilerReport-1599999995/{FOLDER}")));
     let page = write(&contents(&recording, &findings, "All is well."), &place).unwrap();
     assert_eq!(page, place.join("profiler-report.html"));
     let below = place
@@ -227,10 +302,7 @@ fn files_have_the_published_names_and_shapes() {
         .strip_prefix("rule-output/ProfilerReport-")
         .and_then(|rest| rest.strip_suffix("/profiler-output"))
         .unwrap();
-    assert!(
-        name.len() == 10 && name.bytes().all(|byte| byte.is_ascii_digit()),
-        "{name}"
-    );
+    assert_eq!(name.len(), 10, "{name}");
 
     let read = |rule: &str| -> serde_json::Value {
         let text = fs::read_to_string(place.join(format!("profiler-reports/{rule}.json"))).unwrap();

@@ -194,6 +194,14 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Whether the rule had what it judges by; its summary says what was missing where it had not.
+    pub fn is_judged(&self) -> bool {
+        self.triggered
+            || !["Not judged", "; not judged"]
+                .iter()
+                .any(|words| self.summary.contains(words))
+    }
+
     /// The finding as the JSON that SageMaker Debugger writes to `profiler-reports/<Rule>.json`.
     pub fn published(&self) -> Value {
         let parameters = self

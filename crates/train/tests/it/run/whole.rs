@@ -4,7 +4,7 @@ use std::fs;
 
 use burn::tensor::Device;
 use stokehold_loader::BadImagePolicy;
-use stokehold_profile::advice::{Prices, advise};
+use stokehold_profile::advice;
 use stokehold_profile::{About, Recording, dimension, span};
 use stokehold_train::Stage;
 use stokehold_train::model::{Arch, ResNet};
@@ -146,7 +146,11 @@ fn a_run_learns_and_leaves_its_record() {
     assert!(workload.loader_cpu_seconds.unwrap() > 0.0 && workload.trainer_cpu_seconds.unwrap() > 0.0);
     let stages: Vec<_> = workload.stage_seconds.keys().map(String::as_str).collect();
     assert_eq!(stages, ["augment", "decode", "read"]);
-    assert!(!advise(&workload, &Prices::built_in()).is_empty(), "{workload:?}");
+    assert!(advice::fit(&workload).is_some(), "{workload:?}");
+    if cfg!(target_os = "linux") {
+        assert!(workload.others_cores.is_none_or(|others| others >= 0.0));
+        assert!(summary.gain().is_some(), "{summary}");
+    }
     let stepping = summary.stages[&Stage::Step].seconds / EPOCHS as f64;
     assert!(summary.seconds_per_epoch.unwrap() >= stepping, "{summary}");
 

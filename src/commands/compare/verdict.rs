@@ -1,0 +1,286 @@
+//! Whether the numbers tell two trials apart: one test, which the headline, the table and the text all go by.
+//!
+//! Two things make epochs of the same work differ. One epoch of a run takes longer than another: that is the variance of the run's
+//! epochs. And one run is slower than the next, as other programs, the clock and the memory differ: that is the same for all epochs of
+//! a run, so no number of epochs shows it. But every run measures its trainer alone, which is the same in all runs of a model, and by as
+//! much as those speeds vary, runs do.
+//!
+//! So with cells of a model, in which run r has the mean m of n epochs whose variance is s², and with the relative variance v of the
+//! trainer alone over the model's k runs,
+//!
+//! ```text
+//! D = mean over the cells of (m of A - m of B)
+//! V = sum over the runs of (s²/n + v m²) / cells²
+//! t = D / sqrt(V)
+//! ```
+//!
+//! is judged by Student's distribution, two-sided, with the degrees of freedom of Welch and Satterthwaite: n - 1 of each s², k - 1 of v.
+//! As many questions as are asked, so many times the probability of a difference by chance is taken (Bonferroni): in the headline one of
+//! each model, in the table one of each cell.
+
+use std::f64::consts::FRAC_PI_2;
+
+use stokehold_train::model::Arch;
+
+use super::report::{Cell, Report, Trial};
+
+/// Chance is called a difference in one of so many comparisons at most.
+const LEVEL: f64 = 0.05;
+
+/// What can be said of two trials. The number is the probability that chance alone makes such a difference or a larger one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Verdict {
+    /// B's epochs are shorter.
+    Faster(f64),
+    /// B's epochs are longer.
+    Slower(f64),
+    /// Chance may have made the difference.
+    Unclear(f64),
+    /// How far chance goes is not known, and why.
+    Unknown(&'static str),
+}
+
+impl Verdict {
+    /// Of one cell of a report.
+    pub fn of_cell(report: &Report, cell: &Cell) -> Self {
+        Self::of(report, &[cell], report.cells.len())
+    }
+
+    /// Of a model over all its loads.
+    pub fn of_model(report: &Report, model: Arch) -> Self {
+        Self::of(report, &report.cells_of(model), report.models().len())
+    }
+
+    /// Whether it is a difference.
+    pub fn is_shown(self) -> bool {
+        matches!(self, Self::Faster(_) | Self::Slower(_))
+    }
+
+    /// Of cells of one model, as one of so many questions.
+    fn of(report: &Report, cells: &[&Cell], questions: usize) -> Self {
+        let runs = || cells.iter().flat_map(|cell| &cell.trials);
+        if runs().any(|trial| trial.epoch_seconds.len() < 2) {
+            return Self::Unknown("it takes two epochs of a run to see how far they differ by chance");
+        }
+        let Some((between, freedom)) = cells.first().and_then(|cell| between_runs(report, cell.model)) else {
+            return Self::Unknown(
+                "the trainer alone was not measured, which shows how far one run differs from the next",
+            );
+        };
+        let cells_squared = (cells.len() * cells.len()) as f64;
+        let epochs = runs().map(|trial| {
+            let (count, variance) = (trial.epoch_seconds.len() as f64, variance(&trial.epoch_seconds));
+            (variance / count / cells_squared, count - 1.0)
+        });
+        let squares: f64 = runs().map(|trial| trial.seconds_per_epoch().powi(2)).sum();
+        let parts: Vec<(f64, f64)> = epochs
+            .chain([(between * squares / cells_squared, freedom)])
+            .collect();
+        let difference = mean_of(cells, 0) - mean_of(cells, 1);
+        let p = (questions as f64 * chance(difference, &parts)).min(1.0);
+        match p <= LEVEL {
+            true if difference > 0.0 => Self::Faster(p),
+            true => Self::Slower(p),
+            false => Self::Unclear(p),
+        }
+    }
+}
+
+/// Mean seconds per epoch of a trial, 0 or 1, over cells.
+pub fn mean_of(cells: &[&Cell], trial: usize) -> f64 {
+    let seconds = cells.iter().map(|cell| cell.trials[trial].seconds_per_epoch());
+    seconds.sum::<f64>() / cells.len().max(1) as f64
+}
+
+/// The relative variance of the trainer alone over a model's runs, and its degrees of freedom; `None` with fewer than two runs that
+/// measured it.
+fn between_runs(report: &Report, model: Arch) -> Option<(f64, f64)> {
+    let runs = report.cells_of(model).into_iter().flat_map(|cell| &cell.trials);
+    let rates: Vec<f64> = runs
+        .filter_map(|trial: &Trial| trial.summary.trainer_ceiling)
+        .collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    (rates.len() >= 2 && mean > 0.0).then(|| (variance(&rates) / (mean * mean), rates.len() as f64 - 1.0))
+}
+
+/// Of a sample of at least two.
+fn variance(values: &[f64]) -> f64 {
+    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
+}
+
+/// The probability that chance makes a difference as large, where its variance is the sum of parts that are each known with so many
+/// degrees of freedom.
+fn chance(difference: f64, parts: &[(f64, f64)]) -> f64 {
+    let sum: f64 = parts.iter().map(|part| part.0).sum();
+    if sum == 0.0 {
+        return if difference == 0.0 { 1.0 } else { 0.0 };
+    }
+    let freedom = sum * sum
+        / parts
+            .iter()
+            .map(|(part, freedom)| part * part / freedom)
+            .sum::<f64>();
+    two_sided(difference / sum.sqrt(), freedom)
+}
+
+/// The probability that Student's t is further from 0 than `t`. With t = sqrt(n) tan x its density is proportional to cos^(n-1) x.
+fn two_sided(t: f64, freedom: f64) -> f64 {
+    // Beyond this it is as good as normal.
+    let freedom = freedom.min(1000.0);
+    let density = |x: f64| x.cos().max(0.0).powf(freedom - 1.0);
+    let from = (t.abs() / freedom.sqrt()).atan();
+    integral(density, from, FRAC_PI_2) / integral(density, 0.0, FRAC_PI_2)
+}
+
+/// By Simpson's rule.
+fn integral(of: impl Fn(f64) -> f64, from: f64, to: f64) -> f64 {
+    const PARTS: usize = 400;
+    let step = (to - from) / PARTS as f64;
+    let weight = |part: usize| match part {
+        0 | PARTS => 1.0,
+        odd if odd % 2 == 1 => 4.0,
+        _ => 2.0,
+    };
+    let values = (0..=PARTS).map(|part| weight(part) * of(from + part as f64 * step));
+    values.sum::<f64>() * step / 3.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::compare::report::tests::{cell, report};
+
+    /// Oracle: tables of Student's distribution, and its closed forms for one and two degrees of freedom.
+    #[test]
+    fn the_distribution_is_students() {
+        for (t, freedom, p) in [
+            (12.7062, 1.0, 0.05),
+            (4.30265, 2.0, 0.05),
+            (2.77645, 4.0, 0.05),
+            (3.49948, 7.0, 0.01),
+            (2.22814, 10.0, 0.05),
+            (1.0, 1.0, 0.5),
+            (1.0, 2.0, 1.0 - 1.0 / 3f64.sqrt()),
+            (0.0, 3.5, 1.0),
+        ] {
+            let got = two_sided(t, freedom);
+            assert!(
+                (got - p).abs() < 2e-5,
+                "t {t}, {freedom} degrees: {got} and not {p}"
+            );
+            assert_eq!(two_sided(-t, freedom), got);
+        }
+        // Normal: 0.0455 beyond two standard deviations.
+        assert!((two_sided(2.0, 1e9) - 0.0455).abs() < 5e-4);
+    }
+
+    /// Numbers that are normally distributed, the same ones whenever they are drawn.
+    struct Noise(u64);
+
+    impl Noise {
+        fn uniform(&mut self) -> f64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut bits = self.0;
+            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        }
+
+        fn normal(&mut self) -> f64 {
+            (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+        }
+    }
+
+    /// A comparison of two epochs each at four loads, whose runs differ by `runs` and whose epochs by `epochs`, relatively. B takes
+    /// `share` of A's time.
+    fn comparison(noise: &mut Noise, runs: f64, epochs: f64, share: f64) -> Report {
+        let mut report = report(
+            [1, 4, 8, 12]
+                .map(|load| cell(Arch::Resnet18, load, 10.0, 10.0 * share))
+                .into(),
+        );
+        for trial in report.cells.iter_mut().flat_map(|cell| &mut cell.trials) {
+            let mean = trial.seconds_per_epoch() * (1.0 + runs * noise.normal());
+            trial.epoch_seconds = vec![0.0; 2];
+            for seconds in &mut trial.epoch_seconds {
+                *seconds = mean * (1.0 + epochs * noise.normal());
+            }
+            trial.summary.trainer_ceiling = Some(100.0 * (1.0 + runs * noise.normal()));
+        }
+        report
+    }
+
+    #[test]
+    fn chance_is_called_a_difference_in_one_of_twenty_at_most() {
+        const TIMES: usize = 1000;
+        let mut noise = Noise(7);
+        for (runs, epochs) in [(0.0, 0.02), (0.02, 0.0), (0.03, 0.02), (0.2, 0.05)] {
+            let (mut models, mut tables, mut apart) = (0, 0, 0);
+            for _ in 0..TIMES {
+                let report = comparison(&mut noise, runs, epochs, 1.0);
+                models += usize::from(Verdict::of_model(&report, Arch::Resnet18).is_shown());
+                let any = |cell| Verdict::of_cell(&report, cell).is_shown();
+                tables += usize::from(report.cells.iter().any(any));
+                let [a, b] = report.cells[3].trials.each_ref().map(Trial::range);
+                apart += usize::from(a.1 < b.0 || b.1 < a.0);
+            }
+            let share = |count| count as f64 / TIMES as f64;
+            assert!(
+                share(models) <= 0.065,
+                "{runs} {epochs}: {} of the headlines",
+                share(models)
+            );
+            assert!(
+                share(tables) <= 0.065,
+                "{runs} {epochs}: {} of the tables",
+                share(tables)
+            );
+            // What epochs that do not overlap would have claimed.
+            assert!(share(apart) > 0.28, "{}", share(apart));
+        }
+    }
+
+    #[test]
+    fn a_difference_that_is_there_is_found() {
+        let mut noise = Noise(11);
+        let found = |noise: &mut Noise, share| {
+            let found = (0..200).filter(|_| {
+                let verdict = Verdict::of_model(&comparison(noise, 0.02, 0.01, share), Arch::Resnet18);
+                matches!(verdict, Verdict::Faster(_))
+            });
+            found.count()
+        };
+        assert!(found(&mut noise, 0.9) > 190);
+        assert!(found(&mut noise, 0.99) < 100);
+        let slower = comparison(&mut noise, 0.02, 0.01, 1.2);
+        assert!(matches!(
+            Verdict::of_model(&slower, Arch::Resnet18),
+            Verdict::Slower(_)
+        ));
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_judged() {
+        let mut one = report(vec![cell(Arch::Resnet18, 4, 40.0, 20.0)]);
+        assert!(matches!(
+            Verdict::of_cell(&one, &one.cells[0]),
+            Verdict::Faster(_)
+        ));
+        for trial in &mut one.cells[0].trials {
+            trial.summary.trainer_ceiling = None;
+        }
+        let verdict = Verdict::of_cell(&one, &one.cells[0]);
+        assert!(
+            matches!(verdict, Verdict::Unknown(why) if why.contains("trainer alone")),
+            "{verdict:?}"
+        );
+        let mut one = report(vec![cell(Arch::Resnet18, 4, 40.0, 20.0)]);
+        one.cells[0].trials[0].epoch_seconds.truncate(1);
+        let verdict = Verdict::of_cell(&one, &one.cells[0]);
+        assert!(
+            matches!(verdict, Verdict::Unknown(why) if why.contains("two epochs")),
+            "{verdict:?}"
+        );
+    }
+}
