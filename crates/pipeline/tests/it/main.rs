@@ -3,6 +3,7 @@
 mod draws;
 mod formats;
 mod fused;
+mod golden;
 mod oracle;
 mod samples;
 mod text;
