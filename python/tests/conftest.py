@@ -7,7 +7,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,18 @@ import pytest
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed in this environment")
 without_torch = pytest.mark.skipif(HAS_TORCH, reason="torch is installed in this environment")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """With STOKEHOLD_REQUIRE_ALL=1 a test that is skipped fails, but for those that another environment runs."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.skipped and os.environ.get("STOKEHOLD_REQUIRE_ALL") == "1":
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not reason.endswith("in this environment"):
+            report.outcome = "failed"
+            report.longrepr = f"{reason}: STOKEHOLD_REQUIRE_ALL=1 lets no test be skipped"
 
 
 def write_png(path: Path, pixels: np.ndarray) -> None:

@@ -451,7 +451,7 @@ fn the_file_that_init_writes_can_be_run() {
 #[test]
 fn the_example_runs_in_every_mode() {
     if !has("python3", "Python") {
-        println!("skipped: no python3");
+        stokehold_untested::skip("no python3");
         return;
     }
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/job");
@@ -472,7 +472,7 @@ fn the_example_runs_in_every_mode() {
         ("cache", Some("train=s3://bucket/train,mode=Cache")),
     ] {
         if ["fastfile", "cache"].contains(&name) && !can_mount() {
-            println!("skipped: this machine does not permit FUSE");
+            stokehold_untested::skip("this machine does not permit FUSE");
             continue;
         }
         let file = example.join("job.toml");
@@ -528,7 +528,7 @@ fn has(program: &str, says: &str) -> bool {
 #[test]
 fn mpirun_starts_a_process_an_instance() {
     if !has("mpirun", "Open MPI") {
-        println!("skipped: no mpirun of Open MPI");
+        stokehold_untested::skip("no mpirun of Open MPI");
         return;
     }
     let jobs = Jobs::new();
@@ -571,7 +571,7 @@ fn mpirun_starts_a_process_an_instance() {
 #[test]
 fn torch_trains_on_two_instances() {
     let Some(python) = std::env::var_os("STOKEHOLD_TEST_PYTHON") else {
-        println!("skipped: STOKEHOLD_TEST_PYTHON names no Python with torch");
+        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python with torch");
         return;
     };
     let jobs = Jobs::new();

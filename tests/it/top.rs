@@ -28,7 +28,9 @@ fn on_a_terminal() -> Option<(Child, Receiver<String>)> {
     let mut child = match child {
         Ok(child) => child,
         Err(error) => {
-            eprintln!("skipped: no terminal to be had from util-linux's script: {error}");
+            stokehold_untested::skip(format_args!(
+                "no terminal to be had from util-linux's script: {error}"
+            ));
             return None;
         }
     };

@@ -348,7 +348,7 @@ fn sending() -> String {
 #[test]
 fn the_objective_may_be_sent_through_the_timeline() {
     if Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: no python3");
+        stokehold_untested::skip("no python3");
         return;
     }
     let bench = Bench::new(&sending(), "");

@@ -31,7 +31,7 @@ fn is_there() -> bool {
     let vulkan = &devices["backends"][1];
     assert_eq!(vulkan["backend"], "vulkan");
     if !vulkan["problem"].is_null() {
-        eprintln!("skipped: {}", vulkan["problem"]);
+        stokehold_untested::skip(&vulkan["problem"]);
     }
     vulkan["problem"].is_null()
 }
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_refused_with_what_to_do() {
 fn auto_leaves_devices_made_of_the_cpu_alone() {
     let (_, devices, _) = stokehold(Path::new("."), &["devices", "--json"]);
     if devices.contains("\"is_cpu\": false") {
-        return eprintln!("skipped: there is a GPU");
+        return stokehold_untested::skip("there is a GPU");
     }
     let dir = images();
     let (code, _, said) = stokehold(dir.path(), &["bench", "loader", ".", "--executor", "gpu"]);

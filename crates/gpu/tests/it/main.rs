@@ -25,20 +25,20 @@ pub const TESTED: Backend = match cfg!(feature = "cuda") {
 
 /// The first device; none where there is none, which is then said.
 pub fn gpu() -> Option<Gpu> {
-    static GPU: OnceLock<Option<Gpu>> = OnceLock::new();
+    static GPU: OnceLock<Result<Gpu, String>> = OnceLock::new();
     let open = || {
         let found = devices_of(TESTED);
         if let Some(problem) = found.problem {
-            eprintln!("skipped: {problem}");
-            return None;
+            return Err(problem.to_string());
         }
         let name = DeviceName {
             backend: TESTED,
             index: 0,
         };
-        Some(Gpu::open(name).expect("a device that was listed"))
+        Ok(Gpu::open(name).expect("a device that was listed"))
     };
-    GPU.get_or_init(open).clone()
+    let gpu = GPU.get_or_init(open).clone();
+    gpu.map_err(stokehold_untested::skip).ok()
 }
 
 fn key(sample: u64) -> DrawKey {

@@ -32,7 +32,7 @@ const SCRIPT: &str = "import subprocess, sys, pip, tiny\n\
 fn wheels(bench: &Bench) -> Option<PathBuf> {
     let can = Command::new("python3").args(["-c", "import venv, pip"]).status();
     if !can.is_ok_and(|status| status.success()) {
-        println!("skipped: no python3 with venv and pip");
+        stokehold_untested::skip("no python3 with venv and pip");
         return None;
     }
     let folder = bench.dir.path().join("wheels");

@@ -4,6 +4,7 @@ mod allocation;
 mod coded;
 mod coefficients;
 mod exact;
+mod golden;
 mod hostile;
 mod oracle;
 mod planes;

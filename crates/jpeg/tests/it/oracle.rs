@@ -72,20 +72,24 @@ fn script(name: &str) -> PathBuf {
         .join(name)
 }
 
+fn named() -> Option<String> {
+    std::env::var("STOKEHOLD_TEST_PYTHON").ok()
+}
+
 fn python() -> Option<String> {
-    let python = std::env::var("STOKEHOLD_TEST_PYTHON").ok();
+    let python = named();
     if python.is_none() {
-        println!("skipped: STOKEHOLD_TEST_PYTHON names no Python that has Pillow");
+        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python that has Pillow");
     }
     python
 }
 
-/// The corpus that Pillow's encoder makes, made once a run; none where no Python is named.
-pub fn corpus() -> Option<Vec<PathBuf>> {
+/// The corpus that Pillow's encoder makes, made once a run; the few files of it that lie here, where no Python is named.
+pub fn corpus() -> Vec<PathBuf> {
     static FOLDER: std::sync::OnceLock<Option<tempfile::TempDir>> = std::sync::OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let status = Command::new(python()?)
+        let status = Command::new(named()?)
             .arg(script("corpus.py"))
             .arg(folder.path())
             .status();
@@ -95,19 +99,36 @@ pub fn corpus() -> Option<Vec<PathBuf>> {
         );
         Some(folder)
     });
-    folder.as_ref().map(|folder| files(folder.path()))
+    folder.as_ref().map_or_else(few, |folder| files(folder.path()))
+}
+
+/// The files of the corpus that lie here.
+pub fn few() -> Vec<PathBuf> {
+    files(&goldens().join("files"))
+}
+
+/// What the oracle answered when it was there; `tests/make_goldens` makes it.
+pub fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens")
+}
+
+/// The versions of the oracle.
+pub fn versions() -> Option<String> {
+    let print = "from PIL import Image, features; print('Pillow', Image.__version__, 'with libjpeg-turbo', features.version('libjpeg_turbo'))";
+    let output = Command::new(named()?).args(["-c", print]).output();
+    Some(String::from_utf8(output.expect("Python starts").stdout).expect("text"))
 }
 
 /// The JPEGs in a folder of the test data and below it; none, with a line that says why, where there is no
 /// data.
 pub fn data(folder: &str) -> Option<Vec<PathBuf>> {
     let Ok(root) = std::env::var("STOKEHOLD_TEST_DATA") else {
-        println!("skipped: STOKEHOLD_TEST_DATA names no folder with {folder}");
+        stokehold_untested::skip(format_args!("STOKEHOLD_TEST_DATA names no folder with {folder}"));
         return None;
     };
     let path = Path::new(&root).join(folder);
     if !path.is_dir() {
-        println!("skipped: {} is not there", path.display());
+        stokehold_untested::skip(format_args!("{} is not there", path.display()));
         return None;
     }
     Some(files(&path))

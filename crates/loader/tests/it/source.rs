@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use stokehold_loader::{Batch, Loader, LoaderError, LoaderOptions, Workers};
 use stokehold_pipeline::Pipeline;
@@ -22,6 +22,8 @@ pub struct Images {
     pub latency: Duration,
     /// A sample whose reading takes longer.
     pub slow: Option<(usize, Duration)>,
+    /// A sample whose reading ends when every sample's has begun.
+    pub last: Option<usize>,
     /// A sample whose class panics when it is asked for after the loader was made.
     pub panics_late: Option<(usize, AtomicBool)>,
     /// The samples that were announced.
@@ -36,6 +38,19 @@ impl Images {
             len,
             classes: 3,
             ..Self::default()
+        }
+    }
+
+    /// Until so many reads have begun; they have a minute.
+    pub fn wait_for_reads(&self, count: usize) {
+        let start = Instant::now();
+        while self.reads.load(Ordering::SeqCst) < count {
+            let begun = self.reads.load(Ordering::SeqCst);
+            assert!(
+                start.elapsed() < Duration::from_secs(60),
+                "{begun} of {count} reads have begun, and no more do"
+            );
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -67,6 +82,9 @@ impl Source for Images {
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
+        if self.last == Some(sample) {
+            self.wait_for_reads(self.len);
+        }
         let more = self.slow.filter(|(slow, _)| *slow == sample);
         thread::sleep(self.latency + more.map_or(Duration::ZERO, |(_, more)| more));
         assert!(self.panics != Some(sample), "sample {sample} panics");

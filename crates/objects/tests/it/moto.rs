@@ -75,7 +75,7 @@ impl Drop for Moto {
 #[test]
 fn moto_agrees() {
     let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
-        println!("skipped: STOKEHOLD_TEST_MOTO names no Python with moto[server]");
+        stokehold_untested::skip("STOKEHOLD_TEST_MOTO names no Python with moto[server]");
         return;
     };
     let moto = Moto::start(&python);

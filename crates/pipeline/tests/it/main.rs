@@ -4,6 +4,7 @@ mod bounds;
 mod draws;
 mod formats;
 mod fused;
+mod golden;
 mod oracle;
 mod samples;
 mod sides;

@@ -16,7 +16,7 @@ pub fn photos() -> Option<PathBuf> {
 fn named(variable: &str, what: &str) -> Option<PathBuf> {
     let value = std::env::var_os(variable);
     if value.is_none() {
-        eprintln!("SKIPPED: {variable} is not set; set it to {what}");
+        stokehold_untested::skip(format_args!("{variable} is not set; set it to {what}"));
     }
     value.map(PathBuf::from)
 }

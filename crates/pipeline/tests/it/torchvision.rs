@@ -18,7 +18,7 @@ struct Case {
 
 /// How far from torchvision a case may be: the largest difference in levels of 255, and the share of values that may
 /// differ at all.
-fn tolerance(name: &str) -> (f32, f64) {
+pub fn tolerance(name: &str) -> (f32, f64) {
     match name {
         // Two 1-D sums in f32 instead of one 2-D sum: a value close to .5 may round the other way.
         "gaussian-blur" => (1.0, 0.001),

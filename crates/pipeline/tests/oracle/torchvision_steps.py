@@ -5,6 +5,11 @@ usage: torchvision_steps.py PHOTOS OUT
 Writes OUT/cases.json: a list of {name, input, width, height, steps, expected, kind, out_width, out_height}. `steps` is
 what torchvision drew, in the form that stokehold-pipeline reads; `expected` is a file of what torchvision made of it:
 bytes (height, width, 3) or float32 (3, height, width).
+
+usage: torchvision_steps.py --goldens OUT
+
+Writes the goldens: OUT/steps.json, the same of pictures that are made by a formula (tests/it/golden.rs), where a hash or
+some of the values stand for the result, and OUT/draws.json, the moments of torchvision's draws.
 """
 
 import json
@@ -14,14 +19,17 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import PIL
 import torch
+import torchvision
 from PIL import Image, ImageFilter
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 from torchvision.transforms import InterpolationMode as I
 
-PHOTOS, OUT = Path(sys.argv[1]), Path(sys.argv[2])
+OUT = Path(sys.argv[2])
 NAMES = {I.NEAREST: "nearest", I.BILINEAR: "bilinear", I.BICUBIC: "bicubic"}
+GOLDENS = sys.argv[1] == "--goldens"
 torch.manual_seed(20)
 random.seed(20)
 
@@ -33,16 +41,24 @@ def rotate(image, degrees, interpolation, expand=False, center=None, fill=0):
     return [step], F.rotate(image, angle, interpolation, expand, center, fill)
 
 
+def resized(image, width, height, interpolation):
+    """torchvision's. For the goldens across first and then down, as per-op does and Pillow did up to 12: Pillow 13 goes down
+    first for some shapes, and hard edges show the order (by 18 levels in a bicubic crop of such a picture)."""
+    if GOLDENS:
+        image = F.resize(image, [image.height, width], interpolation)
+    return F.resize(image, [height, width], interpolation)
+
+
 def resized_crop(image, size, interpolation):
     top, left, height, width = T.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
     steps = [{"type": "Crop", "left": left, "top": top, "width": width, "height": height},
              {"type": "Resize", "width": size, "height": size, "interpolation": NAMES[interpolation]}]
-    return steps, F.resized_crop(image, top, left, height, width, [size, size], interpolation)
+    return steps, resized(F.crop(image, top, left, height, width), size, size, interpolation)
 
 
 def resize(image, width, height, interpolation):
     step = {"type": "Resize", "width": width, "height": height, "interpolation": NAMES[interpolation]}
-    return [step], F.resize(image, [height, width], interpolation)
+    return [step], resized(image, width, height, interpolation)
 
 
 def pad(image, sides, fill, mode):
@@ -131,23 +147,113 @@ def published(image, load):
 for load in (1, 4, 12):
     CASES[f"published-{load}"] = lambda im, load=load: published(im, load)
 
-files = sorted(p for p in PHOTOS.iterdir() if p.suffix.lower() in (".jpeg", ".jpg"))
-files = files[:: max(1, len(files) // 5)][:5]
-cases = []
-for number, file in enumerate(files):
-    image = Image.open(file).convert("RGB")
-    source = OUT / f"{number}.rgb"
-    source.write_bytes(np.asarray(image).tobytes())
-    for name, make in CASES.items():
-        steps, result = make(image)
-        if isinstance(result, torch.Tensor):
-            data, kind = result.numpy().astype("<f4").tobytes(), "float"
-            out_height, out_width = result.shape[1:]
-        else:
-            data, kind = np.asarray(result).tobytes(), "bytes"
-            out_width, out_height = result.size
-        path = OUT / f"{number}-{name}.out"
-        path.write_bytes(data)
-        cases.append(dict(name=name, input=str(source), width=image.width, height=image.height, steps=steps,
-                          expected=str(path), kind=kind, out_width=out_width, out_height=out_height))
-(OUT / "cases.json").write_text(json.dumps(cases))
+
+def of_photos(folder):
+    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in (".jpeg", ".jpg"))
+    files = files[:: max(1, len(files) // 5)][:5]
+    cases = []
+    for number, file in enumerate(files):
+        image = Image.open(file).convert("RGB")
+        source = OUT / f"{number}.rgb"
+        source.write_bytes(np.asarray(image).tobytes())
+        for name, make in CASES.items():
+            steps, result = make(image)
+            data, kind, out_width, out_height = plain(result)
+            path = OUT / f"{number}-{name}.out"
+            path.write_bytes(data.tobytes())
+            cases.append(dict(name=name, input=str(source), width=image.width, height=image.height, steps=steps,
+                              expected=str(path), kind=kind, out_width=out_width, out_height=out_height))
+    (OUT / "cases.json").write_text(json.dumps(cases))
+
+
+def plain(result):
+    """The values, their kind, width and height."""
+    if isinstance(result, torch.Tensor):
+        return result.numpy().astype("<f4"), "float", result.shape[2], result.shape[1]
+    return np.asarray(result), "bytes", *result.size
+
+
+def made(width, height):
+    """Gradients, edges and noise."""
+    y, x, c = np.mgrid[0:height, 0:width, 0:3].astype(np.int64)
+    noise = (x * 31 + y * 17 + c * 11) * (x + 3 * y + 1) % 23
+    value = x * x // (11 + 5 * c) + y * (7 - 2 * c) + 70 * ((x // 9 + y // 7) % 2) + noise
+    return Image.fromarray(np.minimum(value % 311, 255).astype(np.uint8))
+
+
+def fnv(data):
+    value = 0x811C9DC5
+    for byte in data:
+        value = (value ^ byte) * 0x01000193 % 2**32
+    return f"{value:08x}"
+
+
+def goldens():
+    cases = []
+    for width, height in ((173, 131), (90, 210)):
+        image = made(width, height)
+        for name, make in CASES.items():
+            steps, result = make(image)
+            data, kind, out_width, out_height = plain(result)
+            case = dict(name=name, width=width, height=height, steps=steps, kind=kind, out_width=out_width,
+                        out_height=out_height)
+            if kind == "bytes" and name != "gaussian-blur":
+                case["hash"] = fnv(data.tobytes())
+            else:
+                # A step that meets all columns, rows and channels.
+                step = max(1, data.size // 500)
+                while math.gcd(step, 3 * out_width * out_height) > 1:
+                    step += 1
+                case["step"] = step
+                case["values"] = data.reshape(-1)[::step].tobytes().hex()
+            cases.append(case)
+    write("steps.json", cases)
+    write("draws.json", draws())
+
+
+def draws():
+    """Mean and standard deviation of what is drawn, by the steps' types and fields."""
+    count, image = 40_000, Image.new("RGB", (400, 300))
+    tensor = torch.zeros(3, 300, 400)
+
+    def crop():
+        top, left, height, width = T.RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3])
+        return {"Crop.left": left, "Crop.top": top, "Crop.width": width, "Crop.height": height}
+
+    def random_crop():
+        top, left, _, _ = T.RandomCrop.get_params(image, (100, 80))
+        return {"Crop.left": left, "Crop.top": top}
+
+    def color_jitter():
+        _, b, c, s, h = T.ColorJitter.get_params((0.6, 1.4), (0.3, 1.7), (0.9, 1.1), (-0.1, 0.1))
+        return {"Brightness.factor": b, "Contrast.factor": c, "Saturation.factor": s, "Hue.shift": h}
+
+    def erasing():
+        top, left, height, width, _ = T.RandomErasing.get_params(tensor, (0.02, 0.33), (0.3, 3.3), [0.0])
+        return {"Erase.left": left, "Erase.top": top, "Erase.width": width, "Erase.height": height}
+
+    drawn = {
+        '{"type": "RandomResizedCrop", "size": 224}': crop,
+        '{"type": "RandomCrop", "size": [100, 80]}': random_crop,
+        '{"type": "RandomRotation", "degrees": [-20, 50]}': lambda: {"Rotate.angle": T.RandomRotation.get_params([-20, 50])},
+        '{"type": "ColorJitter", "brightness": 0.4, "contrast": 0.7, "saturation": 0.1, "hue": 0.1}': color_jitter,
+        '{"type": "GaussianBlur", "kernel_size": 5}': lambda: {"GaussianBlur.sigma": T.GaussianBlur.get_params(0.1, 2.0)},
+        '{"type": "RandomErasing", "p": 1.0}': erasing,
+    }
+    answers = []
+    for op, draw in drawn.items():
+        fields = [draw() for _ in range(count)]
+        moments = {key: [np.mean([f[key] for f in fields]), np.std([f[key] for f in fields])] for key in fields[0]}
+        answers.append(dict(op=json.loads(op), width=400, height=300, count=count, moments=moments))
+    return answers
+
+
+def write(name, value):
+    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}, Pillow {PIL.__version__}"
+    (OUT / name).write_text(json.dumps(dict(versions=versions, cases=value)) + "\n")
+
+
+if GOLDENS:
+    goldens()
+else:
+    of_photos(Path(sys.argv[1]))

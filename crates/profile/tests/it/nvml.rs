@@ -20,7 +20,7 @@ fn fake(dir: &Path, defines: &[&str]) -> Option<PathBuf> {
     match compiler {
         Ok(status) if status.success() => Some(library),
         other => {
-            eprintln!("skipped: no C compiler ({other:?})");
+            stokehold_untested::skip(format_args!("no C compiler ({other:?})"));
             None
         }
     }

@@ -69,8 +69,8 @@ fn micros(seconds: f64) -> i64 {
 #[test]
 fn smdebug_sees_what_was_recorded() {
     let Some(python) = std::env::var_os("STOKEHOLD_TEST_SMDEBUG") else {
-        println!(
-            "skipped: STOKEHOLD_TEST_SMDEBUG names no Python with smdebug (bench/peers/setup.sh smdebug)"
+        stokehold_untested::skip(
+            "STOKEHOLD_TEST_SMDEBUG names no Python with smdebug (bench/peers/setup.sh smdebug)",
         );
         return;
     };

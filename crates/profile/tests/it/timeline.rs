@@ -32,7 +32,7 @@ fn python(program: &str, timeline: &Path) -> bool {
             true
         }
         Err(error) => {
-            println!("skipped: no python3: {error}");
+            stokehold_untested::skip(format_args!("no python3: {error}"));
             false
         }
     }

@@ -1,8 +1,7 @@
 //! Shards: what was written comes back, and what is damaged costs only the samples it lies in.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -315,22 +314,29 @@ fn what_fits_no_record_is_refused() {
     refused(Vec::new(), &[3, 11]);
 }
 
-/// Bytes that take their time and count how often they are asked for.
-struct Slow {
+/// Bytes that count how often they are asked for, and whose reads each wait for the others of their round.
+struct Rounds {
     bytes: Vec<u8>,
-    reads: Arc<AtomicUsize>,
-    latency: Duration,
+    /// How many reads there were, and how many make a round.
+    reads: Arc<(Mutex<(usize, usize)>, Condvar)>,
 }
 
-impl Ranges for Slow {
+impl Ranges for Rounds {
     fn size(&self) -> io::Result<u64> {
         self.bytes.size()
     }
 
     fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        thread::sleep(self.latency);
-        self.bytes.read_range(offset, into)
+        let (counts, changed) = &*self.reads;
+        let mut counts = counts.lock().unwrap();
+        counts.0 += 1;
+        changed.notify_all();
+        let whole = counts.0.next_multiple_of(counts.1);
+        let waited = changed.wait_timeout_while(counts, Duration::from_secs(60), |counts| counts.0 < whole);
+        match waited.unwrap().1.timed_out() {
+            true => Err(io::Error::other("the other readers did not come within a minute")),
+            false => self.bytes.read_range(offset, into),
+        }
     }
 }
 
@@ -338,24 +344,21 @@ impl Ranges for Slow {
 fn any_ranges_will_do_and_a_sample_is_one_read() {
     let samples = samples();
     let (bytes, facts) = write(&samples, 0);
-    let reads = Arc::new(AtomicUsize::new(0));
-    let latency = Duration::from_millis(20);
-    let slow = Slow {
+    let reads = Arc::new((Mutex::new((0, 1)), Condvar::new()));
+    let rounds = Rounds {
         bytes,
         reads: reads.clone(),
-        latency,
     };
-    let shard = open(slow, &facts).unwrap();
-    assert_eq!(reads.swap(0, Ordering::SeqCst), 2, "footer and index");
-    let start = Instant::now();
-    // Readers share the shard and do not wait for each other.
+    let shard = open(rounds, &facts).unwrap();
+    assert_eq!(*reads.0.lock().unwrap(), (2, 1), "footer and index");
+    // Readers share the shard and read at the same time: none would come back from its first read alone.
+    *reads.0.lock().unwrap() = (0, 8);
     thread::scope(|scope| {
         for _ in 0..8 {
             scope.spawn(|| assert_eq!(whole(&shard, &samples), [true; 6]));
         }
     });
-    assert_eq!(reads.load(Ordering::SeqCst), 48);
-    assert!(start.elapsed() < 24 * latency, "{:?}", start.elapsed());
+    assert_eq!(*reads.0.lock().unwrap(), (48, 8));
 }
 
 #[test]

@@ -54,9 +54,7 @@ fn parameters_after_steps_are_pytorchs() {
     ] {
         let question = json!({"arch": "resnet18", "classes": 10, "keys": KEYS, "steps": STEPS, "lr": LR,
             "optimizer": config, "clip_norm": clip});
-        let Some(theirs) = oracle::ask::<Optimized>("optimize", question) else {
-            return;
-        };
+        let theirs = oracle::ask::<Optimized>("optimize", question);
         compare(config, clip, &theirs);
     }
 }
@@ -80,14 +78,13 @@ fn compare(config: OptimizerConfig, clip: f64, theirs: &Optimized) {
         );
         model = optimizer.step(LR / (step + 1) as f64, model, grads);
     }
-    for (key, (shape, values)) in formula::state(&model) {
+    for (key, (_, values)) in formula::state(&model) {
         let Some(theirs) = theirs.params.get(&key) else {
             assert!(values == before[&key].1, "{config:?}: {key} moved");
             continue;
         };
         assert!(values != before[&key].1, "{config:?}: {key} stayed");
-        assert_eq!(values.len(), theirs.len(), "{key} {shape:?}");
-        for (x, y) in values.iter().zip(theirs) {
+        for (x, y) in oracle::some_of(&values, theirs).zip(theirs) {
             assert!((x - y).abs() < 2e-6, "{config:?} {key}: {x} and {y}");
         }
     }

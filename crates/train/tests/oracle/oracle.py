@@ -110,7 +110,7 @@ def train(q):
     state = net.state_dict()
     with torch.no_grad():
         after = net.eval()(images("input", 2, q["size"])).tolist()
-    running = {key: state[key].tolist() for key in state if "running" in key}
+    running = {key: state[key].tolist() for key in state if "running" in key and q["running"]}
     return {"losses": losses, "norm": norms[0], "running": running, "logits": after}
 
 
@@ -205,4 +205,5 @@ def initial(q):
 
 if __name__ == "__main__":
     question = globals()[sys.argv[1]]
-    json.dump(question(json.loads(sys.argv[2])), sys.stdout)
+    versions = f"torch {torch.__version__}, torchvision {torchvision.__version__}"
+    json.dump({"versions": versions, "answer": question(json.loads(sys.argv[2]))}, sys.stdout)

@@ -1,0 +1,156 @@
+//! per-op and the draws against what torchvision once answered (`tests/goldens`, which `tests/make_goldens` makes), for
+//! machines without it.
+
+use crate::torchvision::tolerance;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use stokehold_pipeline::{DrawKey, Executor, Pipeline, RgbImage, Step, perform};
+
+#[derive(Deserialize)]
+struct Goldens<T> {
+    cases: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    width: u32,
+    height: u32,
+    steps: Vec<Step>,
+    kind: String,
+    out_width: u32,
+    out_height: u32,
+    /// FNV-1a of all bytes, where they must be the same.
+    hash: Option<String>,
+    /// Else every so many values, as bytes or f32.
+    #[serde(default)]
+    step: usize,
+    #[serde(default)]
+    values: String,
+}
+
+/// Gradients, edges and noise, by the formula of `tests/oracle/torchvision_steps.py`.
+fn made(width: u32, height: u32) -> RgbImage {
+    let value = |x: u32, y: u32, c: u32| {
+        let noise = (x * 31 + y * 17 + c * 11) * (x + 3 * y + 1) % 23;
+        let value = x * x / (11 + 5 * c) + y * (7 - 2 * c) + 70 * ((x / 9 + y / 7) % 2) + noise;
+        (value % 311).min(255) as u8
+    };
+    let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+    let data = pixels.flat_map(|(x, y)| [0, 1, 2].map(|c| value(x, y, c)));
+    RgbImage {
+        width,
+        height,
+        data: data.collect(),
+    }
+}
+
+impl Case {
+    /// What the case says against our result; none where it agrees.
+    fn problem(&self) -> Option<String> {
+        let image = made(self.width, self.height);
+        let (got, width, height) = perform(Executor::PerOp, &self.steps, &image);
+        if (width, height) != (self.out_width, self.out_height) {
+            return Some(format!("{width} x {height}"));
+        }
+        // As torchvision has them: bytes pixel by pixel, floats plane by plane.
+        let plane = width as usize * height as usize;
+        let float = self.kind == "float";
+        let ours: Vec<f32> = match float {
+            true => got.iter().map(|value| value * 255.0).collect(),
+            false => (0..3 * plane)
+                .map(|i| got[i % 3 * plane + i / 3] * 255.0)
+                .collect(),
+        };
+        if let Some(hash) = &self.hash {
+            let bytes = ours.iter().map(|value| value.round() as u8);
+            let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+            let got = format!("{:08x}", bytes.fold(0x811C_9DC5, step));
+            return (got != *hash).then(|| "other bytes".to_owned());
+        }
+        let digits = self.values.as_bytes().chunks(2);
+        let bytes: Vec<u8> = digits
+            .map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap())
+            .collect();
+        let theirs: Vec<f32> = match float {
+            true => bytes
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().unwrap()) * 255.0)
+                .collect(),
+            false => bytes.into_iter().map(f32::from).collect(),
+        };
+        let ours: Vec<f32> = ours.into_iter().step_by(self.step).collect();
+        assert_eq!(ours.len(), theirs.len(), "{}", self.name);
+        let (limit, share) = tolerance(&self.name);
+        let differences: Vec<f32> = ours.iter().zip(theirs).map(|(a, b)| (a - b).abs()).collect();
+        let worst = differences.iter().copied().fold(0.0, f32::max);
+        let differing = differences.iter().filter(|&&d| d > 1e-3).count();
+        // Of a sample one value more may differ than of the whole.
+        let allowed = (share * differences.len() as f64).ceil() as usize;
+        (worst > limit + 1e-3 || differing > allowed)
+            .then(|| format!("worst {worst}, {differing} of {} differ", differences.len()))
+    }
+}
+
+#[test]
+fn per_op_does_what_torchvision_did() {
+    let goldens: Goldens<Case> = serde_json::from_str(include_str!("../goldens/steps.json")).unwrap();
+    assert!(goldens.cases.len() > 60, "{} cases", goldens.cases.len());
+    let problem = |case: &Case| case.problem().map(|problem| format!("{}: {problem}", case.name));
+    let problems: Vec<String> = goldens.cases.iter().filter_map(problem).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+#[derive(Deserialize)]
+struct Draws {
+    op: serde_json::Value,
+    width: u32,
+    height: u32,
+    count: u32,
+    /// Mean and standard deviation, by the step's type and field.
+    moments: BTreeMap<String, [f64; 2]>,
+}
+
+/// Mean and deviation of all that is drawn: within 5 standard errors of torchvision's, of both sides together.
+#[test]
+fn draws_have_torchvisions_moments() {
+    let goldens: Goldens<Draws> = serde_json::from_str(include_str!("../goldens/draws.json")).unwrap();
+    for drawn in goldens.cases {
+        let mut ops = vec![drawn.op.clone()];
+        if drawn.op["type"] == "RandomErasing" {
+            ops.insert(0, serde_json::json!({"type": "ToFloat"}));
+        }
+        let pipeline = Pipeline::from_json(&serde_json::json!({ "op": ops }).to_string()).unwrap();
+        let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for sample in 0..drawn.count {
+            let key = DrawKey {
+                seed: 11,
+                epoch: 0,
+                sample: sample.into(),
+            };
+            for step in pipeline.draw(key, drawn.width, drawn.height).unwrap() {
+                let step = serde_json::to_value(step).unwrap();
+                let name = step["type"].as_str().unwrap();
+                for (field, value) in step.as_object().unwrap() {
+                    let key = format!("{name}.{field}");
+                    if let (true, Some(value)) = (drawn.moments.contains_key(&key), value.as_f64()) {
+                        values.entry(key).or_default().push(value);
+                    }
+                }
+            }
+        }
+        for (key, [their_mean, their_deviation]) in &drawn.moments {
+            let n = f64::from(drawn.count);
+            let ours = &values[key];
+            assert_eq!(ours.len() as f64, n, "{key}: not drawn every time");
+            let mean = ours.iter().sum::<f64>() / n;
+            let deviation = (ours.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt();
+            let error = 5.0 * (2.0 / n).sqrt() * their_deviation;
+            assert!(
+                (mean - their_mean).abs() < error && (deviation - their_deviation).abs() < error,
+                "{} {key}: mean {mean} and {their_mean}, deviation {deviation} and {their_deviation}",
+                drawn.op
+            );
+        }
+    }
+}

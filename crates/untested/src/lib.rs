@@ -1,0 +1,166 @@
+//! What tests could not test where they ran, and why.
+//!
+//! A test that lacks something (an oracle, a right, a program) calls [`skip`] and returns. The line is shown at once, also where
+//! the test's output is captured, and is kept beside the test programs; the test program `summary` of this package, which Cargo
+//! runs last, counts and names all lines of the run. With `STOKEHOLD_REQUIRE_ALL=1` such a test fails instead.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::process::parent_id;
+use std::panic::Location;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+/// The variable that makes a skip a failure.
+pub const REQUIRE_ALL: &str = "STOKEHOLD_REQUIRE_ALL";
+
+/// Says that the test that calls this ends without having tested, and why.
+///
+/// # Panics
+///
+/// With `STOKEHOLD_REQUIRE_ALL=1`, and where the line cannot be kept.
+#[track_caller]
+pub fn skip(reason: impl Display) {
+    let thread = std::thread::current();
+    let at = Location::caller().to_string();
+    // With one test thread libtest has no thread of the test's name.
+    let test = thread.name().filter(|name| *name != "main").unwrap_or(&at);
+    let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    let line = format!("skipped: {package} {test}: {reason}\n");
+    assert!(
+        std::env::var_os(REQUIRE_ALL).is_none_or(|value| value != "1"),
+        "{line}and {REQUIRE_ALL}=1 lets no test be skipped"
+    );
+    // A property's test comes here once a case.
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if SAID.lock().expect("no thread panics here").insert(line.clone()) {
+        // Unlike what println prints, this is not captured. One call a line: other tests write too.
+        let _ = io::stderr().write_all(line.as_bytes());
+        keep(&line).expect("the target folder takes the line");
+    }
+}
+
+/// Whether the test that calls this goes on, in which it needs files that its user must not read.
+///
+/// Root may read every file. Its tests run once more in a process without that right (`setpriv` of util-linux), where they go on,
+/// and are done here when that process has ended well.
+///
+/// # Panics
+///
+/// Where the test failed in that process.
+#[track_caller]
+pub fn permissions_bind() -> bool {
+    const WITHOUT: &str = "STOKEHOLD_TEST_WITHOUT_RIGHTS";
+    // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH are bits 1 and 2.
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    if rights.unwrap_or(0) & 0b110 == 0 {
+        return true;
+    }
+    assert!(
+        std::env::var_os(WITHOUT).is_none(),
+        "setpriv took no right away: {rights:?}"
+    );
+    let thread = std::thread::current();
+    let program = std::env::current_exe().expect("a test program");
+    let again = Command::new("setpriv")
+        .args(["--bounding-set", "-dac_override,-dac_read_search"])
+        .arg(program)
+        .args(["--exact", thread.name().unwrap_or_default(), "--nocapture"])
+        .env(WITHOUT, "1")
+        .output();
+    match again {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stdout);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.success() && said.contains("1 passed"),
+                "without the right to read everything: {said}{errors}"
+            );
+        }
+        Err(error) => skip(format_args!(
+            "this user may read every file, and setpriv does not start: {error}"
+        )),
+    }
+    false
+}
+
+fn keep(line: &str) -> io::Result<()> {
+    let path = record(parent_id())?;
+    fs::create_dir_all(path.parent().expect("in a folder"))?;
+    File::options()
+        .create(true)
+        .append(true)
+        .open(path)?
+        .write_all(line.as_bytes())
+}
+
+/// The lines of this run of `cargo test`, each once and in order; they are forgotten with this, like those of runs that ended
+/// before their summary.
+///
+/// # Errors
+///
+/// Where they cannot be read or removed.
+pub fn take() -> io::Result<BTreeSet<String>> {
+    take_of(parent_id())
+}
+
+fn take_of(cargo: u32) -> io::Result<BTreeSet<String>> {
+    let path = record(cargo)?;
+    let lines = match fs::read_to_string(&path) {
+        Ok(lines) => lines.lines().map(str::to_owned).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) => return Err(error),
+    };
+    for entry in fs::read_dir(path.parent().expect("in a folder"))? {
+        let entry = entry?;
+        if entry.path() == path || !Path::new("/proc").join(entry.file_name()).exists() {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(lines)
+}
+
+/// Where the tests that one `cargo test`, the process of that number, starts keep their lines: in a folder beside `deps`.
+fn record(cargo: u32) -> io::Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let profile = program.ancestors().nth(2).expect("a test program lies in deps/");
+    Ok(profile.join("untested").join(cargo.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test program itself, as a process that has to skip this test.
+    #[test]
+    fn a_skip_is_said_and_kept_and_fails_where_none_is_allowed() {
+        const SKIPS: &str = "STOKEHOLD_TEST_SKIPS";
+        const NAME: &str = "tests::a_skip_is_said_and_kept_and_fails_where_none_is_allowed";
+        if std::env::var_os(SKIPS).is_some() {
+            (0..3).for_each(|_| skip("of no oracle"));
+            return;
+        }
+        let run = |require_all| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", NAME, "--test-threads", "2"])
+                .env(SKIPS, "1")
+                .env(REQUIRE_ALL, require_all)
+                .output()
+                .unwrap()
+        };
+        let line = format!("skipped: {} {NAME}: of no oracle", env!("CARGO_PKG_NAME"));
+        let skipping = run("0");
+        assert!(skipping.status.success());
+        let said = String::from_utf8(skipping.stderr).unwrap();
+        assert_eq!(said.matches(&line).count(), 1, "{said}");
+        let cargo = std::process::id();
+        assert_eq!(take_of(cargo).unwrap(), BTreeSet::from([line]));
+        assert_eq!(take_of(cargo).unwrap(), BTreeSet::new());
+        assert_eq!(run("1").status.code(), Some(101));
+    }
+}
