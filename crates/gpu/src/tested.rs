@@ -11,7 +11,7 @@ const TESTED: Backend = match cfg!(feature = "cuda") {
 /// The first device; none where there is none, which is then said.
 pub(crate) fn gpu() -> Option<Gpu> {
     if let Some(problem) = devices_of(TESTED).problem {
-        eprintln!("skipped: {problem}");
+        stokehold_untested::skip(problem);
         return None;
     }
     let name = DeviceName {
