@@ -12,7 +12,7 @@ const STOKEHOLD: &str = env!("CARGO_BIN_EXE_stokehold");
 #[test]
 fn the_printed_command_resumes_the_job() {
     let jobs = Jobs::new();
-    let script = "[ -e $SM_CHECKPOINT_DIR/n ] && exit 0; trap 'echo 1 > $SM_CHECKPOINT_DIR/n; exit 0' TERM; echo ready\n\
+    let script = "[ -e \"$SM_CHECKPOINT_DIR/n\" ] && exit 0; trap 'echo 1 > \"$SM_CHECKPOINT_DIR/n\"; exit 0' TERM; echo ready\n\
                   while :; do sleep 0.05; done";
     jobs.write("run.sh", script);
     let words = [
