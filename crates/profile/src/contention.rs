@@ -176,7 +176,7 @@ mod tests {
     fn more_threads_than_cores_wait_for_each_other() {
         let Some(before) = Contention::now() else { return };
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         let spin = || while begin.elapsed() < Duration::from_millis(200) {};
         std::thread::scope(|scope| {
             for _ in 0..4 * cores {
