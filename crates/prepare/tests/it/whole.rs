@@ -68,10 +68,16 @@ fn images_without_classes_are_prepared_without_labels() {
         std::fs::write(flat.join(format!("{sample}.jpg")), bytes.file()).unwrap();
     }
     prepare(&flat, &out, &small_shards()).unwrap();
-    same(&Images::unlabelled(&flat).unwrap(), &Images::unlabelled(&out).unwrap());
+    same(
+        &Images::unlabelled(&flat).unwrap(),
+        &Images::unlabelled(&out).unwrap(),
+    );
     assert_eq!(verify(&out, Some(&flat)).unwrap().problems, [""; 0]);
     let error = Dataset::open(&out, None, 0).unwrap_err().to_string();
-    assert!(error.contains("its images have no classes; prepare one that has a folder for each class"), "{error}");
+    assert!(
+        error.contains("its images have no classes; prepare one that has a folder for each class"),
+        "{error}"
+    );
 }
 
 #[test]
