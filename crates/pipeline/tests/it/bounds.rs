@@ -332,7 +332,7 @@ fn pipelines_stay_within_the_bounds_of_semantics() {
     }
 }
 
-/// SEMANTICS.md: "One resize of a JPEG is within 1 level too, but where colours were clipped".
+/// SEMANTICS.md: "One resize of a JPEG is within 2 levels, nearly always 1, but where colours were clipped".
 #[test]
 fn a_resize_of_a_jpeg_differs_where_colours_were_clipped() {
     let [share, _] = promised("one resize of a JPEG, all values");
@@ -347,7 +347,8 @@ fn a_resize_of_a_jpeg_differs_where_colours_were_clipped() {
             Resized::within(resized.all)
         );
         assert!(
-            Resized::within(resized.unclipped) >= unclipped_share && f64::from(resized.largest[1]) <= largest,
+            Resized::within(resized.unclipped) >= unclipped_share
+                && f64::from(resized.largest[1]) < largest + 0.01,
             "{}: {} %, {} levels",
             set.name,
             Resized::within(resized.unclipped),
