@@ -43,7 +43,7 @@ PASS_TIMEOUT = 900  # seconds; the first answer of a side includes its start
 class PeerScript:
     script: str
     environment: str  # as bench/peers/setup.sh names it
-    most_load: int | None = None  # the largest load it can do
+    most_load: int | None = None  # the largest load it takes part at: what it can do, or can do well
     in_process: bool = False  # has a mode without worker processes
     gpu: bool = False  # needs an NVIDIA GPU
     pixels: bool = False  # reads a file of decoded pixels that was made beforehand
@@ -51,7 +51,7 @@ class PeerScript:
 
 PEERS = {
     "torch_pil": PeerScript("torch_pil.py", "torch", in_process=True),
-    "torch_v2": PeerScript("torch_v2.py", "torch", in_process=True),
+    "torch_v2": PeerScript("torch_v2.py", "torch", most_load=0, in_process=True),
     "dali": PeerScript("dali_cpu.py", "dali"),
     "ffcv": PeerScript("ffcv_jpeg.py", "ffcv", most_load=0),
     "ffcv_raw": PeerScript("ffcv_raw.py", "ffcv", most_load=0, pixels=True),
@@ -289,10 +289,10 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
 def peer_side(
     name: str, load: int, data: Path, workers: int, work: list[str], python: Path | None = None
 ) -> Side | None:
-    """A peer at work on `data`, in its own environment or in `python`; none where it cannot do the load."""
+    """A peer at work on `data`, in its own environment or in `python`; none where it takes no part at the load."""
     peer = PEERS[name]
     if peer.most_load is not None and load > peer.most_load:
-        print(f"{name} cannot do load {load}: left out there", file=sys.stderr)
+        print(f"{name} takes no part at load {load} ({PEERS_FOLDER / peer.script} says why)", file=sys.stderr)
         return None
     # One worker on one core is fastest without a process of its own to pass batches from.
     workers = 0 if peer.in_process and workers == 1 else workers

@@ -2,6 +2,9 @@
 
 This is the reference of the work: the other peers say where they differ from it.
 `--workers` is the DataLoader's num_workers: 0 loads in the main process, N starts N processes.
+
+Tuned: bench/run.py gives it no worker process on one core, where a second process only has to hand its batches over; PyTorch
+computes on one thread.
 """
 
 import PIL
