@@ -34,9 +34,9 @@ pub fn skip(reason: impl Display) {
         std::env::var_os(REQUIRE_ALL).is_none_or(|value| value != "1"),
         "{line}and {REQUIRE_ALL}=1 lets no test be skipped"
     );
-    // A property's test comes here once a case.
+    // One line a test: a property's comes here once a case, and some lack several things.
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if SAID.lock().expect("no thread panics here").insert(line.clone()) {
+    if SAID.lock().expect("no thread panics here").insert(test.to_owned()) {
         // Unlike what println prints, this is not captured. One call a line: other tests write too.
         let _ = io::stderr().write_all(line.as_bytes());
         keep(&line).expect("the target folder takes the line");
