@@ -55,7 +55,7 @@ struct Row {
 enum Of {
     Samples {
         ticks: Vec<f64>,
-        interval: f64,
+        lengths: Vec<f64>,
         values: Vec<f32>,
     },
     Times(Vec<(f64, f64)>),
@@ -66,9 +66,9 @@ impl Row {
         match &self.of {
             Of::Samples {
                 ticks,
-                interval,
+                lengths,
                 values,
-            } => Cover::new(grid, ticks, *interval).of(values),
+            } => Cover::new(grid, ticks, lengths).of(values),
             Of::Times(times) => shares(grid, times.iter().copied()),
         }
     }
@@ -163,14 +163,14 @@ fn rows(node: &Node, nodes: usize) -> Vec<Row> {
         strip("waits", Colour::Wait, times(span::WAIT)),
         strip("steps", Colour::Gpu, steps),
     ];
-    let interval = node.interval().unwrap_or(0.5);
+    let lengths = node.lengths();
     let row = |name: &str, colour, shares, values| Row {
         name: format!("{before}{name}"),
         colour,
         shares,
         of: Of::Samples {
             ticks: node.ticks.clone(),
-            interval,
+            lengths: lengths.clone(),
             values,
         },
     };

@@ -113,11 +113,19 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
         parts.push(waited(share));
     }
     let gpu = mean(recording, dimension::GPU);
-    let cpu = mean(recording, dimension::CPU);
-    let busy: Vec<String> = [("the GPUs", gpu), ("the cores", cpu)]
+    let used = used_cores(recording);
+    // Of a recording that does not tell whose time it was, only the machine's.
+    let cpu = mean(recording, dimension::CPU).filter(|_| used.is_none());
+    let mut busy: Vec<String> = [("the GPUs", gpu), ("the machine's cores", cpu)]
         .into_iter()
         .filter_map(|(what, mean)| Some(format!("{what} were busy {} of the time", percent(mean? / 100.0))))
         .collect();
+    if let Some([run, others, all]) = used {
+        busy.push(format!(
+            "the run used {run:.1} of {}, other programs {others:.1}",
+            cores(all as u64)
+        ));
+    }
     if !busy.is_empty() {
         parts.push(busy.join(" and "));
     }
@@ -136,8 +144,11 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
             .iter()
             .any(|finding| finding.triggered && finding.rule == rule)
     };
+    let full = used.is_some_and(|[run, _, all]| run > FULL * all);
     if let Some((_, limit)) = LIMITS.into_iter().find(|(rule, _)| fired(rule)) {
         parts.push(limit.to_owned());
+    } else if full {
+        parts.push("the cores are the limit".to_owned());
     } else if parts.is_empty() {
         parts.push("nothing was recorded that says what limits the run".to_owned());
     } else if !findings.is_empty() {
@@ -159,15 +170,29 @@ fn wait_share(recording: &Recording) -> Option<f64> {
     (waited > 0.0 && computed > 0.0).then(|| waited / (waited + computed))
 }
 
-/// Mean over all series of a dimension and all ticks, percent.
-fn mean(recording: &Recording, dimension: &str) -> Option<f64> {
-    let (mut sum, mut count) = (0.0, 0u64);
-    for series in recording.nodes.iter().flat_map(|node| node.of(dimension)) {
-        for value in series.values.iter().filter(|value| value.is_finite()) {
-            sum += f64::from(*value);
-            count += 1;
-        }
+/// A run that uses more of the cores than this is limited by them.
+const FULL: f64 = 0.9;
+
+/// How many cores the run and other programs used on average, and how many there are, of all machines; `None` where one
+/// does not tell them apart.
+fn used_cores(recording: &Recording) -> Option<[f64; 3]> {
+    let mut sum = [0.0; 3];
+    for node in &recording.nodes {
+        let used = node.core_use()?;
+        sum[0] += node.mean(used.run)? / 100.0;
+        sum[1] += node.mean(used.others)? / 100.0;
+        sum[2] += used.cores as f64;
     }
+    (sum[2] > 0.0).then_some(sum)
+}
+
+/// Mean over all series of a dimension and the time of all ticks, percent.
+fn mean(recording: &Recording, dimension: &str) -> Option<f64> {
+    let each = recording
+        .nodes
+        .iter()
+        .flat_map(|node| node.of(dimension).filter_map(|series| node.mean(&series.values)));
+    let (sum, count) = each.fold((0.0, 0u64), |(sum, count), mean| (sum + mean, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 
@@ -306,7 +331,10 @@ mod tests {
         let said = verdict(&recording, &[], None, &[]);
         assert_eq!(said, "Nothing was recorded that says what limits the run.");
 
-        let mut node = Node::default();
+        let mut node = Node {
+            ticks: vec![1.0, 2.0],
+            ..Node::default()
+        };
         for (name, duration) in [(span::WAIT, 3.0), (span::STEP, 1.0)] {
             let name = node.name(name);
             node.spans.push(Span {
@@ -338,7 +366,7 @@ mod tests {
             recommendation: String::new(),
             evidence: Vec::new(),
         };
-        let facts = "The trainer waited for data 75 % of the time; the GPUs were busy 20 % of the time and the cores were busy \
+        let facts = "The trainer waited for data 75 % of the time; the GPUs were busy 20 % of the time and the machine's cores were busy \
                      95 % of the time";
         let findings = [
             finding("LowGPUUtilization", true),
@@ -350,6 +378,42 @@ mod tests {
         let said = verdict(&recording, &findings[1..2], None, &[]);
         assert_eq!(said, format!("{facts}; no rule says what limits the run."));
         assert_eq!(verdict(&recording, &[], None, &[]), format!("{facts}."));
+    }
+
+    #[test]
+    fn the_run_is_told_from_the_machine() {
+        use crate::rules::{Parameters, judge};
+        use crate::simulate::{Phase, Simulation};
+        let said = |phase, others, step_seconds| {
+            let recording = Simulation {
+                phases: vec![phase],
+                cores: 2,
+                gpus: 0,
+                seconds: 60.0,
+                others,
+                step_seconds,
+                ..Simulation::default()
+            }
+            .recording();
+            verdict(&recording, &judge(&recording, &Parameters::default()), None, &[])
+        };
+        assert_eq!(
+            said(Phase::Asleep, Some(98.0), 0.0),
+            "The run used 0.0 of 2 cores, other programs 2.0; no rule says what limits the run."
+        );
+        assert_eq!(
+            said(Phase::Loader, Some(0.0), 0.0),
+            "The run used 1.9 of 2 cores, other programs 0.0; the cores are the limit."
+        );
+        let both = said(Phase::Loader, Some(60.0), 0.25);
+        assert!(
+            both.ends_with("the run used 1.2 of 2 cores, other programs 0.8; the cores are the limit."),
+            "{both}"
+        );
+        assert_eq!(
+            said(Phase::Asleep, None, 0.0),
+            "The machine's cores were busy 2 % of the time; no rule says what limits the run."
+        );
     }
 
     #[test]

@@ -69,20 +69,12 @@ struct Part {
 }
 
 impl Cover {
-    /// The cover of samples taken at `ticks`, strictly ascending, usually `interval` seconds apart.
-    pub fn new(grid: Grid, ticks: &[f64], interval: f64) -> Self {
-        // Later than this after the tick before, the sampler was held up, and its counters tell of an interval alone.
-        let longest = 2.5 * interval;
-        let mut before = f64::NEG_INFINITY;
+    /// The cover of samples taken at `ticks`, strictly ascending, each of which tells of so many seconds before it
+    /// ([`Node::lengths`](crate::Node::lengths)).
+    pub fn new(grid: Grid, ticks: &[f64], lengths: &[f64]) -> Self {
         let mut parts = Vec::with_capacity(ticks.len() + grid.columns);
-        for (tick, &end) in ticks.iter().enumerate() {
-            let start = if end - before > longest {
-                end - interval
-            } else {
-                before
-            };
-            before = end;
-            parts.extend(grid.touched(start, end).map(|(column, seconds)| Part {
+        for (tick, (&end, length)) in ticks.iter().zip(lengths).enumerate() {
+            parts.extend(grid.touched(end - length, end).map(|(column, seconds)| Part {
                 tick: tick as u32,
                 column: column as u32,
                 // More than nothing, so that a mean exists wherever there is a value.
@@ -151,7 +143,7 @@ mod tests {
     fn a_sample_tells_of_the_interval_before_it() {
         // Ticks at 1, 2, 3 and, after a gap, 7 s; columns of half a second.
         let grid = Grid::new(0.0, 8.0, 16);
-        let cover = Cover::new(grid, &[1.0, 2.0, 3.0, 7.0], 1.0);
+        let cover = Cover::new(grid, &[1.0, 2.0, 3.0, 7.0], &[1.0; 4]);
         let columns = cover.of(&[10.0, 20.0, f32::NAN, 40.0]);
         let g = GAP;
         assert_eq!(
@@ -161,10 +153,20 @@ mod tests {
         assert_eq!((&columns.min, &columns.max), (&columns.mean, &columns.mean));
     }
 
+    /// After the interval was changed there are no gaps, and after a pause there is one.
+    #[test]
+    fn every_sample_has_its_own_length() {
+        let grid = Grid::new(0.0, 10.0, 10);
+        let ticks = [0.5, 1.0, 4.0, 9.0, 10.0];
+        let columns = Cover::new(grid, &ticks, &[0.5, 0.5, 3.0, 1.0, 1.0]).of(&[1.0, 3.0, 5.0, 7.0, 9.0]);
+        let g = GAP;
+        assert_eq!(columns.mean, [2, 5, 5, 5, g, g, g, g, 7, 9]);
+    }
+
     #[test]
     fn a_wide_column_keeps_mean_and_extremes() {
         let grid = Grid::new(0.0, 4.0, 1);
-        let columns = Cover::new(grid, &[1.0, 2.0, 3.0, 4.0], 1.0).of(&[0.0, 100.0, 0.0, 20.0]);
+        let columns = Cover::new(grid, &[1.0, 2.0, 3.0, 4.0], &[1.0; 4]).of(&[0.0, 100.0, 0.0, 20.0]);
         assert_eq!((columns.min[0], columns.mean[0], columns.max[0]), (0, 30, 100));
     }
 
@@ -194,7 +196,7 @@ mod tests {
         /// Whatever the columns, the extremes of the samples are the extremes of the picture.
         #[test]
         fn extremes_stay(
-            steps in prop::collection::vec((0.01f64..20.0, 0.0f32..100.0), 1..200),
+            steps in prop::collection::vec((0.01f64..20.0, 0.0f32..100.0), 2..200),
             columns in 1usize..300,
         ) {
             let mut time = 1e9;
@@ -203,7 +205,7 @@ mod tests {
                 .map(|(step, value)| { time += step; (time, *value) })
                 .unzip();
             let grid = Grid::new(ticks[0] - 0.5, ticks[ticks.len() - 1], columns);
-            let got = Cover::new(grid, &ticks, 0.5).of(&values);
+            let got = Cover::new(grid, &ticks, &crate::lengths::between(&ticks)).of(&values);
             let known = |column: &&u8| **column != GAP;
             let highest = values.iter().copied().fold(f32::MIN, f32::max).round() as u8;
             let lowest = values.iter().copied().fold(f32::MAX, f32::min).round() as u8;

@@ -42,9 +42,9 @@ const STEP_SPANS: usize = 400;
 pub fn of(recording: &Recording, findings: &[Finding], label: &str) -> Option<Value> {
     let (mut start, mut end) = recording.extent()?;
     for node in &recording.nodes {
-        if let Some(first) = node.ticks.first() {
-            // The first sample tells of the interval before it.
-            start = start.min(first - interval(recording, node));
+        if let Some((first, length)) = node.ticks.first().zip(lengths(recording, node).first()) {
+            // The first sample tells of the time before it.
+            start = start.min(first - length);
         }
     }
     if let Some(about) = &recording.about {
@@ -114,6 +114,18 @@ fn interval(recording: &Recording, node: &Node) -> f64 {
     node.interval().unwrap_or(planned).max(1e-3)
 }
 
+/// Seconds that each sample of a node tells of; of a single one that does not say, those that were planned.
+fn lengths(recording: &Recording, node: &Node) -> Vec<f64> {
+    let known = |length: f64| {
+        if length > 0.0 {
+            length
+        } else {
+            interval(recording, node)
+        }
+    };
+    node.lengths().into_iter().map(known).collect()
+}
+
 /// A row of the heat map: its group, its name, and its percentages.
 struct Row<'a> {
     group: &'static str,
@@ -124,6 +136,15 @@ struct Row<'a> {
 /// Everything of a node that is a percentage: cores, GPUs, and what else held the run up.
 fn rows(node: &Node) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
+    if let Some(used) = node.core_use() {
+        for (name, values) in [("this run", used.run), ("other programs", used.others)] {
+            rows.push(Row {
+                group: "Whose cores",
+                name: name.to_owned(),
+                values: used.shares(values).into(),
+            });
+        }
+    }
     let mut push = |group, of: &'static str, name: fn(&Series) -> String, idle: bool| {
         for series in node.of(of) {
             // A row of nothing but zeros says as little as no row.
@@ -183,6 +204,7 @@ fn means(series: &[&Series], ticks: usize) -> Vec<f32> {
 /// The heat map of a node.
 fn heat(recording: &Recording, node: &Node, plan: &Plan) -> Value {
     let interval = interval(recording, node);
+    let lengths = lengths(recording, node);
     let rows = rows(node);
     let steps = figures::steps(node);
     let steps: &[Step] = steps.as_ref().map_or(&[], |(_, steps)| steps);
@@ -205,7 +227,7 @@ fn heat(recording: &Recording, node: &Node, plan: &Plan) -> Value {
         interval.min(0.01)
     };
     let level = |grid: Grid| {
-        let cover = Cover::new(grid, &node.ticks, interval);
+        let cover = Cover::new(grid, &node.ticks, &lengths);
         let of_strips = strips
             .iter()
             .map(|(_, times)| shares(grid, times.iter().copied()));

@@ -54,7 +54,12 @@ pub fn facts(recording: &Recording) -> Vec<String> {
             "{}, {} cores, sampled every {}, Stokehold {}.{}",
             name(machine.cpu.as_deref().unwrap_or("Processor unknown")),
             machine.cores,
-            duration(about.interval_ms as f64 / 1000.0),
+            match recording.intervals() {
+                // Later than usual by a half: another interval was set meanwhile.
+                Some((least, most)) if most > 1.5 * least =>
+                    format!("{} to {}", duration(least), duration(most)),
+                _ => duration(about.interval_ms as f64 / 1000.0),
+            },
             name(&about.stokehold),
             match about.exit_code {
                 Some(0) | None => String::new(),

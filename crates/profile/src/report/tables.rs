@@ -22,7 +22,8 @@ pub fn usage(findings: &[Finding]) -> String {
         "System usage",
         &(paragraph(
             "note",
-            "Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each sample.",
+            "Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each sample, whichever programs \
+             used them.",
         ) + &table.html()),
     )
 }
@@ -50,8 +51,10 @@ fn usage_table(findings: &[Finding]) -> Option<Table> {
 }
 
 /// The metrics of the published table, the units they are shown in, and how many of the file's these are.
-pub const METRICS: [(&str, &str, f64); 6] = [
+pub const METRICS: [(&str, &str, f64); 8] = [
     ("CPU", "percent", 1.0),
+    ("CPU of the run", "percent", 1.0),
+    ("CPU of other programs", "percent", 1.0),
     ("GPU", "percent", 1.0),
     ("CPU memory", "percent", 1.0),
     ("GPU memory", "percent", 1.0),
@@ -70,6 +73,9 @@ fn label(node: &Node, series: &Series, nodes: usize) -> (String, f64) {
         dimension::PRESSURE => ("some task stalled, %", 1.0),
         dimension::THROTTLED => ("held back by quota, %", 1.0),
         dimension::NETWORK | dimension::DISK => ("MB/s", 1e6),
+        dimension::TREE_CPU => ("of this run, % of one core", 1.0),
+        dimension::OTHERS_CPU => ("programs, % of one core", 1.0),
+        dimension::SAMPLE => ("every, ms", 1.0),
         dimension::PROCESS_READ => ("read, MB/s", 1e6),
         dimension::PROCESS_READS => ("read calls/s", 1.0),
         dimension::GPU_MEMORY_BYTES => ("memory, GiB", 1_073_741_824.0),
@@ -158,7 +164,7 @@ pub fn processes(recording: &Recording) -> String {
                 .find(|memory| memory.name == series.name)
                 .and_then(|memory| Spread::of(memory.values.iter().copied()));
             if let Some(cpu) = Spread::of(series.values.iter().copied()) {
-                let seconds = cpu.mean / 100.0 * cpu.count as f64 * node.interval().unwrap_or(0.0);
+                let seconds = node.seconds(&series.values) / 100.0;
                 rows.push((seconds, series.name.clone(), cpu, memory));
             }
         }
