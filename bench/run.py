@@ -311,14 +311,15 @@ def python_of(peer: PeerScript) -> Path:
 
 
 def alternate(sides: list[Side], rounds: int, cores_of, folder: Path) -> None:
-    """Starts every side on the cores that `cores_of` names, lets each warm up, then gives each a turn in every round.
+    """Starts all sides on the cores that `cores_of` names, lets each warm up, then gives each a turn in every round.
 
     Always ends the processes."""
     try:
         for index, side in enumerate(sides):
             print(f"starting {side}", file=sys.stderr)
             side.start(cores_of(side), folder / f"{index}.log")
-            side.one_pass()  # waits until it is ready, so that no start disturbs another side
+        for side in sides:
+            side.one_pass()  # waits until it is ready, so that no start disturbs another side's turns
         for round_number in range(rounds):
             for side in sides:
                 side.turns.append(side.turn())
