@@ -313,3 +313,45 @@ fn a_command_marks_its_steps() {
         (1, Some(7), 0.25)
     );
 }
+
+/// Also that of processes too short to be seen, which nobody but the shell that waited for them can tell.
+#[test]
+fn the_cpu_time_of_the_command_is_told_from_that_of_other_programs() {
+    let used = |script: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let output = profile(dir.path(), &["--interval", "200ms"], &["sh", "-c", script])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let recording = Recording::open(dir.path()).unwrap();
+        let node = &recording.nodes[0];
+        let of = |dimension| {
+            let series = node.of(dimension).next().expect("the two are told apart");
+            node.seconds(&series.values) / 100.0
+        };
+        let said = String::from_utf8(output.stdout).unwrap();
+        (of(dimension::TREE_CPU), of(dimension::OTHERS_CPU), said)
+    };
+    let (asleep, others, _) = used("sleep 2");
+    assert!(
+        asleep < 0.3 && others >= 0.0,
+        "{asleep} s of a command that sleeps"
+    );
+
+    let many = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
+                sh -c 'i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done'; done; times";
+    let (busy, _, times) = used(many);
+    // `0m0.01s 0m0.00s`, of the shell and of its children.
+    let told: f64 = times
+        .split_whitespace()
+        .map(|time| {
+            let (minutes, seconds) = time.trim_end_matches('s').split_once('m').unwrap();
+            60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()
+        })
+        .sum();
+    // The kernel counts the cores' time in ticks of 10 ms.
+    assert!(
+        busy > 0.7 * told && busy < 1.1 * told + 0.1,
+        "{busy} s, where the shell says {told} s"
+    );
+}

@@ -59,8 +59,8 @@ mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
-pub use images::{Floats, ImageBuffer, Images};
 pub use error::{LoaderError, panic_message};
+pub use images::{Floats, ImageBuffer, Images};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use state::{OrderFacts, State};
