@@ -36,7 +36,11 @@ pub fn skip(reason: impl Display) {
     );
     // One line a test: a property's comes here once a case, and some lack several things.
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if SAID.lock().expect("no thread panics here").insert(test.to_owned()) {
+    if SAID
+        .lock()
+        .expect("no thread panics here")
+        .insert(test.to_owned())
+    {
         // Unlike what println prints, this is not captured. One call a line: other tests write too.
         let _ = io::stderr().write_all(line.as_bytes());
         keep(&line).expect("the target folder takes the line");
