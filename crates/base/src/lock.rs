@@ -69,7 +69,7 @@ impl Lock {
             .create(true)
             .truncate(false)
             .open(path)?;
-        match file.try_lock() {
+        match lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Refused::Held(announced(&mut file))),
             Err(TryLockError::Error(error)) => return Err(error.into()),
@@ -86,6 +86,23 @@ impl Lock {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// Locks an open file, or folder, and waits for at most a second where another process has it: a program that this one has just
+/// started has all of its files, locked ones too, until it is loaded.
+///
+/// # Errors
+/// [`TryLockError::WouldBlock`] where another process holds it; those of the file system.
+pub fn lock(file: &File) -> Result<(), TryLockError> {
+    let started = Instant::now();
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if started.elapsed() < Duration::from_secs(1) => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            done => return done,
+        }
     }
 }
 
@@ -180,5 +197,21 @@ mod tests {
             Lock::take(&dir.path().join("no/lock")),
             Err(Refused::Io(_))
         ));
+    }
+
+    /// As between the start of a program and its first instruction, when it still has the files of the one that started it.
+    #[test]
+    fn a_lock_that_is_given_up_in_a_moment_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = Lock::take(&path).unwrap();
+        let second = first._file.try_clone().unwrap();
+        drop(first);
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| Lock::take(&path));
+            std::thread::sleep(Duration::from_millis(20));
+            drop(second);
+            assert!(taken.join().unwrap().is_ok());
+        });
     }
 }

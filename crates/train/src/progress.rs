@@ -174,6 +174,7 @@ mod tests {
             topk: 1.0,
             k: 5,
             images: 10,
+            of: 10,
         });
         EpochRecord {
             epoch,
