@@ -72,7 +72,7 @@ fn images_without_classes_are_prepared_without_labels() {
         &Images::unlabelled(&flat).unwrap(),
         &Images::unlabelled(&out).unwrap(),
     );
-    assert_eq!(verify(&out, Some(&flat)).unwrap().problems, [""; 0]);
+    assert_eq!(verify(&out, Some(&flat)).problems, [""; 0]);
     let error = Dataset::open(&out, None, 0).unwrap_err().to_string();
     assert!(
         error.contains("its images have no classes; prepare one that has a folder for each class"),
