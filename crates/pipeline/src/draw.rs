@@ -28,29 +28,23 @@ impl Pipeline {
     }
 }
 
-/// The longest side of an image that is turned: positions in it fit the fixed point of both executors' kernels. No JPEG is
-/// longer.
-pub(crate) const MOST_TURNED: u32 = 1 << 16;
-
-/// The longest side of an image that is resized with a filter: a filter over more pixels has weights below the precision of
-/// their fixed point, and takes more memory than the image.
-pub(crate) const MOST_RESIZED: u32 = 1 << 20;
+/// The longest side of an image that is turned, or resized with a filter: positions in it fit the fixed point of both executors'
+/// kernels, and so do the weights of a filter over it. No JPEG is longer.
+pub(crate) const MOST_SIDE: u32 = 1 << 16;
 
 /// Refuses steps on images that are longer than they can be performed on, for all executors alike. Steps that are performed
 /// together read the image before the first of them, so every size so far counts.
 pub(crate) fn check_sides(steps: &[Step], width: u32, height: u32) -> Result<(), ImageError> {
     let (mut size, mut most) = ((width, height), width.max(height));
     for step in steps {
-        let (limit, what) = match step {
-            Step::Rotate(_) => (MOST_TURNED, "turned"),
-            Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => {
-                (MOST_RESIZED, "resized")
-            }
-            _ => (u32::MAX, ""),
+        let what = match step {
+            Step::Rotate(_) => "turned",
+            Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => "resized",
+            _ => "",
         };
-        if most > limit {
+        if !what.is_empty() && most > MOST_SIDE {
             return Err(ImageError::DoesNotFit(format!(
-                "a side of {most} pixels is too long to be {what}: at most {limit} are; cut the image into pieces"
+                "a side of {most} pixels is too long to be {what}: at most {MOST_SIDE} are; cut the image into pieces"
             )));
         }
         size = step.size_after(size.0, size.1);

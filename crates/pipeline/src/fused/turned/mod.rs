@@ -11,7 +11,7 @@ mod tables;
 use super::isa::Isa;
 use super::source::Rgbx;
 use super::warp::Bounds;
-use crate::draw::MOST_TURNED;
+use crate::draw::MOST_SIDE;
 use crate::filter::{filter, quantize, support};
 use crate::op::Interpolation;
 use crate::step::Affine;
@@ -22,7 +22,7 @@ pub use tables::{TurnedAxis, TurnedTables};
 const PHASES: usize = 1 << PHASE_BITS;
 const PHASE_BITS: u32 = 7;
 
-/// Fractional bits of a position. An image has at most [`MOST_TURNED`] columns, and a filter's half width is at most twice
+/// Fractional bits of a position. An image has at most [`MOST_SIDE`] columns, and a filter's half width is at most twice
 /// that, so positions fit 32 bits.
 const BITS: u32 = 12;
 
@@ -142,7 +142,7 @@ fn place(
 ) -> (Affine, (f64, f64), (Extent, Extent)) {
     // Steps on longer images are refused when they are drawn.
     assert!(
-        source.width.max(source.height) <= MOST_TURNED,
+        source.width.max(source.height) <= MOST_SIDE,
         "{} x {} pixels are too many to be turned",
         source.width,
         source.height
