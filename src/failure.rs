@@ -38,7 +38,17 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // A message of several lines is one message: no line of it begins as another message does.
-    note!("error: {}", error.to_string().trim_end().replace('\n', "\n  "));
+    let text = error.to_string();
+    let mut lines = text.trim_end().lines();
+    note!("error: {}", lines.next().unwrap_or_default());
+    for line in lines {
+        let indent = if line.starts_with(' ') || line.is_empty() {
+            ""
+        } else {
+            "  "
+        };
+        note!("{indent}{line}");
+    }
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 

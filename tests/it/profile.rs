@@ -338,7 +338,7 @@ fn the_cpu_time_of_the_command_is_told_from_that_of_other_programs() {
         "{asleep} s of a command that sleeps"
     );
 
-    let many = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
+    let many = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); \
                 sh -c 'i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done'; done; times";
     let (busy, _, times) = used(many);
     // `0m0.01s 0m0.00s`, of the shell and of its children.
@@ -349,9 +349,9 @@ fn the_cpu_time_of_the_command_is_told_from_that_of_other_programs() {
             60.0 * minutes.parse::<f64>().unwrap() + seconds.parse::<f64>().unwrap()
         })
         .sum();
-    // The kernel counts the cores' time in ticks of 10 ms.
+    // The tree is looked at twice a second; what it did after the last look is not known. The kernel counts in ticks of 10 ms.
     assert!(
-        busy > 0.7 * told && busy < 1.1 * told + 0.1,
+        told > 1.0 && busy > told - 0.7 && busy < 1.1 * told + 0.1,
         "{busy} s, where the shell says {told} s"
     );
 }

@@ -73,7 +73,7 @@ pub fn page(report: &Report, samples: &[Samples]) -> String {
          <div class=\"pair\">\n{bars}{lines}</div>\n{heat}\
          <section>\n<h2>Seconds per epoch</h2>\n{published}</section>\n\
          <section>\n<h2>Every run</h2>\n\
-         <p class=\"note\">Images/s over the whole run; loader alone and trainer alone are the speeds of each without \
+         <p class=\"note\">Images/s over the whole run; loader and trainer are the speeds of each without \
          the other, in images/s; waited is the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and \
          trainer together; CPU p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the \
          last epoch's, in training and in validation, the latter over so many images (of so many, where some were bad).</p>\n{details}</section>\n\

@@ -419,6 +419,7 @@ pub mod tests {
     fn a_report_of_other_conditions_is_not_continued() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("one");
+        fs::create_dir(&out).unwrap();
         let facts = published_report().dataset;
         let open = |settings, facts| Report::open(&out, settings, facts).map_err(|error| error.to_string());
         open(settings(), facts.clone()).unwrap();
