@@ -3,8 +3,9 @@
 //!
 //! A thread waits for the signals, so that what is done about them is ordinary code.
 
+use crate::terminal::note;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -71,7 +72,7 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Says something below what Ctrl-C left on the line. The terminal may be gone, which is what SIGHUP says.
 pub fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "\n{text}");
+    note!("\n{text}");
 }
 
 /// Ends the program as one that Ctrl-C stopped.

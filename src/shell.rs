@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::terminal;
+
 /// A command that continues what this one does: this program, as it was called, with other words.
 pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
     let program = std::env::args_os().next();
@@ -20,7 +22,9 @@ pub fn quoted(word: impl AsRef<OsStr>) -> String {
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(byte);
     match word.to_str() {
         Some(text) if !text.is_empty() && text.bytes().all(|byte| is_plain(&byte)) => text.to_owned(),
-        Some(text) if !text.contains(char::is_control) => format!("'{}'", text.replace('\'', r"'\''")),
+        Some(text) if terminal::plain(text) == text && !text.contains(['\n', '\t']) => {
+            format!("'{}'", text.replace('\'', r"'\''"))
+        }
         // Bytes that are no text, or would steer the terminal.
         _ => {
             let bytes = word.as_bytes().iter().map(|byte| match is_plain(byte) {
@@ -45,6 +49,7 @@ mod tests {
             OsStr::new("two words"),
             OsStr::new("it's $HOME `x` \"y\" \\ * é"),
             OsStr::new("line\nbreak\x1b[0m"),
+            OsStr::new("turned \u{202e}gpj.a"),
             OsStr::from_bytes(b"no\xfftext\\x41"),
         ];
         let line: Vec<String> = words.iter().map(quoted).collect();

@@ -2,7 +2,8 @@
 //!
 //! Names of files, samples and processes come from elsewhere and may hold anything: an escape sequence that clears the
 //! screen, a text direction that turns a line round. Whatever people read goes through [`Plain`], which writes
-//! such characters out (`\x1b`, `\u{202e}`). What a job's script prints is the script's own and passes unchanged.
+//! such characters out (`\x1b`, `\u{202e}`); JSON goes through [`json`], which writes them as JSON does. A job's script prints what
+//! it likes.
 
 use std::fmt::Write as _;
 use std::io::{self, Stderr, Stdout, Write};
@@ -17,12 +18,38 @@ pub fn err() -> Plain<Stderr> {
     Plain::new(io::stderr())
 }
 
+/// Prints JSON on standard output.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn json(value: &impl serde::Serialize) -> io::Result<()> {
+    json_text(&serde_json::to_string_pretty(value)?)
+}
+
+/// Prints a JSON text on standard output.
+///
+/// # Errors
+/// If it cannot be written.
+pub fn json_text(text: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", legal_json(text))
+}
+
+/// A JSON text with everything escaped that would steer a terminal: outside its strings there is no such thing but line ends.
+fn legal_json(text: &str) -> String {
+    written_out(text, |plain, c| write!(plain, "\\u{:04x}", u32::from(c)))
+}
+
 /// Prints a line on standard error. A reader that went away is no reason to end.
+pub fn note_line(text: &str) {
+    // One call a line: threads and other processes write too.
+    let _ = io::stderr().write_all((plain(text) + "\n").as_bytes());
+}
+
+/// Prints a line on standard error, as `eprintln` does.
 macro_rules! note {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!($crate::terminal::err(), $($text)*);
-    }};
+    ($($text:tt)*) => {
+        $crate::terminal::note_line(&format!($($text)*))
+    };
 }
 pub(crate) use note;
 
@@ -47,15 +74,23 @@ impl<W> Plain<W> {
 impl<W: Write> Write for Plain<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.begun.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.begun) {
-            // Cut off in the middle of a character: the rest of it comes with the next bytes.
-            Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            _ => self.begun.len(),
-        };
-        let rest = self.begun.split_off(whole);
-        let text = std::mem::replace(&mut self.begun, rest);
-        self.to
-            .write_all(plain(&String::from_utf8_lossy(&text)).as_bytes())?;
+        let mut text = String::new();
+        let mut rest = Vec::new();
+        let mut chunks = self.begun.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            text += chunk.valid();
+            let is_last = chunks.peek().is_none();
+            let is_begun =
+                is_last && std::str::from_utf8(chunk.invalid()).is_err_and(|e| e.error_len().is_none());
+            match chunk.invalid() {
+                [] => {}
+                // Cut off in the middle of a character: the rest of it comes with the next bytes.
+                begun if is_begun => rest = begun.to_vec(),
+                _ => text.push(char::REPLACEMENT_CHARACTER),
+            }
+        }
+        self.begun = rest;
+        self.to.write_all(plain(&text).as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -64,25 +99,28 @@ impl<W: Write> Write for Plain<W> {
     }
 }
 
-/// A text with everything written out that would steer a terminal.
+/// A text with everything written out that would steer a terminal; line ends and tabs stay.
 pub fn plain(text: &str) -> String {
+    written_out(text, |plain, c| match c.is_ascii() {
+        true => write!(plain, "\\x{:02x}", u32::from(c)),
+        false => write!(plain, "\\u{{{:x}}}", u32::from(c)),
+    })
+}
+
+/// A text in which `write` writes what would steer a terminal: control characters, line and paragraph separators, and what sets
+/// the direction of a text.
+fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            '\n' | '\t' => plain.push(c),
-            c if c.is_ascii_control() => {
-                // Writing to a string cannot fail.
-                let _ = write!(plain, "\\x{:02x}", u32::from(c));
-            }
-            // Control characters of 8 bits, line and paragraph separators, and what sets the direction of a text.
-            '\u{80}'..='\u{9f}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}' => {
-                let _ = write!(plain, "\\u{{{:x}}}", u32::from(c));
-            }
-            c => plain.push(c),
+        let steers = match c {
+            '\n' | '\t' => false,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+            c => c.is_control(),
+        };
+        match steers {
+            // Writing to a string cannot fail.
+            true => write(&mut plain, c).unwrap_or_default(),
+            false => plain.push(c),
         }
     }
     plain
@@ -94,7 +132,7 @@ mod tests {
 
     #[test]
     fn nothing_that_steers_a_terminal_comes_through() {
-        let shown = plain("a\x1b[2Jb\rc\u{9b}31m\u{202e}gpj.\u{7f}\u{2028}d\te é 日\n");
+        let shown = plain("a\x1b[2Jb\rc\u{9b}31m\u{202e}gpj.\u{7f}\u{2028}d\te é 日\u{61c}\n");
         assert_eq!(
             shown,
             "a\\x1b[2Jb\\x0dc\\u{9b}31m\\u{202e}gpj.\\x7f\\u{2028}d\te é 日\n"
@@ -110,5 +148,13 @@ mod tests {
         }
         to.write_all(b"\xff!").unwrap();
         assert_eq!(String::from_utf8(to.to).unwrap(), "日\\u{9b}é\\x1b\u{fffd}!");
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let name = "a\u{7f}\u{202e}\u{9b}\x1bb";
+        let text = legal_json(&serde_json::to_string_pretty(&[name]).unwrap());
+        assert_eq!(plain(&text), text);
+        assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap(), [name]);
     }
 }

@@ -73,12 +73,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             note!("there is nothing to try: no option of stokehold train would gain anything worth having");
         }
     }
-    let text = if args.json {
-        show::json(&advised, tried.as_ref())?
-    } else {
-        show::text(&advised, tried.as_ref())
-    };
-    writeln!(terminal::out(), "{}", text.trim_end())?;
+    match args.json {
+        true => terminal::json_text(&show::json(&advised, tried.as_ref())?)?,
+        false => writeln!(
+            terminal::out(),
+            "{}",
+            show::text(&advised, tried.as_ref()).trim_end()
+        )?,
+    }
     let interrupted = tried.is_some_and(|trial| trial.interrupted);
     Ok(ExitCode::from(if interrupted { interrupt::EXIT_CODE } else { 0 }))
 }

@@ -133,12 +133,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         reports.push(Report::new(&data, &args, bench.feed.loader(), passes));
     }
     let sweep = Sweep::new(reports);
-    let text = if args.json {
-        sweep.json()?
-    } else {
-        sweep.to_string()
-    };
-    writeln!(terminal::out(), "{}", text.trim_end())?;
+    match args.json {
+        true => terminal::json_text(&sweep.json()?)?,
+        false => writeln!(terminal::out(), "{}", sweep.to_string().trim_end())?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

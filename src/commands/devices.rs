@@ -39,16 +39,16 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(name) = &args.probe {
         let backend = Backend::ALL.into_iter().find(|b| b.to_string() == *name);
         let backend = backend.ok_or_else(|| Usage(format!("no backend is called '{name}'")))?;
-        writeln!(out, "{}", serde_json::to_string(&devices_of(backend))?)?;
+        writeln!(
+            std::io::stdout(),
+            "{}",
+            serde_json::to_string(&devices_of(backend))?
+        )?;
         return Ok(ExitCode::SUCCESS);
     }
     let all = Backend::ALL.into_iter().map(ask).collect::<Result<Vec<_>, _>>()?;
     if args.json {
-        writeln!(
-            out,
-            "{}",
-            serde_json::to_string_pretty(&json!({ "backends": all }))?
-        )?;
+        terminal::json(&json!({ "backends": all }))?;
         return Ok(ExitCode::SUCCESS);
     }
     for Devices {

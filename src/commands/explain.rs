@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     files::write(&args.out, &picture)?;
     let mut out = terminal::out();
     match args.json {
-        true => writeln!(out, "{}", serde_json::to_string_pretty(&plan)?)?,
+        true => terminal::json(&plan)?,
         false => writeln!(out, "{plan}\npicture   {}", args.out.display())?,
     }
     Ok(ExitCode::SUCCESS)

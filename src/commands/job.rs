@@ -121,11 +121,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::List { json } => {
             let (records, errors) = store()?.list_readable()?;
             match json {
-                true => print_json(&records)?,
+                true => terminal::json(&records)?,
                 false => write!(terminal::out(), "{}", show::list(&records))?,
             }
             for error in &errors {
-                writeln!(io::stderr(), "error: {error}")?;
+                writeln!(terminal::err(), "error: {error}")?;
             }
             Ok(if errors.is_empty() {
                 ExitCode::SUCCESS
@@ -138,7 +138,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             let (record, job) = (store.get(&name)?, store.job(&name)?.without_secrets());
             let folder = store.path(&name);
             match json {
-                true => print_json(&serde_json::json!({"folder": folder, "job": job, "record": record}))?,
+                true => terminal::json(&serde_json::json!({"folder": folder, "job": job, "record": record}))?,
                 false => write!(terminal::out(), "{}", show::job(&folder, &job, &record))?,
             }
             Ok(ExitCode::SUCCESS)
@@ -152,7 +152,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 store.stop(&name)?
             };
             if record.status.is_final() {
-                writeln!(io::stderr(), "job {name} had ended already: {:?}", record.status)?;
+                writeln!(
+                    terminal::err(),
+                    "job {name} had ended already: {:?}",
+                    record.status
+                )?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -166,7 +170,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         Command::Init { file } => init(&file),
         Command::Schema => {
-            print_json(&Job::schema())?;
+            terminal::json(&Job::schema())?;
             Ok(ExitCode::SUCCESS)
         }
     }
@@ -181,11 +185,6 @@ fn code(record: &Record) -> ExitCode {
         Status::Stopped if !is_late => ExitCode::from(interrupt::EXIT_CODE),
         _ => ExitCode::FAILURE,
     }
-}
-
-fn print_json(value: &impl serde::Serialize) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
-    writeln!(io::stdout(), "{text}")
 }
 
 /// Prints a line where the script printed it. Its reader may be gone, which is no reason to do anything differently.
@@ -243,7 +242,7 @@ fn wait(
         let record = store.get(name)?;
         if record.status.is_final() {
             match json {
-                true => print_json(&record)?,
+                true => terminal::json(&record)?,
                 false => writeln!(terminal::out(), "{}", show::end(store, &record))?,
             }
             return Ok(code(&record));
@@ -266,7 +265,7 @@ fn wait(
 fn init(file: &std::path::Path) -> Result<ExitCode, Box<dyn Error>> {
     files::write_new(file, Job::template())?;
     writeln!(
-        io::stderr(),
+        terminal::err(),
         "{} is written; this runs it: {}",
         file.display(),
         shell::again([OsStr::new("job"), OsStr::new("run"), file.as_os_str()])

@@ -6,10 +6,11 @@
 
 mod signals;
 
+use crate::terminal::note;
 use std::error::Error;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
@@ -311,7 +312,7 @@ impl Output {
 
 /// Says something beside the command's output. A reader who went away is no reason to end differently.
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
+    note!("{text}");
 }
 
 /// `runs/NAME-TIME`, one that is not there.

@@ -2,6 +2,7 @@
 
 use crate::terminal;
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use stokehold_train::run::RunFolder;
 use super::advise::measure;
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::{elsewhere, interrupt};
+use crate::{elsewhere, interrupt, shell};
 
 /// Advice that the terminal shows; the page has all.
 const ADVICE: usize = 3;
@@ -113,19 +114,10 @@ fn pairs_of(folder: &Path) -> Option<String> {
         false => "; for a page of two of its runs side by side:",
     };
     for a in pairs {
-        text += &format!("\n  stokehold report {} {}", shell(&a), shell(&b_of(&a)));
+        let pair = [OsStr::new("report"), a.as_os_str(), b_of(&a).as_os_str()].map(OsStr::to_owned);
+        text += &format!("\n  {}", shell::again(pair));
     }
     Some(text)
-}
-
-/// A path as a shell reads it.
-fn shell(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
-    match text.chars().all(plain) {
-        true => text,
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
 }
 
 /// A run, and all that is to be said of it.
@@ -202,7 +194,7 @@ fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode
     let mut out = terminal::out();
     if as_json {
         let each: Vec<Value> = runs.iter().map(|(_, run)| run.json()).collect();
-        writeln!(out, "{:#}", json!({"page": page, "runs": each}))?;
+        terminal::json(&json!({"page": page, "runs": each}))?;
         return Ok(ExitCode::SUCCESS);
     }
     for (letter, run) in runs {

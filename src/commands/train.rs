@@ -6,7 +6,7 @@
 mod options;
 mod watch;
 
-use crate::terminal;
+use crate::terminal::{self, note};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
@@ -44,7 +44,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
         if config.keep_checkpoints > 0 {
-            writeln!(std::io::stderr(), "interrupted; this continues the run: {resume}")?;
+            note!("interrupted; this continues the run: {resume}");
         }
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }

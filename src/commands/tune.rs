@@ -136,7 +136,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             shows.values().for_each(Show::done);
             match created {
                 Err(error @ TuneError::Interrupted) => {
-                    writeln!(io::stderr(), "{error}")?;
+                    writeln!(terminal::err(), "{error}")?;
                     Ok(ExitCode::from(interrupt::EXIT_CODE))
                 }
                 created => created.map_err(Into::into).and_then(|()| work(&folder)),
@@ -166,8 +166,8 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Command::Export { study, json, .. } => {
             let history = Study::look(&folder(&study))?;
             match json {
-                true => writeln!(terminal::out(), "{:#}", to_json(&history))?,
-                false => write!(terminal::out(), "{}", to_csv(&history))?,
+                true => terminal::json(&to_json(&history))?,
+                false => write!(io::stdout(), "{}", to_csv(&history))?,
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -232,7 +232,7 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let history = Study::look(folder)?;
     match ending {
         Ending::Interrupted => {
-            let mut err = io::stderr();
+            let mut err = terminal::err();
             writeln!(
                 err,
                 "interrupted; this goes on: {}",
@@ -250,7 +250,7 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
                     ExitCode::SUCCESS
                 }
                 None => {
-                    writeln!(io::stderr(), "error: {}", why_none(&history))?;
+                    writeln!(terminal::err(), "error: {}", why_none(&history))?;
                     ExitCode::FAILURE
                 }
             })
@@ -277,7 +277,7 @@ fn why_none(history: &History) -> String {
 fn init(file: &Path) -> Result<ExitCode, Box<dyn Error>> {
     files::write_new(file, Plan::template())?;
     writeln!(
-        io::stderr(),
+        terminal::err(),
         "{} is written; this runs it: {}",
         file.display(),
         shell::again([OsStr::new("tune"), OsStr::new("run"), file.as_os_str()])

@@ -740,8 +740,9 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
         .chain(job.output.as_mut())
         .chain(job.checkpoints.as_mut())
     {
-        if !uri.contains("://") {
-            *uri = absolute(Path::new(&*uri))?.display().to_string();
+        let path = uri.strip_prefix("file://").unwrap_or(uri);
+        if !path.contains("://") {
+            *uri = absolute(Path::new(path))?.display().to_string();
         }
     }
     Ok((job, kept))

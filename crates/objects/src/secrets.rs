@@ -1,9 +1,14 @@
 //! What no message may show.
 
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Shorter values are masked nowhere: a password of one letter would take that letter out of every word.
 const SHORTEST: usize = 8;
+
+/// What forms escape (<https://url.spec.whatwg.org/#application-x-www-form-urlencoded-percent-encode-set>; `*` less, as some do).
+const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+/// What addresses escape (RFC 3986, all but the unreserved characters).
+const ADDRESS: &AsciiSet = &FORM.remove(b'~');
 
 /// The secrets that a bucket was opened with.
 #[derive(Debug, Default)]
@@ -14,8 +19,16 @@ impl Secrets {
     pub fn add(&mut self, value: Option<String>) {
         let Some(value) = value else { return };
         let decoded = percent_decode_str(&value).decode_utf8_lossy().into_owned();
-        let encoded = utf8_percent_encode(&decoded, NON_ALPHANUMERIC).to_string();
-        for form in [value, decoded, encoded] {
+        let [form, address] = [FORM, ADDRESS].map(|set| utf8_percent_encode(&decoded, set).to_string());
+        let lower = address
+            .split('%')
+            .enumerate()
+            .map(|(at, part)| match (at, part.get(..2)) {
+                (1.., Some(hex)) => format!("%{}{}", hex.to_lowercase(), &part[2..]),
+                _ => part.to_owned(),
+            });
+        let lower = lower.collect::<String>();
+        for form in [value, decoded, form, address, lower] {
             if form.chars().count() >= SHORTEST && !self.0.contains(&form) {
                 self.0.push(form);
             }
@@ -68,6 +81,10 @@ mod tests {
         secrets.add(Some("tok+en/12=".to_owned()));
         assert_eq!(secrets.hide("a tok+en/12= b"), "a *** b");
         assert_eq!(secrets.hide("?t=tok%2Ben%2F12%3D&x"), "?t=***&x");
+        secrets.add(Some("Q~a-b_c.d+e".to_owned()));
+        for text in ["Q~a-b_c.d+e", "Q~a-b_c.d%2Be", "Q%7Ea-b_c.d%2Be", "Q~a-b_c.d%2be"] {
+            assert_eq!(secrets.hide(text), "***");
+        }
         secrets.add(None);
     }
 

@@ -180,7 +180,11 @@ mod tests {
         let over = AtomicBool::new(false);
         let (waited, used, delay) = std::thread::scope(|scope| {
             for _ in 0..4 * cores {
-                scope.spawn(|| while !over.load(Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             // A quarter of a core each at best: whoever has computed for 100 ms has others who waited for as long.
             let seen = loop {

@@ -1,4 +1,4 @@
-//! How long samples are of which nobody wrote down how long they are.
+//! Guesses the length of samples that were recorded without one.
 
 /// Beyond so many times the usual length a sampler was switched off or held up, and its counters tell of a usual one.
 const GAP: f64 = 2.5;
@@ -25,7 +25,7 @@ pub(crate) fn between(times: &[f64]) -> Vec<f64> {
     (0..times.len()).map(length).collect()
 }
 
-/// The greater of the two in the middle of an even number.
+/// The median; of an even number of values the lesser of the two in the middle.
 pub(crate) fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     let middle = values.len().checked_sub(1)? / 2;

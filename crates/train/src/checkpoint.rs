@@ -73,6 +73,8 @@ pub enum CheckpointError {
 pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
+    /// Those that were found damaged: no reason to remove a whole one.
+    damaged: Vec<String>,
 }
 
 /// What there is to go on from.
@@ -125,6 +127,7 @@ impl Checkpoints {
         let checkpoints = Self {
             folder,
             keep: keep.max(1),
+            damaged: Vec::new(),
         };
         for name in checkpoints.names()? {
             if name.starts_with(UNFINISHED) {
@@ -150,7 +153,7 @@ impl Checkpoints {
         if let Err(source) = self.write(&unfinished, &path, model, optimizer, progress) {
             // What cannot be removed now is removed by the next run; the first error is the one to tell.
             let _ = fs::remove_dir_all(&unfinished);
-            let intact = self.latest().ok().and_then(|latest| latest.whole);
+            let intact = self.look().ok().and_then(|latest| latest.whole);
             let intact = intact.map(|(path, _)| path);
             return Err(CheckpointError::Write { path, intact, source });
         }
@@ -162,7 +165,14 @@ impl Checkpoints {
     ///
     /// # Errors
     /// If the folder is there and cannot be listed.
-    pub fn latest(&self) -> Result<Latest, CheckpointError> {
+    pub fn latest(&mut self) -> Result<Latest, CheckpointError> {
+        let latest = self.look()?;
+        let names = latest.damaged.iter().filter_map(|(path, _)| path.file_name());
+        self.damaged = names.map(|name| name.to_string_lossy().into_owned()).collect();
+        Ok(latest)
+    }
+
+    fn look(&self) -> Result<Latest, CheckpointError> {
         let mut latest = Latest::default();
         for name in self.ordered()?.into_iter().rev() {
             let path = self.folder.join(name);
@@ -219,13 +229,14 @@ impl Checkpoints {
         let best = progress.best.map(|best| name_of(best.epoch, best.step));
         let place = (progress.epochs.len() as u64, progress.step);
         // Those beyond are damaged, or the run would have gone on from them; they must not push out whole ones.
-        let (names, beyond): (Vec<_>, Vec<_>) = self
-            .ordered()?
-            .into_iter()
-            .partition(|name| numbers_of(name) <= Some(place));
+        let written = name_of(place.0, place.1);
+        let is_whole = |name: &String| {
+            numbers_of(name) <= Some(place) && (*name == written || !self.damaged.contains(name))
+        };
+        let (names, damaged): (Vec<_>, Vec<_>) = self.ordered()?.into_iter().partition(is_whole);
         let old = names.len().saturating_sub(self.keep);
         let old = names[..old].iter().filter(|&name| Some(name) != best.as_ref());
-        for name in old.chain(&beyond) {
+        for name in old.chain(&damaged) {
             self.remove(name)?;
         }
         Ok(())
@@ -366,7 +377,7 @@ mod tests {
     }
 
     /// The latest whole checkpoint and its step.
-    fn whole(checkpoints: &Checkpoints) -> (PathBuf, u64) {
+    fn whole(checkpoints: &mut Checkpoints) -> (PathBuf, u64) {
         let (path, progress) = checkpoints.latest().unwrap().whole.unwrap();
         (path, progress.step)
     }
@@ -374,7 +385,7 @@ mod tests {
     #[test]
     fn the_last_and_the_best_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
         assert!(checkpoints.latest().unwrap().whole.is_none());
         let (model, optimizer) = parts();
         for epoch in 1..=4 {
@@ -387,7 +398,7 @@ mod tests {
         }
         let names = checkpoints.ordered().unwrap();
         assert_eq!(names, [name_of(1, 10), name_of(3, 30), name_of(4, 40)]);
-        assert_eq!(whole(&checkpoints).1, 40);
+        assert_eq!(whole(&mut checkpoints).1, 40);
     }
 
     #[test]
@@ -407,8 +418,8 @@ mod tests {
             .set_len(1000)
             .unwrap();
 
-        let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
-        assert_eq!(whole(&checkpoints), (first, 5));
+        let mut checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
+        assert_eq!(whole(&mut checkpoints), (first, 5));
         let warnings: Vec<_> = checkpoints.latest().unwrap().warnings().collect();
         let named = |warning: &String, parts: [&str; 2]| parts.iter().all(|part| warning.contains(part));
         assert!(
@@ -422,7 +433,7 @@ mod tests {
         assert!(!folder.join(".writing-epoch-0002-step-00000020").exists());
         // The run goes on and comes to the broken one's name again.
         let again = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
-        assert_eq!(whole(&checkpoints), (again, 10));
+        assert_eq!(whole(&mut checkpoints), (again, 10));
         assert!(checkpoints.latest().unwrap().damaged.is_empty());
     }
 
@@ -437,13 +448,13 @@ mod tests {
     #[test]
     fn one_bit_in_any_file_is_found_and_the_one_before_is_taken() {
         let dir = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(dir.path().to_owned(), 9).unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 9).unwrap();
         let (model, optimizer) = parts();
         let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
         let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
         for name in [MODEL, OPTIMIZER, MANIFEST, CHECKSUMS] {
             damage(&second.join(name));
-            assert_eq!(whole(&checkpoints), (first.clone(), 5), "{name}");
+            assert_eq!(whole(&mut checkpoints), (first.clone(), 5), "{name}");
             let warning = checkpoints.latest().unwrap().warnings().next().unwrap();
             // Which file it is cannot be told where the list of their names is damaged.
             let file = if name == CHECKSUMS { "damaged" } else { name };
@@ -451,11 +462,11 @@ mod tests {
                 assert!(warning.contains(part), "{part} is not in: {warning}");
             }
             damage(&second.join(name));
-            assert_eq!(whole(&checkpoints), (second.clone(), 10), "{name}");
+            assert_eq!(whole(&mut checkpoints), (second.clone(), 10), "{name}");
         }
         // As versions without checksums wrote it.
         fs::remove_file(second.join(CHECKSUMS)).unwrap();
-        assert_eq!(whole(&checkpoints), (second.clone(), 10));
+        assert_eq!(whole(&mut checkpoints), (second.clone(), 10));
         for folder in [&first, &second] {
             damage(&folder.join(MANIFEST));
             fs::write(folder.join(MODEL), "short").unwrap();
@@ -467,14 +478,28 @@ mod tests {
     #[test]
     fn a_damaged_checkpoint_does_not_push_out_whole_ones() {
         let dir = tempfile::tempdir().unwrap();
-        let checkpoints = Checkpoints::open(dir.path().to_owned(), 1).unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 1).unwrap();
         let (model, optimizer) = parts();
         let late = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
         damage(&late.join(MODEL));
         // The run went on from an earlier one and was interrupted before it came so far again.
         let early = checkpoints.save(&model, &optimizer, &progress(0, 7)).unwrap();
-        assert_eq!(whole(&checkpoints), (early, 7));
+        assert_eq!(whole(&mut checkpoints), (early, 7));
         assert!(!late.exists());
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_that_is_passed_is_not_counted_among_those_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
+        let (model, optimizer) = parts();
+        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
+        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        damage(&second.join(MODEL));
+        assert_eq!(whole(&mut checkpoints), (first.clone(), 5));
+        // The next is beyond both.
+        let third = checkpoints.save(&model, &optimizer, &progress(2, 20)).unwrap();
+        assert!(first.exists() && !second.exists() && third.exists());
     }
 
     #[test]
@@ -486,6 +511,7 @@ mod tests {
         let checkpoints = Checkpoints {
             folder: file,
             keep: 1,
+            damaged: Vec::new(),
         };
         let error = checkpoints
             .save(&model, &optimizer, &progress(0, 1))

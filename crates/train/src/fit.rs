@@ -127,20 +127,7 @@ fn start(
         .map(|val| self::feed(config, val, false, &maker))
         .transpose()?;
 
-    let _lock = match lock {
-        Some(lock) => lock,
-        None => {
-            let lock = folder.lock()?;
-            if folder.record().exists() {
-                // There was no folder when this one looked: another process made the run meanwhile.
-                return Err(TrainError::RunExists {
-                    path: config.run_dir.clone(),
-                });
-            }
-            lock
-        }
-    };
-    let checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
+    let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
     let latest = checkpoints.latest()?;
     if !resuming && (latest.whole.is_some() || !latest.damaged.is_empty()) {
         let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
@@ -170,6 +157,21 @@ fn start(
     if config.freeze_backbone {
         model = model.freeze_backbone();
     }
+
+    let _lock = match lock {
+        Some(lock) => lock,
+        // Nothing of a run that cannot begin is left behind, so the folder is made last.
+        None => {
+            let lock = folder.lock()?;
+            if folder.record().exists() {
+                // There was no folder when this one looked: another process made the run meanwhile.
+                return Err(TrainError::RunExists {
+                    path: config.run_dir.clone(),
+                });
+            }
+            lock
+        }
+    };
 
     folder.write_record(&RunRecord {
         stokehold: env!("CARGO_PKG_VERSION").to_owned(),

@@ -116,9 +116,9 @@ impl RunSummary {
 
     /// Seconds per epoch that a loader without any cost would save at most; `None` where it was not measured.
     ///
-    /// Two things bound it. One is the trainer's ceiling, without what other programs took from it, which the run would reach then. The other holds whatever other programs do
-    /// meanwhile: without a loader nobody waits for it, and the cores have its CPU time for the trainer, which makes an epoch shorter
-    /// by that time divided by their number. A loader on a device has no such bound, as it takes the device's time.
+    /// Two limits hold. The run cannot beat the trainer's ceiling, corrected for what other programs took. And it cannot save more
+    /// than the wait plus the loader's CPU time divided by the cores; a loader on a device has only the first limit, as it takes the
+    /// device's time.
     fn bound(&self) -> Option<f64> {
         let (seconds, trainer_cpu) = (self.seconds_per_epoch?, self.trainer_cpu_seconds?);
         let rate = Some(self.images_per_second).filter(|rate| *rate > 0.0)?;

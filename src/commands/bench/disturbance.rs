@@ -87,7 +87,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             "step_seconds_alone": alone,
             "found": found,
         });
-        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        terminal::json(&report)?;
     } else {
         let [low, high] = found.spread;
         writeln!(

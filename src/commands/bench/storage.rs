@@ -148,11 +148,10 @@ pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
     }
-    let text = match args.json {
-        true => serde_json::to_string_pretty(&report.json())?,
-        false => report.to_string(),
-    };
-    writeln!(terminal::out(), "{}", text.trim_end())?;
+    match args.json {
+        true => terminal::json(&report.json())?,
+        false => writeln!(terminal::out(), "{}", report.to_string().trim_end())?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -36,12 +36,10 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         .collect();
     bar.finish_and_clear();
     let report = Report::new(dir, data.train.classes(), images);
-    let text = if json {
-        serde_json::to_string_pretty(&report)? + "\n"
-    } else {
-        report.to_string()
-    };
-    terminal::out().write_all(text.as_bytes())?;
+    match json {
+        true => terminal::json(&report)?,
+        false => write!(terminal::out(), "{report}")?,
+    }
     Ok(ExitCode::from(u8::from(!report.broken.is_empty())))
 }
 

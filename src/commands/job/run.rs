@@ -13,9 +13,10 @@ use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, Simulation, Store};
 
-use super::{code, print, print_json, show};
+use super::{code, print, show};
 use crate::failure::Usage;
 use crate::local::Local;
+use crate::terminal;
 use crate::{files, interrupt};
 
 #[derive(Debug, ClapArgs)]
@@ -182,7 +183,7 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
             // Its end is told with all that is known then.
             News::State(record) if record.status.is_final() => Ok(()),
             // A copy of the data may take long, and nothing is printed then.
-            News::State(record) => writeln!(io::stderr(), "job {name} {}", show::state(record)),
+            News::State(record) => writeln!(terminal::err(), "job {name} {}", show::state(record)),
             News::Line(line) if json => print(&Line {
                 stream: "err",
                 ..line.clone()
@@ -192,8 +193,8 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let record = stokehold_jobs::run(claim, stop, &show)?;
     match json {
-        true => print_json(&record)?,
-        false => writeln!(io::stderr(), "{}", show::end(store, &record))?,
+        true => terminal::json(&record)?,
+        false => writeln!(terminal::err(), "{}", show::end(store, &record))?,
     }
     Ok(code(&record))
 }

@@ -2,7 +2,7 @@
 
 use crate::terminal::{self, note};
 use std::error::Error;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Show {
     fn line(&self, text: &str) {
         // A reader that went away is no reason to end the work.
         self.bar.suspend(|| {
-            let _ = writeln!(io::stderr(), "{text}");
+            note!("{text}");
         });
     }
 }

@@ -54,6 +54,9 @@ pub fn undisturbed(rate: f64, cpu_seconds: f64, delay_seconds: f64, cores: u64) 
     } else {
         0.0
     };
+    if !positive(cpu_seconds) {
+        return rate;
+    }
     let most = cores as f64 / cpu_seconds;
     (rate * (1.0 + delay / cpu_seconds)).min(rate.max(most))
 }
