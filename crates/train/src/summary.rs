@@ -85,7 +85,7 @@ pub struct RunSummary {
 impl RunSummary {
     /// What better feeding would gain, in a sentence; `None` where it was not measured.
     ///
-    /// At most what [`RunSummary::bound`] says. The rest of what the run lacks to the trainer's ceiling was no work of the loader's.
+    /// At most what the run's two limits say. The rest of what the run lacks to the trainer's ceiling was no work of the loader's.
     pub fn gain(&self) -> Option<String> {
         let (seconds, saved) = (self.seconds_per_epoch?, self.bound()?);
         let share = 100.0 * saved / seconds;
