@@ -135,7 +135,7 @@ mod tests {
         let shown = plain("a\x1b[2Jb\rc\u{9b}31m\u{202e}gpj.\u{7f}\u{2028}d\te é 日\u{61c}\n");
         assert_eq!(
             shown,
-            "a\\x1b[2Jb\\x0dc\\u{9b}31m\\u{202e}gpj.\\x7f\\u{2028}d\te é 日\n"
+            "a\\x1b[2Jb\\x0dc\\u{9b}31m\\u{202e}gpj.\\x7f\\u{2028}d\te é 日\\u{61c}\n"
         );
     }
 

@@ -70,7 +70,7 @@ fn a_comparison_offers_its_pairs() {
         fs::create_dir_all(folder.join("runs").join(run)).unwrap();
     }
     let said = told();
-    let line = "\n  stokehold report 'my compare/runs/resnet18-load1-a' 'my compare/runs/resnet18-load1-b'\n";
+    let line = "stokehold report 'my compare/runs/resnet18-load1-a' 'my compare/runs/resnet18-load1-b'\n";
     assert!(said.contains(line), "{said}");
     assert_eq!(said.matches("stokehold report").count(), 1, "{said}");
 }
