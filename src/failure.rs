@@ -37,18 +37,7 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    // A message of several lines is one message: no line of it begins as another message does.
-    let text = error.to_string();
-    let mut lines = text.trim_end().lines();
-    note!("error: {}", lines.next().unwrap_or_default());
-    for line in lines {
-        let indent = if line.starts_with(' ') || line.is_empty() {
-            ""
-        } else {
-            "  "
-        };
-        note!("{indent}{line}");
-    }
+    note!("error: {error}");
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 

@@ -22,10 +22,16 @@ impl ValueParserFactory for Local {
 }
 
 fn parse(path: PathBuf) -> Result<Local, String> {
-    let Some(uri) = path.to_str().filter(|text| text.contains("://")) else {
+    // Programs that take a URI for a path make `s3:/bucket` of it.
+    let squeezed = ["s3:", "s3a:", "gs:", "az:", "azure:", "http:", "https:"];
+    let is_squeezed = |text: &str| squeezed.iter().any(|scheme| text.starts_with(scheme));
+    let Some(uri) = path
+        .to_str()
+        .filter(|text| text.contains("://") || is_squeezed(text))
+    else {
         return Ok(Local(path));
     };
-    if Location::is_remote(uri) {
+    if Location::is_remote(uri) || is_squeezed(uri) {
         return Err("this has to be a path on this machine; to have it there, give a path here and copy it afterwards; to \
                     use what is there, copy it here first (with `aws s3 cp`, for example)"
             .to_owned());
@@ -86,7 +92,14 @@ mod tests {
         ] {
             assert_eq!(&*parse(text.into()).unwrap(), Path::new(path));
         }
-        for uri in ["s3://b/p", "gs://b", "https://host/x", "what://x"] {
+        for uri in [
+            "s3://b/p",
+            "s3:/b/p",
+            "s3:x",
+            "gs://b",
+            "https://host/x",
+            "what://x",
+        ] {
             assert!(
                 parse(uri.into()).unwrap_err().contains("on this machine"),
                 "{uri}"

@@ -39,10 +39,25 @@ fn legal_json(text: &str) -> String {
     written_out(text, |plain, c| write!(plain, "\\u{:04x}", u32::from(c)))
 }
 
-/// Prints a line on standard error. A reader that went away is no reason to end.
+/// Prints a message on standard error. A reader that went away is no reason to end.
+///
+/// A message of several lines is one message: its other lines are indented, so that none looks like the beginning of another,
+/// whatever a name has in it.
 pub fn note_line(text: &str) {
-    // One call a line: threads and other processes write too.
-    let _ = io::stderr().write_all((plain(text) + "\n").as_bytes());
+    let text = plain(text.trim_end());
+    let (before, message) = text.split_at(text.len() - text.trim_start_matches('\n').len());
+    let mut lines = message.lines();
+    let mut out = format!("{before}{}\n", lines.next().unwrap_or_default());
+    for line in lines {
+        let indent = if line.starts_with(' ') || line.is_empty() {
+            ""
+        } else {
+            "  "
+        };
+        out += &format!("{indent}{line}\n");
+    }
+    // One call a message: threads and other processes write too.
+    let _ = io::stderr().write_all(out.as_bytes());
 }
 
 /// Prints a line on standard error, as `eprintln` does.

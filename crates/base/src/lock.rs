@@ -63,6 +63,9 @@ impl Lock {
     /// # Errors
     /// [`Refused::Held`] while another process, or another [`Lock`] of this one, holds it.
     pub fn take(path: &Path) -> Result<Self, Refused> {
+        if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+            return Err(not_ours(path));
+        }
         let mut file = File::options()
             .read(true)
             .write(true)
@@ -74,6 +77,11 @@ impl Lock {
             Err(TryLockError::WouldBlock) => return Err(Refused::Held(announced(&mut file))),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
+        let mut text = String::new();
+        if file.read_to_string(&mut text).is_err() || !(text.is_empty() || parse(&text).is_some()) {
+            return Err(not_ours(path));
+        }
+        file.rewind()?;
         file.set_len(0)?;
         let line = format!("{} {:.3} {}\n", std::process::id(), unix_now(), host());
         file.write_all(line.as_bytes())?;
@@ -87,6 +95,12 @@ impl Lock {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+/// A user's file is not written over, nor what a link leads to.
+fn not_ours(path: &Path) -> Refused {
+    let reason = format!("{} is there and is no lock; move it away", path.display());
+    Refused::Io(io::Error::new(io::ErrorKind::AlreadyExists, reason))
 }
 
 /// Locks an open file, or folder, and waits for at most a second where another process has it: a program that this one has just
@@ -188,6 +202,22 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(parse(&text).unwrap().pid, std::process::id());
+    }
+
+    #[test]
+    fn what_is_no_lock_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mine = dir.path().join("mine");
+        fs::write(&mine, "precious").unwrap();
+        let link = dir.path().join("lock");
+        std::os::unix::fs::symlink(&mine, &link).unwrap();
+        for path in [&mine, &link] {
+            let Err(Refused::Io(error)) = Lock::take(path) else {
+                panic!("{} was taken", path.display());
+            };
+            assert!(error.to_string().contains("is no lock"), "{error}");
+        }
+        assert_eq!(fs::read_to_string(&mine).unwrap(), "precious");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 /// Those of `fill` and of the file system. What was at `path` is then as it was, and nothing is left beside it.
 pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     let aside = aside(path);
-    let written = File::create(&aside).and_then(|mut file| {
+    let written = create(&aside).and_then(|mut file| {
         let done = fill(&mut file)?;
         file.sync_all()?;
         fs::rename(&aside, path)?;
@@ -46,6 +46,19 @@ pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>)
     // The file is whole already. Some network file systems cannot flush a folder, which is no reason to fail.
     let _ = sync_folder(path.parent().unwrap_or(Path::new(".")));
     written
+}
+
+/// Makes the file that is [`aside`] until it is whole. What a killed writer left there is removed and never written into: a link
+/// would lead to another file.
+///
+/// # Errors
+/// Those of the file system.
+pub fn create(aside: &Path) -> io::Result<File> {
+    match fs::remove_file(aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    File::options().write(true).create_new(true).open(aside)
 }
 
 /// Makes the names in a folder survive a loss of power; only Unix can.
@@ -122,17 +135,32 @@ mod tests {
         assert_eq!(names(dir.path()), ["a.json", "b.json", "b.json.partial"]);
     }
 
-    /// The disk is full after some bytes: `/dev/full` takes the part of one.
-    #[cfg(target_os = "linux")]
     #[test]
-    fn a_full_disk_leaves_the_old_file() {
+    fn a_failure_on_the_way_leaves_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.json");
         fs::write(&path, "old").unwrap();
-        std::os::unix::fs::symlink("/dev/full", aside(&path)).unwrap();
-        let error = write(&path, "new").unwrap_err();
+        let full = |file: &mut File| {
+            file.write_all(b"ne")?;
+            Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))
+        };
+        let error = write_with(&path, full).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_in_the_way_leads_nowhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("a.json"), dir.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, aside(&path)).unwrap();
+        write(&path, "first").unwrap();
+        fs::hard_link(&victim, aside(&path)).unwrap();
+        write(&path, "second").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "second");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 }

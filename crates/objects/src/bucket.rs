@@ -210,6 +210,15 @@ impl Bucket {
                     );
                     return Err(ObjectError::new(uri, Cause::BadUri, reason));
                 }
+                let address = endpoint
+                    .as_deref()
+                    .and_then(|endpoint| reqwest::Url::parse(endpoint).ok());
+                secrets.add(
+                    address
+                        .as_ref()
+                        .and_then(reqwest::Url::password)
+                        .map(str::to_owned),
+                );
                 if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
                     builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
                 }

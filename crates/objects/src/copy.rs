@@ -1,6 +1,6 @@
 //! Many objects into a folder.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,7 +72,7 @@ impl Bucket {
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(|error| disk(parent, &error))?;
             }
-            let mut file = File::create(&aside.0).map_err(|error| disk(&aside.0, &error))?;
+            let mut file = whole::create(&aside.0).map_err(|error| disk(&aside.0, &error))?;
             let mut size = 0;
             let mut chunks = got.into_stream();
             while let Some(chunk) = chunks

@@ -64,6 +64,15 @@ impl Location {
                 "it names no bucket; write it as s3://BUCKET/PREFIX".to_owned()
             ));
         }
+        if scheme == Scheme::Http && (bucket.contains('@') || rest.contains('?')) {
+            let host = bucket.rsplit('@').next().unwrap_or_default();
+            return Err(ObjectError::new(
+                format!("https://{}", host.split('?').next().unwrap_or_default()),
+                Cause::BadUri,
+                "an address with a user, a password or a query is not taken, for messages and records would show its secret; use \
+                 s3://, gs:// or az:// with credentials of the environment",
+            ));
+        }
         let bucket = match scheme {
             Scheme::Http => text[..text.len() - rest.len() + bucket.len()].to_owned(),
             _ => bucket.to_owned(),
@@ -150,6 +159,18 @@ mod tests {
             message.contains("ftp://host/x") && message.contains("s3://"),
             "{message}"
         );
+        for secret in [
+            "https://user:Passw0rd@host/x",
+            "https://host/c/x?sig=Passw0rd",
+            "http://user:Passw0rd@host",
+        ] {
+            let message = Location::parse(secret).unwrap_err().to_string();
+            assert!(
+                message.starts_with("https://host: an address with a user"),
+                "{message}"
+            );
+            assert!(!message.contains("Passw0rd"), "{message}");
+        }
         let message = Location::parse("s3:///x").unwrap_err().to_string();
         assert!(message.contains("names no bucket"), "{message}");
         assert!(

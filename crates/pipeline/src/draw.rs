@@ -62,8 +62,15 @@ struct Steps {
 
 impl Steps {
     fn push(&mut self, step: Step) -> Result<(), ImageError> {
+        let before = self.height;
         (self.width, self.height) = step.size_after(self.width, self.height);
         let (w, h) = (self.width, self.height);
+        // A resize goes across first, and makes an image as wide as the new one and as high as the old one.
+        if matches!(step, Step::Resize { .. }) && u64::from(w) * u64::from(before) > crate::MAX_PIXELS {
+            return Err(ImageError::DoesNotFit(format!(
+                "a resize to {w}x{h} would make an image of {w}x{before} pixels on the way"
+            )));
+        }
         if w == 0 || h == 0 || u64::from(w) * u64::from(h) > crate::MAX_PIXELS {
             return Err(ImageError::DoesNotFit(format!(
                 "{step:?} would make an image of {w}x{h} pixels"

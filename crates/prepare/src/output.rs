@@ -75,7 +75,7 @@ impl Output {
         let path = out.join(&name);
         let aside = whole::aside(&path);
         let new = || {
-            let file = BufWriter::with_capacity(1 << 20, File::create(&aside)?);
+            let file = BufWriter::with_capacity(1 << 20, whole::create(&aside)?);
             Ok(match options.container {
                 Container::Shards => Writer::Shard(ShardWriter::new(file, id, number, classes)?),
                 Container::Tar => Writer::Tar(TarWriter::new(file)),

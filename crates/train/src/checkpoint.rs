@@ -312,9 +312,15 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
     let checksums: BTreeMap<String, u32> = match fs::read(path.join(CHECKSUMS)) {
         // Written before there were any, or not whole, which the sizes tell.
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-        text => text
-            .and_then(|text| Ok(serde_json::from_slice(&text)?))
-            .map_err(|error| failed(CHECKSUMS, error))?,
+        text => {
+            let read: BTreeMap<String, u32> = text
+                .and_then(|text| Ok(serde_json::from_slice(&text)?))
+                .map_err(|error| failed(CHECKSUMS, error))?;
+            if !read.keys().eq([MODEL, OPTIMIZER, MANIFEST]) {
+                return Err(format!("{CHECKSUMS}: it names other files than a checkpoint has"));
+            }
+            read
+        }
     };
     for (name, &written) in &checksums {
         let now = crc32(&path.join(name)).map_err(|error| failed(name, error))?;
@@ -327,6 +333,9 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
     let manifest: Manifest = fs::read(path.join(MANIFEST))
         .and_then(|text| Ok(serde_json::from_slice(&text)?))
         .map_err(|error| failed(MANIFEST, error))?;
+    if !manifest.files.keys().eq([MODEL, OPTIMIZER]) {
+        return Err(format!("{MANIFEST}: it names other files than a checkpoint has"));
+    }
     for (name, &written) in &manifest.files {
         let now = fs::metadata(path.join(name))
             .map_err(|error| failed(name, error))?
@@ -486,6 +495,23 @@ mod tests {
         let early = checkpoints.save(&model, &optimizer, &progress(0, 7)).unwrap();
         assert_eq!(whole(&mut checkpoints), (early, 7));
         assert!(!late.exists());
+    }
+
+    #[test]
+    fn a_list_of_checksums_that_names_other_files_is_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
+        let (model, optimizer) = parts();
+        let folder = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
+        for text in [
+            "{}",
+            r#"{"../../../../../../dev/zero": 1}"#,
+            r#"{"model.safetensors": 1}"#,
+        ] {
+            fs::write(folder.join(CHECKSUMS), text).unwrap();
+            let latest = checkpoints.latest().unwrap();
+            assert_eq!((latest.whole, latest.damaged.len()), (None, 1), "{text}");
+        }
     }
 
     #[test]

@@ -95,6 +95,22 @@ fn images_at_the_limit_of_pixels_are_answered_for() {
     }
 }
 
+/// Resizing goes across first: the image between the two axes counts too.
+#[test]
+fn a_resize_that_is_large_on_its_way_is_refused() {
+    let ops = r#"{"op": [{"type": "Resize", "size": [100, 16384], "interpolation": "bicubic"}, {"type": "ToFloat"}]}"#;
+    let error = Pipeline::from_json(ops)
+        .unwrap()
+        .draw(KEY, 30, 65_536)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("would make an image of 16384x65536 pixels on the way"),
+        "{error}"
+    );
+}
+
 /// A valid PNG of 600,000 columns that a rotation once ended a worker with.
 #[test]
 fn a_long_file_is_an_error_and_the_next_one_is_not() {
