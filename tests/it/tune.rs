@@ -691,9 +691,10 @@ fn nothing_is_lost_or_run_twice_when_processes_are_killed() {
         until("trials", || {
             bench.events("asked") >= asked && bench.events("told") >= told
         });
+        // Both at once: what one of them loses the other must not take up, and lose again.
         tuner.signal("-KILL");
-        tuner.code();
         worker.signal("-KILL");
+        tuner.code();
         worker.code();
         tuner = bench.start(&["resume", "tune.toml"]);
     }
