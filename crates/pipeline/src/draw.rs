@@ -65,8 +65,10 @@ impl Steps {
         let before = self.height;
         (self.width, self.height) = step.size_after(self.width, self.height);
         let (w, h) = (self.width, self.height);
-        // A resize goes across first, and makes an image as wide as the new one and as high as the old one.
-        if matches!(step, Step::Resize { .. }) && u64::from(w) * u64::from(before) > crate::MAX_PIXELS {
+        // A resize with a filter goes across first, and makes an image as wide as the new one and as high as the old one.
+        let goes_across =
+            matches!(step, Step::Resize { interpolation, .. } if interpolation != Interpolation::Nearest);
+        if goes_across && u64::from(w) * u64::from(before) > crate::MAX_PIXELS {
             return Err(ImageError::DoesNotFit(format!(
                 "a resize to {w}x{h} would make an image of {w}x{before} pixels on the way"
             )));
