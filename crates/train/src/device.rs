@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceChoice {
-    /// The first GPU of CUDA and Vulkan that is compiled in and present, else the CPU; one that is present and cannot be used is an
-    /// error. A Vulkan driver that computes on the CPU,
+    /// The first GPU of CUDA and Vulkan that is compiled in and present, else the CPU. A Vulkan driver that computes on the CPU,
     /// as Mesa's lavapipe does, is no GPU.
     #[default]
     Auto,
@@ -84,14 +83,6 @@ pub enum DeviceError {
         /// What was asked for.
         choice: DeviceChoice,
     },
-    /// It is there and cannot compute.
-    #[error("device {choice} cannot be used: {reason}; or use --device cpu")]
-    Unusable {
-        /// What was asked for.
-        choice: DeviceChoice,
-        /// Why, and what to do.
-        reason: String,
-    },
     /// A computation failed there.
     #[error("the device failed: {0}")]
     Failed(String),
@@ -100,27 +91,15 @@ pub enum DeviceError {
 /// The plain device; `.autodiff()` of it is for training.
 ///
 /// # Errors
-/// If the device asked for is not compiled in, not present, or cannot compute. `Cpu` is always there.
+/// If the device asked for is not compiled in or not present. `Auto` and `Cpu` always find one.
 pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::flex()),
         DeviceChoice::Cuda => cuda(),
         DeviceChoice::Vulkan => vulkan(true),
-        DeviceChoice::Auto => match cuda().or_else(|error| next(error, || vulkan(false))) {
-            Err(error) => next(error, || Ok(Device::flex())),
-            found => found,
-        },
-    }
-}
-
-/// The next device, where there is none of the first kind.
-fn next(
-    error: DeviceError,
-    open: impl FnOnce() -> Result<Device, DeviceError>,
-) -> Result<Device, DeviceError> {
-    match error {
-        DeviceError::NotCompiledIn { .. } | DeviceError::Absent { .. } => open(),
-        error => Err(error),
+        DeviceChoice::Auto => Ok(cuda()
+            .or_else(|_| vulkan(false))
+            .unwrap_or_else(|_| Device::flex())),
     }
 }
 
@@ -207,14 +186,9 @@ fn first(
     kind: burn::tensor::DeviceType,
     good: impl Fn(&Device) -> bool,
 ) -> Result<Device, DeviceError> {
-    let all = Device::enumerate(kind).into_vec();
-    let device = all.into_iter().find(good).ok_or(DeviceError::Absent { choice })?;
-    // Burn would not say if it does not compute: CubeCL drops the launches that it cannot do.
-    if let Some(cube) = cube(&device) {
-        stokehold_gpu::Gpu::on_device(cube).map_err(|error| DeviceError::Unusable {
-            choice,
-            reason: error.to_string(),
-        })?;
-    }
-    Ok(device)
+    Device::enumerate(kind)
+        .into_vec()
+        .into_iter()
+        .find(good)
+        .ok_or(DeviceError::Absent { choice })
 }
