@@ -72,7 +72,7 @@ impl Lock {
             .create(true)
             .truncate(false)
             .open(path)?;
-        match lock(&file) {
+        match lock(&file, MOMENT) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Refused::Held(announced(&mut file))),
             Err(TryLockError::Error(error)) => return Err(error.into()),
@@ -103,17 +103,20 @@ fn not_ours(path: &Path) -> Refused {
     Refused::Io(io::Error::new(io::ErrorKind::AlreadyExists, reason))
 }
 
-/// Locks an open file, or folder, and waits for at most a second where another process has it: a program that this one has just
-/// started has all of its files, locked ones too, until it is loaded.
+/// How long a lock that is given up in a moment is waited for: a program that a process has just started has all of that process's
+/// files, locked ones too, until it is loaded.
+pub const MOMENT: Duration = Duration::from_secs(1);
+
+/// Locks an open file, or folder, and waits for it as long as `patience` where another process has it.
 ///
 /// # Errors
 /// [`TryLockError::WouldBlock`] where another process holds it; those of the file system.
-pub fn lock(file: &File) -> Result<(), TryLockError> {
+pub fn lock(file: &File, patience: Duration) -> Result<(), TryLockError> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if started.elapsed() < Duration::from_secs(1) => {
-                std::thread::sleep(Duration::from_millis(5));
+            Err(TryLockError::WouldBlock) if started.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(1));
             }
             done => return done,
         }

@@ -422,7 +422,7 @@ impl<'a> Place<'a> {
         let occupied = || PrepareError::Occupied { path: out.to_owned() };
         fs::create_dir_all(out).map_err(failed)?;
         let lock = File::open(out).map_err(failed)?;
-        match stokehold_base::lock::lock(&lock) {
+        match stokehold_base::lock::lock(&lock, stokehold_base::lock::MOMENT) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 return Err(PrepareError::Busy { path: out.to_owned() });

@@ -121,10 +121,14 @@ pub struct Workload {
 impl Workload {
     /// What other programs took of the cores, in words; `None` where it was too little to matter, or is not known.
     pub fn others(&self) -> Option<String> {
-        let others = self.others_cores?;
-        (others >= 0.1 * self.cores as f64)
-            .then(|| format!("other programs took {others:.1} of {} cores", self.cores))
+        others_in_words(self.others_cores, self.cores)
     }
+}
+
+/// What other programs took of the cores, in words; `None` where it was too little to matter, or is not known.
+pub fn others_in_words(others_cores: Option<f64>, cores: u64) -> Option<String> {
+    let others = others_cores.filter(|others| *others >= 0.1 * cores as f64)?;
+    Some(format!("other programs took {others:.1} of {cores} cores"))
 }
 
 /// Another way of the run, measured on its own images in turns with its own way.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::Percentiles;
-use stokehold_profile::advice::undisturbed;
+use stokehold_profile::advice::{others_in_words, undisturbed};
 use stokehold_profile::timeline::Total;
 
 use crate::executor::AnyExecutor;
@@ -102,14 +102,8 @@ impl RunSummary {
                 format!("Better feeding would gain {gain}.")
             }
         };
-        if let Some(others) = self
-            .others_cores
-            .filter(|others| *others >= 0.1 * self.cores as f64)
-        {
-            text += &format!(
-                " Other programs took {others:.1} of {} cores meanwhile.",
-                self.cores
-            );
+        if let Some(others) = others_in_words(self.others_cores, self.cores) {
+            text += &format!(" {}{} meanwhile.", others[..1].to_uppercase(), &others[1..]);
         }
         Some(text)
     }

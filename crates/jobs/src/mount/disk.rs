@@ -18,9 +18,10 @@ use std::fs::{self, File, FileTimes, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use stokehold_base::lock;
 
 /// What a piece begins with; another number when the form changes.
 const MAGIC: &[u8; 8] = b"SHPIECE1";
@@ -182,16 +183,10 @@ impl<'a> Booked<'a> {
             .create(true)
             .truncate(false)
             .open(path)?;
-        let started = Instant::now();
-        while let Err(error) = file.try_lock() {
-            match error {
-                TryLockError::Error(error) => return Err(error),
-                TryLockError::WouldBlock if started.elapsed() > PATIENCE => {
-                    return Err(io::Error::other("another process holds the lock of the cache"));
-                }
-                TryLockError::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
-            }
-        }
+        lock::lock(&file, PATIENCE).map_err(|error| match error {
+            TryLockError::Error(error) => error,
+            TryLockError::WouldBlock => io::Error::other("another process holds the lock of the cache"),
+        })?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         let mut booked = Self { disk, file, bytes: 0 };
