@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use stokehold_base::lock::{self, Lock, Refused};
+use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::whole;
 
 use crate::failure::Usage;
@@ -47,7 +47,7 @@ pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
         Refused::Held(holder) => Usage(format!(
             "{}: {} works in this folder; wait until it ends, or give another folder",
             folder.display(),
-            lock::words(holder.as_ref())
+            holder
         ))
         .into(),
         Refused::Io(error) => named(&path, &error).into(),

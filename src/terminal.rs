@@ -122,6 +122,11 @@ pub fn plain(text: &str) -> String {
     })
 }
 
+/// A name as a table shows it, on one line: its line ends and tabs are written out too.
+pub fn cell(name: &str) -> String {
+    plain(name).replace('\n', "\\n").replace('\t', "\\t")
+}
+
 /// A text in which `write` writes what would steer a terminal: control characters, line and paragraph separators, and what sets
 /// the direction of a text.
 fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
@@ -152,6 +157,11 @@ mod tests {
             shown,
             "a\\x1b[2Jb\\x0dc\\u{9b}31m\\u{202e}gpj.\\x7f\\u{2028}d\te é 日\\u{61c}\n"
         );
+    }
+
+    #[test]
+    fn a_name_breaks_no_table() {
+        assert_eq!(cell("cat\n\tdog\x1b"), "cat\\n\\tdog\\x1b");
     }
 
     #[test]

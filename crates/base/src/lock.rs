@@ -21,27 +21,36 @@ pub struct Lock {
 
 /// Who holds a lock.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Holder {
-    /// The process's number on its machine.
-    pub pid: u32,
-    /// The machine's name.
-    pub host: String,
-    /// When it took the lock, in seconds since 1970.
-    pub since: f64,
+pub enum Holder {
+    /// A process that has written who it is.
+    Process {
+        /// Its number on its machine.
+        pid: u32,
+        /// The machine's name.
+        host: String,
+        /// When it took the lock, in seconds since 1970.
+        since: f64,
+    },
+    /// A process that has not written yet.
+    Unknown,
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pid, host, since } = self;
-        write!(out, "process {pid} on {host}, since {}", Utc(*since))
+        match self {
+            Self::Process { pid, host, since } => {
+                write!(out, "process {pid} on {host}, since {}", Utc(*since))
+            }
+            Self::Unknown => out.write_str("another process"),
+        }
     }
 }
 
 /// Why a lock could not be taken.
 #[derive(Debug)]
 pub enum Refused {
-    /// Another process holds it; `None` where it has not written yet who it is.
-    Held(Option<Holder>),
+    /// Another process holds it.
+    Held(Holder),
     /// The file system failed.
     Io(io::Error),
 }
@@ -50,11 +59,6 @@ impl From<io::Error> for Refused {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
-}
-
-/// The holder in words, `another process` where it is not known.
-pub fn words(holder: Option<&Holder>) -> String {
-    holder.map_or_else(|| "another process".to_owned(), Holder::to_string)
 }
 
 impl Lock {
@@ -66,16 +70,9 @@ impl Lock {
         if fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
             return Err(not_ours(path));
         }
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        match lock(&file, MOMENT) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(Refused::Held(announced(&mut file))),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
+        let mut file = opened(path)?;
+        if !lock(&file, MOMENT)? {
+            return Err(Refused::Held(announced(&mut file)));
         }
         let mut text = String::new();
         if file.read_to_string(&mut text).is_err() || !(text.is_empty() || parse(&text).is_some()) {
@@ -107,47 +104,82 @@ fn not_ours(path: &Path) -> Refused {
 /// files, locked ones too, until it is loaded.
 pub const MOMENT: Duration = Duration::from_secs(1);
 
-/// Locks an open file, or folder, and waits for it as long as `patience` where another process has it.
+/// Locks an open file, or folder, until it is closed, and waits as long as `patience` where another process has it. False where
+/// that process still has it then.
 ///
 /// # Errors
-/// [`TryLockError::WouldBlock`] where another process holds it; those of the file system.
-pub fn lock(file: &File, patience: Duration) -> Result<(), TryLockError> {
+/// Those of the file system.
+pub fn lock(file: &File, patience: Duration) -> io::Result<bool> {
     let started = Instant::now();
     loop {
         match file.try_lock() {
-            Err(TryLockError::WouldBlock) if started.elapsed() < patience => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            done => return done,
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if started.elapsed() >= patience => return Ok(false),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }
 
-/// Whether anybody holds the lock of a file, without taking it: `None` where it is free or there is no such file.
+/// Opens a file to read and to write, makes it where it is missing, and locks it as [`lock`] does. `None` where another process has
+/// it. Nothing is written into it: its holder is not known to others.
 ///
 /// # Errors
 /// Those of the file system.
-pub fn holder(path: &Path) -> io::Result<Option<Option<Holder>>> {
-    let mut file = match File::open(path) {
+pub fn open(path: &Path, patience: Duration) -> io::Result<Option<File>> {
+    let file = opened(path)?;
+    Ok(lock(&file, patience)?.then_some(file))
+}
+
+fn opened(path: &Path) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+}
+
+/// Who holds the lock of a file, without taking it: `None` where it is free or there is no such file.
+///
+/// # Errors
+/// Those of the file system.
+pub fn holder(path: &Path) -> io::Result<Option<Holder>> {
+    Ok(held(path)?.map(|mut file| announced(&mut file)))
+}
+
+/// Whether a process holds the lock of a file, without taking it and whether or not it has written who it is.
+///
+/// # Errors
+/// Those of the file system.
+pub fn is_held(path: &Path) -> io::Result<bool> {
+    Ok(held(path)?.is_some())
+}
+
+/// The file, if it is there and locked.
+fn held(path: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     match file.try_lock_shared() {
         Ok(()) => Ok(None),
-        Err(TryLockError::WouldBlock) => Ok(Some(announced(&mut file))),
+        Err(TryLockError::WouldBlock) => Ok(Some(file)),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
 /// Who wrote into a locked file. The holder writes a moment after it locks, so an empty file is read again for 100 ms.
-fn announced(file: &mut File) -> Option<Holder> {
+fn announced(file: &mut File) -> Holder {
     let started = Instant::now();
     loop {
         let mut text = String::new();
         let read = file.rewind().and_then(|()| file.read_to_string(&mut text));
-        let found = read.ok().and_then(|_| parse(&text));
-        if found.is_some() || started.elapsed() > Duration::from_millis(100) {
+        if let Some(found) = read.ok().and_then(|_| parse(&text)) {
             return found;
+        }
+        if started.elapsed() > Duration::from_millis(100) {
+            return Holder::Unknown;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -155,7 +187,7 @@ fn announced(file: &mut File) -> Option<Holder> {
 
 fn parse(text: &str) -> Option<Holder> {
     let mut words = text.strip_suffix('\n')?.splitn(3, ' ');
-    Some(Holder {
+    Some(Holder::Process {
         pid: words.next()?.parse().ok()?,
         since: words.next()?.parse().ok()?,
         host: words.next()?.to_owned(),
@@ -185,12 +217,15 @@ mod tests {
         assert!(holder(&path).unwrap().is_none());
         let before = unix_now();
         let lock = Lock::take(&path).unwrap();
-        let Err(Refused::Held(Some(first))) = Lock::take(&path) else {
+        let Err(Refused::Held(first)) = Lock::take(&path) else {
             panic!("the lock was given twice");
         };
-        assert_eq!(first.pid, std::process::id());
-        assert!((before - 0.01..=unix_now()).contains(&first.since), "{first}");
-        assert_eq!(holder(&path).unwrap(), Some(Some(first)));
+        let Holder::Process { pid, since, .. } = first else {
+            panic!("{first}");
+        };
+        assert_eq!(pid, std::process::id());
+        assert!((before - 0.01..=unix_now()).contains(&since), "{since}");
+        assert_eq!(holder(&path).unwrap(), Some(first));
         drop(lock);
         assert!(holder(&path).unwrap().is_none());
         Lock::take(&path).unwrap();
@@ -204,7 +239,10 @@ mod tests {
         let _lock = Lock::take(&path).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 1, "{text}");
-        assert_eq!(parse(&text).unwrap().pid, std::process::id());
+        let Some(Holder::Process { pid, .. }) = parse(&text) else {
+            panic!("{text}");
+        };
+        assert_eq!(pid, std::process::id());
     }
 
     #[test]

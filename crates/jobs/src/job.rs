@@ -425,7 +425,7 @@ const MOST_INSTANCES: usize = 64;
 
 /// Whether a variable holds what nobody should read over a shoulder: by a word of its name, or a password in a URI.
 fn is_secret(name: &str, value: &str) -> bool {
-    const WORDS: [&str; 12] = [
+    const WORDS: [&str; 13] = [
         "KEY",
         "KEYS",
         "SECRET",
@@ -438,6 +438,7 @@ fn is_secret(name: &str, value: &str) -> bool {
         "CREDENTIAL",
         "CREDENTIALS",
         "AUTH",
+        "SAS",
     ];
     let name = name.to_ascii_uppercase();
     let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
@@ -603,6 +604,7 @@ mod tests {
         for (name, value) in [
             ("AWS_SECRET_ACCESS_KEY", "s3cret"),
             ("HF_TOKEN", "s3cret"),
+            ("SAS", "s3cret"),
             ("db-password", "s3cret"),
             ("AZURE_STORAGE_CONNECTION_STRING", "s3cret"),
             ("DATABASE_URL", "postgres://me:s3cret@host/db"),

@@ -24,7 +24,7 @@
 //! that was given to another process is never taken for it.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -33,6 +33,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::lock;
 use stokehold_base::whole;
 
 use crate::job::{is_a_path, is_name};
@@ -287,16 +288,10 @@ impl Folder {
         written.max_by(f64::total_cmp)
     }
 
-    /// The lock, if nobody has it.
-    fn lock(&self) -> Result<Option<File>, JobError> {
+    /// The lock, if nobody has it, nor keeps it longer than `patience`.
+    fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
         let path = self.file("lock");
-        let open = File::options().create(true).append(true).open(&path);
-        let file = open.map_err(JobError::io(&path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(JobError::io(&path)(error)),
-        }
+        lock::open(&path, patience).map_err(JobError::io(&path))
     }
 }
 
@@ -446,15 +441,9 @@ impl Store {
     /// The lock, for which those who only look are waited: they hold it for a moment.
     fn locked(&self, name: &str) -> Result<(Folder, File), JobError> {
         let folder = self.folder(name)?;
-        let started = Instant::now();
-        loop {
-            if let Some(lock) = folder.lock()? {
-                return Ok((folder, lock));
-            }
-            if started.elapsed() > LOOK {
-                return Err(JobError::Input(format!("job {name} runs in another process")));
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        match folder.lock(lock::MOMENT)? {
+            Some(lock) => Ok((folder, lock)),
+            None => Err(JobError::Input(format!("job {name} runs in another process"))),
         }
     }
 
@@ -492,7 +481,7 @@ impl Store {
         if record.status.is_final() {
             return Ok(record);
         }
-        let Some(_lock) = folder.lock()? else {
+        let Some(_lock) = folder.lock(Duration::ZERO)? else {
             return Ok(Record {
                 metrics: folder.metrics(),
                 ..record
@@ -683,9 +672,6 @@ const KILL: &[u8] = b"kill";
 
 /// How much of a file of numbers is looked through for the last ones, bytes.
 const TAIL: u64 = 64 << 10;
-
-/// How long somebody who only looks may hold a job's lock, on a machine that is busy.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// How long a job that was made may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);

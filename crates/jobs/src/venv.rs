@@ -12,13 +12,13 @@
 //! requirements.txt adds to it. What the text does not pin is what the index had when the environment was made; removing
 //! the folder has it made anew.
 //!
-//! It is made in a [room](crate::room) and at a [home](crate::home) of its own, because what a package's installation does is
-//! its author's idea.
+//! It is made in a [room](crate::room) and at a [home](crate::home) of its own, because the installation of a package runs its
+//! author's code.
 //!
 //! A text that refers to files beside it (`./package`, `-r more.txt`) says nothing about their content, so its environment
 //! is not kept: it belongs to the job.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Deserialize;
+use stokehold_base::lock;
 
 use crate::home::{Home, show_packages};
 use crate::lines::Lines;
@@ -106,20 +107,14 @@ impl Maker<'_> {
     }
 
     fn lock(&self, path: &Path) -> Result<File, JobError> {
-        let open = File::options().create(true).append(true).open(path);
-        let file = open.map_err(JobError::io(path))?;
-        loop {
-            match file.try_lock() {
-                Ok(()) => return Ok(file),
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(error)) => return Err(JobError::io(path)(error)),
+        // Where another job makes it, that may take as long as downloads take.
+        while !self.stop.load(Ordering::SeqCst) {
+            let moment = Duration::from_millis(50);
+            if let Some(file) = lock::open(path, moment).map_err(JobError::io(path))? {
+                return Ok(file);
             }
-            // Another job makes it; that may take as long as downloads take.
-            if self.stop.load(Ordering::SeqCst) {
-                return Err(JobError::Requirements("stopped".to_owned()));
-            }
-            std::thread::sleep(Duration::from_millis(50));
         }
+        Err(JobError::Requirements("stopped".to_owned()))
     }
 
     fn make(&self, path: &Path, code: &Path, answer: &Answer) -> Result<(), JobError> {

@@ -54,9 +54,9 @@ pub enum LoaderError {
     #[error("{}: {}; no other image of its class can be read to take its place", .0.name, .0.reason)]
     NoSubstitute(BadImage),
     /// Every image was skipped.
-    #[error("not one image of epoch {epoch} could be read and decoded")]
+    #[error("not one image of an epoch could be read and decoded")]
     AllBad {
-        /// The epoch.
+        /// The epoch, from 0.
         epoch: u64,
     },
     /// The state was saved over other data or with other options.

@@ -75,7 +75,7 @@ impl Steps {
         }
         if w == 0 || h == 0 || u64::from(w) * u64::from(h) > crate::MAX_PIXELS {
             return Err(ImageError::DoesNotFit(format!(
-                "{step:?} would make an image of {w}x{h} pixels"
+                "{step} would make an image of {w}x{h} pixels"
             )));
         }
         self.steps.push(step);
@@ -95,7 +95,7 @@ impl Steps {
         };
         if left.max(right) > reach.0 || top.max(bottom) > reach.1 {
             return Err(ImageError::DoesNotFit(format!(
-                "a border of {sides:?} cannot mirror an image of {}x{} pixels",
+                "a border of {left}, {top}, {right}, {bottom} pixels (left, top, right, bottom) cannot mirror an image of {}x{}",
                 self.width, self.height
             )));
         }
@@ -154,7 +154,8 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             let kernel = o.kernel_size.width_height();
             if kernel[0] / 2 >= width || kernel[1] / 2 >= height {
                 return Err(ImageError::DoesNotFit(format!(
-                    "a blur of {kernel:?} pixels cannot mirror an image of {width}x{height} pixels"
+                    "a blur of {}x{} pixels cannot mirror an image of {width}x{height}",
+                    kernel[0], kernel[1]
                 )));
             }
             steps.push(Step::GaussianBlur {

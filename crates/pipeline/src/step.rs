@@ -1,5 +1,7 @@
 //! An operation after its draw: what will be done, with every number known.
 
+use std::fmt;
+
 use crate::op::{Fill, Interpolation, PaddingMode};
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +100,46 @@ pub enum Step {
         /// What with.
         content: EraseContent,
     },
+}
+
+/// In a few words, such as `rotate by 12.50 degrees`.
+impl fmt::Display for Step {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HorizontalFlip => out.write_str("flip left and right"),
+            Self::VerticalFlip => out.write_str("flip top and bottom"),
+            Self::Rotate(rotate) => write!(out, "rotate by {:.2} degrees", rotate.angle),
+            Self::Crop {
+                left,
+                top,
+                width,
+                height,
+            } => write!(out, "crop {width} x {height} at ({left}, {top})"),
+            Self::Pad {
+                sides: [l, t, r, b], ..
+            } => write!(out, "borders of {l}, {t}, {r}, {b} (left, top, right, bottom)"),
+            Self::Resize { width, height, .. } => write!(out, "resize to {width} x {height}"),
+            Self::Brightness { factor } => write!(out, "brightness times {factor:.3}"),
+            Self::Contrast { factor } => write!(out, "contrast times {factor:.3}"),
+            Self::Saturation { factor } => write!(out, "saturation times {factor:.3}"),
+            Self::Hue { shift } => write!(out, "hue shifted by {shift:.3} turns"),
+            Self::Grayscale => out.write_str("grey"),
+            Self::GaussianBlur {
+                kernel: [w, h],
+                sigma,
+            } => write!(out, "Gaussian blur {w} x {h}, sigma {sigma:.2}"),
+            Self::Dilate { kernel } => write!(out, "dilate {kernel} x {kernel}"),
+            Self::ToFloat => out.write_str("to float"),
+            Self::Normalize { mean, std } => write!(out, "normalise by mean {mean:?}, std {std:?}"),
+            Self::Erase {
+                left,
+                top,
+                width,
+                height,
+                ..
+            } => write!(out, "erase {width} x {height} at ({left}, {top})"),
+        }
+    }
 }
 
 /// The numbers of a rotation.

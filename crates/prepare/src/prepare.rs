@@ -1,7 +1,7 @@
 //! The work itself: parts of a data set through many threads into one row of files.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use stokehold_base::whole;
+use stokehold_base::{lock, whole};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError};
 
@@ -422,12 +422,8 @@ impl<'a> Place<'a> {
         let occupied = || PrepareError::Occupied { path: out.to_owned() };
         fs::create_dir_all(out).map_err(failed)?;
         let lock = File::open(out).map_err(failed)?;
-        match stokehold_base::lock::lock(&lock, stokehold_base::lock::MOMENT) {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(PrepareError::Busy { path: out.to_owned() });
-            }
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        if !lock::lock(&lock, lock::MOMENT).map_err(failed)? {
+            return Err(PrepareError::Busy { path: out.to_owned() });
         }
         let mut place = Self {
             out,

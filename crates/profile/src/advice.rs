@@ -348,7 +348,7 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
     let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
     match change {
         Change::Workers { .. } => format!(
-            "the loader alone would deliver {} instead of {}, beside a trainer that takes {:.0} images/s and keeps \
+            "undisturbed, the loader would deliver {} instead of {}, beside a trainer that takes {:.0} images/s and keeps \
              {:.1} of {} cores busy",
             loader(then),
             loader(now),
@@ -368,7 +368,7 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
             ms(now.loader_cpu)
         ),
         Change::BatchSize { batch_size } => format!(
-            "the trainer alone takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
+            "undisturbed, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
              fewer steps, so the learning rate may have to change",
             then.trainer, now.trainer
         ),
@@ -379,7 +379,7 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
             ms(now.loader_cpu)
         ),
         Change::Machine { .. } => format!(
-            "extrapolated from {} to {} cores: at best the loader alone would deliver {} instead of {} and the trainer \
+            "extrapolated from {} to {} cores: at best the loader would deliver {} instead of {}, undisturbed, and the trainer \
              take {:.0} images/s instead of {:.0}; at worst the trainer is no faster on more cores, and a core more is \
              worth half of one here",
             now.cores,

@@ -82,21 +82,11 @@ pub fn check_free(recording: &Path) -> Result<(), ProfileError> {
     let path = recording.join(LOCK);
     match lock::holder(&path) {
         Ok(None) => Ok(()),
-        Ok(Some(holder)) => Err(refused(recording, Refused::Held(holder))),
-        Err(error) => Err(refused(recording, Refused::Io(error))),
-    }
-}
-
-fn refused(recording: &Path, refused: Refused) -> ProfileError {
-    match refused {
-        Refused::Held(holder) => ProfileError::Recording {
+        Ok(Some(holder)) => Err(ProfileError::Recording {
             path: recording.to_owned(),
             holder,
-        },
-        Refused::Io(source) => ProfileError::Io {
-            path: recording.join(LOCK),
-            source,
-        },
+        }),
+        Err(source) => Err(ProfileError::Io { path, source }),
     }
 }
 
@@ -111,7 +101,14 @@ impl Control {
     /// # Errors
     /// [`ProfileError::Recording`] where another recorder is at work in the folder.
     pub fn hold(recording: &Path) -> Result<Self, ProfileError> {
-        let lock = Lock::take(&recording.join(LOCK)).map_err(|error| refused(recording, error))?;
+        let path = recording.join(LOCK);
+        let lock = Lock::take(&path).map_err(|refused| match refused {
+            Refused::Held(holder) => ProfileError::Recording {
+                path: recording.to_owned(),
+                holder,
+            },
+            Refused::Io(source) => ProfileError::Io { path, source },
+        })?;
         let path = recording.join(FILE);
         // What was asked of a recorder that was killed.
         match fs::remove_file(&path) {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stokehold_base::lock::{self, Holder};
+use stokehold_base::lock::Holder;
 
 /// Why something could not be recorded or read back.
 #[derive(Debug, thiserror::Error)]
@@ -40,12 +40,12 @@ pub enum ProfileError {
         interval: std::time::Duration,
     },
     /// Somebody records into the folder already.
-    #[error("{path}: {} records into this folder; wait until it ends, or give another folder", lock::words(holder.as_ref()))]
+    #[error("{path}: {holder} records into this folder; wait until it ends, or give another folder")]
     Recording {
         /// The recording's folder.
         path: PathBuf,
-        /// Who it is; `None` where it has not said yet.
-        holder: Option<Holder>,
+        /// Who it is.
+        holder: Holder,
     },
     /// Nobody records into the folder.
     #[error("{path}: nobody is recording there now")]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use stokehold_base::lock::{self, Holder};
+use stokehold_base::lock::Holder;
 use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
@@ -49,6 +49,9 @@ pub enum TrainError {
     /// The loader cannot go on.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// The validation set's loader cannot go on.
+    #[error("validation: {0}")]
+    Validation(LoaderError),
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
@@ -63,15 +66,14 @@ pub enum TrainError {
     },
     /// Another process trains in the folder.
     #[error(
-        "{}: {} trains in this folder; wait until it ends, or give another name",
-        path.display(),
-        lock::words(holder.as_ref())
+        "{}: {holder} trains in this folder; wait until it ends, or give another name",
+        path.display()
     )]
     InUse {
         /// The run's folder.
         path: PathBuf,
-        /// Who it is; `None` where it has not said yet.
-        holder: Option<Holder>,
+        /// Who it is.
+        holder: Holder,
     },
     /// The run in the folder is another one.
     #[error(
@@ -133,7 +135,7 @@ impl TrainError {
             Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
-            Self::Loader(error) => {
+            Self::Loader(error) | Self::Validation(error) => {
                 !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. })
             }
             Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,

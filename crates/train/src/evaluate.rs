@@ -37,7 +37,11 @@ pub(crate) fn evaluate(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let Some(batch) = next_batch(&mut coming, bad, observer)? else {
+        let next = next_batch(&mut coming, bad, observer).map_err(|error| match error {
+            TrainError::Loader(error) => TrainError::Validation(error),
+            error => error,
+        });
+        let Some(batch) = next? else {
             break;
         };
         number += 1;

@@ -207,6 +207,10 @@ fn start(
         None if resuming && latest.damaged.is_empty() => observer.event(Event::NothingToResume),
         None => {}
     }
+    let (metrics, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
+    if let Some(warning) = damaged {
+        observer.event(Event::Warning(warning));
+    }
     let sampler = start_sampler(&folder, observer)?;
     let mut training = Training {
         config,
@@ -216,7 +220,7 @@ fn start(
         val_feed,
         decoded: None,
         checkpoints,
-        metrics: MetricsLog::open(folder.metrics(), &progress)?,
+        metrics,
         spans: Spans::start(&folder, observer)?,
         folder,
         device_name,

@@ -338,25 +338,46 @@ pub(crate) struct MetricsLog {
 }
 
 impl MetricsLog {
-    /// Opens the log of a run that stands at `progress`, and takes back the lines beyond.
-    pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<Self, TrainError> {
-        let lines = if path.exists() {
-            read_metrics(&path)?
-        } else {
-            Vec::new()
-        };
-        let mut kept = Vec::new();
-        for line in lines.iter().filter(|line| line.is_within(progress)) {
-            serde_json::to_writer(&mut kept, line).map_err(|error| malformed(&path, &error))?;
-            kept.push(b'\n');
-        }
+    /// Opens the log of a run that stands at `progress`, and takes back the lines beyond. Lines that cannot be read are left out, for
+    /// a checkpoint is worth more than they are; the file that has them is kept beside the new one, and a sentence says so.
+    pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<(Self, Option<String>), TrainError> {
         let failed = |source| TrainError::Io {
             path: path.clone(),
             source,
         };
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            bytes => bytes.map_err(failed)?,
+        };
+        let end = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |end| end + 1);
+        let (mut kept, mut unread) = (Vec::new(), Vec::new());
+        for (number, bytes) in (1..).zip(bytes[..end].split_inclusive(|byte| *byte == b'\n')) {
+            match serde_json::from_slice::<MetricsLine>(bytes) {
+                Ok(line) if line.is_within(progress) => kept.extend(bytes),
+                Ok(_) => {}
+                Err(error) => unread.push((number, error)),
+            }
+        }
+        let mut warning = None;
+        if let Some((number, error)) = unread.first() {
+            let aside = path.with_extension("jsonl.damaged");
+            whole::write(&aside, &bytes).map_err(failed)?;
+            warning = Some(format!(
+                "{}: {} damaged, the first is line {number} ({error}); the run goes on without, and the whole file is kept as {}",
+                path.display(),
+                match unread.len() {
+                    1 => "1 line is".to_owned(),
+                    lines => format!("{lines} lines are"),
+                },
+                aside.display()
+            ));
+        }
         whole::write(&path, kept).map_err(failed)?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed)?;
-        Ok(Self { path, file })
+        Ok((Self { path, file }, warning))
     }
 
     pub(crate) fn write(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
@@ -414,7 +435,7 @@ mod tests {
     fn lines_beyond_the_checkpoint_are_taken_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("metrics.jsonl");
-        let mut log = MetricsLog::open(path.clone(), &Progress::default()).unwrap();
+        let (mut log, _) = MetricsLog::open(path.clone(), &Progress::default()).unwrap();
         for step in 1..=5 {
             log.write(&line(step)).unwrap();
         }
@@ -424,9 +445,37 @@ mod tests {
             step: 3,
             ..Progress::default()
         };
-        let mut log = MetricsLog::open(path.clone(), &progress).unwrap();
+        let (mut log, warning) = MetricsLog::open(path.clone(), &progress).unwrap();
+        assert_eq!(warning, None);
         log.write(&line(4)).unwrap();
         assert_eq!(read_metrics(&path).unwrap(), [1, 2, 3, 4].map(line));
+    }
+
+    #[test]
+    fn a_damaged_line_is_left_out_and_its_file_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("metrics.jsonl");
+        let progress = Progress {
+            step: 3,
+            ..Progress::default()
+        };
+        let (mut log, _) = MetricsLog::open(path.clone(), &progress).unwrap();
+        for step in 1..=3 {
+            log.write(&line(step)).unwrap();
+        }
+        let mut bytes = fs::read(&path).unwrap();
+        let second = bytes.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        bytes[second] ^= 0x80;
+        fs::write(&path, &bytes).unwrap();
+        let (mut log, warning) = MetricsLog::open(path.clone(), &progress).unwrap();
+        let warning = warning.unwrap();
+        assert!(
+            warning.contains("1 line is damaged, the first is line 2"),
+            "{warning}"
+        );
+        log.write(&line(4)).unwrap();
+        assert_eq!(read_metrics(&path).unwrap(), [1, 3, 4].map(line));
+        assert_eq!(fs::read(dir.path().join("metrics.jsonl.damaged")).unwrap(), bytes);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! not is resumed in its folder, with its checkpoints, after its script has been ended.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,7 @@ use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Statu
 use stokehold_prepare::{Options, PrepareError, Progress};
 
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::lock;
 
 use crate::error::input;
 use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
@@ -580,12 +581,8 @@ fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneE
     fs::create_dir_all(&folder).map_err(TuneError::io(&folder))?;
     for number in 0..slots {
         let path = folder.join(number.to_string());
-        let open = File::options().create(true).append(true).open(&path);
-        let file = open.map_err(TuneError::io(&path))?;
-        match file.try_lock() {
-            Ok(()) => return Ok(Some((number, file))),
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(TuneError::io(&path)(error)),
+        if let Some(file) = lock::open(&path, Duration::ZERO).map_err(TuneError::io(&path))? {
+            return Ok(Some((number, file)));
         }
     }
     Ok(None)

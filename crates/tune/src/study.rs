@@ -1,11 +1,12 @@
 //! A study: what was tried, what is running, and what is tried next.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::lock;
 
 use crate::error::input;
 use crate::event::{Event, History, Origin, Outcome, Report, Trial};
@@ -627,14 +628,5 @@ fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
         return Ok(false);
     }
     let path = folder.join("workers").join(worker);
-    let file = match File::open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(TuneError::io(&path)(error)),
-    };
-    match file.try_lock_shared() {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(TuneError::io(&path)(error)),
-    }
+    lock::is_held(&path).map_err(TuneError::io(&path))
 }

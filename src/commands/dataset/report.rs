@@ -8,6 +8,7 @@ use serde::Serialize;
 use stokehold_pipeline::{Format, ImageInfo};
 
 use super::info::Image;
+use crate::terminal::cell;
 
 /// Everything `info` says; this is the JSON.
 #[derive(Serialize)]
@@ -255,7 +256,7 @@ impl Report {
         let width = self
             .classes
             .iter()
-            .map(|class| class.name.chars().count())
+            .map(|class| cell(&class.name).chars().count())
             .max()
             .unwrap_or(0)
             .max(5)
@@ -272,14 +273,20 @@ impl Report {
                 .size
                 .as_ref()
                 .map_or_else(|| "-".to_owned(), |size| by(&size.median));
-            write!(f, "{:<width$}{:>8}{:>8}", class.name, class.train, class.val)?;
+            write!(
+                f,
+                "{:<width$}{:>8}{:>8}",
+                cell(&class.name),
+                class.train,
+                class.val
+            )?;
             writeln!(f, "{:>12}{size:>14}{:>8}", si(class.bytes), class.broken)?;
         }
-        let single: Vec<&str> = self
+        let single: Vec<String> = self
             .classes
             .iter()
             .filter(|class| class.train == 1)
-            .map(|class| class.name.as_str())
+            .map(|class| cell(&class.name))
             .collect();
         if !single.is_empty() {
             writeln!(f, "\nonly one training image: {}", single.join(", "))?;
@@ -294,7 +301,7 @@ impl Report {
             count => writeln!(f, "\n{count} broken files:")?,
         }
         for Broken { path, reason, .. } in &self.broken {
-            writeln!(f, "  {path}: {reason}")?;
+            writeln!(f, "  {}: {reason}", cell(path))?;
         }
         Ok(())
     }

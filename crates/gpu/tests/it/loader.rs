@@ -178,7 +178,7 @@ fn bad_images_have_one_policy_wherever_they_are_found() {
         .find_map(Result::err)
         .expect("nothing is left")
         .to_string();
-    assert_eq!(error, "not one image of epoch 3 could be read and decoded");
+    assert_eq!(error, "not one image of an epoch could be read and decoded");
 }
 
 /// What stands in for a bad image has to be good itself, and where nothing is, that is told, whoever found it out.

@@ -14,7 +14,7 @@
 //! read for longest go, a twentieth of the bound at once, because for that all are looked through; then `used` is made true, too. A job that is
 //! killed leaves `used` too high and never too low. Reading takes no lock: a piece that goes while it is read stays readable.
 
-use std::fs::{self, File, FileTimes, TryLockError};
+use std::fs::{self, File, FileTimes};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -177,16 +177,8 @@ struct Booked<'a> {
 impl<'a> Booked<'a> {
     fn lock(disk: &'a Disk) -> io::Result<Self> {
         let path = disk.root.join("used");
-        let mut file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
-        lock::lock(&file, PATIENCE).map_err(|error| match error {
-            TryLockError::Error(error) => error,
-            TryLockError::WouldBlock => io::Error::other("another process holds the lock of the cache"),
-        })?;
+        let held = || io::Error::other("another process holds the lock of the cache");
+        let mut file = lock::open(&path, PATIENCE)?.ok_or_else(held)?;
         let mut text = String::new();
         file.read_to_string(&mut text)?;
         let mut booked = Self { disk, file, bytes: 0 };

@@ -165,7 +165,7 @@ fn nothing_but_bad_images_is_an_error() {
         .unwrap();
     assert_eq!(
         error.to_string(),
-        "not one image of epoch 7 could be read and decoded"
+        "not one image of an epoch could be read and decoded"
     );
 }
 

@@ -158,7 +158,7 @@ impl fmt::Display for Explanation {
         writeln!(f, "image     {width} x {height}, {:?}", self.format)?;
         for (i, step) in self.steps.iter().enumerate() {
             let begin = if i == 0 { "drawn" } else { "" };
-            writeln!(f, "{begin:<9} {:>2}. {}", i + 1, words(step))?;
+            writeln!(f, "{begin:<9} {:>2}. {}", i + 1, step)?;
         }
         let Decoding {
             region: [x, y, w, h],
@@ -252,43 +252,5 @@ impl fmt::Display for Explanation {
             0 => Ok(()),
             more => write!(f, ", then {more} more on floats"),
         }
-    }
-}
-
-/// A step in a few words.
-fn words(step: &Step) -> String {
-    match step {
-        Step::HorizontalFlip => "flip left and right".into(),
-        Step::VerticalFlip => "flip top and bottom".into(),
-        Step::Rotate(rotate) => format!("rotate by {:.2} degrees", rotate.angle),
-        Step::Crop {
-            left,
-            top,
-            width,
-            height,
-        } => format!("crop {width} x {height} at ({left}, {top})"),
-        Step::Pad {
-            sides: [l, t, r, b], ..
-        } => format!("borders of {l}, {t}, {r}, {b} (left, top, right, bottom)"),
-        Step::Resize { width, height, .. } => format!("resize to {width} x {height}"),
-        Step::Brightness { factor } => format!("brightness times {factor:.3}"),
-        Step::Contrast { factor } => format!("contrast times {factor:.3}"),
-        Step::Saturation { factor } => format!("saturation times {factor:.3}"),
-        Step::Hue { shift } => format!("hue shifted by {shift:.3} turns"),
-        Step::Grayscale => "grey".into(),
-        Step::GaussianBlur {
-            kernel: [w, h],
-            sigma,
-        } => format!("Gaussian blur {w} x {h}, sigma {sigma:.2}"),
-        Step::Dilate { kernel } => format!("dilate {kernel} x {kernel}"),
-        Step::ToFloat => "to float".into(),
-        Step::Normalize { mean, std } => format!("normalise by mean {mean:?}, std {std:?}"),
-        Step::Erase {
-            left,
-            top,
-            width,
-            height,
-            ..
-        } => format!("erase {width} x {height} at ({left}, {top})"),
     }
 }

@@ -50,7 +50,7 @@ pub fn verdict(
 fn of_workload(workload: &Workload) -> Vec<String> {
     let mut parts = vec![waited(workload.wait_share)];
     let (Some(loader), Some(trainer)) = (workload.loader_ceiling, workload.trainer_ceiling) else {
-        parts.push("what loader and trainer could do alone was not measured".to_owned());
+        parts.push("what loader and trainer could do undisturbed was not measured".to_owned());
         parts.extend(workload.others());
         return parts;
     };
@@ -284,7 +284,7 @@ mod tests {
         assert!(said.ends_with("; reading with 2 workers is the limit."), "{said}");
         run.loader_ceiling = None;
         let said = verdict(&Recording::default(), &[], Some(&run), &[]);
-        assert!(said.ends_with("could do alone was not measured."), "{said}");
+        assert!(said.ends_with("could do undisturbed was not measured."), "{said}");
     }
 
     #[test]
@@ -358,6 +358,7 @@ mod tests {
         let finding = |rule, triggered| Finding {
             rule,
             triggered,
+            judged: true,
             violations: 0,
             datapoints: 0,
             parameters: Vec::new(),

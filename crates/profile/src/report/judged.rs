@@ -50,7 +50,7 @@ pub fn rules(findings: &[Finding]) -> String {
 
 /// Whether a rule fired.
 fn outcome(finding: &Finding) -> &'static str {
-    match (finding.triggered, finding.is_judged()) {
+    match (finding.triggered, finding.judged) {
         (true, _) => "yes",
         (false, true) => "no",
         (false, false) => "not judged",
@@ -68,7 +68,7 @@ fn described(finding: &Finding) -> String {
 /// Rules that fired before those that did not, and those before the ones that could not judge.
 pub fn ordered(findings: &[Finding]) -> Vec<&Finding> {
     let mut ordered: Vec<&Finding> = findings.iter().collect();
-    ordered.sort_by_key(|finding| (!finding.triggered, !finding.is_judged()));
+    ordered.sort_by_key(|finding| (!finding.triggered, !finding.judged));
     ordered
 }
 

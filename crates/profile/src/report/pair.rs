@@ -285,7 +285,7 @@ fn rules(findings: [&[Finding]; 2]) -> String {
         let cells = findings.map(|findings| {
             let finding = findings.iter().find(|finding| finding.rule == name);
             finding.map_or("not judged".to_owned(), |finding| {
-                match (finding.triggered, finding.is_judged()) {
+                match (finding.triggered, finding.judged) {
                     (true, _) => format!("yes: {}", finding.summary),
                     (false, true) => format!("no: {}", finding.summary),
                     (false, false) => finding.summary.clone(),

@@ -84,6 +84,7 @@ fn findings(name: &str) -> Vec<Finding> {
     let of = |rule, triggered, details| Finding {
         rule,
         triggered,
+        judged: true,
         violations: 3,
         datapoints: 40,
         parameters: vec![("threshold", "50".to_owned()), ("patience", "1000".to_owned())],

@@ -118,6 +118,7 @@ fn judge(case: &Case) -> Finding {
     } else {
         let least = case.number("patience").max(case.number("window"));
         let samples = finding.datapoints;
+        finding.judged = false;
         finding.summary = format!("Not judged before more than {least} samples; there are {samples}.");
     }
     finding

@@ -186,6 +186,8 @@ fn judge(case: &Case, kind: &Kind) -> Finding {
     }
     let mut finding = case.finding();
     finding.triggered = judged.iter().any(|one| one.fires);
+    let patience = case.count("patience");
+    finding.judged = judged.iter().any(|one| one.snapshots.len() as u64 > patience);
     finding.violations = judged.iter().map(|one| one.bottlenecks as u64).sum();
     finding.datapoints = judged.iter().map(|one| one.snapshots.len() as u64).sum();
     finding.details = details(&judged);

@@ -46,6 +46,7 @@ impl<'a> Case<'a> {
         Finding {
             rule: self.rule.name,
             triggered: false,
+            judged: true,
             violations: 0,
             datapoints: 0,
             parameters: self.parameters.of(self.rule),
@@ -59,6 +60,7 @@ impl<'a> Case<'a> {
     /// The finding of a rule whose data was not recorded.
     pub fn missing(&self, what: &str) -> Finding {
         Finding {
+            judged: false,
             summary: format!("Not judged: {what}."),
             ..self.finding()
         }

@@ -100,6 +100,7 @@ fn judge(case: &Case) -> Finding {
         "probs": counts,
         "binedges": edges,
     });
+    finding.judged = judged;
     finding.summary = match judged {
         true => sentences.join(" "),
         false => format!("Not judged before workers were busy in more than {ENOUGH} seconds."),

@@ -94,10 +94,11 @@ fn judge(case: &Case) -> Finding {
         }
     }
     finding.triggered = !sentences.is_empty();
+    finding.judged = finding.triggered || finding.datapoints > case.count("patience");
     finding.summary = match () {
         () if !known => return case.missing("no memory of a GPU was recorded"),
         () if finding.triggered => sentences.join(" "),
-        () if finding.datapoints > case.count("patience") => "No GPU's memory rose.".to_owned(),
+        () if finding.judged => "No GPU's memory rose.".to_owned(),
         () => format!(
             "Not judged before more than {} samples; there are {}.",
             case.number("patience"),

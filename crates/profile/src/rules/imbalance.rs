@@ -136,6 +136,7 @@ fn judge(case: &Case) -> Finding {
             case.number("patience")
         ),
     };
+    finding.judged = patient || sentences.is_empty();
     finding.evidence = evidence(&nodes, threshold);
     if finding.triggered {
         finding.recommendation =

@@ -108,6 +108,7 @@ fn judge(case: &Case) -> Finding {
         }
     }
     finding.triggered = !sentences.is_empty();
+    finding.judged = compared > 0;
     finding.summary = match () {
         () if finding.triggered => sentences.join(" "),
         () if !several => return case.missing("no machine with several GPUs was recorded"),

@@ -46,7 +46,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn judge(case: &Case) -> Finding {
-    let mut finding = case.finding();
+    let mut finding = Finding {
+        judged: false,
+        ..case.finding()
+    };
     let mut sentences = Vec::new();
     for node in case.nodes().iter().filter(|node| has_waits(node)) {
         let (mut count, mut late, mut waited, mut computed) = (0u64, Vec::new(), 0.0, 0.0);
@@ -99,7 +102,9 @@ fn judge(case: &Case) -> Finding {
         if !here.is_empty() {
             sentence += &format!(", mostly {}", when(&here, begin));
         }
-        if count <= case.count("patience") {
+        let judged = count > case.count("patience");
+        finding.judged |= judged;
+        if !judged {
             sentence += &format!("; not judged before more than {} steps", case.number("patience"));
         }
         sentences.push(sentence + ".");

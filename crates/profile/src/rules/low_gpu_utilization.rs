@@ -114,6 +114,7 @@ fn judge(case: &Case) -> Finding {
     } else if patient {
         finding.summary = "Every GPU was well used.".to_owned();
     } else {
+        finding.judged = false;
         finding.summary = format!(
             "Not judged before more than {} samples of a GPU; there are {}.",
             case.number("patience"),

@@ -53,9 +53,11 @@ fn judge(case: &Case) -> Finding {
     };
     finding.details = json!({"job_start": start, "job_end": end, "step_num": numbers});
     if case.nodes().iter().all(|node| node.spans.is_empty()) {
-        finding.summary =
-            "Not judged: no steps were recorded, nor anything else of the training loop.".to_owned();
-        return finding;
+        return Finding {
+            datapoints: finding.datapoints,
+            details: finding.details,
+            ..case.missing("no steps were recorded, nor anything else of the training loop")
+        };
     }
     let waited = steps.map_or(end, |(first, _)| first) - start;
     finding.triggered = waited > case.number("threshold") * 60.0;

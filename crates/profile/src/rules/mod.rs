@@ -177,6 +177,8 @@ pub struct Finding {
     pub rule: &'static str,
     /// Whether it fired.
     pub triggered: bool,
+    /// Whether it had what it judges by, on some machine at least. Its summary says what was missing where it had not.
+    pub judged: bool,
     /// How often its condition held.
     pub violations: u64,
     /// How many values it looked at.
@@ -194,14 +196,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Whether the rule had what it judges by; its summary says what was missing where it had not.
-    pub fn is_judged(&self) -> bool {
-        self.triggered
-            || !["Not judged", "; not judged"]
-                .iter()
-                .any(|words| self.summary.contains(words))
-    }
-
     /// The finding as the JSON that SageMaker Debugger writes to `profiler-reports/<Rule>.json`.
     pub fn published(&self) -> Value {
         let parameters = self

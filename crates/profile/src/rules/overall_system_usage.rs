@@ -85,17 +85,18 @@ fn judge(case: &Case) -> Finding {
         }
     }
     finding.details = Value::Object(details);
-    finding.summary = match sentences.is_empty() {
-        true => "Not judged: no samples were recorded.".to_owned(),
-        false => {
-            let whole_machine = case
-                .nodes()
-                .iter()
-                .map(case::whose)
-                .find(|words| !words.is_empty());
-            sentences.join("; ") + "." + whole_machine.unwrap_or_default()
-        }
-    };
+    if sentences.is_empty() {
+        return Finding {
+            details: finding.details,
+            ..case.missing("no samples were recorded")
+        };
+    }
+    let whole_machine = case
+        .nodes()
+        .iter()
+        .map(case::whose)
+        .find(|words| !words.is_empty());
+    finding.summary = sentences.join("; ") + "." + whole_machine.unwrap_or_default();
     finding
 }
 

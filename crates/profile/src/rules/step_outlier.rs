@@ -101,12 +101,10 @@ fn judge(case: &Case) -> Finding {
             details[&node.name] = published(&mode);
         }
     }
-    finding.summary = match (
-        finding.datapoints,
-        details.as_object().is_some_and(|nodes| nodes.is_empty()),
-    ) {
+    finding.judged = details.as_object().is_some_and(|nodes| !nodes.is_empty());
+    finding.summary = match (finding.datapoints, finding.judged) {
         (0, _) => "Not judged: no steps were recorded.".to_owned(),
-        (steps, true) => {
+        (steps, false) => {
             format!("Not judged: there are {steps} steps, and it takes more than {ENOUGH} of a mode.")
         }
         _ if finding.triggered => sentences.join(" "),

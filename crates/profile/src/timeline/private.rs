@@ -91,7 +91,7 @@ fn sweep(base: &Path, own: &Path) {
         let ours = fs::symlink_metadata(&path)
             .is_ok_and(|data| data.is_dir() && data.uid() == owner && data.mode() & 0o077 == 0);
         let lock = path.join("lock");
-        if ours && path != own && lock.exists() && matches!(lock::holder(&lock), Ok(None)) {
+        if ours && path != own && lock.exists() && matches!(lock::is_held(&lock), Ok(false)) {
             // Another process may be just as tidy.
             let _ = remove(&path);
         }

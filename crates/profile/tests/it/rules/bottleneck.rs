@@ -259,6 +259,18 @@ fn each_machine_is_judged_by_what_it_has() {
 }
 
 #[test]
+fn one_machine_that_was_looked_at_long_enough_is_enough() {
+    let quiet = |name, samples| {
+        Machine::new(name, samples)
+            .series("cpu0", dimension::CPU, |_| 50.0)
+            .series("gpu0", dimension::GPU, |_| 99.0)
+    };
+    let judged = |machines| finding(&recording(machines), "CPUBottleneck", &["patience=50"]).judged;
+    assert!(judged([quiet("algo-1", 100), quiet("algo-2", 20)]));
+    assert!(!judged([quiet("algo-1", 50), quiet("algo-2", 20)]));
+}
+
+#[test]
 fn a_long_list_of_bottlenecks_is_thinned_and_says_so() {
     let machine = Machine::new("algo-1", 25_000)
         .series("cpu0", dimension::CPU, |_| 99.0)
