@@ -115,8 +115,8 @@ impl Advised {
         }
         if !measure::can_be_predicted(workload) {
             return Err(missing(
-                "the ceilings of its loader and its trainer were not measured, as it was interrupted or had \
-                 --ceiling-batches 0; train again, or resume it to its end",
+                "the ceilings of its loader and its trainer were not measured: a run that was interrupted measures them when it is \
+                 resumed to its end, one that had --ceiling-batches 0 does not; train again without that option",
             )
             .into());
         }

@@ -132,9 +132,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         .clone()
         .map_or_else(|| settings.default_folder(), PathBuf::from);
     let _lock = files::lock(&out)?;
-    let mut report = Report::open(&out, settings, DatasetFacts::of(&dataset))?;
+    let mut report = Report::open(&out, settings, (DatasetFacts::of(&dataset), bytes_of(&dataset)))?;
     let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
     let mut watch = Watch::new(&cells, &report, &out);
+    if let Some(kept) = cells.kept(&out)? {
+        watch.say(&kept);
+    }
     if !stop.load(Ordering::Relaxed) && cells.unfinished()? {
         watch.say("reading the images once, so that no trial finds the files colder than the other");
         read_once(&dataset, stop);
@@ -210,6 +213,14 @@ fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
         settings.data = absolute;
     }
     Ok(dataset)
+}
+
+/// Bytes of all images; `None` where storage does not say without reading them.
+fn bytes_of(dataset: &Dataset) -> Option<u64> {
+    let images = std::iter::once(&dataset.train).chain(&dataset.val);
+    images
+        .flat_map(|images| (0..images.len()).map(|sample| images.size(sample)))
+        .sum()
 }
 
 /// Has the system read every file once. One that cannot be read is the trials' to report.

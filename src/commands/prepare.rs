@@ -109,9 +109,9 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
         (None, Some(dir)) => {
             let mut show = Show::new("extracting");
-            extract(&args.data, dir, stop, &mut |progress| show.at(progress)).map(|()| {
+            extract(&args.data, dir, stop, &mut |progress| show.at(progress)).map(|lost| {
                 show.done();
-                Ok(ExitCode::SUCCESS)
+                Ok(show::lost(&lost))
             })
         }
         (None, None) if args.other.list => return list(&args.data),

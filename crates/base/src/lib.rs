@@ -3,7 +3,9 @@
 //! - [`whole`] writes files that are there as a whole or not at all.
 //! - [`lock`] keeps a folder for one process and says which process has it.
 //! - [`clock`] reads and prints the time of day.
+//! - [`student`] tells a difference from chance.
 
 pub mod clock;
 pub mod lock;
+pub mod student;
 pub mod whole;

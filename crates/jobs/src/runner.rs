@@ -266,7 +266,9 @@ impl Runner<'_> {
         }
         let uploaded = result.and_then(|_| self.upload(&instances));
         if let Err(error) = uploaded {
-            return self.fail(held, &format!("ClientError: {error}"));
+            let kept = self.folder.file("output");
+            let reason = format!("ClientError: {error}; the results are in {}", kept.display());
+            return self.fail(held, &reason);
         }
         if let Some(missing) = self.lines.failed() {
             let reason = format!("InternalServerError: the job's lines could not be stored: {missing}");
@@ -357,6 +359,7 @@ impl Runner<'_> {
 
     /// Folders, code and configuration of every instance.
     fn start(&self, again: bool) -> Result<Vec<Instance>, JobError> {
+        self.try_output()?;
         let job = self.job;
         let name = job.name.clone().unwrap_or_default();
         // What a runner that was killed left.
@@ -842,14 +845,16 @@ impl Runner<'_> {
             if !archive::pack(&from, &to).map_err(JobError::io(&to))? {
                 continue;
             }
-            let uri = match &place {
-                Some(bucket) => self.send(bucket, &format!("output/{name}"), &to)?,
-                None => to.display().to_string(),
+            let is_at = |uri: String| {
+                self.change(|record| match below {
+                    "model" => record.model = Some(uri),
+                    _ => record.output = Some(uri),
+                })
             };
-            self.change(|record| match below {
-                "model" => record.model = Some(uri),
-                _ => record.output = Some(uri),
-            })?;
+            is_at(to.display().to_string())?;
+            if let Some(bucket) = &place {
+                is_at(self.send(bucket, &format!("output/{name}"), &to)?)?;
+            }
         }
         for name in PROFILE {
             let folder = self.folder.file(name);
@@ -859,6 +864,24 @@ impl Runner<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Whether results can be sent to the output's place, found out before the script takes its time: by an object that is put
+    /// there and removed.
+    fn try_output(&self) -> Result<(), JobError> {
+        let Some(uri) = &self.job.output else {
+            return Ok(());
+        };
+        let bucket = self.place(uri)?;
+        let key = format!(
+            "{}/output/.writable",
+            self.job.name.as_deref().unwrap_or_default()
+        );
+        let put = bucket.upload(&key, 0).and_then(|upload| upload.finish());
+        put.map_err(JobError::Output)?;
+        // Who may put and not delete has an empty object more.
+        let _ = bucket.delete(&key);
         Ok(())
     }
 

@@ -72,8 +72,12 @@ pub struct ImageInfo {
 
 impl ImageInfo {
     /// Whether the file stores one or three channels that can be had apart.
+    ///
+    /// Not of a narrow one: libjpeg-turbo repeats chroma that is two samples wide or less, where it interpolates between wider
+    /// rows' samples, and at a quarter of the size sixteen pixels are as few.
     pub(crate) fn has_planes(&self) -> bool {
-        self.format == Format::Jpeg && matches!(self.color, ColorMode::Grey | ColorMode::Rgb)
+        let colour = matches!(self.color, ColorMode::Grey | ColorMode::Rgb);
+        self.format == Format::Jpeg && colour && self.width > 16
     }
 
     /// The steps that turn the stored image upright.

@@ -43,13 +43,18 @@ pub(crate) fn weights(interpolation: Interpolation, input: u32, output: u32) -> 
         Vec::with_capacity(output as usize),
         vec![0.0; taps * output as usize],
     );
+    if interpolation == Interpolation::Nearest {
+        // As Pillow finds them, step by step: where a place lies between two pixels, its rounding decides.
+        let mut place = 0.5 * scale;
+        for value in values.chunks_exact_mut(taps) {
+            starts.push((place as usize).min(input as usize - 1));
+            value[0] = 1.0;
+            place += scale;
+        }
+        return Weights { starts, values, taps };
+    }
     for (at, values) in (0..output).zip(values.chunks_exact_mut(taps)) {
         let center = (f64::from(at) + 0.5) * scale;
-        if interpolation == Interpolation::Nearest {
-            starts.push((center as usize).min(input as usize - 1));
-            values[0] = 1.0;
-            continue;
-        }
         let start = (center - support + 0.5).max(0.0) as usize;
         let end = ((center + support + 0.5) as usize).min(input as usize);
         let values = &mut values[..end - start];

@@ -10,38 +10,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use stokehold_base::whole;
 use stokehold_pipeline::{Format, probe};
 use stokehold_storage::shard::ShardFolder;
-use stokehold_storage::{SampleBytes, Source};
+use stokehold_storage::{SampleBytes, Source, StorageError};
 
 use crate::prepare::{Progress, write_error};
 use crate::verify::manifest;
 use crate::{PrepareError, output};
 
 /// Writes every sample of the prepared data set in `out` to `dir`, as the file it was made of was called:
-/// `dir/train/cat/1.jpg`. A JPEG that is called `.png` or `.webp` gets `.jpg` behind its name.
+/// `dir/train/cat/1.jpg`. A JPEG that is called `.png` or `.webp` gets `.jpg` behind its name. Damaged samples are left out and
+/// returned.
 ///
 /// # Errors
-/// There are no shards; a sample is damaged, or has a name that leads elsewhere; a file is there already or cannot be
+/// There are no shards; a sample has a name that leads elsewhere; a file is there already or cannot be
 /// written; below `dir` a symbolic link is in the way, which could lead out of it.
 pub fn extract(
     out: &Path,
     dir: &Path,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
-) -> Result<(), PrepareError> {
+) -> Result<Vec<Lost>, PrepareError> {
     let manifest = manifest(out)?;
     let mut done = Progress {
         done: 0,
         kept: 0,
         of: manifest.parts.values().map(|part| part.samples as usize).sum(),
     };
-    let mut bytes = SampleBytes::new();
+    let (mut bytes, mut lost) = (SampleBytes::new(), Vec::new());
     for part in manifest.parts.keys() {
         let folder = ShardFolder::open(out, part, &manifest)?;
         for sample in 0..folder.len() {
             if stop.load(Ordering::Relaxed) {
                 return Err(PrepareError::Interrupted);
             }
-            folder.read(sample, &mut bytes)?;
+            match folder.read(sample, &mut bytes) {
+                Err(error @ StorageError::ShardDamaged { .. }) => {
+                    lost.push(Lost {
+                        name: String::from_utf8_lossy(folder.below(sample)).into_owned(),
+                        reason: error.to_string(),
+                    });
+                    continue;
+                }
+                read => read?,
+            }
             let name = file_name(folder.below(sample), bytes.file())?;
             let path = place(dir, &Path::new(part).join(name))?;
             whole::write(&path, bytes.file()).map_err(|source| write_error(&path, source))?;
@@ -49,7 +59,16 @@ pub fn extract(
             progress(done);
         }
     }
-    Ok(())
+    Ok(lost)
+}
+
+/// A sample that could not be extracted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// Its name below the data set's part.
+    pub name: String,
+    /// What is wrong with it.
+    pub reason: String,
 }
 
 /// The path of a new file below `dir`, in folders that are there.
@@ -65,7 +84,11 @@ fn place(dir: &Path, below: &Path) -> Result<PathBuf, PrepareError> {
     }
     let path = dir.join(below);
     if path.symlink_metadata().is_ok() {
-        return Err(write_error(&path, io::ErrorKind::AlreadyExists.into()));
+        let there = io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "there is a file of this name; extract into a new folder",
+        );
+        return Err(write_error(&path, there));
     }
     not_a_link(&whole::aside(&path))?;
     Ok(path)

@@ -28,7 +28,7 @@ mod tar;
 mod verify;
 
 pub use error::PrepareError;
-pub use extract::extract;
+pub use extract::{Lost, extract};
 pub use options::{Container, Content, Options, Size};
 pub use prepare::{Left, Progress, Report, prepare};
 pub use verify::{Findings, verify};

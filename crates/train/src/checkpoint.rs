@@ -142,7 +142,7 @@ impl Checkpoints {
     /// # Errors
     /// If the file system or the device fails. Earlier checkpoints stay whole.
     pub fn save(
-        &self,
+        &mut self,
         model: &ResNet,
         optimizer: &Optimizer,
         progress: &Progress,
@@ -157,6 +157,8 @@ impl Checkpoints {
             let intact = intact.map(|(path, _)| path);
             return Err(CheckpointError::Write { path, intact, source });
         }
+        // What had this name is gone.
+        self.damaged.retain(|damaged| *damaged != name);
         self.prune(progress)?;
         Ok(path)
     }
@@ -229,10 +231,7 @@ impl Checkpoints {
         let best = progress.best.map(|best| name_of(best.epoch, best.step));
         let place = (progress.epochs.len() as u64, progress.step);
         // Those beyond are damaged, or the run would have gone on from them; they must not push out whole ones.
-        let written = name_of(place.0, place.1);
-        let is_whole = |name: &String| {
-            numbers_of(name) <= Some(place) && (*name == written || !self.damaged.contains(name))
-        };
+        let is_whole = |name: &String| numbers_of(name) <= Some(place) && !self.damaged.contains(name);
         let (names, damaged): (Vec<_>, Vec<_>) = self.ordered()?.into_iter().partition(is_whole);
         let old = names.len().saturating_sub(self.keep);
         let old = names[..old].iter().filter(|&name| Some(name) != best.as_ref());
@@ -414,7 +413,7 @@ mod tests {
     fn what_is_not_whole_is_passed_over_and_what_is_half_written_removed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().to_owned();
-        let checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
+        let mut checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
         let (model, optimizer) = parts();
         let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
         let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
@@ -515,6 +514,27 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_that_is_written_anew_is_damaged_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
+        let (model, optimizer) = parts();
+        let first = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        damage(&first.join(OPTIMIZER));
+        assert!(checkpoints.latest().unwrap().whole.is_none());
+        // The run comes to it again, and on to the next two.
+        for epoch in 1..=3 {
+            let best = Some(Best { epoch: 1, step: 10 });
+            let progress = Progress {
+                best,
+                ..progress(epoch, epoch * 10)
+            };
+            checkpoints.save(&model, &optimizer, &progress).unwrap();
+        }
+        let names = checkpoints.ordered().unwrap();
+        assert_eq!(names, [name_of(1, 10), name_of(2, 20), name_of(3, 30)]);
+    }
+
+    #[test]
     fn a_damaged_checkpoint_that_is_passed_is_not_counted_among_those_kept() {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
@@ -534,7 +554,7 @@ mod tests {
         let file = dir.path().join("checkpoints");
         fs::write(&file, "a file").unwrap();
         let (model, optimizer) = parts();
-        let checkpoints = Checkpoints {
+        let mut checkpoints = Checkpoints {
             folder: file,
             keep: 1,
             damaged: Vec::new(),

@@ -50,7 +50,7 @@ pub enum TrainError {
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// The validation set's loader cannot go on.
-    #[error("validation: {0}")]
+    #[error("validation: {0}; look through the validation images with `stokehold dataset info`")]
     Validation(LoaderError),
     /// A checkpoint could not be written or read.
     #[error(transparent)]

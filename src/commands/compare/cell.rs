@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stokehold_base::clock::Utc;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
@@ -63,6 +64,29 @@ impl<'a> Cells<'a> {
     pub fn steps_of_a_run(&self) -> u64 {
         let images = self.dataset.train.len();
         images.div_ceil(self.settings.batch_size) as u64 * self.settings.epochs
+    }
+
+    /// What an earlier call has left that is not measured again, in a sentence; `None` where that is nothing.
+    pub fn kept(&self, out: &Path) -> Result<Option<String>, TrainError> {
+        let (mut kept, mut since) = (0, f64::INFINITY);
+        for number in 0..self.cells.len() {
+            for trial in 0..2 {
+                let config = self.config(number, trial);
+                if finished(&config)?.is_some() {
+                    kept += 1;
+                    let record = RunFolder::new(&config.run_dir).read_record()?;
+                    since = record.map_or(since, |record| since.min(record.created as f64));
+                }
+            }
+        }
+        Ok((kept > 0).then(|| {
+            format!(
+                "{kept} of {} runs are kept from {} and not measured again; remove {}, or give another --out, to measure anew",
+                2 * self.cells.len(),
+                Utc(since),
+                out.display()
+            )
+        }))
     }
 
     /// Whether anything is left to train.

@@ -22,6 +22,9 @@ use crate::files;
 pub struct Report {
     pub settings: Settings,
     pub dataset: DatasetFacts,
+    /// Bytes of all images; `None` where storage does not say without reading them.
+    #[serde(default)]
+    pub bytes: Option<u64>,
     pub machine: Machine,
     /// The finished cells.
     pub cells: Vec<Cell>,
@@ -112,10 +115,15 @@ pub fn better_by(a: f64, b: f64) -> f64 {
 impl Report {
     /// A report without cells, to be written to the folder `out`. A report that is there must be of the same settings, machine
     /// and data.
-    pub fn open(out: &Path, settings: Settings, dataset: DatasetFacts) -> Result<Self, Box<dyn Error>> {
+    pub fn open(
+        out: &Path,
+        settings: Settings,
+        (dataset, bytes): (DatasetFacts, Option<u64>),
+    ) -> Result<Self, Box<dyn Error>> {
         let now = Self {
             settings,
             dataset,
+            bytes,
             machine: Machine::here(),
             cells: Vec::new(),
         };
@@ -142,6 +150,11 @@ impl Report {
         let mut changes = self.settings.changes(&now.settings)?;
         if self.dataset != now.dataset {
             changes.push("the images of the data set are other ones".to_owned());
+        }
+        if let (Some(before), Some(now)) = (self.bytes, now.bytes)
+            && before != now
+        {
+            changes.push(format!("the images had {before} bytes and have {now} now"));
         }
         let machine = |report: &Self| {
             let cpu = report.machine.cpu.as_deref().unwrap_or("an unknown CPU");
@@ -374,6 +387,7 @@ pub mod tests {
                 split: None,
                 names: "0".into(),
             },
+            bytes: Some(1_000_000),
             machine: Machine {
                 cpu: Some("A Fine Processor".into()),
                 cores: 8,
@@ -421,7 +435,9 @@ pub mod tests {
         let out = dir.path().join("one");
         fs::create_dir(&out).unwrap();
         let facts = published_report().dataset;
-        let open = |settings, facts| Report::open(&out, settings, facts).map_err(|error| error.to_string());
+        let open = |settings, facts| {
+            Report::open(&out, settings, (facts, Some(1))).map_err(|error| error.to_string())
+        };
         open(settings(), facts.clone()).unwrap();
         open(settings(), facts.clone()).unwrap();
         let other = Settings {
@@ -434,6 +450,13 @@ pub mod tests {
         assert!(
             message.contains("workers was \"8\" and is \"auto\" now"),
             "{message}"
+        );
+        let other = Report::open(&out, settings(), (facts.clone(), Some(2))).unwrap_err();
+        assert!(
+            other
+                .to_string()
+                .contains("the images had 1 bytes and have 2 now"),
+            "{other}"
         );
         let message = open(settings(), DatasetFacts { train: 3, ..facts }).unwrap_err();
         assert!(

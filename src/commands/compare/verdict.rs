@@ -18,8 +18,7 @@
 //! As many questions as are asked, so many times the probability of a difference by chance is taken (Bonferroni): in the headline one of
 //! each model, in the table one of each cell.
 
-use std::f64::consts::FRAC_PI_2;
-
+use stokehold_base::student::{chance, variance};
 use stokehold_train::model::Arch;
 
 use super::report::{Cell, Report, Trial};
@@ -58,6 +57,10 @@ impl Verdict {
 
     /// Of cells of one model, as one of so many questions.
     fn of(report: &Report, cells: &[&Cell], questions: usize) -> Self {
+        let [a, b] = report.settings.trials.0;
+        if a == b {
+            return Self::Unknown("both trials are the same, so every difference is chance");
+        }
         let runs = || cells.iter().flat_map(|cell| &cell.trials);
         if runs().any(|trial| trial.epoch_seconds.len() < 2) {
             return Self::Unknown("it takes two epochs of a run to see how far they differ by chance");
@@ -103,77 +106,10 @@ fn between_runs(report: &Report, model: Arch) -> Option<(f64, f64)> {
     (rates.len() >= 2 && mean > 0.0).then(|| (variance(&rates) / (mean * mean), rates.len() as f64 - 1.0))
 }
 
-/// Of a sample of at least two.
-fn variance(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
-    values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
-}
-
-/// The probability that chance makes a difference as large, where its variance is the sum of parts that are each known with so many
-/// degrees of freedom.
-fn chance(difference: f64, parts: &[(f64, f64)]) -> f64 {
-    let sum: f64 = parts.iter().map(|part| part.0).sum();
-    if sum == 0.0 {
-        return if difference == 0.0 { 1.0 } else { 0.0 };
-    }
-    let freedom = sum * sum
-        / parts
-            .iter()
-            .map(|(part, freedom)| part * part / freedom)
-            .sum::<f64>();
-    two_sided(difference / sum.sqrt(), freedom)
-}
-
-/// The probability that Student's t is further from 0 than `t`. With t = sqrt(n) tan x its density is proportional to cos^(n-1) x.
-fn two_sided(t: f64, freedom: f64) -> f64 {
-    // Beyond this it is as good as normal.
-    let freedom = freedom.min(1000.0);
-    let density = |x: f64| x.cos().max(0.0).powf(freedom - 1.0);
-    let from = (t.abs() / freedom.sqrt()).atan();
-    integral(density, from, FRAC_PI_2) / integral(density, 0.0, FRAC_PI_2)
-}
-
-/// By Simpson's rule.
-fn integral(of: impl Fn(f64) -> f64, from: f64, to: f64) -> f64 {
-    const PARTS: usize = 400;
-    let step = (to - from) / PARTS as f64;
-    let weight = |part: usize| match part {
-        0 | PARTS => 1.0,
-        odd if odd % 2 == 1 => 4.0,
-        _ => 2.0,
-    };
-    let values = (0..=PARTS).map(|part| weight(part) * of(from + part as f64 * step));
-    values.sum::<f64>() * step / 3.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::commands::compare::report::tests::{cell, report};
-
-    /// Oracle: tables of Student's distribution, and its closed forms for one and two degrees of freedom.
-    #[test]
-    fn the_distribution_is_students() {
-        for (t, freedom, p) in [
-            (12.7062, 1.0, 0.05),
-            (4.30265, 2.0, 0.05),
-            (2.77645, 4.0, 0.05),
-            (3.49948, 7.0, 0.01),
-            (2.22814, 10.0, 0.05),
-            (1.0, 1.0, 0.5),
-            (1.0, 2.0, 1.0 - 1.0 / 3f64.sqrt()),
-            (0.0, 3.5, 1.0),
-        ] {
-            let got = two_sided(t, freedom);
-            assert!(
-                (got - p).abs() < 2e-5,
-                "t {t}, {freedom} degrees: {got} and not {p}"
-            );
-            assert_eq!(two_sided(-t, freedom), got);
-        }
-        // Normal: 0.0455 beyond two standard deviations.
-        assert!((two_sided(2.0, 1e9) - 0.0455).abs() < 5e-4);
-    }
 
     /// Numbers that are normally distributed, the same ones whenever they are drawn.
     struct Noise(u64);
@@ -209,6 +145,15 @@ mod tests {
             trial.summary.trainer_ceiling = Some(100.0 * (1.0 + runs * noise.normal()));
         }
         report
+    }
+
+    #[test]
+    fn trials_that_are_the_same_are_never_told_apart() {
+        let mut report = report(vec![cell(Arch::Resnet18, 1, 10.0, 5.0)]);
+        let of = |report: &Report| Verdict::of_cell(report, &report.cells[0]);
+        let a = report.settings.trials.0[0];
+        report.settings.trials.0 = [a, a];
+        assert!(matches!(of(&report), Verdict::Unknown(why) if why.contains("both trials are the same")));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
-use stokehold_prepare::{Findings, PrepareError, Progress, Report};
+use stokehold_prepare::{Findings, Lost, PrepareError, Progress, Report};
 use stokehold_storage::Source;
 use stokehold_storage::shard::{Manifest, ShardFolder};
 
@@ -129,6 +129,20 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
         writeln!(to, "{left_out} broken images were left out")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says which samples could not be extracted; the exit code is 1 where there are any.
+pub fn lost(lost: &[Lost]) -> ExitCode {
+    for Lost { name, reason } in lost {
+        note!("{name}: {reason}");
+    }
+    if !lost.is_empty() {
+        note!(
+            "samples that could not be extracted: {}; the others are whole",
+            lost.len()
+        );
+    }
+    ExitCode::from(u8::from(!lost.is_empty()))
 }
 
 /// Says what a check found; the exit code is 1 where that is anything wrong.

@@ -190,6 +190,25 @@ fn extracting_gives_the_files_back() {
     assert!(error.contains("cannot write"), "nothing is overwritten: {error}");
 }
 
+#[test]
+fn extracting_goes_on_behind_a_damaged_sample() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let (out, back) = (dir.path().join("out"), dir.path().join("back"));
+    prepare(data.path(), &out, &small_shards()).unwrap();
+    let all = Dataset::open(&out, None, 0).unwrap().train;
+    let manifest = Manifest::of(&out).unwrap().unwrap();
+    let shard = out.join(&manifest.parts["train"].shards[0].file);
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    std::fs::write(&shard, bytes).unwrap();
+    let lost = extract(&out, &back, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+    assert!(lost[0].reason.contains("is lost"), "{lost:?}");
+    assert_eq!(Dataset::open(&back, None, 0).unwrap().train.len() + 1, all.len());
+}
+
 /// A manifest and shards that agree with each other on a part that lies elsewhere, and links in the folder.
 #[test]
 fn extracting_writes_nothing_outside_its_folder() {

@@ -149,6 +149,10 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
         parts.push(limit.to_owned());
     } else if full {
         parts.push("the cores are the limit".to_owned());
+    } else if used.is_some_and(|[_, others, all]| others > SHARED * all) {
+        parts.push(
+            "what limits the run by itself cannot be told beside them; record it again alone".to_owned(),
+        );
     } else if parts.is_empty() {
         parts.push("nothing was recorded that says what limits the run".to_owned());
     } else if !findings.is_empty() {
@@ -172,6 +176,9 @@ fn wait_share(recording: &Recording) -> Option<f64> {
 
 /// A run that uses more of the cores than this is limited by them.
 const FULL: f64 = 0.9;
+
+/// Other programs that use more of the cores than this, as the rule OtherPrograms has it, disturb what is measured.
+const SHARED: f64 = 0.25;
 
 /// How many cores the run and other programs used on average, and how many there are, of all machines; `None` where one
 /// does not tell them apart.

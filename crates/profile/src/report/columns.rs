@@ -95,14 +95,18 @@ impl Cover {
             if !value.is_nan() {
                 let sum = &mut sums[part.column as usize];
                 sum.0 += f64::from(part.seconds);
-                sum.1 += f64::from(part.seconds * value);
+                sum.1 += f64::from(part.seconds) * f64::from(value);
                 sum.2 = sum.2.min(value);
                 sum.3 = sum.3.max(value);
             }
         }
         let byte = |seconds: f64, value: f64| if seconds > 0.0 { percent(value) } else { GAP };
         Columns {
-            mean: sums.iter().map(|sum| byte(sum.0, sum.1 / sum.0)).collect(),
+            // Rounding must not take a mean beyond the extremes.
+            mean: sums
+                .iter()
+                .map(|sum| byte(sum.0, (sum.1 / sum.0).max(sum.2.into()).min(sum.3.into())))
+                .collect(),
             min: sums.iter().map(|sum| byte(sum.0, f64::from(sum.2))).collect(),
             max: sums.iter().map(|sum| byte(sum.0, f64::from(sum.3))).collect(),
         }

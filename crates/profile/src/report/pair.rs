@@ -1,6 +1,7 @@
 //! Two runs on one page, on the same scales.
 
 use serde_json::Value;
+use stokehold_base::student::welch;
 
 use super::figures::{self, Job, Spread};
 use super::html::{self, Table, figure, paragraph, section};
@@ -46,9 +47,20 @@ fn title(recordings: [&Recording; 2]) -> String {
 fn header(pair: [&Contents<'_>; 2]) -> String {
     let seconds = pair.map(|contents| figures::seconds_per_epoch(contents.recording));
     let durations = pair.map(|contents| Job::of(contents.recording).map(|job| job.duration()));
-    let headline = match (seconds, durations) {
-        ([Some(a), Some(b)], _) if a > 0.0 => saved(a, b, "per epoch"),
-        (_, [Some(a), Some(b)]) if a > 0.0 => saved(a, b, "in all"),
+    let headline = match (other_work(pair), seconds, durations) {
+        (Some(other), ..) => format!("Not the same work: {other}"),
+        (None, [Some(a), Some(b)], _) if a > 0.0 => {
+            let claim = saved(a, b, "per epoch");
+            let epochs = pair.map(|contents| figures::epochs(contents.recording));
+            match welch([&epochs[0], &epochs[1]]) {
+                Some(p) if p <= 0.05 => claim,
+                Some(_) => format!("{claim}; epochs of one run differ as much, so it may be chance"),
+                None => format!("{claim}; with less than two epochs of each it may be chance"),
+            }
+        }
+        (None, _, [Some(a), Some(b)]) if a > 0.0 => {
+            format!("{}; one run of each, so it may be chance", saved(a, b, "in all"))
+        }
         _ => "Two runs side by side".to_owned(),
     };
     let key = |number: usize| {
@@ -68,6 +80,17 @@ fn header(pair: [&Contents<'_>; 2]) -> String {
         key(0),
         key(1)
     )
+}
+
+/// What the two runs trained on that differs, so that their times say nothing of one another; `None` where nothing is known to.
+fn other_work(pair: [&Contents<'_>; 2]) -> Option<String> {
+    let [a, b] = pair.map(|contents| contents.recording.about.as_ref()?.workload.as_ref());
+    let (a, b) = (a?, b?);
+    let differ = |what: &str, a: &dyn ToString, b: &dyn ToString| {
+        let (a, b) = (a.to_string(), b.to_string());
+        (a != b).then(|| format!("A has {a} {what}, B {b}"))
+    };
+    differ("images an epoch", &a.images, &b.images).or_else(|| differ("as device", &a.device, &b.device))
 }
 
 /// What B saves against A, in a phrase.

@@ -35,7 +35,10 @@ pub(super) const RULE: Rule = Rule {
 };
 
 fn judge(case: &Case) -> Finding {
-    let mut finding = case.finding();
+    let mut finding = Finding {
+        judged: false,
+        ..case.finding()
+    };
     let (mut sentences, limit) = (Vec::new(), case.number("others_threshold"));
     let belongs = |series: &Series| series.dimension == dimension::OTHERS_CPU;
     for node in case.nodes() {
@@ -48,6 +51,8 @@ fn judge(case: &Case) -> Finding {
         ) else {
             continue;
         };
+        let judged = share.snapshots.len() as u64 > case.count("patience");
+        finding.judged |= judged;
         let (cores, run, others) = (used.cores, run / 100.0, others / 100.0);
         finding.triggered |= share.add_to(&mut finding, case);
         finding.details[&node.name] =
@@ -57,14 +62,18 @@ fn judge(case: &Case) -> Finding {
             what: "other programs".to_owned(),
             ..one
         }));
-        sentences.push(format!(
+        let mut sentence = format!(
             "On {}, other programs took {others:.1} of {cores} cores on average, and the run {run:.1}; in {} of {} \
              samples ({:.1} %) the others took more than {limit} % of the cores.",
             node.name,
             share.count,
             share.snapshots.len(),
             share.percent(),
-        ));
+        );
+        if !judged {
+            sentence += &format!(" Not judged before more than {} samples.", case.count("patience"));
+        }
+        sentences.push(sentence);
     }
     if sentences.is_empty() {
         return case

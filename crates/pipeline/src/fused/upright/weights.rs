@@ -57,13 +57,18 @@ impl Windows {
         self.runs.clear();
         self.weights.clear();
         self.weights.resize(self.taps * line.count as usize, 0.0);
+        if nearest {
+            // Step by step, as `per-op` and Pillow find them.
+            let mut place = slope * 0.5 + start;
+            for _ in 0..line.count {
+                self.runs.push(((place.floor() as i64).clamp(low, high - 1), 1));
+                place += slope;
+            }
+            self.weights.fill(1.0);
+            return;
+        }
         for (u, weights) in (0..line.count).zip(self.weights.chunks_exact_mut(self.taps)) {
             let center = slope * (f64::from(u) + 0.5) + start;
-            if nearest {
-                self.runs.push(((center.floor() as i64).clamp(low, high - 1), 1));
-                weights[0] = 1.0;
-                continue;
-            }
             let first = ((center - support + 0.5).floor() as i64).clamp(low, high - 1);
             let end = ((center + support + 0.5).floor() as i64)
                 .clamp(first + 1, high)
