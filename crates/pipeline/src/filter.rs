@@ -102,6 +102,20 @@ pub(crate) fn quantize(weights: &[f64], one: i32, mut put: impl FnMut(usize, i16
 mod tests {
     use super::*;
 
+    /// Oracle: Pillow 13, `Image.resize((width, 1), NEAREST)` of a row of numbered pixels. In these columns the place lies between two.
+    #[test]
+    fn the_nearest_pixel_is_pillows() {
+        for (input, output, column, pixel) in [
+            (400, 197, 98, 199),
+            (400, 180, 13, 29),
+            (400, 180, 22, 49),
+            (500, 197, 98, 249),
+        ] {
+            let starts = weights(Interpolation::Nearest, input, output).starts;
+            assert_eq!(starts[column], pixel, "{input} to {output}");
+        }
+    }
+
     /// However small they are: none is far from what it should be, and they sum to one.
     #[test]
     fn many_weights_stay_what_they_are() {

@@ -76,6 +76,47 @@ fn encoded_again(bytes: &[u8], way: usize) -> Vec<u8> {
     out
 }
 
+/// SEMANTICS.md: "JPEGs of at most 16 columns are resampled as pixels". Noise of little contrast, so that no colour is clipped.
+#[test]
+fn narrow_jpegs_are_resized_like_wide_ones() {
+    let pipeline = |interpolation| {
+        let text = format!(
+            r#"{{"op": [{{"type": "Resize", "size": [280, 40], "interpolation": "{interpolation}"}}, {{"type": "ToFloat"}}]}}"#
+        );
+        Pipeline::from_json(&text).unwrap()
+    };
+    for interpolation in ["nearest", "bilinear"] {
+        let mut both = Both::new(pipeline(interpolation));
+        for width in [1u16, 2, 3, 4, 5, 8, 16, 17] {
+            for sampling in [
+                SamplingFactor::F_2_2,
+                SamplingFactor::F_2_1,
+                SamplingFactor::F_1_1,
+            ] {
+                let mut state = u32::from(width);
+                let rgb: Vec<u8> = (0..3 * usize::from(width) * 300)
+                    .map(|_| {
+                        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                        100 + (state >> 26) as u8
+                    })
+                    .collect();
+                let mut bytes = Vec::new();
+                let mut encoder = Encoder::new(&mut bytes, 95);
+                encoder.set_sampling_factor(sampling);
+                encoder.encode(&rgb, width, 300, ColorType::Rgb).unwrap();
+                let [per_op, fused] = both.run(&bytes, 0);
+                let worst = std::iter::zip(&per_op, &fused)
+                    .map(|(a, b)| (a - b).abs())
+                    .fold(0.0, f32::max);
+                assert!(
+                    worst <= 2.01,
+                    "{width} columns, {sampling:?}, {interpolation}: {worst} levels"
+                );
+            }
+        }
+    }
+}
+
 /// Generated photographs, for everywhere.
 fn generated(part: Part, images: usize) -> Vec<Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();

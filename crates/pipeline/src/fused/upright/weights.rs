@@ -58,11 +58,25 @@ impl Windows {
         self.weights.clear();
         self.weights.resize(self.taps * line.count as usize, 0.0);
         if nearest {
-            // Step by step, as `per-op` and Pillow find them.
-            let mut place = slope * 0.5 + start;
+            // Step by step from the left edge, as `per-op` and Pillow find them, for a place between two pixels is decided by rounding.
+            let left = if slope < 0.0 {
+                start + slope * f64::from(line.count)
+            } else {
+                start
+            };
+            let edge = left.round();
+            let (edge, mut place) = if (left - edge).abs() < 1e-6 {
+                (edge, 0.5 * scale)
+            } else {
+                (0.0, left + 0.5 * scale)
+            };
             for _ in 0..line.count {
-                self.runs.push(((place.floor() as i64).clamp(low, high - 1), 1));
-                place += slope;
+                let pixel = place.floor() as i64 + edge as i64;
+                self.runs.push((pixel.clamp(low, high - 1), 1));
+                place += scale;
+            }
+            if slope < 0.0 {
+                self.runs.reverse();
             }
             self.weights.fill(1.0);
             return;
