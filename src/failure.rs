@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
+
+use stokehold_diagnose::rules::ParameterError;
 use stokehold_jobs::JobError;
 use stokehold_loader::LoaderError;
 use stokehold_objects::ObjectError;
 use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
-use stokehold_profile::rules::ParameterError;
 use stokehold_storage::StorageError;
 use stokehold_train::TrainError;
 use stokehold_tune::TuneError;

@@ -7,20 +7,21 @@ pub mod measure;
 mod show;
 mod trial;
 
-use crate::terminal::{self, note};
 use std::error::Error;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
-use stokehold_profile::advice::{Advice, Prices, Workload, advise, misfit, verdict};
+use stokehold_diagnose::advice::{Advice, Prices, advise, misfit, verdict};
+use stokehold_profile::workload::Workload;
 use stokehold_profile::{About, FOLDER, Recording};
 use stokehold_train::run::{RunFolder, RunRecord};
 
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::local::Local;
+use crate::terminal::{self, note};
 
 /// Say what each change would gain a run: other numbers of workers, another executor, shards, batches, machines.
 #[derive(Debug, ClapArgs)]

@@ -1,6 +1,5 @@
 //! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
 
-use crate::terminal;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
@@ -10,15 +9,16 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use serde_json::{Map, Value, json};
+use stokehold_diagnose::advice::{Advice, Prices, advise, verdict};
+use stokehold_diagnose::report::{self, Contents};
+use stokehold_diagnose::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_profile::Recording;
-use stokehold_profile::advice::{Advice, Prices, advise, verdict};
-use stokehold_profile::report::{self, Contents};
-use stokehold_profile::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_train::run::RunFolder;
 
 use super::advise::measure;
 use crate::failure::Usage;
 use crate::local::Local;
+use crate::terminal;
 use crate::{elsewhere, interrupt, shell};
 
 /// Advice that the terminal shows; the page has all.

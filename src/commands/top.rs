@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args as ClapArgs;
-use stokehold_profile::rules::{Defaults, Parameters, judge};
+use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::{FOLDER, Recording, Sampler, Settings, Tree};
 use tempfile::TempDir;
 

@@ -4,8 +4,10 @@
 //! - [`lock`] keeps a folder for one process and says which process has it.
 //! - [`clock`] reads and prints the time of day.
 //! - [`student`] tells a difference from chance.
+//! - [`stats`] has the one definition of a percentile.
 
 pub mod clock;
 pub mod lock;
+pub mod stats;
 pub mod student;
 pub mod whole;

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stokehold_profile::advice::{Prices, verdict};
-use stokehold_profile::report::{self, Contents};
-use stokehold_profile::rules::{Defaults, Parameters, judge};
+use stokehold_diagnose::advice::{Prices, verdict};
+use stokehold_diagnose::report::{self, Contents};
+use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::timeline::{Metrics, Spans};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Recording, Sampler, Settings, Tree};
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use cpu_time::ThreadTime;
+use stokehold_base::stats::percentile;
 use stokehold_profile::events::{Options, Writer};
-use stokehold_profile::percentile;
 use stokehold_profile::timeline::{Args, Timeline};
 
 const BURST: u32 = 4000;

@@ -8,7 +8,7 @@ const NEIGHBOURS: usize = 5;
 /// The lengths of samples taken at `times`, ascending: from the one before to its own. After a gap, and at first, it is
 /// the length that is usual for those that follow, since the interval may have been changed meanwhile, and for the last one
 /// that of those before it; where there is only one sample, it is nothing.
-pub(crate) fn between(times: &[f64]) -> Vec<f64> {
+pub fn between(times: &[f64]) -> Vec<f64> {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let usual = median(&gaps).unwrap_or(0.0);
     let thereabouts = |at: usize| {
@@ -26,7 +26,7 @@ pub(crate) fn between(times: &[f64]) -> Vec<f64> {
 }
 
 /// The median; of an even number of values the lesser of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     let middle = values.len().checked_sub(1)? / 2;
     Some(*values.select_nth_unstable_by(middle, f64::total_cmp).1)

@@ -1,12 +1,9 @@
-//! See why the accelerator waits, and what fixing it gains.
-//!
-//! A run is recorded into files, read back as a [`Recording`], judged by rules, and turned into advice and a report:
+//! What the machine and the training loop did, recorded into files and read back.
 //!
 //! ```text
-//!  /proc, cgroup, NVML ──► sampler ──► system/*.json    ┐                ┌─► rules ──► findings ┐
-//!  trainer, loader, any                                 ├─► Recording ───┤                      ├─► report, top
-//!  process ──► timeline ────────────► framework/*.json  ┘                └─► advice: what would ┘
-//!                                                                            each change gain
+//!  /proc, cgroup, NVML ──► sampler ──► system/*.json    ┐
+//!  trainer, loader, any                                 ├─► Recording ───► stokehold-diagnose: rules, advice, report
+//!  process ──► timeline ────────────► framework/*.json  ┘
 //! ```
 //!
 //! The files are those of SageMaker Debugger, so its readers open our recordings, and `stokehold report` opens its.
@@ -30,39 +27,44 @@
 //! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than 200 ns, and from
 //!   any process as lines (docs/timeline.md). Its totals count every span; details of images thin out in long runs.
 //!
-//! [`percentile`] is the one definition of a percentile that reports use.
+//! A run of Stokehold's own also leaves a [`Workload`](workload::Workload): how fast its loader and its trainer can be, which is
+//! what predictions start from. What recordings mean is the business of `stokehold-diagnose`.
 //!
-//! ```
-//! use stokehold_profile::percentile;
-//! assert_eq!(percentile(&[4.0, 1.0, 3.0, 2.0], 50.0), Some(2.5));
+//! ```no_run
+//! use stokehold_profile::{Ending, Recorder, Recording, Settings, dimension};
+//! let sampler = Recorder::open("run/profiler-output".as_ref(), Settings::default())?.start()?;
+//! // .. the program works ..
+//! sampler.stop(&Ending::default())?;
+//! let recording = Recording::open("run".as_ref())?;
+//! for core in recording.nodes[0].of(dimension::CPU) {
+//!     println!("{}: {} samples", core.name, core.values.len());
+//! }
+//! # Ok::<(), stokehold_profile::ProfileError>(())
 //! ```
 
-pub mod advice;
 mod clock;
 mod contention;
 mod control;
 mod error;
 pub mod events;
 mod kernel;
-mod lengths;
+pub mod lengths;
 mod machine;
 mod open;
 mod percentile;
 mod probe;
 mod recording;
-pub mod report;
-pub mod rules;
 mod sampler;
-pub mod simulate;
 pub mod system;
 pub mod timeline;
+pub mod workload;
 
 pub use contention::Contention;
 pub use control::{Change, check_free, check_interval};
 pub use error::ProfileError;
 pub use machine::{Machine, peak_rss};
 pub use open::FOLDER;
-pub use percentile::{Percentiles, percentile};
+pub use percentile::Percentiles;
 pub use probe::Tree;
 pub use recording::{About, CoreUse, Node, Recording, Series, Span, dimension, span, totals};
 pub use sampler::{Ending, Recorder, Sampler, Settings, Sources, SystemSummary};

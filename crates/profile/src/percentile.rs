@@ -1,16 +1,7 @@
-//! Percentiles, defined once.
+//! The percentiles that recordings and reports show.
 
 use serde::{Deserialize, Serialize};
-
-/// The `p`-th percentile (0 to 100) of `values`, in any order, with linear interpolation between the two nearest
-/// ranks: `numpy.percentile`'s default method. `None` when there are no values or `p` is outside 0 to 100.
-///
-/// Values that are not numbers sort last, as in numpy's sort.
-pub fn percentile(values: &[f64], p: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    of_sorted(&sorted, p)
-}
+use stokehold_base::stats::of_sorted;
 
 /// The three percentiles that reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -80,18 +71,6 @@ impl Histogram {
     }
 }
 
-/// As [`percentile`], of values in ascending order.
-pub(crate) fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
-    if sorted.is_empty() || !(0.0..=100.0).contains(&p) {
-        return None;
-    }
-    let rank = p / 100.0 * (sorted.len() - 1) as f64;
-    let below = rank.floor() as usize;
-    let above = rank.ceil() as usize;
-    let share = rank - below as f64;
-    Some(sorted[below] + (sorted[above] - sorted[below]) * share)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,22 +78,6 @@ mod tests {
     /// Oracle: numpy 2, `np.percentile(values, p)`; equal to 1e-12.
     #[test]
     fn agrees_with_numpy() {
-        let values = [15.0, 20.0, 35.0, 40.0, 50.0];
-        for (p, expected) in [
-            (0.0, 15.0),
-            (5.0, 16.0),
-            (30.0, 23.0),
-            (40.0, 29.0),
-            (50.0, 35.0),
-            (95.0, 48.0),
-            (100.0, 50.0),
-        ] {
-            let got = percentile(&values, p).unwrap();
-            assert!(
-                (got - expected).abs() < 1e-12,
-                "p{p}: {got} instead of {expected}"
-            );
-        }
         let hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         let got = Percentiles::of(&hundred).unwrap();
         for (got, expected) in [(got.p50, 50.5), (got.p95, 95.05), (got.p99, 99.01)] {
@@ -144,12 +107,5 @@ mod tests {
                 p99: 7.0
             })
         );
-    }
-
-    #[test]
-    fn nothing_has_no_percentile() {
-        assert_eq!(percentile(&[], 50.0), None);
-        assert_eq!(percentile(&[1.0], 101.0), None);
-        assert_eq!(percentile(&[1.0], f64::NAN), None);
     }
 }

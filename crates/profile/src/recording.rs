@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::stats::percentile;
 
 use crate::Machine;
-use crate::advice::Workload;
 use crate::lengths;
+use crate::workload::Workload;
 
 /// Names of the series in a recording's files: those that SageMaker Debugger's analysis looks for, and ours.
 ///
@@ -297,7 +298,7 @@ impl Node {
     /// Median time between two samples, seconds; `None` with fewer than two.
     pub fn interval(&self) -> Option<f64> {
         let steps: Vec<f64> = self.ticks.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        crate::percentile(&steps, 50.0)
+        percentile(&steps, 50.0)
     }
 
     /// First and last moment of which anything is known, unix seconds.
@@ -325,10 +326,7 @@ impl Recording {
     /// is shorter and the one that is longer. `None` without samples.
     pub fn intervals(&self) -> Option<(f64, f64)> {
         let lengths: Vec<f64> = self.nodes.iter().flat_map(Node::lengths).collect();
-        Some((
-            crate::percentile(&lengths, 5.0)?,
-            crate::percentile(&lengths, 95.0)?,
-        ))
+        Some((percentile(&lengths, 5.0)?, percentile(&lengths, 95.0)?))
     }
 
     /// Puts nodes, series and spans in order: nodes and series by name with numbers counted as numbers, spans by

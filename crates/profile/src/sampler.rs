@@ -8,7 +8,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::advice::Workload;
 use crate::clock::Clock;
 use crate::control::{Change, Control, check_interval};
 use crate::kernel::ProcFs;
@@ -16,6 +15,7 @@ use crate::percentile::Histogram;
 use crate::probe::{Board, Busy, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
 use crate::recording::About;
 use crate::system::{self, SeriesId, Writer};
+use crate::workload::Workload;
 use crate::{Machine, Percentiles, ProfileError, Tree, dimension};
 
 /// What is recorded, how often, and where it is kept.

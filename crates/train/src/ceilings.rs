@@ -2,13 +2,14 @@
 //!
 //! A run is as fast as the slower of the two, or slower still where both share the cores of one CPU. The two
 //! rates say which one to work on, and what that can gain at most; with the CPU times, what a change would gain can be predicted
-//! ([`stokehold_profile::advice`]).
+//! (`stokehold_diagnose::advice`).
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
-use stokehold_profile::{Contention, percentile};
+use stokehold_base::stats::percentile;
+use stokehold_profile::Contention;
 
 use crate::TrainError;
 use crate::config::TrainConfig;

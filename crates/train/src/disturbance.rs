@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use serde::Serialize;
+use stokehold_base::stats::percentile;
 use stokehold_loader::{LoaderError, Stage};
-use stokehold_profile::percentile;
 
 use crate::TrainError;
 use crate::device;

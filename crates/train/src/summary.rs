@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use stokehold_profile::Percentiles;
-use stokehold_profile::advice::{others_in_words, undisturbed};
 use stokehold_profile::timeline::Total;
+use stokehold_profile::workload::{others_in_words, undisturbed};
 
 use crate::executor::AnyExecutor;
 use crate::feed::DecodedBy;

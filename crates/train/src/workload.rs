@@ -2,7 +2,7 @@
 
 use stokehold_loader::Loader;
 use stokehold_profile::About;
-use stokehold_profile::advice::Workload;
+use stokehold_profile::workload::Workload;
 
 use crate::config::TrainConfig;
 use crate::run::RunFolder;

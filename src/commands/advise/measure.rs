@@ -4,7 +4,6 @@
 //! in turns. Compared is CPU time, which other programs hardly disturb, within each turn, where the machine was the same for both. So the result
 //! holds for the run even where it was made on another machine.
 
-use crate::terminal::note;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -13,14 +12,17 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
+use stokehold_base::stats::percentile;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor};
 use stokehold_prepare::{Options, prepare};
-use stokehold_profile::advice::{Alternative, Change, Workload};
-use stokehold_profile::{About, percentile};
+use stokehold_profile::About;
+use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, TrainConfig, step_times};
+
+use crate::terminal::note;
 
 /// Images that are loaded in every turn.
 const IMAGES: usize = 48;

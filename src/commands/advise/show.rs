@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use stokehold_profile::advice::{Advice, amount, fit};
+use stokehold_diagnose::advice::{Advice, amount, fit};
 
 use super::Advised;
 use super::trial::Trial;

@@ -1,18 +1,19 @@
 //! `--try`: the run's own configuration for a moment, with a change and without, in turns.
 
-use crate::terminal::note;
 use std::error::Error;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
+use stokehold_diagnose::advice::Advice;
 use stokehold_loader::Workers;
-use stokehold_profile::advice::{Advice, Change};
+use stokehold_profile::workload::Change;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::{TrainConfig, fit};
 
 use super::Advised;
 use crate::failure::Usage;
+use crate::terminal::note;
 
 /// What one side of the trial is meant to take, in seconds.
 const SECONDS: f64 = 15.0;

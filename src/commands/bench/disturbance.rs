@@ -1,21 +1,23 @@
 //! `stokehold bench disturbance`: a training step beside a loader that loads, against a step alone.
 
-use crate::gpu::GpuArgs;
-use crate::progress;
-use crate::terminal;
-use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+
+use clap::Args as ClapArgs;
+use stokehold_base::stats::percentile;
 use stokehold_loader::{LoaderOptions, Workers};
 use stokehold_pipeline::Pipeline;
-use stokehold_profile::percentile;
 use stokehold_storage::ImageFolder;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::{AnyExecutor, Feed, Maker, TrainError, disturbance};
+
+use crate::gpu::GpuArgs;
+use crate::progress;
+use crate::terminal;
 
 /// What `bench disturbance` takes.
 #[derive(Debug, ClapArgs)]

@@ -1,13 +1,16 @@
 //! What `bench loader` says: one line a number of workers, and where more of them stop helping.
 
-use super::{LoaderArgs, Pass};
-use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stokehold_base::stats::percentile;
 use stokehold_loader::Loader;
 use stokehold_pipeline::SampleType;
-use stokehold_profile::{peak_rss, percentile};
+use stokehold_profile::peak_rss;
 use stokehold_train::DecodedBy;
+
+use super::{LoaderArgs, Pass};
 
 /// Mean time per image in each stage, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]

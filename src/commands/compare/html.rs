@@ -6,13 +6,12 @@ mod bars;
 mod heat;
 mod lines;
 
+use stokehold_page::html::{document, noted, paragraph, section};
+use stokehold_page::svg::escape;
 use stokehold_profile::{Recording, dimension};
 
 use super::report::Report;
-use super::table::Table;
 use super::{LETTERS, conclusion, table};
-use stokehold_profile::report::STYLE as BASE;
-use stokehold_profile::report::svg::escape;
 
 /// What this page adds to the style of all reports.
 const STYLE: &str = include_str!("html/style.css");
@@ -59,37 +58,43 @@ impl Sample {
 /// The page of a report, whose cells' samples are in the same order as the cells.
 pub fn page(report: &Report, samples: &[Samples]) -> String {
     let headline = conclusion::headline(report).unwrap_or_else(|| report.title());
-    let paragraphs = |lines: Vec<String>| -> String {
-        let each = lines.iter().map(|line| format!("<p>{}</p>\n", escape(line)));
-        each.collect()
-    };
-    format!(
-        "<!DOCTYPE html>\n\
-         <html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>Stokehold: {title}</title>\n<style>\n{BASE}{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <header>\n<p class=\"eyebrow\">Stokehold compare: {title}</p>\n<h1>{headline}</h1>\n{key}{what}</header>\n\
-         <section class=\"conclusion\">\n<h2>Conclusion</h2>\n{conclusion}</section>\n\
-         <div class=\"pair\">\n{bars}{lines}</div>\n{heat}\
-         <section>\n<h2>Seconds per epoch</h2>\n{published}</section>\n\
-         <section>\n<h2>Every run</h2>\n\
-         <p class=\"note\">Images/s over the whole run; loader and trainer are the speeds of each without \
-         the other, in images/s; waited is the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and \
-         trainer together; CPU p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the \
-         last epoch's, in training and in validation, the latter over so many images (of so many, where some were bad).</p>\n{details}</section>\n\
-         </main>\n</body>\n</html>\n",
-        title = escape(&report.title()),
-        headline = escape(&headline),
-        key = key(report),
-        what = paragraphs(report.what()),
-        conclusion = paragraphs(conclusion::of(report)),
-        bars = bars::figure(report),
-        lines = lines::figure(report),
-        heat = heat::figure(report, samples),
-        published = html_table(&table::published(report)),
-        details = html_table(&table::details(report)),
+    let paragraphs =
+        |lines: Vec<String>| -> String { lines.iter().map(|line| paragraph("", line)).collect() };
+    let header = format!(
+        "<header>\n<p class=\"eyebrow\">Stokehold compare: {}</p>\n<h1>{}</h1>\n{}{}</header>\n",
+        escape(&report.title()),
+        escape(&headline),
+        key(report),
+        paragraphs(report.what()),
+    );
+    let body = [
+        header,
+        format!(
+            "<section class=\"conclusion\">\n<h2>Conclusion</h2>\n{}</section>\n",
+            paragraphs(conclusion::of(report))
+        ),
+        format!(
+            "<div class=\"pair\">\n{}{}</div>\n",
+            bars::figure(report),
+            lines::figure(report)
+        ),
+        heat::figure(report, samples),
+        section("Seconds per epoch", &table::published(report).html()),
+        noted("Every run", COLUMNS, &table::details(report).html()),
+    ];
+    document(
+        &format!("Stokehold: {}", report.title()),
+        STYLE,
+        &body.concat(),
+        "",
     )
 }
+
+/// What the columns of the table of runs mean.
+const COLUMNS: &str = "Images/s over the whole run; loader and trainer are the speeds of each without the other, in images/s; waited is \
+                       the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and trainer together; CPU \
+                       p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the last epoch's, in training \
+                       and in validation, the latter over the given number of images (of how many, where some were bad).";
 
 /// Which colour is which trial.
 fn key(report: &Report) -> String {
@@ -102,35 +107,6 @@ fn key(report: &Report) -> String {
         )
     };
     format!("<p class=\"keys\">{}{}</p>\n", item(0), item(1))
-}
-
-fn html_table(table: &Table) -> String {
-    let row = |cells: &[String], tag: &str| {
-        let cells = cells.iter().enumerate().map(|(column, cell)| {
-            let class = if table.is_words(column) {
-                " class=\"word\""
-            } else {
-                ""
-            };
-            let scope = if tag == "th" { " scope=\"col\"" } else { "" };
-            format!("<{tag}{scope}{class}>{}</{tag}>", escape(cell))
-        });
-        format!("<tr>{}</tr>\n", cells.collect::<String>())
-    };
-    let rows: String = table.rows().iter().map(|cells| row(cells, "td")).collect();
-    format!(
-        "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
-        row(table.header(), "th")
-    )
-}
-
-/// A figure with its heading, a sentence, and the picture.
-fn figure(heading: &str, sentence: &str, picture: &str) -> String {
-    format!(
-        "<figure>\n<figcaption><h2>{}</h2>\n<p class=\"note\">{}</p></figcaption>\n{picture}</figure>\n",
-        escape(heading),
-        escape(sentence)
-    )
 }
 
 #[cfg(test)]

@@ -1,17 +1,12 @@
-//! The tables of a comparison, made once and written as text, Markdown and HTML; and the same as CSV.
+//! The tables of a comparison, and the same as CSV.
 
 use std::fmt::Write;
+
+use stokehold_page::Table;
 
 use super::LETTERS;
 use super::report::{Cell, Report, Trial};
 use super::verdict::Verdict;
-
-/// Rows of cells, of which the first columns are words and the others numbers.
-pub struct Table {
-    header: Vec<String>,
-    rows: Vec<Vec<String>>,
-    words: usize,
-}
 
 /// The published table: model, load, seconds per epoch of both trials, better by; and whether that is more than chance.
 pub fn published(report: &Report) -> Table {
@@ -34,11 +29,9 @@ pub fn published(report: &Report) -> Table {
             told_apart(report, cell).to_owned(),
         ]
     };
-    Table {
-        header: header.map(str::to_owned).into(),
-        rows: report.cells.iter().map(row).collect(),
-        words: 1,
-    }
+    let mut table = Table::new(&header, &[0]);
+    report.cells.iter().for_each(|cell| table.row(row(cell)));
+    table
 }
 
 fn told_apart(report: &Report, cell: &Cell) -> &'static str {
@@ -95,11 +88,9 @@ pub fn details(report: &Report) -> Table {
             ]
         })
     });
-    Table {
-        header: header.map(str::to_owned).into(),
-        rows: rows.collect(),
-        words: 2,
-    }
+    let mut table = Table::new(&header, &[0, 1]);
+    rows.for_each(|row| table.row(row));
+    table
 }
 
 fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
@@ -109,56 +100,6 @@ fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
 /// What was not measured.
 fn dash() -> String {
     "–".to_owned()
-}
-
-impl Table {
-    pub fn header(&self) -> &[String] {
-        &self.header
-    }
-
-    pub fn rows(&self) -> &[Vec<String>] {
-        &self.rows
-    }
-
-    /// Whether a column is of words.
-    pub fn is_words(&self, column: usize) -> bool {
-        column < self.words
-    }
-
-    /// Columns that stand under each other, words to the left and numbers to the right.
-    pub fn text(&self) -> String {
-        let widths: Vec<usize> = (0..self.header.len())
-            .map(|column| {
-                let cells = self.rows.iter().chain([&self.header]);
-                cells.map(|row| row[column].chars().count()).max().unwrap_or(0)
-            })
-            .collect();
-        let mut text = String::new();
-        for row in std::iter::once(&self.header).chain(&self.rows) {
-            let cells: Vec<String> = std::iter::zip(row, &widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| {
-                    if self.is_words(column) {
-                        format!("{cell:<width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                })
-                .collect();
-            text += cells.join("  ").trim_end();
-            text.push('\n');
-        }
-        text
-    }
-
-    pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let rule: Vec<String> = (0..self.header.len())
-            .map(|column| if self.is_words(column) { "---" } else { "---:" }.to_owned())
-            .collect();
-        let rows = self.rows.iter().map(|row| line(row));
-        line(&self.header) + &line(&rule) + &rows.collect::<String>()
-    }
 }
 
 /// A column of the CSV: its name and its value.
@@ -224,7 +165,7 @@ mod tests {
     fn the_published_rows_come_out_as_published() {
         let report = published_report();
         let table = published(&report);
-        for (row, expected) in std::iter::zip(&table.rows, PUBLISHED) {
+        for (row, expected) in std::iter::zip(table.rows(), PUBLISHED) {
             let percent: f64 = row[4].trim_end_matches(" %").parse().unwrap();
             let expected: f64 = expected.parse().unwrap();
             assert!((percent - expected).abs() <= 0.02, "{row:?}: {expected}");

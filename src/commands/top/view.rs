@@ -2,9 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use stokehold_profile::advice::verdict;
-use stokehold_profile::report::columns::{Columns, Cover, GAP, Grid, shares};
-use stokehold_profile::rules::Finding;
+use stokehold_diagnose::advice::verdict;
+use stokehold_diagnose::report::columns::{Columns, Cover, GAP, Grid, shares};
+use stokehold_diagnose::rules::Finding;
 use stokehold_profile::{Node, Recording, Series, dimension, span};
 
 use super::frame::{Colour, Frame};
@@ -432,8 +432,8 @@ fn moment(unix: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stokehold_profile::rules::{Defaults, Parameters, judge};
-    use stokehold_profile::simulate::{Phase, Simulation};
+    use stokehold_diagnose::rules::{Defaults, Parameters, judge};
+    use stokehold_simulate::{Phase, Simulation};
 
     use super::*;
 

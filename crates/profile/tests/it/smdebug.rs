@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use serde::Deserialize;
-use stokehold_profile::simulate::{Phase, Simulation};
 use stokehold_profile::{FOLDER, Node, Recording, dimension, span};
+use stokehold_simulate::{Phase, Simulation};
 
 #[derive(Deserialize)]
 struct Seen {

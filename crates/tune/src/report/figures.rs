@@ -1,7 +1,7 @@
 //! The pictures of a study's page.
 
 use serde_json::Value;
-use stokehold_profile::report::svg::{Svg, escape};
+use stokehold_page::svg::{Svg, escape};
 
 use super::scale::Axis;
 use crate::event::{History, Outcome, Trial};
@@ -72,7 +72,7 @@ pub(super) fn progress(history: &History) -> String {
     let x = |number: usize| LEFT + 8.0 + (right - LEFT - 16.0) * number as f64 / most as f64;
     let mut svg = Svg::new(WIDE);
     grid(&mut svg, &axis, right);
-    for mark in stokehold_profile::report::svg::ticks(0.0, most as f64, 8) {
+    for mark in stokehold_page::svg::ticks(0.0, most as f64, 8) {
         if mark.fract() == 0.0 && mark <= most as f64 {
             svg.text("tick middle", [x(mark as usize), bottom + 22.0], mark);
         }
@@ -382,7 +382,7 @@ pub(super) fn curves(history: &History) -> String {
     let x = |step: u64| LEFT + 8.0 + (right - LEFT - 16.0) * (step - low) as f64 / (high - low).max(1) as f64;
     let mut svg = Svg::new(WIDE);
     grid(&mut svg, &axis, right);
-    for mark in stokehold_profile::report::svg::ticks(low as f64, high as f64, 8) {
+    for mark in stokehold_page::svg::ticks(low as f64, high as f64, 8) {
         if mark.fract() == 0.0 && mark >= low as f64 && mark <= high as f64 {
             svg.text("tick middle", [x(mark as u64), bottom + 22.0], mark);
         }

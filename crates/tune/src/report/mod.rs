@@ -5,8 +5,8 @@ mod scale;
 
 use std::fmt::Write;
 
-use stokehold_profile::report::STYLE;
-use stokehold_profile::report::svg::escape;
+use stokehold_page::html::{document, noted};
+use stokehold_page::svg::escape;
 
 use crate::event::{History, Outcome, Trial};
 use crate::{Insight, Strategy, in_words, short};
@@ -27,9 +27,9 @@ pub fn page(name: &str, history: &History) -> String {
         .filter(|trial| figures::value(trial).is_some())
         .count();
     if results == 0 {
-        body += &section("Nothing to draw yet", "No trial has a result so far.", "");
+        body += &noted("Nothing to draw yet", "No trial has a result so far.", "");
     } else {
-        body += &section(
+        body += &noted(
             "What was found, trial by trial",
             "Each dot is a trial, an open one was stopped early; the line is the best so far.",
             &figures::progress(history),
@@ -37,7 +37,7 @@ pub fn page(name: &str, history: &History) -> String {
         if let Some(insight) = &insight {
             body += &importance(insight);
         }
-        body += &section(
+        body += &noted(
             "Which values go together",
             "Each line is a trial, from value to value to its objective; below an axis where the parameter is not there. The best fifth stands out.",
             &figures::parallel(history),
@@ -47,7 +47,7 @@ pub fn page(name: &str, history: &History) -> String {
             body += &contours(history, insight);
         }
         if history.trials.iter().any(|trial| trial.reports.len() > 1) {
-            body += &section(
+            body += &noted(
                 "How trials went",
                 "Each line is a trial's objective, step by step. Trials that were stopped early end in a dot.",
                 &figures::curves(history),
@@ -55,13 +55,7 @@ pub fn page(name: &str, history: &History) -> String {
         }
     }
     body += &list(history);
-    let style = include_str!("page.css");
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{} · study</title>\n<style>\n{STYLE}{style}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
-        escape(name)
-    )
+    document(&format!("{name} · study"), include_str!("page.css"), &body, "")
 }
 
 fn header(name: &str, history: &History) -> String {
@@ -114,14 +108,6 @@ fn header(name: &str, history: &History) -> String {
     text + "</header>\n"
 }
 
-fn section(heading: &str, note: &str, body: &str) -> String {
-    format!(
-        "<section>\n<h2>{}</h2>\n<p class=\"note\">{}</p>\n{body}</section>\n",
-        escape(heading),
-        escape(note)
-    )
-}
-
 fn importance(insight: &Insight) -> String {
     let shares = insight.importance();
     let alone: f64 = shares.iter().map(|(_, share)| share).sum();
@@ -139,7 +125,7 @@ fn importance(insight: &Insight) -> String {
             percent.min(100.0)
         );
     }
-    section(
+    noted(
         "Which parameters matter",
         "The share of the objective's variation that each parameter explains by itself, by a model of the results (functional ANOVA); \
          \"together\" is what only combinations explain. Of few trials it says little.",
@@ -156,7 +142,7 @@ fn slices(history: &History, insight: Option<&Insight>) -> String {
         .iter()
         .filter_map(|name| figures::slice(history, insight, name))
         .collect();
-    section(
+    noted(
         "One parameter at a time",
         "Dots are trials, open ones were stopped early. The line is what the model expects when the other parameters are those of the best trial, if that has the parameter.",
         &format!("<div class=\"small\">\n{pictures}</div>\n"),
@@ -179,7 +165,7 @@ fn contours(history: &History, insight: &Insight) -> String {
     if pictures.is_empty() {
         return String::new();
     }
-    section(
+    noted(
         "Two parameters at a time",
         "What the model expects of the most important parameters: the stronger the colour, the better. Small dots are trials, the large one is the best.",
         &format!("<div class=\"small\">\n{pictures}</div>\n"),
@@ -224,7 +210,7 @@ fn list(history: &History) -> String {
         ),
         false => "The best one is marked.".to_owned(),
     };
-    section(
+    noted(
         "All trials",
         &note,
         &format!(

@@ -1,6 +1,6 @@
 //! From values to places on a picture.
 
-use stokehold_profile::report::svg::ticks;
+use stokehold_page::svg::ticks;
 
 use crate::short;
 

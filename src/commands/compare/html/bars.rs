@@ -1,9 +1,10 @@
 //! Bars: seconds per epoch of both trials, cell by cell, with the range of the epochs.
 
+use stokehold_page::html::figure as framed;
+use stokehold_page::svg::{Svg, short, ticks};
+
 use super::super::report::{Cell, Report};
 use super::super::trial_name;
-use super::figure as framed;
-use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 640.0;
 const LEFT: f64 = 66.0;

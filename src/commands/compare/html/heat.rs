@@ -1,12 +1,12 @@
 //! Heat maps: how busy each core was over the time of each run.
 
+use stokehold_page::html::figure as framed;
+use stokehold_page::svg::{Svg, short, ticks};
 use stokehold_train::model::Arch;
 
 use super::super::LETTERS;
 use super::super::report::Report;
-use super::figure as framed;
 use super::{Sample, Samples};
-use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 96.0;

@@ -1,9 +1,10 @@
 //! Lines: by how many percent B is better, over the load, one line a model.
 
+use stokehold_page::html::figure as framed;
+use stokehold_page::svg::{Svg, short, ticks};
+
 use super::super::report::Report;
 use super::bars;
-use super::figure as framed;
-use stokehold_profile::report::svg::{Svg, short, ticks};
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 54.0;

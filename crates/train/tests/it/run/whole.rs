@@ -3,8 +3,8 @@
 use std::fs;
 
 use burn::tensor::Device;
+use stokehold_diagnose::advice;
 use stokehold_loader::BadImagePolicy;
-use stokehold_profile::advice;
 use stokehold_profile::{About, Recording, dimension, span};
 use stokehold_train::Stage;
 use stokehold_train::model::{Arch, ResNet};

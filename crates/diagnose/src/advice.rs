@@ -1,0 +1,540 @@
+//! Advice: what each change would gain, in seconds per epoch, predicted from what the run itself measured.
+//!
+//! # What is known
+//!
+//! At its end a run measures its two halves alone, each in images per second of wall time and in seconds of CPU time an image:
+//! the loader delivers L with W workers and costs l; the trainer takes T when batches are at hand and costs t. With C
+//! cores that is enough, because it says how much of the machine each half asks for:
+//!
+//! - a worker spends l computing and i waiting for storage on an image: i = W/L - l where the workers have a core each, but no more than
+//!   it spent reading; so it wants u = l/(l + i) of a core;
+//! - the trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host's side of an accelerator one or less.
+//!   If other programs had cores while T was measured, the kernel says for how long the trainer's threads were ready and waited for
+//!   them; T is then what it had been without;
+//! - alone, W workers deliver L(W) = min(W u, C)/l.
+//!
+//! # How the halves combine
+//!
+//! While both are at work they want W u + p cores. Up to C they do not disturb each other. Above, the kernel gives every
+//! runnable thread the same share h of a core, and what a thread does not want goes to the others; the trainer counts as p threads that
+//! never rest, or as one that rests now and then where p is below 1:
+//!
+//! ```text
+//! W min(u, h) + max(p, 1) min(p/max(p, 1), h) = C     loader's rate beside the trainer:  a = W min(u, h)/l
+//!                                                     trainer's rate beside the loader:  b = T min(1, h max(p, 1)/p)
+//! ```
+//!
+//! In the long run both handle the same number of images, and the batches between them are bounded. If the loader is the
+//! faster one (a >= b) its buffer is full for a part of the time, in which the trainer runs alone at T. Otherwise the
+//! trainer waits for a part of the time, in which the loader runs alone at L. With f the share of the time that both work:
+//!
+//! ```text
+//! a >= b:   R = f b + (1 - f) T = f a     =>   R = a T / (a + T - b)
+//! a <  b:   R = f a + (1 - f) L = f b     =>   R = b L / (b + L - a)
+//! ```
+//!
+//! One formula has all the cases in it. With cores to spare (an accelerator, or few workers) a = L and b = T, and R is the smaller
+//! of the two: perfect overlap. With all cores wanted by both (a CPU trainer and a worker on each core) it becomes 1/R = (l + t)/C: nothing
+//! overlaps, the costs add up. Between the two lies one worker beside a trainer on many cores. R never exceeds L or T. More
+//! workers than the trainer needs can lose: they take cores from it until the buffer is full.
+//!
+//! An epoch of N images in batches of B begins with a batch that nobody trains on yet and ends with one beside which
+//! nothing is loaded:
+//!
+//! ```text
+//! seconds(N) = B/L + (N - B)/R + B/T
+//! ```
+//!
+//! # What is not known
+//!
+//! The clock of a full machine, caches that both halves share, other programs: whatever makes the run's own epochs take longer or
+//! shorter than `seconds`. Their ratio ([`fit`]) is measured and every prediction is multiplied by it, so a prediction of no change
+//! is the run itself. Where it is further from 1 than a factor of 1.5 the model does not describe the run, and nothing is predicted
+//! ([`misfit`]).
+//!
+//! What another executor, shards or a larger batch cost cannot be derived; they are measured on the run's own images, in turns with
+//! the run's own way ([`Alternative`]), and enter as factors of l and t. What was not measured is not predicted. On another number of cores nothing was
+//! measured, so a prediction is a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
+//! part that t and T imply. At worst the trainer is no faster on more cores, and each core more is worth half of one here, as the cores that
+//! an operating system counts often are threads, two of which share a core. The gain is that of the worst end.
+
+mod model;
+mod prices;
+mod verdict;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stokehold_profile::workload::{Alternative, Change, Workload};
+
+use model::Setting;
+pub use model::{fit, misfit};
+pub use prices::{MachinePrice, Prices, amount};
+pub use verdict::verdict;
+
+/// What one change would make of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Advice {
+    /// The change.
+    pub change: Change,
+    /// The change in words, with what it replaces: `fused instead of per-op`.
+    pub title: String,
+    /// Predicted wall time of an epoch's training, seconds; the longer end where the prediction is a range.
+    pub seconds_per_epoch: f64,
+    /// The shorter end of the range; `None` where the prediction rests on measurements of the run alone.
+    pub seconds_at_best: Option<f64>,
+    /// Seconds per epoch that it saves; below 0 where it loses.
+    pub gain_seconds: f64,
+    /// The same in percent of the epoch as it was, below 100.
+    pub gain_percent: f64,
+    /// What an epoch would cost, in [`Prices::currency`]; `None` where the machine's price is not known.
+    pub cost_per_epoch: Option<f64>,
+    /// Why, in a sentence with the numbers.
+    pub why: String,
+    /// The options of `stokehold train` that make the change; empty where it is not an option.
+    pub flags: Vec<String>,
+}
+
+impl Advice {
+    /// Gains smaller than this, in percent of an epoch, are within what two runs of the same differ by.
+    pub const WORTH_PERCENT: f64 = 3.0;
+
+    /// Whether the gain is more than noise.
+    pub fn is_worth_it(&self) -> bool {
+        self.gain_percent >= Self::WORTH_PERCENT
+    }
+
+    /// Whether the change is another machine, which costs money.
+    pub fn is_machine(&self) -> bool {
+        matches!(self.change, Change::Machine { .. })
+    }
+}
+
+/// What each change would gain: first what gains something on this machine, then other machines that gain something, then the rest;
+/// the largest gain first in each. Empty where the run has no finished epoch or its ceilings were not measured, for then nothing is
+/// known, and where there is a [`misfit`].
+pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
+    let (Some(now), Some(seconds), Some(fit), None) = (
+        Setting::of(workload),
+        workload.seconds_per_epoch,
+        fit(workload),
+        misfit(workload),
+    ) else {
+        return Vec::new();
+    };
+    let price = prices.here().map(|machine| machine.price_per_hour);
+    let mut advice: Vec<Advice> = changes(workload, &now, prices)
+        .into_iter()
+        .map(|(change, then)| {
+            let mut predicted = fit * then.seconds();
+            let mut at_best = None;
+            let mut price = price;
+            if let Change::Machine { name, cores } = &change {
+                price = prices.machine(name).map(|machine| machine.price_per_hour);
+                let worst = fit * now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
+                at_best = Some(predicted.min(worst));
+                predicted = predicted.max(worst);
+            }
+            Advice {
+                title: title(&change, workload),
+                why: why(&change, &now, &then),
+                flags: flags(&change),
+                seconds_per_epoch: predicted,
+                seconds_at_best: at_best,
+                gain_seconds: seconds - predicted,
+                gain_percent: 100.0 * (seconds - predicted) / seconds,
+                cost_per_epoch: price.map(|price| price * predicted / 3600.0),
+                change,
+            }
+        })
+        .collect();
+    let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
+        (true, machine) => u8::from(machine),
+        (false, _) => 2,
+    };
+    advice.sort_by(|a, b| {
+        let gain = b.gain_seconds.total_cmp(&a.gain_seconds);
+        rank(a).cmp(&rank(b)).then(gain)
+    });
+    advice
+}
+
+/// Every change that can be made, and the run with it.
+fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, Setting)> {
+    let mut changes = Vec::new();
+    for workers in now.worker_counts() {
+        changes.push((Change::Workers { workers }, Setting { workers, ..*now }));
+    }
+    for Alternative {
+        change,
+        loader,
+        trainer,
+    } in &workload.alternatives
+    {
+        let usable = |factor: f64| factor.is_finite() && factor > 0.0;
+        if usable(*loader) && usable(*trainer) {
+            let batch_size = match change {
+                Change::BatchSize { batch_size } => *batch_size,
+                _ => now.batch_size,
+            };
+            changes.push((change.clone(), now.costing(*loader, *trainer, batch_size)));
+        }
+    }
+    if now.waits_for_storage() {
+        changes.push((Change::Storage, Setting { wait: 0.0, ..*now }));
+    }
+    let here = prices.here();
+    // A trainer on an accelerator is as fast elsewhere only on the same accelerator.
+    let gpu = if workload.device == "cpu" {
+        Some(None)
+    } else {
+        here.and_then(|here| here.gpu.as_deref()).map(Some)
+    };
+    for machine in &prices.machines {
+        if gpu == Some(machine.gpu.as_deref())
+            && here.is_none_or(|here| here.name != machine.name)
+            && machine.cores != now.cores
+        {
+            let change = Change::Machine {
+                name: machine.name.clone(),
+                cores: machine.cores,
+            };
+            changes.push((change, now.on_cores(machine.cores, workload.device == "cpu")));
+        }
+    }
+    changes
+}
+
+fn title(change: &Change, workload: &Workload) -> String {
+    match change {
+        Change::Workers { .. } => format!("{change} instead of {}", workload.num_workers),
+        Change::Executor { .. } => format!("{change} instead of {}", workload.executor),
+        Change::BatchSize { .. } => format!("{change} instead of {}", workload.batch_size),
+        Change::Shards => "prepared shards instead of single files".to_owned(),
+        Change::Storage => "storage that nobody waits for".to_owned(),
+        Change::Machine { .. } => format!("{change} instead of {} cores", workload.cores),
+    }
+}
+
+fn flags(change: &Change) -> Vec<String> {
+    let flag = |name: &str, value: &dyn fmt::Display| vec![name.to_owned(), value.to_string()];
+    match change {
+        Change::Workers { workers } => flag("--workers", workers),
+        Change::Executor { executor } => flag("--executor", executor),
+        Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
+        Change::Shards | Change::Storage | Change::Machine { .. } => Vec::new(),
+    }
+}
+
+/// The numbers behind a prediction.
+fn why(change: &Change, now: &Setting, then: &Setting) -> String {
+    let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+    let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
+    match change {
+        Change::Workers { .. } => format!(
+            "undisturbed, the loader would deliver {} instead of {}, beside a trainer that takes {:.0} images/s and keeps \
+             {:.1} of {} cores busy",
+            loader(then),
+            loader(now),
+            now.trainer,
+            now.trainer_cores(),
+            now.cores
+        ),
+        Change::Executor { .. } => format!(
+            "an image costs {} of CPU time instead of {}, measured on images of this run",
+            ms(then.loader_cpu),
+            ms(now.loader_cpu)
+        ),
+        Change::Shards => format!(
+            "an image costs {} of CPU time instead of {}, measured on images of this run; make them with `stokehold \
+             prepare DATA SHARDS` and train on SHARDS",
+            ms(then.loader_cpu),
+            ms(now.loader_cpu)
+        ),
+        Change::BatchSize { batch_size } => format!(
+            "undisturbed, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
+             fewer steps, so the learning rate may have to change",
+            then.trainer, now.trainer
+        ),
+        Change::Storage => format!(
+            "a worker waits {} for the bytes of an image and computes {}; this is what a copy on a local disk or in \
+             memory would gain at most",
+            ms(now.wait),
+            ms(now.loader_cpu)
+        ),
+        Change::Machine { .. } => format!(
+            "extrapolated from {} to {} cores: at best the loader would deliver {} instead of {}, undisturbed, and the trainer \
+             take {:.0} images/s instead of {:.0}; at worst the trainer is no faster on more cores, and a core more is \
+             worth half of one here",
+            now.cores,
+            then.cores,
+            loader(then),
+            loader(now),
+            then.trainer,
+            now.trainer
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A CPU run whose loader and trainer share two cores, 10 s an epoch.
+    pub(super) fn workload() -> Workload {
+        Workload {
+            images: 1000,
+            batch_size: 50,
+            num_workers: 2,
+            cores: 2,
+            executor: "per-op".into(),
+            device: "cpu".into(),
+            seconds_per_epoch: Some(10.0),
+            wait_share: 0.4,
+            loader_ceiling: Some(200.0),
+            trainer_ceiling: Some(200.0),
+            loader_cpu_seconds: Some(0.01),
+            trainer_cpu_seconds: Some(0.01),
+            stage_seconds: [("read", 0.0001), ("decode", 0.006), ("augment", 0.004)]
+                .map(|(stage, seconds)| (stage.to_owned(), seconds))
+                .into(),
+            ..Workload::default()
+        }
+    }
+
+    fn of<'a>(advice: &'a [Advice], change: &Change) -> &'a Advice {
+        advice.iter().find(|advice| advice.change == *change).unwrap()
+    }
+
+    #[test]
+    fn nothing_is_said_where_nothing_is_known() {
+        let known = workload();
+        assert!(!advise(&known, &Prices::built_in()).is_empty());
+        let none = Workload {
+            seconds_per_epoch: None,
+            ..known.clone()
+        };
+        assert_eq!(advise(&none, &Prices::built_in()), []);
+        for forget in [
+            |workload: &mut Workload| workload.loader_ceiling = None,
+            |workload: &mut Workload| workload.trainer_ceiling = None,
+            |workload: &mut Workload| workload.loader_cpu_seconds = None,
+            |workload: &mut Workload| workload.trainer_cpu_seconds = Some(0.0),
+            |workload: &mut Workload| workload.cores = 0,
+            |workload: &mut Workload| workload.images = 0,
+            |workload: &mut Workload| workload.seconds_per_epoch = Some(f64::NAN),
+        ] {
+            let mut less = known.clone();
+            forget(&mut less);
+            assert_eq!(advise(&less, &Prices::built_in()), [], "{less:?}");
+        }
+    }
+
+    #[test]
+    fn the_largest_gain_comes_first_and_losses_last() {
+        let mut workload = workload();
+        let alternative = |executor: &str, loader| Alternative {
+            change: Change::Executor {
+                executor: executor.into(),
+            },
+            loader,
+            trainer: 1.0,
+        };
+        workload.alternatives = vec![alternative("slower", 2.0), alternative("fused", 0.1)];
+        let advice = advise(&workload, &Prices::default());
+        assert!(
+            advice
+                .windows(2)
+                .all(|pair| pair[0].gain_seconds >= pair[1].gain_seconds)
+        );
+        assert!(advice.iter().all(|advice| advice.seconds_at_best.is_none()));
+        assert_eq!(advice[0].title, "fused instead of per-op");
+        assert_eq!(advice[0].flags, ["--executor", "fused"]);
+        assert!(advice[0].is_worth_it());
+        let last = advice.last().unwrap();
+        assert_eq!(last.title, "slower instead of per-op");
+        assert!(last.gain_percent < 0.0 && !last.is_worth_it());
+        // Shared cores: an image's 20 ms of CPU time become 11, and the epoch as much shorter.
+        assert!((advice[0].seconds_per_epoch - 5.5).abs() < 0.2, "{:?}", advice[0]);
+    }
+
+    #[test]
+    fn a_factor_that_is_no_factor_is_left_out() {
+        let mut workload = workload();
+        workload.alternatives = [f64::NAN, 0.0, -1.0, f64::INFINITY]
+            .map(|loader| Alternative {
+                change: Change::Shards,
+                loader,
+                trainer: 1.0,
+            })
+            .into();
+        let advice = advise(&workload, &Prices::default());
+        assert!(advice.iter().all(|advice| advice.change != Change::Shards));
+    }
+
+    #[test]
+    fn storage_is_blamed_only_where_workers_wait() {
+        let quick = advise(&workload(), &Prices::default());
+        assert!(quick.iter().all(|advice| advice.change != Change::Storage));
+        // Two workers deliver 40 images/s: 50 ms an image, of which 10 are computing.
+        let mut slow = Workload {
+            loader_ceiling: Some(40.0),
+            seconds_per_epoch: Some(25.5),
+            ..workload()
+        };
+        slow.stage_seconds.insert("read".into(), 0.041);
+        let advice = advise(&slow, &Prices::default());
+        let storage = of(&advice, &Change::Storage);
+        assert!(storage.gain_percent > 50.0, "{storage:?}");
+        assert!(storage.why.contains("waits 40.00 ms"), "{}", storage.why);
+        // Many workers hide the waits.
+        assert!(
+            advice.iter().any(
+                |advice| matches!(advice.change, Change::Workers { workers } if workers > 4)
+                    && advice.gain_percent > 50.0
+            ),
+            "{advice:?}"
+        );
+    }
+
+    /// A table with one machine of 32 cores.
+    fn large() -> Prices {
+        let machine = MachinePrice {
+            name: "large".into(),
+            cores: 32,
+            gpu: None,
+            price_per_hour: 2.0,
+        };
+        Prices {
+            machines: vec![machine],
+            ..Prices::default()
+        }
+    }
+
+    #[test]
+    fn what_is_free_stands_before_what_costs_money() {
+        let mut workload = workload();
+        workload.alternatives = vec![Alternative {
+            change: Change::Executor {
+                executor: "fused".into(),
+            },
+            loader: 0.8,
+            trainer: 1.0,
+        }];
+        let advice = advise(&workload, &large());
+        let machine = advice.iter().position(Advice::is_machine).unwrap();
+        assert!(
+            advice[machine].gain_seconds > advice[0].gain_seconds,
+            "{advice:?}"
+        );
+        assert_eq!(
+            (advice[0].title.as_str(), machine),
+            ("fused instead of per-op", 1)
+        );
+        assert!(advice[0].is_worth_it() && advice[machine].is_worth_it());
+        assert!(advice[2..].iter().all(|advice| !advice.is_worth_it()));
+    }
+
+    /// A trainer that has the cores to itself might be faster on more of them, and might not: nothing says so.
+    #[test]
+    fn a_larger_machine_is_no_advice_where_the_loader_costs_nothing() {
+        let fed = Workload {
+            loader_ceiling: Some(1e5),
+            loader_cpu_seconds: Some(2e-5),
+            trainer_ceiling: Some(100.0),
+            trainer_cpu_seconds: Some(0.02),
+            ..workload()
+        };
+        let advice = advise(&fed, &large());
+        let machine = advice.iter().find(|advice| advice.is_machine()).unwrap();
+        assert!(machine.seconds_at_best.unwrap() < 1.0, "{machine:?}");
+        assert!(
+            !machine.is_worth_it() && machine.gain_percent < 1.0,
+            "{machine:?}"
+        );
+        assert!(
+            machine.why.starts_with("extrapolated from 2 to 32 cores"),
+            "{}",
+            machine.why
+        );
+    }
+
+    #[test]
+    fn nothing_is_predicted_where_the_model_misses_the_run() {
+        let took = |seconds| Workload {
+            seconds_per_epoch: Some(seconds),
+            others_cores: Some(1.25),
+            ..workload()
+        };
+        // The model says about 10 s.
+        for seconds in [7.5, 10.0, 14.0] {
+            assert_eq!(misfit(&took(seconds)), None);
+            assert!(!advise(&took(seconds), &Prices::built_in()).is_empty());
+        }
+        for seconds in [5.0, 30.0] {
+            assert_eq!(advise(&took(seconds), &Prices::built_in()), []);
+        }
+        let why = misfit(&took(30.0)).unwrap();
+        assert!(why.contains("3.0 times as long as"), "{why}");
+        assert!(
+            why.ends_with("other programs took 1.2 of 2 cores meanwhile"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn machines_cost_what_their_time_costs() {
+        let prices = Prices {
+            here: Some("two".into()),
+            machines: [
+                ("two", 2, None, 1.0),
+                ("four", 4, None, 2.0),
+                ("gpu", 8, Some("T4"), 3.0),
+            ]
+            .map(|(name, cores, gpu, price_per_hour)| MachinePrice {
+                name: name.into(),
+                cores,
+                gpu: gpu.map(str::to_owned),
+                price_per_hour,
+            })
+            .into(),
+            ..Prices::default()
+        };
+        let advice = advise(&workload(), &prices);
+        let machines: Vec<_> = advice
+            .iter()
+            .filter(|advice| matches!(advice.change, Change::Machine { .. }))
+            .collect();
+        let [four] = machines[..] else {
+            panic!("only other CPU machines: {machines:?}")
+        };
+        // Everything parallel: half the time, at twice the price. Or else the trainer's 5 s of two cores stay, and the loader has the
+        // third core that four are worth at least.
+        let best = four.seconds_at_best.unwrap();
+        assert!((best - 5.0).abs() < 0.3, "{four:?}");
+        assert!((6.0..8.0).contains(&four.seconds_per_epoch), "{four:?}");
+        assert!((four.gain_seconds - (10.0 - four.seconds_per_epoch)).abs() < 1e-9);
+        let cost = four.cost_per_epoch.unwrap();
+        assert!((cost - 2.0 * four.seconds_per_epoch / 3600.0).abs() < 1e-12);
+        let workers = of(&advice, &Change::Workers { workers: 1 });
+        assert!((workers.cost_per_epoch.unwrap() - workers.seconds_per_epoch / 3600.0).abs() < 1e-12);
+        let unknown = advise(&workload(), &Prices::default());
+        assert!(unknown.iter().all(|advice| advice.cost_per_epoch.is_none()));
+        // On an accelerator only machines with the same one.
+        let gpu = Workload {
+            device: "cuda".into(),
+            ..workload()
+        };
+        let no_machine = |prices: &Prices| {
+            let advice = advise(&gpu, prices);
+            !advice
+                .iter()
+                .any(|advice| matches!(advice.change, Change::Machine { .. }))
+        };
+        assert!(no_machine(&prices));
+        assert!(no_machine(&Prices {
+            here: None,
+            ..prices.clone()
+        }));
+    }
+}

@@ -1,0 +1,572 @@
+//! The model that the [front page](super) explains: a run as a few numbers, and the time of its epoch.
+
+use stokehold_profile::workload::{Workload, undisturbed};
+
+/// A run, as far as its speed is concerned.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Setting {
+    /// Images of an epoch.
+    pub images: f64,
+    /// Images of a step.
+    pub batch_size: u64,
+    /// Cores.
+    pub cores: u64,
+    /// Loader workers.
+    pub workers: u64,
+    /// CPU time of the loader per image, seconds.
+    pub loader_cpu: f64,
+    /// Time per image that a worker waits without computing, seconds.
+    pub wait: f64,
+    /// Images per second that the trainer takes alone.
+    pub trainer: f64,
+    /// CPU time of the trainer per image, seconds.
+    pub trainer_cpu: f64,
+}
+
+/// How many times as long the run's epochs took as the model says for them; `None` where there is no finished epoch or no ceilings.
+pub fn fit(workload: &Workload) -> Option<f64> {
+    let seconds = workload.seconds_per_epoch.filter(|seconds| positive(*seconds))?;
+    Some(seconds / Setting::of(workload)?.seconds())
+}
+
+/// Beyond this factor, either way, the model does not describe the run.
+const FIT: f64 = 1.5;
+
+/// Why nothing is predicted although everything was measured: the run's epochs took so much longer or shorter than the model says that
+/// it does not describe them. `None` where it does, and where there is no [`fit`].
+pub fn misfit(workload: &Workload) -> Option<String> {
+    let fit = fit(workload).filter(|fit| !(1.0 / FIT..=FIT).contains(fit))?;
+    let mut text = format!(
+        "nothing is predicted, for the run's epochs took {fit:.1} times as long as its loader and its trainer explain"
+    );
+    if let Some(others) = workload.others() {
+        text += &format!(", and {others} meanwhile");
+    }
+    Some(text)
+}
+
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+impl Setting {
+    /// The run as it was; `None` where a number that the model needs was not measured, or is none.
+    pub fn of(workload: &Workload) -> Option<Self> {
+        let measured = |value: Option<f64>| value.filter(|value| positive(*value));
+        let loader = measured(workload.loader_ceiling)?;
+        let trainer = measured(workload.trainer_ceiling)?;
+        let loader_cpu = measured(workload.loader_cpu_seconds)?;
+        let trainer_cpu = measured(workload.trainer_cpu_seconds)?;
+        let counts = [
+            workload.images,
+            workload.batch_size,
+            workload.num_workers,
+            workload.cores,
+        ];
+        if counts.contains(&0) {
+            return None;
+        }
+        let stage = |name| {
+            workload
+                .stage_seconds
+                .get(name)
+                .copied()
+                .filter(|seconds| positive(*seconds))
+        };
+        // Decoding and augmenting wait for nothing but a core; as much as they were stretched, reads were.
+        let computing = stage("decode").unwrap_or(0.0) + stage("augment").unwrap_or(0.0);
+        let read = stage("read").unwrap_or(0.0) / (computing / loader_cpu).max(1.0);
+        // With more workers than cores they wait for each other too, and on a busy machine for other programs; only as much as
+        // reading took can have been storage.
+        let at_once = workload.num_workers.min(workload.cores) as f64;
+        let waited = (at_once / loader - loader_cpu).min(read);
+        // Reads that took longer than all computing of an image did wait, whatever a ceiling with warm caches says.
+        let cold = read - loader_cpu;
+        let trainer = undisturbed(
+            trainer,
+            trainer_cpu,
+            workload.trainer_delay_seconds,
+            workload.cores,
+        );
+        Some(Self {
+            images: workload.images as f64,
+            batch_size: workload.batch_size,
+            cores: workload.cores,
+            workers: workload.num_workers,
+            loader_cpu,
+            wait: waited.max(cold).max(0.0),
+            trainer,
+            trainer_cpu,
+        })
+    }
+
+    /// Share of a core that a worker wants.
+    fn worker_cores(&self) -> f64 {
+        self.loader_cpu / (self.loader_cpu + self.wait)
+    }
+
+    /// Cores that the trainer keeps busy, at most all.
+    pub fn trainer_cores(&self) -> f64 {
+        (self.trainer_cpu * self.trainer).min(self.cores as f64)
+    }
+
+    /// Images per second of the loader alone.
+    pub fn loader(&self) -> f64 {
+        (self.workers as f64 * self.worker_cores()).min(self.cores as f64) / self.loader_cpu
+    }
+
+    /// Images per second of the loader and of the trainer while both are at work.
+    fn beside(&self) -> (f64, f64) {
+        let level = self.level();
+        let wanted = self.trainer_cores() / self.trainer_threads();
+        (
+            self.workers as f64 * self.worker_cores().min(level) / self.loader_cpu,
+            self.trainer * (level / wanted).min(1.0),
+        )
+    }
+
+    /// Images per second of the two together.
+    pub fn rate(&self) -> f64 {
+        let (loader, trainer) = (self.loader(), self.trainer);
+        let (beside_trainer, beside_loader) = self.beside();
+        if beside_trainer >= beside_loader {
+            beside_trainer * trainer / (beside_trainer + trainer - beside_loader)
+        } else {
+            beside_loader * loader / (beside_loader + loader - beside_trainer)
+        }
+    }
+
+    /// Threads that the trainer computes with: those that keep its cores busy.
+    fn trainer_threads(&self) -> f64 {
+        self.trainer_cores().max(1.0)
+    }
+
+    /// The most of a core that a thread gets while loader and trainer are both at work.
+    ///
+    /// What a thread does not want goes to the others: with the groups in the order of what their threads want, the level
+    /// is what is left for the threads that want more.
+    fn level(&self) -> f64 {
+        let cores = self.cores as f64;
+        let threads = self.trainer_threads();
+        let mut groups = [
+            (self.worker_cores(), self.workers as f64),
+            (self.trainer_cores() / threads, threads),
+        ];
+        groups.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let [(least, few), (most, others)] = groups;
+        let same = cores / (few + others);
+        if same < least {
+            same
+        } else {
+            ((cores - few * least) / others).min(most)
+        }
+    }
+
+    /// Seconds of an epoch's training.
+    pub fn seconds(&self) -> f64 {
+        let batch = self.images.min(self.batch_size as f64);
+        batch / self.loader() + (self.images - batch) / self.rate() + batch / self.trainer
+    }
+
+    /// With another loader and another trainer, by factors of what an image costs them.
+    pub fn costing(&self, loader: f64, trainer: f64, batch_size: u64) -> Self {
+        Self {
+            loader_cpu: loader * self.loader_cpu,
+            trainer: self.trainer / trainer,
+            trainer_cpu: trainer * self.trainer_cpu,
+            batch_size,
+            ..*self
+        }
+    }
+
+    /// On a machine with so many cores, each as fast, and a worker for each. `shared` says that the trainer computes on them.
+    pub fn on_cores(&self, cores: u64, shared: bool) -> Self {
+        let mut then = Self {
+            cores,
+            workers: cores,
+            ..*self
+        };
+        if shared && self.cores > 1 {
+            // Amdahl: wall = serial + parallel / cores, and CPU time = serial + parallel.
+            let (wall, here) = (1.0 / self.trainer, self.cores as f64);
+            let serial = ((wall * here - self.trainer_cpu) / (here - 1.0)).clamp(0.0, wall);
+            let parallel = (wall - serial) * here;
+            then.trainer = 1.0 / (serial + parallel / cores as f64);
+        }
+        then
+    }
+
+    /// The same where the trainer is no faster on more cores, no better off than its share on fewer, and each core more is worth half of
+    /// one here.
+    pub fn at_worst_on_cores(&self, cores: u64, shared: bool) -> Self {
+        let worth = cores.min(self.cores) + cores.saturating_sub(self.cores) / 2;
+        let fewer = (cores as f64 / self.cores as f64).min(1.0);
+        Self {
+            cores: worth,
+            workers: worth,
+            trainer: if shared {
+                self.trainer * fewer
+            } else {
+                self.trainer
+            },
+            ..*self
+        }
+    }
+
+    /// Whether workers wait for storage for a share of their time that is worth a word.
+    pub fn waits_for_storage(&self) -> bool {
+        self.wait > 0.1 * (self.loader_cpu + self.wait)
+    }
+
+    /// Numbers of workers worth a prediction: half and twice as many, one for each core, and as many as the trainer can use.
+    pub fn worker_counts(&self) -> Vec<u64> {
+        let wanted = (self.trainer * (self.loader_cpu + self.wait)).ceil();
+        // More than this compute on all cores already, whatever they wait.
+        let useful = (self.cores as f64 * (1.0 + self.wait / self.loader_cpu)).ceil();
+        let mut counts = vec![
+            self.workers / 2,
+            self.workers.saturating_mul(2),
+            self.cores,
+            wanted.min(useful) as u64,
+        ];
+        counts.retain(|&count| (1..=MOST_WORKERS).contains(&count) && count != self.workers);
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+}
+
+/// The most workers that a loader starts.
+const MOST_WORKERS: u64 = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::workload;
+    use super::*;
+
+    /// 1000 images, 8 cores, 2 workers that compute 10 ms an image, a trainer of 100 images/s on one core.
+    const ACCELERATED: Setting = Setting {
+        images: 1e6,
+        batch_size: 50,
+        cores: 8,
+        workers: 2,
+        loader_cpu: 0.01,
+        wait: 0.0,
+        trainer: 100.0,
+        trainer_cpu: 0.01,
+    };
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 1e-3 * b.abs()
+    }
+
+    #[test]
+    fn an_infinitely_fast_half_leaves_the_other_ones_ceiling() {
+        for cores in [1, 2, 8] {
+            for trainer_cpu in [0.001, 0.01, 0.1] {
+                let run = Setting {
+                    cores,
+                    trainer_cpu,
+                    ..ACCELERATED
+                };
+                let fast_loader = Setting {
+                    loader_cpu: 1e-9,
+                    ..run
+                };
+                assert!(close(fast_loader.seconds(), 1e6 / 100.0), "{fast_loader:?}");
+                let fast_trainer = Setting {
+                    trainer: 1e9,
+                    trainer_cpu: 1e-9,
+                    ..run
+                };
+                assert!(
+                    close(fast_trainer.seconds(), 1e6 / run.loader()),
+                    "{fast_trainer:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn spare_cores_let_the_slower_half_set_the_pace() {
+        assert!(close(ACCELERATED.rate(), 100.0));
+        let starved = Setting {
+            trainer: 1000.0,
+            trainer_cpu: 0.001,
+            ..ACCELERATED
+        };
+        assert!(close(starved.rate(), 200.0), "{}", starved.rate());
+        // The first batch is loaded before anything is trained, the last one trained when all is loaded.
+        let short = Setting {
+            images: 100.0,
+            ..starved
+        };
+        assert!(close(
+            short.seconds(),
+            50.0 / 200.0 + 50.0 / 200.0 + 50.0 / 1000.0
+        ));
+        let one_batch = Setting {
+            images: 10.0,
+            ..starved
+        };
+        assert!(close(one_batch.seconds(), 10.0 / 200.0 + 10.0 / 1000.0));
+    }
+
+    #[test]
+    fn on_shared_cores_the_costs_add_up() {
+        for (loader_cpu, trainer_cpu) in [(0.01, 0.01), (0.1, 0.01), (0.001, 0.02)] {
+            for workers in [2, 4, 16] {
+                let run = Setting {
+                    cores: 2,
+                    workers,
+                    loader_cpu,
+                    trainer_cpu,
+                    trainer: 2.0 / trainer_cpu,
+                    ..ACCELERATED
+                };
+                assert!(
+                    close(1.0 / run.rate(), (loader_cpu + trainer_cpu) / 2.0),
+                    "{run:?}"
+                );
+            }
+        }
+    }
+
+    /// Over a grid of everything: no rate above a ceiling and no more CPU time than there is. Up to a worker for each core another one
+    /// never hurts where the loader is the slower half or the trainer computes on all cores; otherwise it may.
+    #[test]
+    fn no_prediction_is_beyond_what_is_possible() {
+        let grid = [0.0005, 0.003, 0.02, 0.2];
+        for cores in [1u64, 2, 4, 32] {
+            for loader_cpu in grid {
+                for wait in [0.0, 0.001, 0.05] {
+                    for (trainer_cpu, parallel) in grid
+                        .iter()
+                        .flat_map(|&cpu| [0.5, 1.0, cores as f64].map(|p| (cpu, p)))
+                    {
+                        let mut before = 0.0;
+                        for workers in 1..=2 * cores {
+                            let run = Setting {
+                                cores,
+                                workers,
+                                loader_cpu,
+                                wait,
+                                trainer_cpu,
+                                trainer: parallel.min(cores as f64) / trainer_cpu,
+                                ..ACCELERATED
+                            };
+                            let rate = run.rate();
+                            let slack = 1.0 + 1e-9;
+                            assert!(
+                                rate > 0.0 && rate <= slack * run.loader().min(run.trainer),
+                                "{run:?}"
+                            );
+                            assert!(
+                                rate * (loader_cpu + trainer_cpu) <= slack * cores as f64,
+                                "{run:?}"
+                            );
+                            assert!(run.seconds() * slack >= run.images / run.loader().min(run.trainer));
+                            let all = parallel >= cores as f64;
+                            if workers <= cores && (all || run.loader() <= run.trainer) {
+                                assert!(rate * slack >= before, "{run:?}: {rate} after {before}");
+                            }
+                            before = rate;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_loaders_ceiling_is_met_with_the_runs_own_workers() {
+        let mut run = workload();
+        run.stage_seconds.insert("read".into(), 0.004);
+        for (workers, ceiling) in [(1, 90.0), (2, 150.0)] {
+            run.num_workers = workers;
+            run.loader_ceiling = Some(ceiling);
+            let setting = Setting::of(&run).unwrap();
+            assert!(close(setting.loader(), ceiling), "{setting:?}");
+        }
+        // Slower than reads explain: others had the cores.
+        run.loader_ceiling = Some(50.0);
+        assert!(close(Setting::of(&run).unwrap().wait, 0.004));
+        // A cold run read for 90 ms an image, whatever the warm ceiling says.
+        run.stage_seconds.insert("read".into(), 0.09);
+        assert!(close(Setting::of(&run).unwrap().wait, 0.08));
+    }
+
+    /// The oracle of the long run: batch after batch through a buffer of two, with the cores shared anew whenever one half starts
+    /// or stops.
+    #[test]
+    fn an_epoch_takes_what_stepping_through_it_takes() {
+        for run in [
+            ACCELERATED,
+            Setting {
+                trainer: 1000.0,
+                trainer_cpu: 0.001,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                trainer: 180.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                workers: 1,
+                trainer: 190.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 2,
+                workers: 1,
+                loader_cpu: 0.03,
+                trainer: 190.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 4,
+                workers: 4,
+                loader_cpu: 0.002,
+                trainer: 300.0,
+                trainer_cpu: 0.01,
+                ..ACCELERATED
+            },
+            Setting {
+                cores: 4,
+                workers: 8,
+                loader_cpu: 0.01,
+                wait: 0.02,
+                trainer: 350.0,
+                ..ACCELERATED
+            },
+        ] {
+            let run = Setting {
+                images: 5000.0,
+                ..run
+            };
+            let stepped = step_through(&run);
+            let modelled = run.seconds();
+            assert!(close(modelled, stepped), "{run:?}: {modelled} and {stepped}");
+        }
+    }
+
+    fn step_through(run: &Setting) -> f64 {
+        let batches = (run.images / run.batch_size as f64).round() as u32;
+        let (beside_trainer, beside_loader) = run.beside();
+        let (mut now, mut loaded, mut trained) = (0.0, 0, 0);
+        // Images that are left of the batch in the loader's hands and of the one in the trainer's.
+        let full = run.batch_size as f64;
+        let (mut loading, mut training) = (full, 0.0);
+        let mut taken = 0;
+        while trained < batches {
+            if training == 0.0 && taken < loaded {
+                taken += 1;
+                training = full;
+            }
+            let loads = loaded < batches && loaded - taken < 2;
+            let trains = training > 0.0;
+            let (by_loader, by_trainer) = match (loads, trains) {
+                (true, true) => (beside_trainer, beside_loader),
+                (true, false) => (run.loader(), 0.0),
+                _ => (0.0, run.trainer),
+            };
+            let until = |left: f64, rate: f64| if rate > 0.0 { left / rate } else { f64::INFINITY };
+            let step = until(loading, by_loader).min(until(training, by_trainer));
+            now += step;
+            loading -= step * by_loader;
+            training -= step * by_trainer;
+            if loads && loading < 1e-6 {
+                (loading, loaded) = (full, loaded + 1);
+            }
+            if trains && training < 1e-6 {
+                (training, trained) = (0.0, trained + 1);
+            }
+        }
+        now
+    }
+
+    #[test]
+    fn a_busy_machine_is_seen_through() {
+        // 20 ms of CPU time an image on two cores: 100 images/s. A third of the time there was no core for either thread.
+        let busy = Workload {
+            trainer_ceiling: Some(66.7),
+            trainer_cpu_seconds: Some(0.02),
+            trainer_delay_seconds: 0.01,
+            ..workload()
+        };
+        assert!(close(Setting::of(&busy).unwrap().trainer, 100.0));
+        // No more than all cores allow, and never less than was measured.
+        let busier = |trainer_ceiling| {
+            Setting::of(&Workload {
+                trainer_ceiling,
+                trainer_delay_seconds: 1.0,
+                ..busy.clone()
+            })
+        };
+        assert!(close(busier(Some(66.7)).unwrap().trainer, 100.0));
+        assert!(close(busier(Some(120.0)).unwrap().trainer, 120.0));
+        // Stages that took five times their CPU time: the reads did as well.
+        let mut stretched = workload();
+        stretched.loader_ceiling = Some(40.0);
+        for (stage, seconds) in [("read", 0.005), ("decode", 0.03), ("augment", 0.02)] {
+            stretched.stage_seconds.insert(stage.into(), seconds);
+        }
+        assert!(close(Setting::of(&stretched).unwrap().wait, 0.001));
+    }
+
+    #[test]
+    fn the_fit_is_what_the_model_misses() {
+        let mut run = workload();
+        let modelled = Setting::of(&run).unwrap().seconds();
+        run.seconds_per_epoch = Some(1.25 * modelled);
+        assert!(close(fit(&run).unwrap(), 1.25));
+        run.seconds_per_epoch = Some(0.0);
+        assert_eq!(fit(&run), None);
+    }
+
+    #[test]
+    fn more_cores_help_the_parallel_part_only() {
+        let parallel = Setting {
+            cores: 2,
+            trainer_cpu: 0.02,
+            trainer: 100.0,
+            ..ACCELERATED
+        };
+        assert!(close(parallel.on_cores(8, true).trainer, 400.0));
+        let serial = Setting {
+            trainer_cpu: 0.01,
+            ..parallel
+        };
+        assert!(close(serial.on_cores(8, true).trainer, 100.0));
+        assert!(close(parallel.on_cores(8, false).trainer, 100.0));
+        assert_eq!(parallel.on_cores(8, true).workers, 8);
+        let worst = parallel.at_worst_on_cores(8, true);
+        assert_eq!((worst.cores, worst.workers, worst.trainer), (5, 5, 100.0));
+        let worst = parallel.at_worst_on_cores(1, true);
+        assert_eq!((worst.cores, worst.workers, worst.trainer), (1, 1, 50.0));
+        assert_eq!(parallel.at_worst_on_cores(1, false).trainer, 100.0);
+    }
+
+    #[test]
+    fn worker_counts_are_few_and_possible() {
+        let counts = |cores, workers, wait| {
+            Setting {
+                cores,
+                workers,
+                wait,
+                ..ACCELERATED
+            }
+            .worker_counts()
+        };
+        assert_eq!(counts(2, 2, 0.0), [1, 4]);
+        assert_eq!(counts(2, 1, 0.0), [2]);
+        assert_eq!(counts(8, 1024, 0.0), [1, 8, 512]);
+        // 100 images/s of 0.2 s each want 20 workers.
+        assert_eq!(counts(2, 2, 0.19), [1, 4, 20]);
+    }
+}

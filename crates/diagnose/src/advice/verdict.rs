@@ -1,0 +1,433 @@
+//! The verdict: how a run did, what limits it, and what helps most, in one sentence.
+
+use stokehold_profile::{Recording, dimension, span};
+
+use super::model::Setting;
+use super::{Advice, Workload, misfit};
+use crate::rules::Finding;
+
+/// One sentence about a run, such as "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused
+/// instead of per-op would make an epoch 41 s instead of 112 s."
+///
+/// Of a run of Stokehold's the workload says what limits it. Of any other one the waits between the steps do, how busy GPUs and cores were
+/// on average, and the rules that fired. Where none of these was recorded the sentence says that.
+pub fn verdict(
+    recording: &Recording,
+    findings: &[Finding],
+    workload: Option<&Workload>,
+    advice: &[Advice],
+) -> String {
+    let mut parts = match workload {
+        Some(workload) => of_workload(workload),
+        None => of_recording(recording, findings),
+    };
+    // What this machine can do stands first there.
+    if let Some(best) = advice.first() {
+        let now = best.seconds_per_epoch + best.gain_seconds;
+        parts.push(if best.is_worth_it() {
+            let range = best
+                .seconds_at_best
+                .map_or(String::new(), |least| format!("{} to ", seconds(least)));
+            format!(
+                "{} would make an epoch {range}{} instead of {}",
+                best.title,
+                seconds(best.seconds_per_epoch),
+                seconds(now)
+            )
+        } else {
+            "no change that was looked at would gain more than two runs of the same differ by".to_owned()
+        });
+    } else {
+        parts.extend(workload.and_then(misfit));
+    }
+    let mut sentence = parts.join("; ");
+    if let Some(first) = sentence.get_mut(..1) {
+        first.make_ascii_uppercase();
+    }
+    sentence + "."
+}
+
+/// How long it waited, and what limits it.
+fn of_workload(workload: &Workload) -> Vec<String> {
+    let mut parts = vec![waited(workload.wait_share)];
+    let (Some(loader), Some(trainer)) = (workload.loader_ceiling, workload.trainer_ceiling) else {
+        parts.push("what loader and trainer could do undisturbed was not measured".to_owned());
+        parts.extend(workload.others());
+        return parts;
+    };
+    // Without what other programs took while they were measured.
+    let alone = Setting::of(workload);
+    let (loader, trainer) = alone.map_or((loader, trainer), |alone| (alone.loader(), alone.trainer));
+    let slowest = slowest_stage(workload);
+    let at_work = workload.num_workers.min(workload.cores);
+    parts.push(if loader < trainer {
+        match slowest {
+            Some("read") => format!("reading with {} is the limit", workers(workload.num_workers)),
+            stage => format!("{} on {} is the limit", doing(stage), cores(at_work)),
+        }
+    } else if workload.device != "cpu" {
+        "the trainer is the limit".to_owned()
+    } else {
+        // Cores that both share: the loader's part of the CPU time is what could be saved.
+        match (workload.loader_cpu_seconds, workload.trainer_cpu_seconds) {
+            (Some(loader), Some(trainer)) if loader + trainer > 0.0 => {
+                let share = percent(loader / (loader + trainer));
+                format!(
+                    "the trainer on {} is the limit, and {} takes {share} of the CPU time beside it",
+                    cores(workload.cores),
+                    if slowest == Some("read") {
+                        "reading"
+                    } else {
+                        "preprocessing"
+                    },
+                )
+            }
+            _ => format!("the trainer on {} is the limit", cores(workload.cores)),
+        }
+    });
+    if misfit(workload).is_none() {
+        parts.extend(workload.others());
+    }
+    parts
+}
+
+/// The stage that took most of the workers' time.
+fn slowest_stage(workload: &Workload) -> Option<&str> {
+    let stages = workload.stage_seconds.iter();
+    stages
+        .max_by(|a, b| a.1.total_cmp(b.1))
+        .map(|(stage, _)| stage.as_str())
+}
+
+fn doing(stage: Option<&str>) -> &'static str {
+    match stage {
+        Some("decode") => "decoding",
+        Some("augment") => "augmenting",
+        _ => "loading",
+    }
+}
+
+/// The same from samples and spans alone.
+fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
+    let mut parts = Vec::new();
+    if let Some(share) = wait_share(recording) {
+        parts.push(waited(share));
+    }
+    let gpu = mean(recording, dimension::GPU);
+    let used = used_cores(recording);
+    // Of a recording that does not tell whose time it was, only the machine's.
+    let cpu = mean(recording, dimension::CPU).filter(|_| used.is_none());
+    let mut busy: Vec<String> = [("the GPUs", gpu), ("the machine's cores", cpu)]
+        .into_iter()
+        .filter_map(|(what, mean)| Some(format!("{what} were busy {} of the time", percent(mean? / 100.0))))
+        .collect();
+    if let Some([run, others, all]) = used {
+        busy.push(format!(
+            "the run used {run:.1} of {}, other programs {others:.1}",
+            cores(all as u64)
+        ));
+    }
+    if !busy.is_empty() {
+        parts.push(busy.join(" and "));
+    }
+    // Most telling first: what held the cores back comes before their being busy.
+    const LIMITS: [(&str, &str); 7] = [
+        ("CgroupThrottled", "the cgroup's CPU quota is the limit"),
+        ("ThermalThrottle", "heat slows the GPUs down"),
+        ("MemoryPressure", "main memory is the limit"),
+        ("IOBottleneck", "storage is the limit"),
+        ("CPUBottleneck", "the cores are the limit"),
+        ("LoaderBound", "the loader is the limit"),
+        ("LowGPUUtilization", "the GPUs have room for more"),
+    ];
+    let fired = |rule: &str| {
+        findings
+            .iter()
+            .any(|finding| finding.triggered && finding.rule == rule)
+    };
+    let full = used.is_some_and(|[run, _, all]| run > FULL * all);
+    if let Some((_, limit)) = LIMITS.into_iter().find(|(rule, _)| fired(rule)) {
+        parts.push(limit.to_owned());
+    } else if full {
+        parts.push("the cores are the limit".to_owned());
+    } else if used.is_some_and(|[_, others, all]| others > SHARED * all) {
+        parts.push(
+            "what limits the run by itself cannot be told beside them; record it again alone".to_owned(),
+        );
+    } else if parts.is_empty() {
+        parts.push("nothing was recorded that says what limits the run".to_owned());
+    } else if !findings.is_empty() {
+        parts.push("no rule says what limits the run".to_owned());
+    }
+    parts
+}
+
+/// Share of the steps' and waits' time that was waiting, over all machines; `None` where no wait was recorded.
+fn wait_share(recording: &Recording) -> Option<f64> {
+    let total = |name| -> f64 {
+        let nodes = recording.nodes.iter();
+        nodes
+            .flat_map(|node| node.spans_of(name))
+            .map(|span| span.duration)
+            .sum()
+    };
+    let (waited, computed) = (total(span::WAIT), total(span::STEP));
+    (waited > 0.0 && computed > 0.0).then(|| waited / (waited + computed))
+}
+
+/// A run that uses more of the cores than this is limited by them.
+const FULL: f64 = 0.9;
+
+/// Other programs that use more of the cores than this, as the rule OtherPrograms has it, disturb what is measured.
+const SHARED: f64 = 0.25;
+
+/// How many cores the run and other programs used on average, and how many there are, of all machines; `None` where one
+/// does not tell them apart.
+fn used_cores(recording: &Recording) -> Option<[f64; 3]> {
+    let mut sum = [0.0; 3];
+    for node in &recording.nodes {
+        let used = node.core_use()?;
+        sum[0] += node.mean(used.run)? / 100.0;
+        sum[1] += node.mean(used.others)? / 100.0;
+        sum[2] += used.cores as f64;
+    }
+    (sum[2] > 0.0).then_some(sum)
+}
+
+/// Mean over all series of a dimension and the time of all ticks, percent.
+fn mean(recording: &Recording, dimension: &str) -> Option<f64> {
+    let each = recording
+        .nodes
+        .iter()
+        .flat_map(|node| node.of(dimension).filter_map(|series| node.mean(&series.values)));
+    let (sum, count) = each.fold((0.0, 0u64), |(sum, count), mean| (sum + mean, count + 1));
+    (count > 0).then(|| sum / count as f64)
+}
+
+fn waited(share: f64) -> String {
+    if share < 0.005 {
+        "the trainer did not wait for data".to_owned()
+    } else {
+        format!("the trainer waited for data {} of the time", percent(share))
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
+}
+
+fn cores(count: u64) -> String {
+    format!("{count} core{}", if count == 1 { "" } else { "s" })
+}
+
+fn workers(count: u64) -> String {
+    format!("{count} worker{}", if count == 1 { "" } else { "s" })
+}
+
+/// Three digits, which is more than a prediction is good for.
+fn seconds(value: f64) -> String {
+    match value {
+        value if value < 0.995 => format!("{value:.2} s"),
+        value if value < 9.95 => format!("{value:.1} s"),
+        value => format!("{value:.0} s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::workload;
+    use super::super::{Alternative, Change, Prices, advise};
+    use super::*;
+    use stokehold_profile::{Node, Series, Span};
+
+    #[test]
+    fn a_starving_trainer_is_told_what_starves_it_and_what_helps() {
+        let mut run = Workload {
+            wait_share: 0.63,
+            loader_ceiling: Some(50.0),
+            loader_cpu_seconds: Some(0.04),
+            trainer_ceiling: Some(400.0),
+            trainer_cpu_seconds: Some(0.005),
+            seconds_per_epoch: Some(25.0),
+            ..workload()
+        };
+        run.alternatives = vec![Alternative {
+            change: Change::Executor {
+                executor: "fused".into(),
+            },
+            loader: 0.25,
+            trainer: 1.0,
+        }];
+        let advice = advise(&run, &Prices::default());
+        let said = verdict(&Recording::default(), &[], Some(&run), &advice);
+        let expected = format!(
+            "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused instead of per-op would \
+             make an epoch {:.1} s instead of 25 s.",
+            advice[0].seconds_per_epoch
+        );
+        assert_eq!(said, expected);
+        // A run that the model misses: nothing is predicted, and the verdict says why.
+        let disturbed = Workload {
+            seconds_per_epoch: Some(112.0),
+            others_cores: Some(1.5),
+            ..run.clone()
+        };
+        let said = verdict(
+            &Recording::default(),
+            &[],
+            Some(&disturbed),
+            &advise(&disturbed, &Prices::built_in()),
+        );
+        assert!(
+            said.contains("; nothing is predicted, for the run's epochs took "),
+            "{said}"
+        );
+        assert!(
+            said.ends_with(", and other programs took 1.5 of 2 cores meanwhile."),
+            "{said}"
+        );
+        run.seconds_per_epoch = None;
+        run.stage_seconds.insert("read".into(), 1.0);
+        let said = verdict(&Recording::default(), &[], Some(&run), &[]);
+        assert!(said.ends_with("; reading with 2 workers is the limit."), "{said}");
+        run.loader_ceiling = None;
+        let said = verdict(&Recording::default(), &[], Some(&run), &[]);
+        assert!(said.ends_with("could do undisturbed was not measured."), "{said}");
+    }
+
+    #[test]
+    fn a_fed_trainer_is_the_limit() {
+        let run = Workload {
+            wait_share: 0.001,
+            loader_ceiling: Some(400.0),
+            trainer_cpu_seconds: Some(0.03),
+            ..workload()
+        };
+        assert_eq!(
+            verdict(&Recording::default(), &[], Some(&run), &[]),
+            "The trainer did not wait for data; the trainer on 2 cores is the limit, and preprocessing takes 25 % of the \
+             CPU time beside it."
+        );
+        let gpu = Workload {
+            device: "cuda".into(),
+            ..run.clone()
+        };
+        let said = verdict(&Recording::default(), &[], Some(&gpu), &[]);
+        assert_eq!(
+            said,
+            "The trainer did not wait for data; the trainer is the limit."
+        );
+        let useless = advise(
+            &Workload {
+                loader_ceiling: Some(1e6),
+                loader_cpu_seconds: Some(1e-6),
+                trainer_ceiling: Some(100.0),
+                ..run.clone()
+            },
+            &Prices::default(),
+        );
+        let said = verdict(&Recording::default(), &[], Some(&run), &useless);
+        assert!(
+            said.contains("; no change that was looked at would gain"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_foreign_recording_speaks_by_its_waits_and_its_cores() {
+        let mut recording = Recording::default();
+        let said = verdict(&recording, &[], None, &[]);
+        assert_eq!(said, "Nothing was recorded that says what limits the run.");
+
+        let mut node = Node {
+            ticks: vec![1.0, 2.0],
+            ..Node::default()
+        };
+        for (name, duration) in [(span::WAIT, 3.0), (span::STEP, 1.0)] {
+            let name = node.name(name);
+            node.spans.push(Span {
+                name,
+                start: 0.0,
+                duration,
+                step: None,
+                worker: None,
+                bytes: None,
+            });
+        }
+        for (name, dimension, value) in [("gpu0", dimension::GPU, 20.0), ("cpu0", dimension::CPU, 95.0)] {
+            node.series.push(Series {
+                kind: name[..3].into(),
+                name: name.into(),
+                dimension: dimension.into(),
+                values: vec![value, f32::NAN],
+            });
+        }
+        recording.nodes.push(node);
+        let finding = |rule, triggered| Finding {
+            rule,
+            triggered,
+            judged: true,
+            violations: 0,
+            datapoints: 0,
+            parameters: Vec::new(),
+            details: serde_json::Value::Null,
+            summary: String::new(),
+            recommendation: String::new(),
+            evidence: Vec::new(),
+        };
+        let facts = "The trainer waited for data 75 % of the time; the GPUs were busy 20 % of the time and the machine's cores were busy \
+                     95 % of the time";
+        let findings = [
+            finding("LowGPUUtilization", true),
+            finding("IOBottleneck", false),
+            finding("CPUBottleneck", true),
+        ];
+        let said = verdict(&recording, &findings, None, &[]);
+        assert_eq!(said, format!("{facts}; the cores are the limit."));
+        let said = verdict(&recording, &findings[1..2], None, &[]);
+        assert_eq!(said, format!("{facts}; no rule says what limits the run."));
+        assert_eq!(verdict(&recording, &[], None, &[]), format!("{facts}."));
+    }
+
+    #[test]
+    fn the_run_is_told_from_the_machine() {
+        use crate::rules::{Parameters, judge};
+        use stokehold_simulate::{Phase, Simulation};
+        let said = |phase, others, step_seconds| {
+            let recording = Simulation {
+                phases: vec![phase],
+                cores: 2,
+                gpus: 0,
+                seconds: 60.0,
+                others,
+                step_seconds,
+                ..Simulation::default()
+            }
+            .recording();
+            verdict(&recording, &judge(&recording, &Parameters::default()), None, &[])
+        };
+        assert_eq!(
+            said(Phase::Asleep, Some(98.0), 0.0),
+            "The run used 0.0 of 2 cores, other programs 2.0; no rule says what limits the run."
+        );
+        assert_eq!(
+            said(Phase::Loader, Some(0.0), 0.0),
+            "The run used 1.9 of 2 cores, other programs 0.0; the cores are the limit."
+        );
+        let both = said(Phase::Loader, Some(60.0), 0.25);
+        assert!(
+            both.ends_with("the run used 1.2 of 2 cores, other programs 0.8; the cores are the limit."),
+            "{both}"
+        );
+        assert_eq!(
+            said(Phase::Asleep, None, 0.0),
+            "The machine's cores were busy 2 % of the time; no rule says what limits the run."
+        );
+    }
+
+    #[test]
+    fn times_have_three_digits_at_most() {
+        let said = [0.0, 0.42, 1.0, 9.94, 9.96, 112.4].map(seconds);
+        assert_eq!(said, ["0.00 s", "0.42 s", "1.0 s", "9.9 s", "10 s", "112 s"]);
+    }
+}

@@ -1,0 +1,439 @@
+//! The page of one run.
+
+use std::fmt::Write;
+
+use stokehold_page::Table;
+use stokehold_page::html::{figure, paragraph, section};
+use stokehold_page::svg::escape;
+use stokehold_page::words::{clipped, duration, moment, name, plural, share};
+use stokehold_profile::{Recording, dimension};
+
+use super::figures::{self, Job, Spread, Step};
+use super::pictures::{self, Part};
+use super::{Contents, data, judged, tables};
+use crate::advice::{Advice, amount, misfit};
+use crate::rules::Finding;
+
+/// Problems that are shown.
+const PROBLEMS: usize = 40;
+
+pub fn page(contents: &Contents<'_>) -> String {
+    let recording = contents.recording;
+    let runs: Vec<_> = data::of(recording, contents.findings, "").into_iter().collect();
+    let body = [
+        header(contents),
+        advice(contents),
+        job(recording),
+        heat(recording, !runs.is_empty()),
+        tiles(recording, contents.findings),
+        stages(recording),
+        tables::usage(contents.findings),
+        tables::percentiles(recording),
+        tables::processes(recording),
+        tables::framework(recording),
+        judged::rules(contents.findings),
+        judged::details(contents.findings, recording),
+        notes(recording),
+    ];
+    super::document("Stokehold: profile of a run", &body.concat(), &runs)
+}
+
+fn header(contents: &Contents<'_>) -> String {
+    let mut html = "<header>\n<p class=\"eyebrow\">Stokehold profile</p>\n".to_owned();
+    let _ = writeln!(html, "<h1>{}</h1>", escape(contents.verdict));
+    for fact in facts(contents.recording) {
+        html += &paragraph("", &fact);
+    }
+    html + "</header>\n"
+}
+
+/// What was run, where and when, in sentences.
+pub fn facts(recording: &Recording) -> Vec<String> {
+    let mut facts = Vec::new();
+    if let Some(about) = &recording.about {
+        facts.push(format!("Command: {}", name(&about.command.join(" "))));
+        let machine = &about.machine;
+        facts.push(format!(
+            "{}, {} cores, sampled every {}, Stokehold {}.{}",
+            name(machine.cpu.as_deref().unwrap_or("Processor unknown")),
+            machine.cores,
+            match recording.intervals() {
+                // Later than usual by a half: another interval was set meanwhile.
+                Some((least, most)) if most > 1.5 * least =>
+                    format!("{} to {}", duration(least), duration(most)),
+                _ => duration(about.interval_ms as f64 / 1000.0),
+            },
+            name(&about.stokehold),
+            match about.exit_code {
+                Some(0) | None => String::new(),
+                Some(code) => format!(" The command ended with exit code {code}."),
+            }
+        ));
+    } else {
+        facts.push(
+            "Recorded by another program, which left no description of machine and command.".to_owned(),
+        );
+    }
+    let (cores, gpus, samples) = extent(recording);
+    facts.push(if samples == 0 {
+        "No sample of the machine was recorded.".to_owned()
+    } else {
+        let machines = plural(recording.nodes.len(), "machine");
+        let (cores, gpus) = (plural(cores, "core"), plural(gpus, "GPU"));
+        format!(
+            "{} of {cores} and {gpus} on {machines}.",
+            plural(samples, "sample")
+        )
+    });
+    facts
+}
+
+/// Cores, GPUs and ticks of all nodes.
+fn extent(recording: &Recording) -> (usize, usize, usize) {
+    let count = |of: &'static str| recording.nodes.iter().map(|node| node.of(of).count()).sum();
+    let ticks = recording.nodes.iter().map(|node| node.ticks.len()).sum();
+    (count(dimension::CPU), count(dimension::GPU), ticks)
+}
+
+fn advice(contents: &Contents<'_>) -> String {
+    if contents.advice.is_empty() {
+        let workload = contents
+            .recording
+            .about
+            .as_ref()
+            .and_then(|about| about.workload.as_ref());
+        let why = match workload.map(misfit) {
+            Some(Some(misfit)) => format!("{}{}.", misfit[..1].to_uppercase(), &misfit[1..]),
+            Some(None) => "No change that Stokehold can make is predicted to make this run faster.".to_owned(),
+            None => "What a change would gain is predicted for runs of stokehold train and compare, which measure the \
+                     loader and the trainer alone. For this run the findings below say what to look at."
+                .to_owned(),
+        };
+        return section("Advice", &paragraph("note", &why));
+    }
+    let (worth, others): (Vec<&Advice>, Vec<&Advice>) =
+        contents.advice.iter().partition(|advice| advice.is_worth_it());
+    let mut body = if worth.is_empty() {
+        paragraph(
+            "",
+            "No change that was looked at gains more than two runs of the same differ by.",
+        )
+    } else {
+        format!(
+            "<div class=\"wrap advice\">{}</div>\n",
+            changes(&worth, contents.currency)
+        )
+    };
+    if !others.is_empty() {
+        let _ = write!(
+            body,
+            "<details><summary>Changes that gain nothing worth having</summary>\n<div class=\"wrap advice\">{}</div></details>\n",
+            changes(&others, contents.currency)
+        );
+    }
+    section("Advice", &body)
+}
+
+fn changes(advice: &[&Advice], currency: &str) -> String {
+    let mut table = Table::new(
+        &[
+            "Change",
+            "Predicted s/epoch",
+            "Gain s/epoch",
+            "Gain",
+            "Cost per epoch",
+            "Why",
+        ],
+        &[0, 5],
+    );
+    for advice in advice {
+        table.row([
+            name(&advice.title),
+            match advice.seconds_at_best {
+                Some(best) => format!("{best:.2} to {:.2}", advice.seconds_per_epoch),
+                None => format!("{:.2}", advice.seconds_per_epoch),
+            },
+            format!("{:.2}", advice.gain_seconds),
+            format!("{:.0} %", advice.gain_percent),
+            advice
+                .cost_per_epoch
+                .map_or("–".to_owned(), |cost| amount(cost, &name(currency))),
+            match advice.flags.as_slice() {
+                [] => advice.why.clone(),
+                flags => format!("{}\n{}", advice.why, flags.join(" ")),
+            },
+        ]);
+    }
+    table.html()
+}
+
+fn job(recording: &Recording) -> String {
+    let Some(job) = Job::of(recording) else {
+        return section(
+            "Job summary",
+            &paragraph(
+                "note",
+                "No moment of this run was recorded: there is neither a sample nor a span.",
+            ),
+        );
+    };
+    let mut table = Table::new(&["", "", "Share"], &[0]);
+    table.row(["Start".to_owned(), moment(job.start), String::new()]);
+    let unfinished = recording
+        .about
+        .as_ref()
+        .is_some_and(|about| about.ended.is_none());
+    let end = match unfinished {
+        true => format!("not recorded; last known {}", moment(job.end)),
+        false => moment(job.end),
+    };
+    table.row(["End".to_owned(), end, String::new()]);
+    table.row([
+        "Duration".to_owned(),
+        duration(job.duration()),
+        share(job.duration(), job.duration()),
+    ]);
+    let mut bar = String::new();
+    let missing = if let Some(parts) = job.parts() {
+        for (number, (part, seconds)) in parts.into_iter().enumerate() {
+            let of = share(seconds, job.duration());
+            let width = 100.0 * seconds / job.duration().max(1e-9);
+            let _ = write!(
+                bar,
+                "<div class=\"part p{number}\" style=\"width:{width:.3}%\" title=\"{part}: {}, {of}\"></div>",
+                duration(seconds),
+            );
+            table.row([part.to_owned(), format!("{seconds:.1} s"), of]);
+        }
+        bar = format!(
+            "<div class=\"bar\">{bar}</div>\n<p class=\"keys\">{}</p>\n",
+            ["Initialisation", "Training loop", "Finalisation"]
+                .iter()
+                .enumerate()
+                .map(|(number, part)| format!(
+                    "<span class=\"key\"><span class=\"swatch p{number}\"></span>{part}</span>"
+                ))
+                .collect::<String>()
+        );
+        String::new()
+    } else {
+        paragraph(
+            "note",
+            "No steps were recorded, so initialisation, training and finalisation are not told apart. A program marks \
+             its steps through STOKEHOLD_TIMELINE.",
+        )
+    };
+    let waited = figures::wait_share(recording).map_or(String::new(), |share| {
+        paragraph(
+            "",
+            &format!(
+                "In the training loop the trainer waited for data {:.1} % of the time.",
+                100.0 * share
+            ),
+        )
+    });
+    section("Job summary", &(bar + &table.html() + &waited + &missing))
+}
+
+/// The heat map's place; the script draws it.
+pub fn heat(recording: &Recording, known: bool) -> String {
+    let (cores, gpus, samples) = extent(recording);
+    let heading = if gpus > 0 {
+        "Cores and GPUs over time"
+    } else {
+        "Cores over time"
+    };
+    if !known || (samples == 0 && recording.nodes.iter().all(|node| node.spans.is_empty())) {
+        return section(
+            heading,
+            &paragraph("note", "No sample was recorded, so there is nothing to draw."),
+        );
+    }
+    let mut words = String::new();
+    if samples == 0 {
+        words += "No sample of the machine was recorded; only steps are drawn. ";
+    } else if cores == 0 {
+        words += "No core was sampled. ";
+    }
+    if gpus == 0 && samples > 0 {
+        words += "No GPU was recorded. ";
+    }
+    words += "A row for each; the darker, the busier. Drag over a time to look closer, twice-click or press 0 to see all; \
+              + − and arrow keys work too. Where a column of pixels holds several samples it shows their mean, or the \
+              least or largest of them.";
+    figure(heading, &words, &heat_box(""))
+}
+
+/// The element that a heat map of a run is drawn into.
+pub fn heat_box(label: &str) -> String {
+    format!(
+        "<div class=\"heat\" data-run=\"{label}\"></div>\n<noscript><p class=\"note\">The heat map needs \
+         JavaScript; the tables and the other pictures do not.</p></noscript>\n"
+    )
+}
+
+/// Histograms, box plots and step durations, as far as there is something to draw.
+fn tiles(recording: &Recording, findings: &[Finding]) -> String {
+    let mut tiles = String::new();
+    let series = |of: &'static str| recording.nodes.iter().flat_map(move |node| node.of(of));
+    for (of, class, heading, what) in [
+        (
+            dimension::CPU,
+            "heat-cpu",
+            "How busy cores were",
+            "utilisation of a core",
+        ),
+        (
+            dimension::GPU,
+            "heat-gpu",
+            "How busy GPUs were",
+            "utilisation of a GPU",
+        ),
+        (
+            dimension::GPU_MEMORY,
+            "heat-gpu",
+            "GPU memory",
+            "memory of a GPU in use",
+        ),
+    ] {
+        let counts = figures::histogram(series(of));
+        if counts.iter().sum::<u64>() > 0 {
+            let part = Part {
+                class,
+                name: "",
+                of: &counts,
+            };
+            let sentence = "Share of all samples in each class of five points.";
+            tiles += &figure(heading, sentence, &pictures::histogram(&[part], what));
+        }
+    }
+    let boxes = gpu_boxes(recording, "heat-gpu", "");
+    tiles += &gpu_figure(&boxes);
+    let deviations = deviations(findings);
+    for node in &recording.nodes {
+        let Some((mode, steps)) = figures::steps(node) else {
+            continue;
+        };
+        let (sentence, limit) = step_sentence(&steps, deviations);
+        let part = Part {
+            class: "b",
+            name: "",
+            of: steps.as_slice(),
+        };
+        let heading = match recording.nodes.len() {
+            1 => format!("Durations of {} steps", mode_name(&mode)),
+            _ => format!("Durations of {} steps on {}", mode_name(&mode), name(&node.name)),
+        };
+        tiles += &figure(&heading, &sentence, &pictures::steps(&[part], &[limit]));
+    }
+    if tiles.is_empty() {
+        return String::new();
+    }
+    format!("<div class=\"tiles\">\n{tiles}</div>\n")
+}
+
+/// The figure of box plots of GPUs; empty without GPUs.
+pub fn gpu_figure(boxes: &[(&'static str, String, [f64; 7])]) -> String {
+    if boxes.is_empty() {
+        return String::new();
+    }
+    let sentence = "Box: 25th to 75th percentile, with the median. Whiskers: 5th and 95th. Dots: extremes.";
+    figure(
+        "GPU utilisation",
+        sentence,
+        &pictures::boxes(boxes, "utilisation of a GPU"),
+    )
+}
+
+/// The box plots of GPUs, each with its node's name where there are several.
+pub fn gpu_boxes(
+    recording: &Recording,
+    class: &'static str,
+    before: &str,
+) -> Vec<(&'static str, String, [f64; 7])> {
+    let mut boxes = Vec::new();
+    for node in &recording.nodes {
+        for series in node.of(dimension::GPU) {
+            if let Some(at) = figures::box_plot(series.values.iter().copied()) {
+                let name = match recording.nodes.len() {
+                    1 => format!("{before}{}", series.name),
+                    _ => format!("{before}{} {}", node.name, series.name),
+                };
+                boxes.push((class, name, at));
+            }
+        }
+    }
+    boxes
+}
+
+/// By how many standard deviations the rule calls a step an outlier.
+pub fn deviations(findings: &[Finding]) -> f64 {
+    let rule = findings.iter().find(|finding| finding.rule == "StepOutlier");
+    let value = rule.and_then(|rule| rule.parameters.iter().find(|(name, _)| *name == "stddev"));
+    value.and_then(|(_, value)| value.parse().ok()).unwrap_or(3.0)
+}
+
+/// What the durations of steps are, and from what duration on a step is an outlier.
+pub fn step_sentence(steps: &[Step], deviations: f64) -> (String, f64) {
+    let limit = figures::outlier_from(steps, deviations);
+    let outliers = steps.iter().filter(|step| step.duration > limit).count();
+    let spread = Spread::of(steps.iter().map(|step| step.duration as f32));
+    let sentence = spread.map_or(String::new(), |spread| {
+        format!(
+            "{}: median {}, mean {}, longest {}. {}.",
+            plural(steps.len(), "step"),
+            duration(spread.p50),
+            duration(spread.mean),
+            duration(spread.max),
+            match outliers {
+                0 => format!("None is longer than mean + {deviations} standard deviations"),
+                1 => format!(
+                    "1 is longer than {}, mean + {deviations} standard deviations",
+                    duration(limit)
+                ),
+                many => format!(
+                    "{many} are longer than {}, mean + {deviations} standard deviations",
+                    duration(limit)
+                ),
+            }
+        )
+    });
+    (sentence, limit)
+}
+
+fn mode_name(mode: &str) -> String {
+    match mode {
+        "TRAIN" => "training".to_owned(),
+        "EVAL" => "validation".to_owned(),
+        other => name(other),
+    }
+}
+
+fn stages(recording: &Recording) -> String {
+    if recording.nodes.iter().all(|node| node.steps().next().is_none()) {
+        return String::new();
+    }
+    figure(
+        "Stages of a step",
+        "From the wait for its batch to its end: what the trainer did, and what the loader's workers did meanwhile.",
+        "<div class=\"gantt\"></div>\n",
+    )
+}
+
+/// What a reader should know of the recording itself.
+fn notes(recording: &Recording) -> String {
+    let noted = recording.about.iter().flat_map(|about| &about.notes);
+    let all: Vec<&String> = noted.chain(&recording.problems).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut list: String = all
+        .iter()
+        .take(PROBLEMS)
+        .map(|text| format!("<li>{}</li>\n", escape(&clipped(text, 400))))
+        .collect();
+    if all.len() > PROBLEMS {
+        let _ = writeln!(list, "<li>And {} more.</li>", all.len() - PROBLEMS);
+    }
+    section("About the recording", &format!("<ul>\n{list}</ul>\n"))
+}

@@ -1,0 +1,252 @@
+//! The pictures that need no script: histograms, box plots, step durations.
+//!
+//! Each is drawn for half the page's width and for a telephone, where the style sheet makes the letters larger.
+
+use stokehold_page::svg::{Svg, short, ticks};
+use stokehold_page::words::{duration, shortened};
+
+use super::figures::{Spread, Step};
+
+const WIDTH: f64 = 520.0;
+const LEFT: f64 = 80.0;
+const RIGHT: f64 = 26.0;
+const TOP: f64 = 10.0;
+const BOTTOM: f64 = 50.0;
+const HEIGHT: f64 = 250.0;
+/// Columns of the picture of step durations.
+const STEP_COLUMNS: usize = 220;
+/// Outliers that are drawn.
+const OUTLIERS: usize = 100;
+/// Box plots that are drawn.
+const BOXES: usize = 64;
+/// Letters of a box plot's name.
+const LABEL: usize = 18;
+
+/// A run's part of a picture: its colour's class, its name, and what is drawn.
+pub struct Part<'a, T: ?Sized> {
+    /// `a` or `b`.
+    pub class: &'static str,
+    /// What it is called under the pointer.
+    pub name: &'static str,
+    /// The data.
+    pub of: &'a T,
+}
+
+/// Shares of the samples in each class of five points; two runs stand side by side.
+pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
+    let shares: Vec<[f64; 20]> = parts
+        .iter()
+        .map(|part| {
+            let all = part.of.iter().sum::<u64>().max(1) as f64;
+            part.of.map(|count| 100.0 * count as f64 / all)
+        })
+        .collect();
+    let highest = shares.iter().flatten().copied().fold(1.0, f64::max);
+    let y_ticks = ticks(0.0, highest, 4);
+    let top = y_ticks.last().copied().unwrap_or(100.0);
+    let mut svg = Svg::new(WIDTH);
+    let x = |percent: f64| LEFT + percent / 100.0 * (WIDTH - LEFT - RIGHT);
+    let y = |share: f64| TOP + (1.0 - share / top) * (HEIGHT - TOP - BOTTOM);
+    for &tick in &y_ticks {
+        svg.line("grid", [LEFT, y(tick)], [WIDTH - RIGHT, y(tick)]);
+        svg.text(
+            "tick end",
+            [LEFT - 8.0, y(tick) + 5.0],
+            format!("{} %", short(tick)),
+        );
+    }
+    let bar = (x(5.0) - x(0.0) - 2.0) / parts.len().max(1) as f64;
+    for (number, (part, shares)) in std::iter::zip(parts, &shares).enumerate() {
+        for (class, &share) in shares.iter().enumerate() {
+            if share > 0.0 {
+                let percent = class as f64 * 5.0;
+                let left = x(percent) + 1.0 + bar * number as f64;
+                // What is there can be seen, be it one sample of a million.
+                let height = (y(0.0) - y(share)).max(1.0);
+                let title = format!(
+                    "{}{share:.2} % of the samples from {percent} to {} %",
+                    part.name,
+                    percent + 5.0
+                );
+                svg.rect(part.class, [left, y(0.0) - height, bar, height], &title);
+            }
+        }
+    }
+    for tick in [0.0, 25.0, 50.0, 75.0, 100.0] {
+        svg.text("tick middle", [x(tick), HEIGHT - BOTTOM + 20.0], short(tick));
+    }
+    svg.text("tick end", [WIDTH - RIGHT, HEIGHT - 6.0], format!("{what}, %"));
+    svg.line("axis", [LEFT, y(0.0)], [WIDTH - RIGHT, y(0.0)]);
+    svg.finish(HEIGHT, &format!("Histogram of {what}."))
+}
+
+/// Box plots of utilisation: the box from the 25th to the 75th percentile, the median in it, whiskers to the 5th and
+/// 95th, dots at the extremes.
+pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
+    let shown = &rows[..rows.len().min(BOXES)];
+    let row = (190.0 / shown.len().max(1) as f64).clamp(18.0, 40.0);
+    let height = TOP + row * shown.len() as f64 + BOTTOM;
+    let mut svg = Svg::new(WIDTH);
+    let names: Vec<String> = shown.iter().map(|(_, name, _)| shortened(name, LABEL)).collect();
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    // As wide as a letter is on a telephone.
+    let left = (11.5 * longest as f64 + 12.0).max(LEFT);
+    let x = |percent: f64| left + percent.clamp(0.0, 100.0) / 100.0 * (WIDTH - left - RIGHT - 6.0);
+    for tick in [0.0, 25.0, 50.0, 75.0, 100.0] {
+        svg.line("grid", [x(tick), TOP], [x(tick), height - BOTTOM]);
+        svg.text("tick middle", [x(tick), height - BOTTOM + 20.0], short(tick));
+    }
+    for (number, ((class, name, at), short)) in std::iter::zip(shown, &names).enumerate() {
+        let middle = TOP + row * (number as f64 + 0.5);
+        let [min, p5, p25, p50, p75, p95, max] = *at;
+        let half = row * 0.3;
+        svg.text("label end", [left - 8.0, middle + 5.0], short);
+        svg.line("range", [x(p5), middle], [x(p95), middle]);
+        for end in [p5, p95] {
+            svg.line(
+                "range",
+                [x(end), middle - half / 2.0],
+                [x(end), middle + half / 2.0],
+            );
+        }
+        let title = format!(
+            "{name}: min {min:.0}, p5 {p5:.0}, p25 {p25:.0}, p50 {p50:.0}, p75 {p75:.0}, p95 {p95:.0}, max {max:.0} %"
+        );
+        let width = (x(p75) - x(p25)).max(2.0);
+        svg.rect(class, [x(p25), middle - half, width, 2.0 * half], &title);
+        svg.line("median", [x(p50), middle - half], [x(p50), middle + half]);
+        for extreme in [min, max] {
+            svg.circle(&format!("dot {class}"), [x(extreme), middle], &title);
+        }
+    }
+    svg.text("tick end", [WIDTH - RIGHT, height - 6.0], format!("{what}, %"));
+    svg.finish(height, &format!("Box plots of {what}."))
+}
+
+/// Durations of steps in their order: the mean of neighbours as a line, their range as a band, outliers as dots.
+/// Drawn on a scale of powers of ten where the longest step dwarfs the ordinary one.
+pub fn steps(parts: &[Part<'_, [Step]>], outliers: &[f64]) -> String {
+    let durations = || parts.iter().flat_map(|part| part.of).map(|step| step.duration);
+    let longest = durations().fold(0.0, f64::max).max(1e-6);
+    let spread = Spread::of(durations().map(|seconds| seconds as f32));
+    let median = spread.map_or(longest, |spread| spread.p50).max(1e-6);
+    let powers = longest / median > 20.0;
+    let shortest = if powers {
+        let shortest = durations()
+            .filter(|seconds| *seconds > 0.0)
+            .fold(longest, f64::min);
+        10f64.powf(shortest.max(1e-6).log10().floor())
+    } else {
+        0.0
+    };
+    let y_ticks = if powers {
+        let (low, high) = (shortest.log10().round() as i32, longest.log10().ceil() as i32);
+        (low..=high).map(|power| 10f64.powi(power)).collect()
+    } else {
+        ticks(0.0, longest, 4)
+    };
+    let top = y_ticks.last().copied().unwrap_or(longest);
+    let count = parts.iter().map(|part| part.of.len()).max().unwrap_or(0);
+
+    let mut svg = Svg::new(WIDTH);
+    let x = |place: f64| LEFT + place / count.max(1) as f64 * (WIDTH - LEFT - RIGHT);
+    let y = |seconds: f64| {
+        let share = if powers {
+            (seconds.max(shortest) / shortest).log10() / (top / shortest).log10().max(1e-9)
+        } else {
+            seconds / top
+        };
+        TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM)
+    };
+    for &tick in &y_ticks {
+        svg.line("grid", [LEFT, y(tick)], [WIDTH - RIGHT, y(tick)]);
+        svg.text("tick end", [LEFT - 8.0, y(tick) + 5.0], duration(tick));
+    }
+    for (part, &limit) in std::iter::zip(parts, outliers) {
+        let together = part.of.len().div_ceil(STEP_COLUMNS).max(1);
+        let mut line = Vec::new();
+        for (number, steps) in part.of.chunks(together).enumerate() {
+            let each = || steps.iter().map(|step| step.duration);
+            let place = x((number * together) as f64 + steps.len() as f64 / 2.0);
+            let (low, high) = (each().fold(f64::INFINITY, f64::min), each().fold(0.0, f64::max));
+            if together > 1 {
+                svg.line(&format!("band {}", part.class), [place, y(low)], [place, y(high)]);
+            }
+            line.push([place, y(each().sum::<f64>() / steps.len() as f64)]);
+        }
+        svg.polyline(&format!("line {}", part.class), &line);
+        let mut far: Vec<(usize, &Step)> = part
+            .of
+            .iter()
+            .enumerate()
+            .filter(|(_, step)| step.duration > limit)
+            .collect();
+        far.sort_by(|a, b| b.1.duration.total_cmp(&a.1.duration));
+        for (place, step) in far.into_iter().take(OUTLIERS) {
+            let number = step.number.map_or(place as u64, |number| number);
+            let title = format!("{}step {number}: {}", part.name, duration(step.duration));
+            svg.circle("dot outlier", [x(place as f64 + 0.5), y(step.duration)], &title);
+        }
+    }
+    for tick in ticks(0.0, count as f64, 4) {
+        if tick <= count as f64 {
+            svg.text("tick middle", [x(tick), HEIGHT - BOTTOM + 20.0], short(tick));
+        }
+    }
+    svg.text("tick end", [WIDTH - RIGHT, HEIGHT - 6.0], "steps");
+    svg.finish(HEIGHT, "Durations of the steps, in their order.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(duration: f64) -> Step {
+        Step {
+            start: 0.0,
+            duration,
+            number: Some(3),
+            wait: 0.0,
+        }
+    }
+
+    #[test]
+    fn pictures_of_next_to_nothing_have_no_infinite_numbers() {
+        for steps_ in [
+            vec![],
+            vec![step(0.0)],
+            vec![step(1e-9), step(1e9)],
+            vec![step(0.1); 1000],
+        ] {
+            let part = Part {
+                class: "b",
+                name: "",
+                of: steps_.as_slice(),
+            };
+            let text = steps(&[part], &[0.5]);
+            assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        }
+        let none = Part {
+            class: "b",
+            name: "",
+            of: &[0; 20],
+        };
+        assert!(!histogram(&[none], "cores").contains("NaN"));
+        assert!(!boxes(&[], "GPUs").contains("NaN"));
+    }
+
+    #[test]
+    fn outliers_are_dots() {
+        let mut all = vec![step(0.1); 5000];
+        all[77].duration = 0.9;
+        let part = Part {
+            class: "b",
+            name: "",
+            of: all.as_slice(),
+        };
+        let text = steps(&[part], &[0.5]);
+        assert_eq!(text.matches("<circle").count(), 1);
+        assert!(text.contains("step 3: 900 ms"), "{text}");
+        assert!(text.len() < 60_000, "{}", text.len());
+    }
+}

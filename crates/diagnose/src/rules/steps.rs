@@ -1,0 +1,102 @@
+//! Training steps, each with the wait for its batch.
+
+use std::collections::HashMap;
+
+use stokehold_profile::{Node, Span, span};
+
+/// A training step and how long the trainer waited for its batch.
+#[derive(Clone, Copy)]
+pub(super) struct Step<'a> {
+    pub span: &'a Span,
+    /// When the trainer began to wait, unix seconds; the step's start where no wait is known.
+    pub from: f64,
+    /// Seconds waited; 0 where no wait is known.
+    pub waited: f64,
+}
+
+impl Step<'_> {
+    /// The share of wait and step together that was waited, percent.
+    pub fn share(&self) -> f64 {
+        let both = self.waited + self.span.duration;
+        if both > 0.0 {
+            100.0 * self.waited / both
+        } else {
+            0.0
+        }
+    }
+}
+
+/// The training steps of a node, by start. A step's wait is the latest one before it with the same number; of spans
+/// without number, the latest one.
+pub(super) fn steps(node: &Node) -> impl Iterator<Item = Step<'_>> {
+    let place = |name: &str| {
+        node.names
+            .iter()
+            .position(|known| known == name)
+            .map(|place| place as u32)
+    };
+    let (wait, step) = (place(span::WAIT), place(span::STEP));
+    let mut waits: HashMap<Option<u64>, &Span> = HashMap::new();
+    let usable = |span: &&Span| span.start.is_finite() && span.duration >= 0.0 && span.duration.is_finite();
+    node.spans.iter().filter(usable).filter_map(move |span| {
+        if Some(span.name) == wait {
+            waits.insert(span.step, span);
+        }
+        (Some(span.name) == step).then(|| {
+            let wait = waits.remove(&span.step);
+            Step {
+                span,
+                from: wait.map_or(span.start, |wait| wait.start.min(span.start)),
+                waited: wait.map_or(0.0, |wait| wait.duration),
+            }
+        })
+    })
+}
+
+/// Whether the node's trainer marked its waits.
+pub(super) fn has_waits(node: &Node) -> bool {
+    node.spans_of(span::WAIT).next().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_has_the_wait_of_its_number() {
+        let mut node = Node::default();
+        for (name, start, duration, step) in [
+            (span::WAIT, 0.0, 1.0, Some(7)),
+            (span::WAIT, 1.0, 3.0, Some(8)),
+            (span::STEP, 4.0, 1.0, Some(7)),
+            (span::STEP, 5.0, 1.0, Some(8)),
+            (span::STEP, 6.0, 1.0, Some(9)),
+            (span::WAIT, 7.0, 0.5, None),
+            (span::STEP, 8.0, 0.0, None),
+            (span::STEP, 9.0, f64::NAN, Some(10)),
+            (span::STEP, 9.0, -1.0, Some(11)),
+        ] {
+            let name = node.name(name);
+            node.spans.push(Span {
+                name,
+                start,
+                duration,
+                step,
+                worker: None,
+                bytes: None,
+            });
+        }
+        let seen: Vec<_> = steps(&node)
+            .map(|step| (step.span.step, step.from, step.waited, step.share()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                (Some(7), 0.0, 1.0, 50.0),
+                (Some(8), 1.0, 3.0, 75.0),
+                (Some(9), 6.0, 0.0, 0.0),
+                (None, 7.0, 0.5, 100.0),
+            ]
+        );
+    }
+}

@@ -1,0 +1,3 @@
+//! What the rules promise, by theme.
+
+mod rules;

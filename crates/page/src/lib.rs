@@ -1,0 +1,21 @@
+//! What all pages are made of, and the tables that are text and Markdown too.
+//!
+//! A page is one file that needs no network: [`html::document`] has the frame and the one style, [`html::section`] and
+//! [`html::figure`] are its cards, [`svg::Svg`] draws into them, and a [`Table`] is written as HTML, Markdown or text. Everything is
+//! well-formed XML, so that any XML parser reads a page, and everything from elsewhere is escaped where it is written.
+//!
+//! ```
+//! use stokehold_page::{Table, html};
+//! let mut table = Table::new(&["trial", "loss"], &[0]);
+//! table.row(["<best>", "0.12"]);
+//! assert_eq!(table.text(), "trial   loss\n<best>  0.12\n");
+//! let page = html::document("Trials", "", &html::section("All", &table.html()), "");
+//! assert!(page.contains("&lt;best&gt;"));
+//! ```
+
+pub mod html;
+pub mod svg;
+mod table;
+pub mod words;
+
+pub use table::Table;

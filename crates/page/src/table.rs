@@ -1,0 +1,136 @@
+//! A table, made once and written as text, Markdown and HTML.
+
+use std::fmt::Write;
+
+use crate::svg::escape;
+
+/// Rows of cells under headings. Columns of words stand to the left, columns of numbers to the right.
+#[derive(Debug, Clone)]
+pub struct Table {
+    head: Vec<String>,
+    words: Vec<usize>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings; columns named in `words` hold text, the others numbers.
+    pub fn new(head: &[&str], words: &[usize]) -> Self {
+        Self {
+            head: head.iter().map(|&text| text.to_owned()).collect(),
+            words: words.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, with a cell for each heading.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Whether it has no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
+    /// Columns that stand under each other, for a terminal. Lines end in no spaces.
+    pub fn text(&self) -> String {
+        let width = |column: usize| {
+            let cells = self.rows.iter().chain([&self.head]);
+            let widths = cells.map(|row| row.get(column).map_or(0, |cell| cell.chars().count()));
+            widths.max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
+        let mut text = String::new();
+        for row in std::iter::once(&self.head).chain(&self.rows) {
+            let cells = std::iter::zip(row, &widths).enumerate();
+            let cells = cells.map(|(column, (cell, &width))| match self.words.contains(&column) {
+                true => format!("{cell:<width$}"),
+                false => format!("{cell:>width$}"),
+            });
+            text += cells.collect::<Vec<_>>().join("  ").trim_end();
+            text.push('\n');
+        }
+        text
+    }
+
+    /// As GitHub's Markdown.
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let rule = (0..self.head.len()).map(|column| match self.words.contains(&column) {
+            true => "---".to_owned(),
+            false => "---:".to_owned(),
+        });
+        let rows = self.rows.iter().map(|row| line(row));
+        line(&self.head) + &line(&rule.collect::<Vec<_>>()) + &rows.collect::<String>()
+    }
+
+    /// As HTML. A cell of several lines shows them below each other. On a narrow screen a row becomes a list whose entries have
+    /// their headings beside them.
+    pub fn html(&self) -> String {
+        let row = |cells: &[String], tag: &str| {
+            let mut html = "<tr>".to_owned();
+            for (column, cell) in cells.iter().enumerate() {
+                let class = match self.words.contains(&column) {
+                    true => " class=\"word\"",
+                    false => "",
+                };
+                let scope = if tag == "th" { " scope=\"col\"" } else { "" };
+                let label = match (tag, self.head.get(column)) {
+                    ("td", Some(head)) if !head.is_empty() => format!(" data-is=\"{}\"", escape(head)),
+                    _ => String::new(),
+                };
+                let lines: Vec<String> = cell.lines().map(escape).collect();
+                let _ = write!(
+                    html,
+                    "<{tag}{scope}{class}{label}>{}</{tag}>",
+                    lines.join("<br/>")
+                );
+            }
+            html + "</tr>\n"
+        };
+        let rows: String = self.rows.iter().map(|cells| row(cells, "td")).collect();
+        format!(
+            "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
+            row(&self.head, "th")
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Table {
+        let mut table = Table::new(&["name", "count"], &[0]);
+        table.row(["<b>", "1"]);
+        table.row(["longer", "100"]);
+        table
+    }
+
+    #[test]
+    fn text_stands_in_columns() {
+        assert_eq!(table().text(), "name    count\n<b>         1\nlonger    100\n");
+    }
+
+    #[test]
+    fn markdown_says_how_columns_stand() {
+        let expected = "| name | count |\n| --- | ---: |\n| <b> | 1 |\n| longer | 100 |\n";
+        assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn cells_are_escaped_and_lines_kept() {
+        let mut table = Table::new(&["a", "b"], &[0]);
+        table.row(["<b>\nx", "1"]);
+        let html = table.html();
+        assert!(
+            html.contains("<td class=\"word\" data-is=\"a\">&lt;b&gt;<br/>x</td><td data-is=\"b\">1</td>"),
+            "{html}"
+        );
+    }
+}
