@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use stokehold_base::fault::Fault;
 use stokehold_diagnose::rules::ParameterError;
 use stokehold_jobs::JobError;
 use stokehold_loader::LoaderError;
@@ -12,6 +13,7 @@ use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
 use stokehold_storage::StorageError;
+use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
 use stokehold_tune::TuneError;
 
@@ -29,6 +31,12 @@ impl fmt::Display for Usage {
 
 impl Error for Usage {}
 
+impl Fault for Usage {
+    fn is_input(&self) -> bool {
+        true
+    }
+}
+
 /// Prints an error, and returns 2 where the input is at fault and 1 where the work failed. A reader of the output that
 /// went away is no failure.
 pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
@@ -42,30 +50,24 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 
+/// What the first error says of itself that knows; a failure of the system is nobody's input.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<TrainError>() {
-        return error.is_input();
+    fn ask<E: Fault + 'static>(error: &(dyn Error + 'static)) -> Option<bool> {
+        error.downcast_ref::<E>().map(Fault::is_input)
     }
-    if let Some(error) = error.downcast_ref::<JobError>() {
-        return error.is_input();
-    }
-    if let Some(error) = error.downcast_ref::<PrepareError>() {
-        return error.is_input();
-    }
-    if let Some(error) = error.downcast_ref::<LoaderError>() {
-        return !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. });
-    }
-    if let Some(error) = error.downcast_ref::<StorageError>() {
-        return error.is_input();
-    }
-    if let Some(error) = error.downcast_ref::<ObjectError>() {
-        return error.is_input();
-    }
-    if let Some(error) = error.downcast_ref::<ProfileError>() {
-        return error.is_input();
-    }
-    if let Some(error) = error.downcast_ref::<TuneError>() {
-        return error.is_input();
-    }
-    error.is::<Usage>() || error.is::<ParameterError>() || error.is::<PipelineError>()
+    let asked = [
+        ask::<Usage>,
+        ask::<JobError>,
+        ask::<LoaderError>,
+        ask::<ObjectError>,
+        ask::<ParameterError>,
+        ask::<PipelineError>,
+        ask::<PrepareError>,
+        ask::<ProfileError>,
+        ask::<StorageError>,
+        ask::<SynthError>,
+        ask::<TrainError>,
+        ask::<TuneError>,
+    ];
+    asked.into_iter().find_map(|ask| ask(error)).unwrap_or(false)
 }

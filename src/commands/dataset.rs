@@ -3,17 +3,17 @@
 mod info;
 mod report;
 
-use crate::terminal::note;
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use stokehold_loader::Workers;
-use stokehold_storage::synth::{self, SynthOptions};
+use stokehold_synth::{self as synth, SynthOptions};
 
 use crate::local::Local;
 use crate::progress;
+use crate::terminal::note;
 
 /// Make a data set, or look through one.
 #[derive(Debug, Subcommand)]

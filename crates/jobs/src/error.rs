@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stokehold_base::fault::Fault;
 use stokehold_objects::ObjectError;
 
 /// Why a job could not be described, started or looked at. A script that fails is no error: it is a state of its job.
@@ -63,8 +64,14 @@ pub enum JobError {
 }
 
 impl JobError {
-    /// Whether the input is at fault, and not the work.
-    pub fn is_input(&self) -> bool {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+impl Fault for JobError {
+    fn is_input(&self) -> bool {
         match self {
             Self::File { .. } | Self::Input(_) | Self::NoSuchJob { .. } | Self::Room(_) => true,
             Self::Channel { source, .. }
@@ -73,10 +80,5 @@ impl JobError {
             | Self::Checkpoints(source) => source.is_input(),
             Self::Requirements(_) | Self::Io { .. } => false,
         }
-    }
-
-    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::Io { path, source }
     }
 }

@@ -472,6 +472,8 @@ pub fn hyperparameter(text: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use stokehold_base::fault::Fault;
+
     use super::*;
     use serde_json::json;
 

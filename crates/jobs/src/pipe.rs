@@ -19,6 +19,7 @@ use std::time::Duration;
 use flate2::read::MultiGzDecoder;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
+use stokehold_base::random::Random;
 use stokehold_objects::{Bucket, Cause, Fetch, Object, ObjectError};
 
 use crate::augmented::Samples;
@@ -111,17 +112,7 @@ fn in_order<T>(items: &[T], seed: Option<u64>, epoch: u64) -> Vec<&T> {
 
 /// The order of an epoch (Fisher and Yates), from splitmix64 of the seed and the epoch.
 fn shuffle<T>(items: &mut [T], seed: u64, epoch: u64) {
-    let mut state = seed ^ epoch.wrapping_mul(0xD134_2543_DE82_EF95);
-    let mut next = || {
-        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
-    for i in (1..items.len()).rev() {
-        let j = (u128::from(next()) * (i as u128 + 1)) >> 64;
-        items.swap(i, j as usize);
-    }
+    Random::from_state(seed ^ epoch.wrapping_mul(0xD134_2543_DE82_EF95)).shuffle(items);
 }
 
 enum Stop {

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::io;
 
+use stokehold_base::fault::Fault;
 use stokehold_pipeline::PipelineError;
 
 use crate::BadImage;
@@ -94,6 +95,12 @@ impl LoaderError {
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let message = panic_message(panic).to_owned();
         Self::WorkerPanicked { message }
+    }
+}
+
+impl Fault for LoaderError {
+    fn is_input(&self) -> bool {
+        !matches!(self, Self::Spawn(_) | Self::WorkerPanicked { .. })
     }
 }
 

@@ -52,7 +52,6 @@ mod images;
 mod loader;
 mod options;
 mod order;
-mod random;
 mod slots;
 mod state;
 mod worker;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::process;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use stokehold_base::random::mix;
 use stokehold_pipeline::{Pipeline, Runner};
 use stokehold_storage::{SampleBytes, Source};
 
 use crate::images::Pool;
 use crate::order::{Layout, Order};
-use crate::random::mix;
 use crate::state::OrderFacts;
 use crate::worker::Tools;
 use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State};

@@ -6,7 +6,7 @@
 //! order goes on from its beginning (up to R - 1 samples come twice in the epoch), or with `drop_last` the rest is
 //! left out. A rank's samples are then cut into batches.
 
-use crate::random::{Random, mix};
+use stokehold_base::random::{Random, mix};
 
 /// One epoch's order as one rank sees it.
 #[derive(Debug)]
@@ -78,11 +78,8 @@ impl Order {
 
 /// 0..n in an order drawn from (seed, epoch).
 fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
-    let mut random = Random::new(mix(seed) ^ epoch);
     let mut order: Vec<usize> = (0..n).collect();
-    for last in (1..n).rev() {
-        order.swap(last, random.below(last as u64 + 1) as usize);
-    }
+    Random::of(mix(seed) ^ epoch).shuffle(&mut order);
     order
 }
 

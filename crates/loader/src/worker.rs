@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
+use stokehold_base::random::mix;
 use stokehold_pipeline::{DrawKey, Input, Prepare, PreparedSample, RowIndex, Runner, SampleMut};
 use stokehold_storage::SampleBytes;
 
 use crate::error::panic_message;
 use crate::images::Pool;
 use crate::loader::Shared;
-use crate::random::mix;
 use crate::slots::{Slot, Slots};
 use crate::{BadImage, BadImagePolicy, ImageBuffer, Images, LoaderError, Span, Stage};
 

@@ -1,5 +1,7 @@
 //! What can go wrong between a key and its bytes.
 
+use stokehold_base::fault::Fault;
+
 use crate::Location;
 use crate::secrets::Secrets;
 
@@ -50,11 +52,6 @@ fn advice(uri: &str, cause: Cause) -> &'static str {
 }
 
 impl ObjectError {
-    /// Whether the input is at fault: the place, its name or the credentials, and not the work.
-    pub fn is_input(&self) -> bool {
-        matches!(self.cause, Cause::BadUri | Cause::NotFound | Cause::Denied)
-    }
-
     pub(crate) fn new(uri: impl Into<String>, cause: Cause, reason: impl Into<String>) -> Self {
         Self {
             uri: uri.into(),
@@ -141,6 +138,12 @@ fn one_line(text: &str) -> String {
     match line.char_indices().nth(400) {
         Some((end, _)) => format!("{}..", &line[..end]),
         None => line,
+    }
+}
+
+impl Fault for ObjectError {
+    fn is_input(&self) -> bool {
+        matches!(self.cause, Cause::BadUri | Cause::NotFound | Cause::Denied)
     }
 }
 

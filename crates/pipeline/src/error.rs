@@ -1,5 +1,7 @@
 //! What can be wrong with a pipeline, and what with an image.
 
+use stokehold_base::fault::Fault;
+
 /// Why a pipeline cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PipelineError {
@@ -82,4 +84,10 @@ pub enum ImageError {
     /// The image does not fit the pipeline.
     #[error("{0}")]
     DoesNotFit(String),
+}
+
+impl Fault for PipelineError {
+    fn is_input(&self) -> bool {
+        true
+    }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use stokehold_base::fault::Fault;
 use stokehold_storage::StorageError;
 
 /// Why a data set cannot be prepared, checked or unpacked.
@@ -86,9 +87,8 @@ pub enum PrepareError {
     Interrupted,
 }
 
-impl PrepareError {
-    /// Whether the input is at fault, and not the work that failed.
-    pub fn is_input(&self) -> bool {
+impl Fault for PrepareError {
+    fn is_input(&self) -> bool {
         match self {
             Self::Storage(error) => error.is_input(),
             Self::Write { .. } | Self::Spawn(_) | Self::Interrupted => false,

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use stokehold_base::hash::Fnv;
 use stokehold_base::{lock, whole};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError};
@@ -72,7 +73,7 @@ impl Part {
         let sizes: Vec<u64> = (0..images.len())
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
-        let mut id = Fnv::default();
+        let mut id = Words::default();
         for word in [name, &options.content.to_string(), options.extension()] {
             id.add(word.as_bytes());
         }
@@ -94,7 +95,7 @@ impl Part {
             images,
             sizes,
             keys,
-            id: id.0,
+            id: id.0.finish(),
         }
     }
 
@@ -511,20 +512,13 @@ pub(crate) fn write_error(path: &Path, source: io::Error) -> PrepareError {
     }
 }
 
-/// FNV-1a, 64 bits, of words.
-struct Fnv(u64);
+/// A hash of words. A word's length goes first, so that words do not run into each other.
+#[derive(Default)]
+struct Words(Fnv);
 
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
-    }
-}
-
-impl Fnv {
-    /// Adds a word. Its length goes first, so that words do not run into each other.
+impl Words {
     fn add(&mut self, word: &[u8]) {
-        for byte in (word.len() as u64).to_le_bytes().iter().chain(word) {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
-        }
+        self.0.add(&(word.len() as u64).to_le_bytes());
+        self.0.add(word);
     }
 }

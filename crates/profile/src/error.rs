@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stokehold_base::fault::Fault;
 use stokehold_base::lock::Holder;
 
 /// Why something could not be recorded or read back.
@@ -63,9 +64,8 @@ pub enum ProfileError {
     },
 }
 
-impl ProfileError {
-    /// Whether what was asked for is at fault, and not the work.
-    pub fn is_input(&self) -> bool {
+impl Fault for ProfileError {
+    fn is_input(&self) -> bool {
         matches!(
             self,
             Self::NoRecording { .. }

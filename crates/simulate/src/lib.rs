@@ -20,6 +20,7 @@
 
 use std::path::Path;
 
+use stokehold_base::random::mix;
 use stokehold_profile::{
     About, Machine, Node, ProfileError, Recording, Series, Span, dimension, events, span, system,
 };
@@ -674,14 +675,6 @@ impl Simulation {
 
 fn percent(value: f32) -> f32 {
     value.clamp(0.0, 100.0)
-}
-
-/// Scatters the bits of a number: the finaliser of SplitMix64 (Steele, Lea, Flood 2014).
-fn mix(value: u64) -> u64 {
-    let mut z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

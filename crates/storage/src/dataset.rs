@@ -3,10 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use stokehold_base::hash::Fnv;
+use stokehold_base::random::mix;
 use stokehold_objects::Bucket;
 
 use crate::bucket::{BucketFolder, Remote};
-use crate::random::hash_bytes;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, Source, StorageError};
 
@@ -206,7 +207,7 @@ fn check_split(val_split: Option<f64>) -> Result<(), StorageError> {
 fn split(all: Images, fraction: f64, seed: u64) -> Result<Dataset, StorageError> {
     let mut by_class = vec![Vec::new(); all.classes().len()];
     for sample in 0..all.len() {
-        let draw = hash_bytes(seed, all.below(sample));
+        let draw = mix(Fnv::of(all.below(sample)) ^ mix(seed));
         by_class[all.class(sample) as usize].push((draw, sample));
     }
     let mut in_val = vec![false; all.len()];

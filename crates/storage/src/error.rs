@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use stokehold_base::fault::Fault;
 use stokehold_objects::ObjectError;
 
 use crate::shard::Damage;
@@ -162,26 +163,6 @@ pub enum StorageError {
         /// How many samples there are.
         len: usize,
     },
-    /// The generator was asked for something it cannot make.
-    #[error("cannot generate images: {reason}")]
-    SynthOptions {
-        /// Which number is out of range, and what is allowed.
-        reason: String,
-    },
-    /// The generator would overwrite something.
-    #[error("{}: exists already; give a new folder, or remove this one first", path.display())]
-    Exists {
-        /// The folder that was to be made.
-        path: PathBuf,
-    },
-    /// A file or folder could not be written.
-    #[error("{}: cannot write: {source}", path.display())]
-    Write {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
     /// A prepared data set, or one of its shards, is not what it should be.
     #[error("{}: {reason}", path.display())]
     Prepared {
@@ -203,23 +184,9 @@ pub enum StorageError {
     /// An object of a bucket could not be had.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// There is no folder to keep the default data set in.
-    #[error(
-        "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
-    )]
-    NoCacheFolder,
 }
 
 impl StorageError {
-    /// Whether the input is at fault, and not the work.
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Write { .. } => false,
-            Self::Object(error) => error.is_input(),
-            _ => true,
-        }
-    }
-
     /// The message without the path that it begins with, for where the path is said already.
     pub fn reason(&self) -> String {
         let message = self.to_string();
@@ -236,6 +203,15 @@ impl StorageError {
                 .map(str::to_owned)
                 .unwrap_or(message),
             _ => message,
+        }
+    }
+}
+
+impl Fault for StorageError {
+    fn is_input(&self) -> bool {
+        match self {
+            Self::Object(error) => error.is_input(),
+            _ => true,
         }
     }
 }

@@ -22,8 +22,7 @@
 //! lists file by file.
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
-//! one tree, or prepared. [`SlowSource`] makes any source as slow as a network. [`synth`] makes photograph-like images where
-//! there are none.
+//! one tree, or prepared. [`SlowSource`] makes any source as slow as a network.
 
 mod bucket;
 mod dataset;
@@ -31,12 +30,10 @@ mod error;
 mod folder;
 mod images;
 mod list;
-mod random;
 mod sample_bytes;
 pub mod shard;
 mod slow;
 mod source;
-pub mod synth;
 
 pub use bucket::BucketFolder;
 pub use dataset::{Dataset, ValSplit};

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use stokehold_base::fault::Fault;
 use stokehold_base::lock::Holder;
 use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
@@ -119,30 +120,6 @@ pub enum TrainError {
     },
 }
 
-impl TrainError {
-    /// Whether the cause is what the user gave (settings, data, weights), and not a failure on the way.
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Config { .. }
-            | Self::Schedule(_)
-            | Self::Pipeline(_)
-            | Self::Weights(_)
-            | Self::RunExists { .. }
-            | Self::InUse { .. }
-            | Self::Changed { .. }
-            | Self::NoGpu(_)
-            | Self::Malformed { .. } => true,
-            Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
-            Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
-            Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
-            Self::Loader(error) | Self::Validation(error) => {
-                !matches!(error, LoaderError::Spawn(_) | LoaderError::WorkerPanicked { .. })
-            }
-            Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
-        }
-    }
-}
-
 /// What the loader says is the loader's, whoever passes it on.
 impl From<GpuError> for TrainError {
     fn from(error: GpuError) -> Self {
@@ -156,5 +133,26 @@ impl From<GpuError> for TrainError {
 impl From<WeightsError> for TrainError {
     fn from(error: WeightsError) -> Self {
         Self::Weights(Box::new(error))
+    }
+}
+
+impl Fault for TrainError {
+    fn is_input(&self) -> bool {
+        match self {
+            Self::Config { .. }
+            | Self::Schedule(_)
+            | Self::Pipeline(_)
+            | Self::Weights(_)
+            | Self::RunExists { .. }
+            | Self::InUse { .. }
+            | Self::Changed { .. }
+            | Self::NoGpu(_)
+            | Self::Malformed { .. } => true,
+            Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
+            Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
+            Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
+            Self::Loader(error) | Self::Validation(error) => error.is_input(),
+            Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
+        }
     }
 }

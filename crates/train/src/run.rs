@@ -17,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::hash::Fnv;
 use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::whole;
 use stokehold_profile::Machine;
@@ -164,7 +165,7 @@ pub struct DatasetFacts {
 impl DatasetFacts {
     /// The facts of `dataset`.
     pub fn of(dataset: &Dataset) -> Self {
-        let mut hash = 0xcbf2_9ce4_8422_2325;
+        let mut hash = Fnv::default();
         for images in std::iter::once(&dataset.train).chain(&dataset.val) {
             hash_names(images, &mut hash);
         }
@@ -173,7 +174,7 @@ impl DatasetFacts {
             train: dataset.train.len(),
             val: dataset.val.as_ref().map(|val| val.len()),
             split: dataset.split.as_ref().map(ToString::to_string),
-            names: format!("{hash:016x}"),
+            names: format!("{:016x}", hash.finish()),
         }
     }
 
@@ -208,13 +209,12 @@ impl DatasetFacts {
     }
 }
 
-fn hash_names(images: &Images, hash: &mut u64) {
+fn hash_names(images: &Images, hash: &mut Fnv) {
     for sample in 0..images.len() {
-        let (name, class) = (images.below(sample), images.class(sample));
-        // The zero byte, which is in no name, keeps names apart.
-        for byte in name.iter().copied().chain([0]).chain(class.to_le_bytes()) {
-            *hash = (*hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
+        hash.add(images.below(sample));
+        // This byte, which is in no name, keeps names apart.
+        hash.add(&[0]);
+        hash.add(&images.class(sample).to_le_bytes());
     }
 }
 

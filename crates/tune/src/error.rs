@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use stokehold_base::fault::Fault;
 use stokehold_jobs::JobError;
 use stokehold_prepare::PrepareError;
 
@@ -61,16 +62,6 @@ pub enum TuneError {
 }
 
 impl TuneError {
-    /// Whether the input is at fault, and not the work.
-    pub fn is_input(&self) -> bool {
-        match self {
-            Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } => true,
-            Self::Job(error) => error.is_input(),
-            Self::Prepare { source, .. } => source.is_input(),
-            Self::Io { .. } | Self::Interrupted => false,
-        }
-    }
-
     pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, source }
@@ -79,4 +70,15 @@ impl TuneError {
 
 pub(crate) fn input<T>(reason: impl Into<String>) -> Result<T, TuneError> {
     Err(TuneError::Input(reason.into()))
+}
+
+impl Fault for TuneError {
+    fn is_input(&self) -> bool {
+        match self {
+            Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } => true,
+            Self::Job(error) => error.is_input(),
+            Self::Prepare { source, .. } => source.is_input(),
+            Self::Io { .. } | Self::Interrupted => false,
+        }
+    }
 }

@@ -258,6 +258,8 @@ fn fill_text(text: &str, values: &Values, placed: &mut BTreeSet<String>) -> Stri
 
 #[cfg(test)]
 mod tests {
+    use stokehold_base::fault::Fault;
+
     use super::*;
     use serde_json::json;
 

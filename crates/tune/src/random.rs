@@ -1,28 +1,23 @@
 //! Numbers that look drawn, and are a function of a study's seed and a trial's number.
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
+use stokehold_base::random;
+
+/// The draws of a trial.
 #[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(random::Random);
 
 impl Random {
     /// The draws of one trial of one study.
     pub fn of(seed: u64, trial: usize) -> Self {
-        let mut seeds = Self(seed);
-        let study = seeds.next();
-        Self(study ^ (trial as u64).wrapping_mul(0xd134_2543_de82_ef95))
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let study = random::mix(seed);
+        Self(random::Random::from_state(
+            study ^ (trial as u64).wrapping_mul(0xd134_2543_de82_ef95),
+        ))
     }
 
     /// In 0 <= x < 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        self.0.unit()
     }
 
     /// In 0..n; n is at least 1.

@@ -108,23 +108,17 @@ fn between_runs(report: &Report, model: Arch) -> Option<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
+    use stokehold_base::random::Random;
+
     use super::*;
     use crate::commands::compare::report::tests::{cell, report};
 
     /// Numbers that are normally distributed, the same ones whenever they are drawn.
-    struct Noise(u64);
+    struct Noise(Random);
 
     impl Noise {
-        fn uniform(&mut self) -> f64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut bits = self.0;
-            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-        }
-
         fn normal(&mut self) -> f64 {
-            (0..12).map(|_| self.uniform()).sum::<f64>() - 6.0
+            (0..12).map(|_| self.0.unit()).sum::<f64>() - 6.0
         }
     }
 
@@ -159,7 +153,7 @@ mod tests {
     #[test]
     fn chance_is_called_a_difference_in_one_of_twenty_at_most() {
         const TIMES: usize = 1000;
-        let mut noise = Noise(7);
+        let mut noise = Noise(Random::from_state(7));
         for (runs, epochs) in [(0.0, 0.02), (0.02, 0.0), (0.03, 0.02), (0.2, 0.05)] {
             let (mut models, mut tables, mut apart) = (0, 0, 0);
             for _ in 0..TIMES {
@@ -188,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_difference_that_is_there_is_found() {
-        let mut noise = Noise(11);
+        let mut noise = Noise(Random::from_state(11));
         let found = |noise: &mut Noise, share| {
             let found = (0..200).filter(|_| {
                 let verdict = Verdict::of_model(&comparison(noise, 0.02, 0.01, share), Arch::Resnet18);

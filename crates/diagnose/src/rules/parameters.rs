@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use stokehold_base::fault::Fault;
+
 use crate::rules::Rule;
 
 /// A set of default values.
@@ -175,6 +177,12 @@ pub enum ParameterError {
         /// What is wrong with the entry.
         source: Box<ParameterError>,
     },
+}
+
+impl Fault for ParameterError {
+    fn is_input(&self) -> bool {
+        true
+    }
 }
 
 fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {

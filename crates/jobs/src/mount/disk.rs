@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use stokehold_base::hash::Fnv;
 use stokehold_base::lock;
 
 /// What a piece begins with; another number when the form changes.
@@ -135,9 +136,7 @@ impl Disk {
     }
 
     fn path(&self, of: &str) -> PathBuf {
-        // Fowler, Noll and Vo: FNV-1a, 64 bits.
-        let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        let hash = of.as_bytes().iter().fold(0xCBF2_9CE4_8422_2325, step);
+        let hash = Fnv::of(of.as_bytes());
         let name = format!("{hash:016x}");
         self.root.join("pieces").join(&name[..2]).join(name)
     }

@@ -242,12 +242,7 @@ impl Player for Child {
 /// The moments of one victim, in milliseconds.
 fn moments(victim: u64, longest: u64) -> Vec<u64> {
     let kills = std::env::var("STOKEHOLD_TEST_KILLS").map_or(1, |kills| kills.parse().unwrap());
-    let draw = |kill: u64| {
-        let mut state = (victim * 1000 + kill).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (state ^ (state >> 31)) % longest
-    };
+    let draw = |kill: u64| stokehold_base::random::mix(victim * 1000 + kill) % longest;
     (0..kills).map(draw).collect()
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use stokehold_base::fault::Fault;
 use stokehold_jobs::{Channel, Job, JobError, Secondary, Status};
 
 use crate::Bench;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stokehold_base::fault::Fault;
 use stokehold_jobs::{Distribution, JobError, Line, Metric, News, Secondary, Status, run};
 
 use crate::{Bench, unpacked};

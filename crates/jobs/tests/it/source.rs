@@ -4,6 +4,7 @@ use std::fs::{self, File};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use stokehold_base::fault::Fault;
 use stokehold_jobs::Status;
 use stokehold_s3_server::Server;
 

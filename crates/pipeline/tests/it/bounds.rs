@@ -10,7 +10,7 @@ use std::sync::Arc;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, RgbImage, Runner, decode};
-use stokehold_storage::synth::SynthOptions;
+use stokehold_synth::SynthOptions;
 
 use crate::oracle;
 
@@ -127,7 +127,7 @@ fn generated(part: Part, images: usize) -> Vec<Vec<u8>> {
         val_fraction: 0.0,
     };
     let data = folder.path().join("data");
-    stokehold_storage::synth::generate(&data, &options, &mut |_, _| {}).unwrap();
+    stokehold_synth::generate(&data, &options, &mut |_, _| {}).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(data.join("train"))
         .unwrap()
         .flat_map(|class| std::fs::read_dir(class.unwrap().path()).unwrap())

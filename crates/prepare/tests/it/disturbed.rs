@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stokehold_base::fault::Fault;
 use stokehold_prepare::{Container, Content, Options, PrepareError};
 use stokehold_storage::{Dataset, SampleBytes, Source};
 use tempfile::TempDir;

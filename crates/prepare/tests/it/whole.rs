@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use stokehold_base::fault::Fault;
 use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, decode};
 use stokehold_prepare::{Container, Options, extract};

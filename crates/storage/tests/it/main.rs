@@ -5,6 +5,5 @@ mod dataset;
 mod folder;
 mod list;
 mod shards;
-mod synth;
 mod torchvision;
 mod tree;

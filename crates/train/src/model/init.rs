@@ -4,6 +4,8 @@
 //! before. Here every array has a counter-based stream of its own, keyed by (seed, index of the array): two
 //! trials, two devices and a repeated run start from the same bits.
 
+use stokehold_base::random::mix;
+
 /// The streams of one model, one per array in the order of construction.
 pub(super) struct Draws {
     seed: u64,
@@ -51,14 +53,6 @@ fn unit(key: u64, counter: u64) -> f64 {
 }
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The output function of SplitMix64 (Steele, Lea and Flood, 2014), offset so that 0 is not a fixed point.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(GOLDEN);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
 
 #[cfg(test)]
 mod tests {

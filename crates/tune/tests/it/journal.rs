@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use stokehold_base::fault::Fault;
 use stokehold_tune::{Ask, History, JOURNAL, Outcome, Study, TuneError};
 use tempfile::tempdir;
 

@@ -1,6 +1,7 @@
 //! When a study ends, what it takes for a result, and what it refuses.
 
 use serde_json::json;
+use stokehold_base::fault::Fault;
 use stokehold_tune::{
     Ask, Direction, End, Outcome, Rule, Rungs, Spec, Strategy, Study, Take, TuneError, Verdict, to_csv,
     to_json,

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use stokehold_base::fault::Fault;
 use stokehold_train::TrainConfig;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};

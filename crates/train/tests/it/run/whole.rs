@@ -3,6 +3,7 @@
 use std::fs;
 
 use burn::tensor::Device;
+use stokehold_base::fault::Fault;
 use stokehold_diagnose::advice;
 use stokehold_loader::BadImagePolicy;
 use stokehold_profile::{About, Recording, dimension, span};

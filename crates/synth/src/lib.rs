@@ -5,13 +5,25 @@
 //! A class is a shape with a surface, such as `ring-striped`; colours, light, background, place and size say
 //! nothing about the class, so a network has to learn to see.
 //!
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! use stokehold_synth::{SynthOptions, generate};
+//! let options = SynthOptions { images: 4, classes: 2, ..SynthOptions::default() };
+//! generate(folder.path().join("data"), &options, &mut |_done, _of| {})?;
+//! assert!(folder.path().join("data/train/disc-plain/00000.jpg").exists());
+//! # Ok::<(), stokehold_synth::SynthError>(())
+//! ```
+//!
 //! Every file is a function of (seed, class, number), with the same bytes on every machine: the arithmetic is
 //! limited to operations that IEEE 754 defines exactly, and the encoder works with integers.
 
 mod class;
+mod error;
 mod generate;
 mod math;
 mod noise;
+mod random;
 mod scene;
 
+pub use error::SynthError;
 pub use generate::{SynthOptions, default_dataset, generate};

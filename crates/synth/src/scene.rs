@@ -5,10 +5,12 @@
 //! Fractal noise gives every surface its roughness. Colours are drawn for each picture and have nothing to do with
 //! the class; shape and pattern are the class.
 
+use stokehold_base::random::mix;
+
 use super::class::{self, Surface};
 use super::math::{lerp, sin_cos, smoothstep};
 use super::noise::Field;
-use crate::random::{Random, mix};
+use crate::random::Random;
 
 /// A picture: RGB, a byte a channel, row after row.
 pub(super) struct Picture {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use stokehold_storage::synth::{SynthOptions, generate};
 use stokehold_storage::{Dataset, SampleBytes, Source};
+use stokehold_synth::{SynthOptions, generate};
 use tempfile::TempDir;
 
 /// FNV-1a over all bytes of all files in order.

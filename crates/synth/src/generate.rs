@@ -10,8 +10,7 @@ use std::thread;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-use super::{class, scene};
-use crate::{Dataset, Source, StorageError};
+use crate::{SynthError, class, scene};
 
 /// Goes up whenever the same options give other files, so that a kept data set is made anew.
 const VERSION: u32 = 1;
@@ -44,7 +43,7 @@ impl Default for SynthOptions {
 }
 
 impl SynthOptions {
-    fn check(&self) -> Result<(), StorageError> {
+    fn check(&self) -> Result<(), SynthError> {
         let reason = if !(1..=class::MAX_CLASSES).contains(&self.classes) {
             format!("{} classes; must be 1 to {}", self.classes, class::MAX_CLASSES)
         } else if !(self.classes..=10_000_000).contains(&self.images) {
@@ -60,7 +59,7 @@ impl SynthOptions {
         } else {
             return Ok(());
         };
-        Err(StorageError::SynthOptions { reason })
+        Err(SynthError::Options { reason })
     }
 
     /// Images of a class: all, and those of them that go to `val/`.
@@ -84,7 +83,7 @@ pub fn generate(
     dir: impl AsRef<Path>,
     options: &SynthOptions,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<(), StorageError> {
+) -> Result<(), SynthError> {
     options.check()?;
     // An empty folder may be given as ".", whose own name is needed to write beside it.
     let dir = &dir
@@ -94,7 +93,7 @@ pub fn generate(
     if fs::read_dir(dir).map_or(dir.symlink_metadata().is_ok(), |mut entries| {
         entries.next().is_some()
     }) {
-        return Err(StorageError::Exists { path: dir.to_owned() });
+        return Err(SynthError::Exists { path: dir.to_owned() });
     }
     let aside = Aside::new(dir)?;
     write_all(&aside.path, options, progress)?;
@@ -113,7 +112,7 @@ pub fn default_dataset(
     images: usize,
     classes: usize,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<PathBuf, StorageError> {
+) -> Result<PathBuf, SynthError> {
     let options = SynthOptions {
         images,
         classes,
@@ -127,7 +126,7 @@ fn kept_dataset(
     cache: &Path,
     options: &SynthOptions,
     progress: &mut dyn FnMut(usize, usize),
-) -> Result<PathBuf, StorageError> {
+) -> Result<PathBuf, SynthError> {
     let name = format!("synth-{VERSION}-{}x{}", options.images, options.classes);
     let dir = cache.join(&name);
     if is_whole(&dir, options) {
@@ -149,11 +148,10 @@ fn kept_dataset(
 
 /// Whether all files are there; somebody may have tidied the cache folder.
 fn is_whole(dir: &Path, options: &SynthOptions) -> bool {
-    Dataset::open(dir, None, 0)
-        .is_ok_and(|found| found.train.len() + found.val.map_or(0, |val| val.len()) == options.images)
+    tasks(dir, options).iter().all(|task| task.path.is_file())
 }
 
-fn cache_folder() -> Result<PathBuf, StorageError> {
+fn cache_folder() -> Result<PathBuf, SynthError> {
     let absolute = |name| {
         env::var_os(name)
             .map(PathBuf::from)
@@ -161,7 +159,7 @@ fn cache_folder() -> Result<PathBuf, StorageError> {
     };
     absolute("XDG_CACHE_HOME")
         .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
-        .ok_or(StorageError::NoCacheFolder)
+        .ok_or(SynthError::NoCacheFolder)
 }
 
 /// A folder that takes another's name when it is complete, and is removed when it never is.
@@ -170,7 +168,7 @@ struct Aside {
 }
 
 impl Aside {
-    fn new(dir: &Path) -> Result<Self, StorageError> {
+    fn new(dir: &Path) -> Result<Self, SynthError> {
         let mut name = dir.file_name().unwrap_or(dir.as_os_str()).to_owned();
         name.push(format!(".partial-{}", std::process::id()));
         let path = dir.with_file_name(name);
@@ -178,7 +176,7 @@ impl Aside {
         Ok(Self { path })
     }
 
-    fn rename(self, dir: &Path) -> Result<(), StorageError> {
+    fn rename(self, dir: &Path) -> Result<(), SynthError> {
         fs::rename(&self.path, dir).map_err(|source| write_error(dir, source))
     }
 }
@@ -197,24 +195,32 @@ struct Task {
     path: PathBuf,
 }
 
-fn write_all(
-    dir: &Path,
-    options: &SynthOptions,
-    progress: &mut dyn FnMut(usize, usize),
-) -> Result<(), StorageError> {
+/// All files of a data set.
+fn tasks(dir: &Path, options: &SynthOptions) -> Vec<Task> {
     let mut tasks = Vec::with_capacity(options.images);
     for class in 0..options.classes {
         let (all, val) = options.of_class(class);
         for (part, numbers) in [("train", 0..all - val), ("val", all - val..all)] {
             let folder = dir.join(part).join(class::name(class));
-            if !numbers.is_empty() {
-                fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
-            }
             tasks.extend(numbers.map(|number| Task {
                 class,
                 number,
                 path: folder.join(format!("{number:05}.jpg")),
             }));
+        }
+    }
+    tasks
+}
+
+fn write_all(
+    dir: &Path,
+    options: &SynthOptions,
+    progress: &mut dyn FnMut(usize, usize),
+) -> Result<(), SynthError> {
+    let tasks = tasks(dir, options);
+    for folder in tasks.iter().filter_map(|task| task.path.parent()) {
+        if !folder.exists() {
+            fs::create_dir_all(folder).map_err(|source| write_error(folder, source))?;
         }
     }
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -253,7 +259,7 @@ fn write_all(
 }
 
 impl Task {
-    fn make(&self, seed: u64) -> Result<(), StorageError> {
+    fn make(&self, seed: u64) -> Result<(), SynthError> {
         jpeg(seed, self.class, self.number)
             .and_then(|bytes| fs::write(&self.path, bytes))
             .map_err(|source| write_error(&self.path, source))
@@ -276,8 +282,8 @@ fn jpeg(seed: u64, class: usize, number: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn write_error(path: &Path, source: io::Error) -> StorageError {
-    StorageError::Write {
+fn write_error(path: &Path, source: io::Error) -> SynthError {
+    SynthError::Write {
         path: path.to_owned(),
         source,
     }
