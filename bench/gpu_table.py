@@ -103,7 +103,7 @@ def seconds(trial: dict) -> float:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """By linear interpolation, as stokehold_profile::percentile."""
+    """By linear interpolation, as stokehold_base::stats::percentile."""
     values = sorted(values)
     place = share / 100 * (len(values) - 1)
     below = int(place)

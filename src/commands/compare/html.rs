@@ -187,7 +187,7 @@ mod tests {
             "resnet152 at load 12, B (fused): 114.38 s per epoch",
             "resnet50 at load 8: better by 43.01 %",
             "resnet152 at load 1, trial A: cores",
-            "<td>72.59 %</td>",
+            "<td data-is=\"better by\">72.59 %</td>",
         ] {
             assert!(page.contains(text), "{text}");
         }
