@@ -19,11 +19,15 @@
 //!
 //! [`BucketFolder`] is the folder in a bucket: the same list of `s3://bucket/prefix`, whose objects are fetched ahead in the
 //! order that the loader announces. Shards are read from buckets by ranges in the same way. [`ImageList`] is what the caller
-//! lists file by file.
+//! lists file by file. Buckets are behind the feature `buckets`, as an HTTP client with TLS is most of what this crate would build.
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
 //! one tree, or prepared. [`SlowSource`] makes any source as slow as a network.
 
+#[cfg(feature = "buckets")]
+mod bucket;
+#[cfg(not(feature = "buckets"))]
+#[path = "no_bucket.rs"]
 mod bucket;
 mod dataset;
 mod error;
