@@ -10,8 +10,8 @@ pub const ROOT: u64 = 1;
 /// Folders and files, numbered from [`ROOT`] on.
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Keys that are not shown because a folder has the same name. Usually that is the folder's empty marker,
-    /// which is not counted.
+    /// Keys of objects that are not shown because a folder has the same name. Empty ones, usually folder
+    /// markers, are not listed here.
     pub hidden: Vec<String>,
 }
 
