@@ -66,7 +66,7 @@ pub struct TrainConfig {
     pub topk: usize,
     /// What to do about bad images.
     pub bad_images: BadImagePolicy,
-    /// The number of different bad images after which the run fails.
+    /// The number of different bad images that are tolerated; one more is an error.
     pub bad_image_limit: usize,
     /// Loader threads.
     pub workers: Workers,

@@ -52,9 +52,9 @@ pub(crate) const MOST_ROUNDS: u32 = 10;
 
 /// What decoding left on the device.
 pub(crate) struct Decoded {
-    /// A word for each scan: what is wrong with it, as [`Faults`] reads it.
+    /// The results of decoding on the device.
     pub faults: Buffer,
-    /// For each subsequence twice the state it was decoded from, and from bit 16 on the round; the later one counts.
+    /// One word per scan with its faults, as [`Faults`] reads it.
     #[cfg(test)]
     pub entries: Buffer,
 }
