@@ -43,18 +43,20 @@ use cubecl::prelude::*;
 use cubecl::server::ServerError;
 use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};
 
-/// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
+/// The length of a subsequence in bits, a multiple of 32: long enough to synchronise in, short enough that a
+/// photo has hundreds.
 pub(crate) const SUBSEQUENCE: u32 = 1024;
 
-/// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7; what would take many more,
-/// such as pictures of one colour, decodes sooner on a CPU. A round in which nothing is left to do costs a launch.
+/// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7. Images that would
+/// take many more, such as pictures of one colour, decode sooner on a CPU. A round with nothing left to do
+/// costs a launch.
 pub(crate) const MOST_ROUNDS: u32 = 10;
 
-/// What decoding left on the device.
+/// The results of decoding on the device.
 pub(crate) struct Decoded {
-    /// The results of decoding on the device.
-    pub faults: Buffer,
     /// One word per scan with its faults, as [`Faults`] reads it.
+    pub faults: Buffer,
+    /// For each subsequence two initial states, with the round from bit 16 on; the later one is used.
     #[cfg(test)]
     pub entries: Buffer,
 }
