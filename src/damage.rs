@@ -1,9 +1,9 @@
-//! Damage of shards that loses nothing, or only what the loader names when it comes to it.
+//! Warns of damage in shards that loses nothing, or only samples that the loader will report.
 
 use crate::terminal::note;
 use stokehold_storage::{Dataset, Images};
 
-/// Warns of shards whose index cannot be used.
+/// Warns of shards whose index is unusable.
 pub fn warn(images: &Images) {
     let Images::Shards(folder) = images else { return };
     for shard in folder.shards() {

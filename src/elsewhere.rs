@@ -1,4 +1,4 @@
-//! Recordings that lie in buckets.
+//! Recordings in buckets.
 
 use std::error::Error;
 use std::path::Path;
@@ -11,11 +11,11 @@ use stokehold_profile::Recording;
 use crate::failure::Usage;
 use crate::progress;
 
-/// Opens the recording that an argument names. Where it is the URI of one elsewhere its files are brought to this machine
-/// and removed once they are read; only its own files, not the checkpoints and models that may lie beside them.
+/// Opens the recording that an argument names. If that is a URI, its files are downloaded, and removed once
+/// they are read; only the recording's own files, not checkpoints and models next to them.
 ///
 /// # Errors
-/// There is no recording; the objects cannot be had; `stop` was set.
+/// There is no recording; the objects cannot be fetched; `stop` was set.
 pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Error>> {
     let Some(uri) = remote(run) else {
         return Ok(Recording::open(run)?);
@@ -39,7 +39,7 @@ pub fn recording(run: &Path, stop: &AtomicBool) -> Result<Recording, Box<dyn Err
     Ok(recording)
 }
 
-/// The URI, where an argument is one of a place elsewhere.
+/// The URI, if the argument is one.
 pub fn remote(run: &Path) -> Option<&str> {
     run.to_str().filter(|text| Location::is_remote(text))
 }

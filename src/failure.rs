@@ -1,4 +1,4 @@
-//! How the program says what went wrong, and with which exit code it ends.
+//! Reports errors, and chooses the exit code.
 
 use std::error::Error;
 use std::fmt;
@@ -19,7 +19,7 @@ use stokehold_tune::TuneError;
 
 use crate::terminal::note;
 
-/// What was given on the command line does not make sense, found after it was parsed.
+/// The command line is invalid, as found after it was parsed.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -37,8 +37,8 @@ impl Fault for Usage {
     }
 }
 
-/// Prints an error, and returns 2 where the input is at fault and 1 where the work failed. A reader of the output that
-/// went away is no failure.
+/// Prints an error. Returns 2 if the input is at fault, and 1 if the work failed. A closed output is no
+/// failure.
 pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     if error
         .downcast_ref::<std::io::Error>()
@@ -50,7 +50,7 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 
-/// What the first error says of itself that knows; a failure of the system is nobody's input.
+/// The answer of the first error that knows; a failure of the system is not the input's.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     fn ask<E: Fault + 'static>(error: &(dyn Error + 'static)) -> Option<bool> {
         error.downcast_ref::<E>().map(Fault::is_input)

@@ -1,4 +1,4 @@
-//! Files written as a whole, folders kept for one process, and errors that name them.
+//! Complete files, locked folders, and errors with file names.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -15,17 +15,17 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     whole::write(path, contents).map_err(|error| named(path, &error))
 }
 
-/// Writes a file for somebody to begin with.
+/// Writes a template file for the user.
 ///
 /// # Errors
-/// [`Usage`] where there is one of this name, which stays as it is; the system refuses.
+/// [`Usage`] if the file exists, which is then unchanged; an error of the system.
 pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
     match File::create_new(path) {
         Ok(mut made) => Ok(made
             .write_all(contents.as_bytes())
             .and_then(|()| made.sync_all())
             .map_err(|error| {
-                // Half of it would keep the next try from being made; the first error is the one to tell.
+                // A partial file would block the next try; report the first error.
                 let _ = fs::remove_file(path);
                 named(path, &error)
             })?),
@@ -36,10 +36,11 @@ pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Keeps other processes that ask for it out of a folder, which is made where it is missing, until the lock is dropped.
+/// Locks a folder, which is created if needed, against other processes that lock it, until the lock is
+/// dropped.
 ///
 /// # Errors
-/// [`Usage`] where another process has it, with its name; the system refuses.
+/// [`Usage`] if another process has it, with its name; an error of the system.
 pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
     fs::create_dir_all(folder).map_err(|error| named(folder, &error))?;
     let path = folder.join("lock");
@@ -54,12 +55,12 @@ pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
     })
 }
 
-/// Removes a folder and what is in it, if it is there.
+/// Removes a folder and its contents, if it exists.
 pub fn remove_dir(path: &Path) -> io::Result<()> {
     unless_missing(path, fs::remove_dir_all(path))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     unless_missing(path, fs::remove_file(path))
 }

@@ -1,4 +1,4 @@
-//! What the executor `gpu` can be told, wherever there is one to choose.
+//! Options of the executor `gpu`, for all commands that have it.
 
 use crate::size::parse_size;
 use clap::Args as ClapArgs;
@@ -8,16 +8,17 @@ use stokehold_train::GpuOptions;
 /// The options beside `--executor gpu`.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct GpuArgs {
-    /// With --executor gpu, who reads the symbols of JPEGs: hybrid (loader threads do) or device.
+    /// With --executor gpu, where the symbols of JPEGs are decoded: hybrid (in loader threads) or device.
     #[arg(long, value_name = "WAY", default_value_t = Decode::Hybrid)]
     gpu_decode: Decode,
-    /// With --executor gpu, memory of the device for batches, such as 2GiB [default: an eighth of it, at least 1GiB].
+    /// With --executor gpu, device memory for batches, such as 2GiB [default: an eighth of it, at least
+    /// 1GiB].
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     gpu_memory_budget: Option<u64>,
 }
 
 impl GpuArgs {
-    /// The same as the trainer takes it.
+    /// The same for the trainer.
     pub fn options(&self) -> GpuOptions {
         GpuOptions {
             decode: self.gpu_decode,

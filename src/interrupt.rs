@@ -1,7 +1,7 @@
-//! Ctrl-C, and what clusters and terminals send to end a program: the first signal asks the work to stop at the next good
-//! place, the second one ends the program at once.
+//! Ctrl-C, and the signals of clusters and terminals that end a program: the first one asks the work to stop
+//! at the next good place, the second one ends the program at once.
 //!
-//! A thread waits for the signals, so that what is done about them is ordinary code.
+//! A thread waits for the signals, so that their handlers are ordinary code.
 
 use crate::terminal::note;
 use std::fs;
@@ -13,21 +13,21 @@ use signal_hook::iterator::Signals;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
-/// The exit code of a program that was stopped by Ctrl-C.
+/// The exit code after Ctrl-C.
 pub const EXIT_CODE: u8 = 130;
 
-/// The flag that Ctrl-C (SIGTERM, SIGHUP) sets. The handler is installed by the first call.
+/// The flag that Ctrl-C (SIGTERM, SIGHUP) sets. The first call installs the handler.
 ///
 /// # Errors
-/// Where the system refuses the handler.
+/// If the system refuses the handler.
 pub fn flag() -> io::Result<&'static AtomicBool> {
     flag_for("stopping after this step and saving a checkpoint; press Ctrl-C again to end at once")
 }
 
-/// As [`flag`], with what the first Ctrl-C says; the first call decides.
+/// As [`flag`], with the message for the first Ctrl-C; the first call determines it.
 ///
 /// # Errors
-/// Where the system refuses the handler.
+/// If the system refuses the handler.
 pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::SeqCst) {
@@ -42,13 +42,14 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     Ok(&STOP)
 }
 
-/// Has a thread call `act` at every signal, with 1 at the first one and with the signal; instead of [`flag`], for work with a mind of its own.
+/// Starts a thread that calls `act` at every signal, with the count, from 1, and the signal; instead of
+/// [`flag`], for work with its own handling.
 ///
 /// # Errors
-/// Where the system refuses the handler.
+/// If the system refuses the handler.
 pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    // `nohup` has it ignored, and means it.
+    // `nohup` makes it ignored; keep it so.
     if !is_ignored(SIGHUP) {
         signals.add_signal(SIGHUP)?;
     }
@@ -70,12 +71,12 @@ fn is_ignored(signal: i32) -> bool {
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Says something below what Ctrl-C left on the line. The terminal may be gone, which is what SIGHUP says.
+/// Prints a message on a new line after Ctrl-C. The terminal may be gone, as SIGHUP means.
 pub fn say(text: &str) {
     note!("\n{text}");
 }
 
-/// Ends the program as one that Ctrl-C stopped.
+/// Ends the program with the exit code of Ctrl-C.
 pub fn end() -> ! {
     std::process::exit(i32::from(EXIT_CODE))
 }

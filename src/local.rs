@@ -1,4 +1,4 @@
-//! Arguments that name something on this machine: places that are written to, and small files.
+//! Arguments that name something on this machine: output paths, and small files.
 
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use stokehold_objects::Location;
 
 use crate::failure::Usage;
 
-/// A path on this machine. A URI of a place elsewhere is refused as an argument; as a path it would be a folder `s3:` here.
+/// A path on this machine. A URI is refused as an argument; as a path it would be a folder `s3:` here.
 #[derive(Debug, Clone)]
 pub struct Local(PathBuf);
 
@@ -22,7 +22,7 @@ impl ValueParserFactory for Local {
 }
 
 fn parse(path: PathBuf) -> Result<Local, String> {
-    // Programs that take a URI for a path make `s3:/bucket` of it.
+    // Programs that take a URI for a path turn it into `s3:/bucket`.
     let squeezed = ["s3:", "s3a:", "gs:", "az:", "azure:", "http:", "https:"];
     let is_squeezed = |text: &str| squeezed.iter().any(|scheme| text.starts_with(scheme));
     let Some(uri) = path
@@ -40,10 +40,10 @@ fn parse(path: PathBuf) -> Result<Local, String> {
     Ok(Local(folder.unwrap_or(path)))
 }
 
-/// Refuses a variable of the environment that names a place elsewhere, as an argument would be.
+/// Refuses an environment variable that contains a URI, as an argument would be.
 ///
 /// # Errors
-/// It does.
+/// It contains one.
 pub fn check_variable(name: &str) -> Result<(), Usage> {
     let value = std::env::var_os(name).unwrap_or_default();
     match parse(PathBuf::from(&value)) {

@@ -1,10 +1,10 @@
-//! The `stokehold` command line: one thin module a subcommand.
+//! The `stokehold` command line: one thin module per subcommand.
 //!
-//! Exit codes: 0 done; 1 a failure on the way (or broken images found); 2 wrong usage or input; 130 stopped by
-//! Ctrl-C, with the last checkpoint kept. `profile` ends with the code of the command that it runs, `job` as
-//! its front page says.
+//! Exit codes: 0 success; 1 the work failed (or broken images were found); 2 wrong usage or input; 130
+//! stopped by Ctrl-C, with the last checkpoint kept. `profile` ends with the exit code of its command; for
+//! `job`, see its help.
 
-// The help texts are doc comments, and the <class> of a path is no HTML.
+// The help texts are doc comments, and the <class> of a path is not HTML.
 #![allow(rustdoc::invalid_html_tags)]
 
 mod commands;

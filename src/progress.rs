@@ -1,4 +1,4 @@
-//! Bars on standard error, and the data set that is used where none is given.
+//! Progress bars on standard error, and the default data set.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use stokehold_synth::{self as synth, SynthOptions};
 
 use crate::terminal::note;
 
-/// A bar on standard error, which shows itself only on a terminal.
+/// A bar on standard error, visible only on a terminal.
 pub fn bar(len: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::new(len);
     match ProgressStyle::with_template(template) {

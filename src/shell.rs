@@ -1,11 +1,11 @@
-//! Commands to be copied into a shell.
+//! Commands to copy into a shell.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::terminal;
 
-/// A command that continues what this one does: this program, as it was called, with other words.
+/// A command that continues this one: this program, as it was called, with other arguments.
 pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
     let program = std::env::args_os().next();
     let mut command = quoted(program.unwrap_or_else(|| OsString::from("stokehold")));
@@ -16,7 +16,7 @@ pub fn again<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
     command
 }
 
-/// A word as a shell reads it: as it is where that is safe, else in quotes.
+/// A word for a shell: unchanged if that is safe, else quoted.
 pub fn quoted(word: impl AsRef<OsStr>) -> String {
     let word = word.as_ref();
     let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"_-./:=,@%+".contains(byte);
@@ -25,7 +25,7 @@ pub fn quoted(word: impl AsRef<OsStr>) -> String {
         Some(text) if terminal::plain(text) == text && !text.contains(['\n', '\t']) => {
             format!("'{}'", text.replace('\'', r"'\''"))
         }
-        // Bytes that are no text, or would steer the terminal.
+        // Bytes that are not text, or would control the terminal.
         _ => {
             let bytes = word.as_bytes().iter().map(|byte| match is_plain(byte) {
                 true => char::from(*byte).to_string(),

@@ -1,9 +1,9 @@
-//! Standard output and standard error, as text that cannot steer a terminal.
+//! Standard output and standard error, as text that cannot control a terminal.
 //!
-//! Names of files, samples and processes come from elsewhere and may hold anything: an escape sequence that clears the
-//! screen, a text direction that turns a line round. Whatever people read goes through [`Plain`], which writes
-//! such characters out (`\x1b`, `\u{202e}`); JSON goes through [`json`], which writes them as JSON does. A job's script prints what
-//! it likes.
+//! Names of files, samples and processes come from outside and may contain anything: an escape sequence that
+//! clears the screen, a text direction that reverses a line. All output for people goes through [`Plain`],
+//! which escapes such characters (`\x1b`, `\u{202e}`); JSON goes through [`json`], which escapes them as JSON
+//! does. A job's script prints what it likes.
 
 use std::fmt::Write as _;
 use std::io::{self, Stderr, Stdout, Write};
@@ -34,15 +34,16 @@ pub fn json_text(text: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{}", legal_json(text))
 }
 
-/// A JSON text with everything escaped that would steer a terminal: outside its strings there is no such thing but line ends.
+/// A JSON text with every character escaped that would control a terminal; outside of strings JSON has none
+/// except line ends.
 fn legal_json(text: &str) -> String {
     written_out(text, |plain, c| write!(plain, "\\u{:04x}", u32::from(c)))
 }
 
-/// Prints a message on standard error. A reader that went away is no reason to end.
+/// Prints a message on standard error. The reader may be gone; ignore that.
 ///
-/// A message of several lines is one message: its other lines are indented, so that none looks like the beginning of another,
-/// whatever a name has in it.
+/// A message of several lines is one message: its other lines are indented, so that none looks like the start
+/// of another message, whatever a name contains.
 pub fn note_line(text: &str) {
     let text = plain(text.trim_end());
     let (before, message) = text.split_at(text.len() - text.trim_start_matches('\n').len());
@@ -56,7 +57,7 @@ pub fn note_line(text: &str) {
         };
         out += &format!("{indent}{line}\n");
     }
-    // One call a message: threads and other processes write too.
+    // One call per message: other threads and processes write too.
     let _ = io::stderr().write_all(out.as_bytes());
 }
 
@@ -68,7 +69,7 @@ macro_rules! note {
 }
 pub(crate) use note;
 
-/// A writer that writes characters out which would steer a terminal; line ends and tabs stay.
+/// A writer that escapes characters that would control a terminal; line ends and tabs stay.
 #[derive(Debug)]
 pub struct Plain<W> {
     to: W,
@@ -99,7 +100,7 @@ impl<W: Write> Write for Plain<W> {
                 is_last && std::str::from_utf8(chunk.invalid()).is_err_and(|e| e.error_len().is_none());
             match chunk.invalid() {
                 [] => {}
-                // Cut off in the middle of a character: the rest of it comes with the next bytes.
+                // Cut off in the middle of a character: the rest comes with the next bytes.
                 begun if is_begun => rest = begun.to_vec(),
                 _ => text.push(char::REPLACEMENT_CHARACTER),
             }
@@ -114,7 +115,7 @@ impl<W: Write> Write for Plain<W> {
     }
 }
 
-/// A text with everything written out that would steer a terminal; line ends and tabs stay.
+/// A text with every character escaped that would control a terminal; line ends and tabs stay.
 pub fn plain(text: &str) -> String {
     written_out(text, |plain, c| match c.is_ascii() {
         true => write!(plain, "\\x{:02x}", u32::from(c)),
@@ -122,13 +123,13 @@ pub fn plain(text: &str) -> String {
     })
 }
 
-/// A name as a table shows it, on one line: its line ends and tabs are written out too.
+/// A name for a table cell, on one line: line ends and tabs are escaped too.
 pub fn cell(name: &str) -> String {
     plain(name).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// A text in which `write` writes what would steer a terminal: control characters, line and paragraph separators, and what sets
-/// the direction of a text.
+/// A text in which `write` replaces the characters that would control a terminal: control characters, line
+/// and paragraph separators, and characters that set the text direction.
 fn written_out(text: &str, write: impl Fn(&mut String, char) -> std::fmt::Result) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {

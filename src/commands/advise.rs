@@ -1,7 +1,8 @@
-//! `stokehold advise`: what each change would gain a run, predicted from what the run measured, and tried out.
+//! `stokehold advise`: predicts the gain of each change from a run's measurements, and can try the best one.
 //!
-//! What the run could not measure while it trained is measured here: other executors, shards and batch sizes, on images of its own
-//! ([`measure`]). The results are kept in the run's `recording.json`, where a report finds them, and are not measured again.
+//! Measurements that the run could not make while it trained are made here: other executors, shards and batch
+//! sizes, on the run's own images ([`measure`]). The results are stored in the run's `recording.json`, where
+//! a report finds them, and are not measured again.
 
 pub mod measure;
 mod show;
@@ -42,7 +43,7 @@ pub struct Args {
     out: Option<Local>,
 }
 
-/// All that there is to say of a run.
+/// Everything to report about a run.
 pub struct Advised {
     run: PathBuf,
     record: RunRecord,
@@ -87,10 +88,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Advised {
-    /// Reads a run, measures what it has not measured itself, and predicts.
+    /// Reads a run, makes missing measurements, and predicts.
     ///
     /// # Errors
-    /// [`Usage`] where there is no such run, or one that has nothing to predict from, with what to do about it.
+    /// [`Usage`] if there is no such run, or one without data for predictions; the message says what to do.
     fn of(run: &Path, prices: Prices) -> Result<Self, Box<dyn Error>> {
         let record = RunFolder::new(run).read_record()?.ok_or_else(|| {
             Usage(format!(
@@ -124,7 +125,7 @@ impl Advised {
         let mut notes = measure::once(&record, &recording, &mut about);
         let workload = about.workload.ok_or_else(unmeasured)?;
         let advice = advise(&workload, &prices);
-        // The verdict says a misfit.
+        // A misfit is reported by the verdict.
         if advice.is_empty() && misfit(&workload).is_none() {
             notes.push("its measurements do not suffice for a prediction".to_owned());
         }

@@ -1,5 +1,5 @@
-//! `stokehold bench`: how many images a second the loader delivers by itself, what it costs a trainer, and what each way of bringing
-//! data from a bucket gives.
+//! `stokehold bench`: how many images per second the loader delivers by itself, how much it slows a trainer
+//! down, and how fast each way of reading data from a bucket is.
 
 mod disturbance;
 mod report;
@@ -32,21 +32,22 @@ use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 pub enum Args {
     /// Measure the loader alone: read, decode, augment, batch.
     Loader(LoaderArgs),
-    /// Measure what loading costs a training step: a step beside a loader that loads, against a step alone.
+    /// Measure how much loading slows a training step down: a step beside a loader that loads, against a step
+    /// alone.
     Disturbance(disturbance::DisturbanceArgs),
-    /// Measure the ways that data comes from a bucket to a training: copied, mounted, piped, cached, streamed.
+    /// Measure the ways to get data from a bucket to a training: copied, mounted, piped, cached, streamed.
     Storage(storage::StorageArgs),
     /// The reading process of `bench storage`.
     #[command(hide = true)]
     StorageReader(storage::ReadArgs),
 }
 
-/// What `bench loader` takes.
+/// Options of `bench loader`.
 #[derive(Debug, ClapArgs)]
 pub struct LoaderArgs {
     /// A folder of images, at any depth; labels do not matter [default: generated photographs]
     data: Option<PathBuf>,
-    /// Who performs the operations: per-op, fused, or gpu, whose batches stay on the device
+    /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device
     #[arg(long, default_value_t = AnyExecutor::default())]
     executor: AnyExecutor,
     /// The device of --executor gpu: auto, cuda or vulkan
@@ -57,7 +58,7 @@ pub struct LoaderArgs {
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,
-    /// A pipeline of your own, TOML or JSON, instead of the load experiment
+    /// A custom pipeline, TOML or JSON, instead of the load experiment
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "image_size"])]
     pipeline: Option<Local>,
     /// Side of the images in pixels
@@ -69,19 +70,19 @@ pub struct LoaderArgs {
     /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
     #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
     sample_type: SampleType,
-    /// Images in a batch
+    /// Images per batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
-    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy
+    /// Most batches in work or ready; 0 for as few as keep all workers busy
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
     /// Timed passes over the images; one more warms up
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     passes: u32,
-    /// Use at most so many images
+    /// Use at most this many images
     #[arg(long, value_name = "N")]
     max_images: Option<usize>,
-    /// Let every read take so much longer, as slow storage does: 20ms
+    /// Delay every read by this time, as slow storage does: 20ms
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "0s")]
     read_latency: Duration,
     /// Seed of the order and of every random operation
@@ -159,7 +160,7 @@ pub struct LoaderBench {
     epoch: u64,
 }
 
-/// What one pass over the images took.
+/// The result of one pass over the images.
 #[derive(Debug, Clone)]
 pub struct Pass {
     /// Images that were delivered.
@@ -170,7 +171,7 @@ pub struct Pass {
     pub cpu_seconds: f64,
     /// Mean time of each stage per image.
     pub stages: StageMeans,
-    /// Who decoded the images, where the executor is gpu.
+    /// What decoded the images, if the executor is gpu.
     pub decoded: Option<DecodedBy>,
 }
 

@@ -1,8 +1,8 @@
 //! `stokehold compare`: train the same models with two ways of preprocessing, and show what the second one saves.
 //!
-//! A cell is a model at an augmentation load. Each cell is trained twice, trial A and then trial B, as two ordinary
-//! runs whose configurations differ in the executor and in nothing else: same images, order, random draws, initial
-//! weights, optimiser. A and B alternate, so that a machine that grows slower meanwhile slows both.
+//! A cell is a model at an augmentation load. Each cell is trained twice, trial A and then trial B, as two
+//! ordinary runs whose configurations differ only in the executor: same images, order, random draws, initial
+//! weights, optimiser. A and B alternate, so that a machine that becomes slower slows both down.
 //!
 //! ```text
 //! compare/<name>/compare.json          settings, machine, and all numbers
@@ -12,7 +12,7 @@
 //!                lock                      held by the process that compares
 //! ```
 //!
-//! What is finished is known by the runs themselves, so the same command again goes on where it was cut.
+//! The runs themselves record what is finished, so the same command continues after an interruption.
 
 mod cell;
 mod conclusion;
@@ -45,12 +45,12 @@ use report::Report;
 use settings::{Settings, Trials};
 use watch::Watch;
 
-/// Share of each class that is split off for validation where the data set has no `val/`.
+/// Share of each class that is split off for validation if the data set has no `val/`.
 const VAL_SPLIT: f64 = 0.2;
 
 /// Train the same models with two ways of preprocessing, and show what the second one saves.
 ///
-/// Without DATA, generated images are used. The same command again goes on where it was interrupted, and repeats
+/// Without DATA, generated images are used. The same command continues after an interruption, and repeats
 /// nothing that is finished.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -112,11 +112,11 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What is wrong with the options or the data, and what ends a run early.
+/// Errors of the options or the data, and errors that end a run early.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let stop = interrupt::flag()?;
     let mut settings = args.settings();
-    // Before anything takes time.
+    // Before the slow parts.
     settings.check(&args.models, &args.loads)?;
     let device = device::open(settings.device).map_err(TrainError::from)?;
     for executor in settings.trials.0 {
@@ -182,7 +182,7 @@ impl Args {
         }
     }
 
-    /// Where the interrupted comparison is, unless the user chose the place.
+    /// How to find the interrupted comparison, unless the user chose the folder.
     fn again(&self, out: &Path) -> String {
         match self.out {
             Some(_) => String::new(),
@@ -191,7 +191,7 @@ impl Args {
     }
 }
 
-/// Opens the data set that the settings name, and notes in them how it was split.
+/// Opens the data set of the settings, and records in them how it was split.
 fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
     let mut dataset = Dataset::open(&settings.data, None, settings.seed)?;
     if dataset.val.is_none() {
@@ -200,7 +200,7 @@ fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
                 dataset = split;
                 settings.val_split = Some(VAL_SPLIT);
             }
-            // One image a class leaves nothing to validate with, and still a time to compare.
+            // With one image per class there is no validation, but still a time to compare.
             Err(StorageError::NothingToSplit { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -215,7 +215,7 @@ fn open(settings: &mut Settings) -> Result<Dataset, StorageError> {
     Ok(dataset)
 }
 
-/// Bytes of all images; `None` where storage does not say without reading them.
+/// Bytes of all images; `None` if the storage does not know without reading them.
 fn bytes_of(dataset: &Dataset) -> Option<u64> {
     let images = std::iter::once(&dataset.train).chain(&dataset.val);
     images
@@ -223,7 +223,7 @@ fn bytes_of(dataset: &Dataset) -> Option<u64> {
         .sum()
 }
 
-/// Has the system read every file once. One that cannot be read is the trials' to report.
+/// Makes the system read every file once. The trials report unreadable ones.
 fn read_once(dataset: &Dataset, stop: &AtomicBool) {
     let mut bytes = SampleBytes::new();
     for images in std::iter::once(&dataset.train).chain(&dataset.val) {

@@ -1,4 +1,4 @@
-//! `stokehold dataset`: make a data set of generated photographs, or look through one.
+//! `stokehold dataset`: generates a data set of photograph-like images, or examines one.
 
 mod info;
 mod report;
@@ -52,7 +52,7 @@ pub enum Args {
 
 /// Runs the subcommand.
 ///
-/// The exit code is 1 where `info` found broken files, which its report names.
+/// The exit code is 1 if `info` found broken files; its report names them.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     match args {
         Args::Synth {

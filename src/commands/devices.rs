@@ -1,7 +1,7 @@
-//! `stokehold devices`: which GPUs can be used, and why the rest cannot.
+//! `stokehold devices`: lists the GPUs that can be used, and why others cannot.
 //!
-//! A broken driver can end the process that asks it, or never answer. So each backend is asked by a process of its own,
-//! this program again, that has a minute.
+//! A broken driver can end the process that queries it, or never answer. So each backend is queried by a
+//! separate process, this program again, with a time limit of a minute.
 
 use crate::failure::Usage;
 use crate::terminal;
@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 use stokehold_gpu::{Backend, Devices, devices_of};
 
-/// How long a driver has to answer.
+/// The time limit for a driver.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often is looked whether it has.
+/// How often to check for its answer.
 const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, ClapArgs)]
@@ -25,7 +25,7 @@ pub struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Ask one backend in this process, and print what it says
+    /// Query one backend in this process, and print the result
     #[arg(long, hide = true, value_name = "BACKEND", conflicts_with = "json")]
     probe: Option<String>,
 }
@@ -33,7 +33,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Where this program cannot be started again, or the output cannot be written.
+/// If this program cannot be started again, or the output cannot be written.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut out = terminal::out();
     if let Some(name) = &args.probe {
@@ -73,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a process of its own finds of a backend.
+/// Queries a backend in a separate process.
 fn ask(backend: Backend) -> Result<Devices, Box<dyn Error>> {
     let child = Command::new(std::env::current_exe()?)
         .args(["devices", "--probe", &backend.to_string()])
@@ -83,7 +83,7 @@ fn ask(backend: Backend) -> Result<Devices, Box<dyn Error>> {
         .spawn()?;
     let said = answer(child)?;
     let found = said.and_then(|text| {
-        // Drivers may print lines of their own before.
+        // Drivers may print other lines before.
         let line = text.lines().last().unwrap_or_default();
         serde_json::from_str(line).map_err(|_| "the process that asked its driver gave no answer".to_owned())
     });
@@ -94,7 +94,7 @@ fn ask(backend: Backend) -> Result<Devices, Box<dyn Error>> {
     }))
 }
 
-/// What a process prints, or why there is nothing of it.
+/// The output of a process, or why there is none.
 fn answer(mut child: Child) -> std::io::Result<Result<String, String>> {
     let mut pipe = child.stdout.take();
     let reader = thread::spawn(move || {

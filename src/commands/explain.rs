@@ -1,4 +1,4 @@
-//! `stokehold explain`: the plan of one sample in words and as a picture.
+//! `stokehold explain`: shows the plan of one sample in words and as a picture.
 
 mod picture;
 
@@ -12,14 +12,14 @@ use std::io::Write;
 use std::process::ExitCode;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
 
-/// What `explain` takes.
+/// Options of `explain`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// A preset (imagenet-train, imagenet-eval, published, caltech) or a pipeline file, TOML or JSON
     pipeline: String,
     /// An image: JPEG, PNG or WebP
     image: Local,
-    /// Where to draw what is read, decoded and shown
+    /// File to draw the plan to
     #[arg(long, value_name = "FILE", default_value = "explain.png")]
     out: Local,
     /// Repetitions of flip, flip and rotation in the preset published
@@ -31,7 +31,7 @@ pub struct Args {
     /// Epoch of the draws
     #[arg(long, default_value_t = 0)]
     epoch: u64,
-    /// The sample's number in the data set, of which the draws are a function
+    /// The sample's number in the data set, which determines the draws
     #[arg(long, default_value_t = 0)]
     sample: u64,
     /// Turn the image upright as its EXIF orientation says

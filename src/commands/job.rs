@@ -1,6 +1,6 @@
-//! `stokehold job`: run a training script as SageMaker would, and look at what was run.
+//! `stokehold job`: runs a training script as SageMaker would, and shows jobs.
 //!
-//! Everything here is a call of the library `stokehold-jobs`; this is what its answers look like on a terminal.
+//! Everything here calls the library `stokehold-jobs`, and formats its results for a terminal.
 
 mod run;
 mod show;
@@ -100,13 +100,13 @@ enum Command {
     Schema,
 }
 
-/// How often a job of another process is looked at.
+/// How often to poll a job of another process.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Input that makes no sense (exit code 2); files that cannot be read or written (1).
+/// Invalid input (exit code 2); files that cannot be read or written (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let store = || -> Result<Store, Box<dyn Error>> {
         let Some(root) = &args.jobs else {
@@ -176,7 +176,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// What a job's end is to the shell.
+/// The exit code for a job's end.
 fn code(record: &Record) -> ExitCode {
     use stokehold_jobs::Secondary::{MaxRuntimeExceeded, MaxWaitTimeExceeded};
     let is_late = matches!(record.secondary, MaxRuntimeExceeded | MaxWaitTimeExceeded);
@@ -187,7 +187,7 @@ fn code(record: &Record) -> ExitCode {
     }
 }
 
-/// Prints a line where the script printed it. Its reader may be gone, which is no reason to do anything differently.
+/// Prints a line to the stream that the script printed it to. Its reader may be gone; ignore that.
 fn print(line: &Line<'_>) -> io::Result<()> {
     match line.stream {
         "err" => writeln!(io::stderr(), "[{}] {}", line.host, line.text),
@@ -206,7 +206,7 @@ fn logs(store: &Store, name: &str, follow: bool, host: Option<&str>) -> Result<E
     let stop = interrupt::flag_for("leaving; the job goes on")?;
     let mut from = 0;
     loop {
-        // Before the lines: the last ones come before the end.
+        // Checked before reading the lines, so that the last lines are not missed.
         let ended = store.get(name)?.status.is_final();
         loop {
             let (text, next) = store.log(name, from)?;

@@ -1,4 +1,4 @@
-//! `stokehold prepare`: a data set into shards, and what there is to do with shards.
+//! `stokehold prepare`: converts a data set to shards, and works with shards.
 
 mod show;
 
@@ -55,10 +55,10 @@ struct ContentOptions {
     /// Keep every file as it is
     #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata"])]
     raw: bool,
-    /// Shrink images until the longer side has at most so many pixels (lossy)
+    /// Shrink images until the longer side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "resize")]
     max_side: Option<u32>,
-    /// Shrink images until the shorter side has at most so many pixels (lossy)
+    /// Shrink images until the shorter side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     resize: Option<u32>,
     /// JPEG quality of images that are shrunk, 1 to 100
@@ -75,7 +75,7 @@ enum Kept {
     Drop,
 }
 
-/// What else is done, with shards that are there.
+/// Other operations, on existing shards.
 #[derive(Debug, ClapArgs)]
 #[group(multiple = true)]
 #[command(next_help_heading = "Prepared data sets")]

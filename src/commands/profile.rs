@@ -1,8 +1,9 @@
 //! `stokehold profile`: record a command, a process, or change a recording that runs.
 //!
-//! A command runs as a child in our process group, with our input and output. Terminals send their signals to the whole
-//! group, so that it gets those by itself; what others send to us alone is passed on. Its orphans become our children
-//! (`PR_SET_CHILD_SUBREAPER`), so that none leaves the tree that is followed.
+//! A command runs as a child in our process group, with our input and output. Terminals send their signals to
+//! the whole group, so the command gets those directly; signals that are sent to this process alone are
+//! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
+//! tree that is followed.
 
 mod signals;
 
@@ -70,13 +71,13 @@ enum Switch {
     Off,
 }
 
-/// How often a process that is not our child is looked after.
+/// How often to poll a process that is not our child.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What is wrong with the options, and why nothing can be recorded.
+/// Errors of the options, and the reason why nothing can be recorded.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(run) = &args.attach {
         return attach(run, &args);
@@ -86,7 +87,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             Usage("on and off change a recording that runs: say which with --attach RUN".to_owned()).into(),
         );
     }
-    // Before the first thread, which inherits what is blocked.
+    // Before the first thread is started: threads inherit the blocked signals.
     let signals = Signals::block()?;
     match (args.pid, args.command.is_empty()) {
         (Some(pid), _) => record_process(pid, &args, &signals),
@@ -143,7 +144,7 @@ fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Er
     Ok(ExitCode::from(code))
 }
 
-/// Passes signals on until the child ends; its exit code.
+/// Forwards signals until the child ends. Returns its exit code.
 fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
     let child = Pid::from_raw(child.id() as i32);
     loop {
@@ -158,7 +159,8 @@ fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
             }
             _ if signal.from_terminal => {
                 if signal.number == Signal::SIGTSTP {
-                    // The command stops too; whoever continues it continues us.
+                    // The command has stopped; stop too. A process that continues the command continues this
+                    // one.
                     kill(Pid::this(), Signal::SIGSTOP)?;
                 }
             }
@@ -166,7 +168,7 @@ fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
                 match kill(child, number) {
                     // It has just ended.
                     Ok(()) | Err(Errno::ESRCH) => {}
-                    // Such as one that runs as another user.
+                    // For example if it runs as another user.
                     Err(error) => say(&format!("stokehold: {number} cannot be passed on: {error}")),
                 }
             }
@@ -174,7 +176,7 @@ fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
     }
 }
 
-/// Takes in every child that has ended, orphans too; the exit code of the command when it is among them.
+/// Reaps every child that has ended, orphans too. Returns the exit code of the command if it is among them.
 fn reap(child: Pid) -> nix::Result<Option<u8>> {
     let mut code = None;
     loop {
@@ -190,7 +192,7 @@ fn reap(child: Pid) -> nix::Result<Option<u8>> {
     }
 }
 
-/// Records a process that runs already.
+/// Records a running process.
 fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
     let proc = Path::new("/proc").join(pid.to_string());
     let Some((name, began)) = process(&proc) else {
@@ -239,15 +241,15 @@ fn process(proc: &Path) -> Option<(String, u64)> {
     let name = head.split_once('(')?.1.to_owned();
     let fields: Vec<&str> = tail.split(' ').collect();
     let ended = matches!(*fields.first()?, "Z" | "X");
-    // proc(5): the 22nd, of which the tail begins with the third.
+    // proc(5): field 22; this part of the line begins with field 3.
     let began = fields.get(19)?.parse().ok()?;
     (!ended).then_some((name, began))
 }
 
-/// Where a recording goes.
+/// The folder of a recording.
 struct Output {
     run: PathBuf,
-    /// Whether the folder was there before.
+    /// Whether the folder existed before.
     existed: bool,
     began: Instant,
 }
@@ -282,7 +284,7 @@ impl Output {
         Recorder::open(&self.run.join(FOLDER), settings)
     }
 
-    /// Removes what was begun for a command that did not run.
+    /// Removes what was created for a command that did not run.
     fn take_back(&self) {
         let folder = if self.existed {
             self.run.join(FOLDER)
@@ -294,7 +296,7 @@ impl Output {
         }
     }
 
-    /// Says where the recording is, or what became of it.
+    /// Prints where the recording is, or why it failed.
     fn tell(&self, done: Result<SystemSummary, ProfileError>) {
         let run = self.run.display();
         say(&match done {
@@ -310,12 +312,12 @@ impl Output {
     }
 }
 
-/// Says something beside the command's output. A reader who went away is no reason to end differently.
+/// Prints a message beside the command's output. The reader may be gone; ignore that.
 fn say(text: &str) {
     note!("{text}");
 }
 
-/// `runs/NAME-TIME`, one that is not there.
+/// `runs/NAME-TIME`, with a name that does not exist yet.
 fn default_folder(name: &str) -> PathBuf {
     let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let plain: String = name

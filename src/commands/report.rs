@@ -21,7 +21,7 @@ use crate::local::Local;
 use crate::terminal;
 use crate::{elsewhere, interrupt, shell};
 
-/// Advice that the terminal shows; the page has all.
+/// The number of changes that the terminal shows; the page has all of them.
 const ADVICE: usize = 3;
 
 #[derive(Debug, ClapArgs)]
@@ -58,7 +58,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A folder that is no run or a parameter that does not exist (exit code 2); a file that cannot be written (1).
+/// A folder that is not a run, or an unknown parameter (exit code 2); a file that cannot be written (1).
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut parameters = Parameters::new(args.defaults);
     if let Some(file) = &args.rules {
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     show(args.json, &[("A", &first), ("B", &second)], &page)
 }
 
-/// What to call instead where the folder is a comparison, whose runs are pairs; `None` where it is none.
+/// The commands to use if the folder is a comparison, whose runs are pairs; `None` if it is not.
 fn pairs_of(folder: &Path) -> Option<String> {
     if !folder.join("compare.json").is_file() {
         return None;
@@ -120,17 +120,17 @@ fn pairs_of(folder: &Path) -> Option<String> {
     Some(text)
 }
 
-/// A run, and all that is to be said of it.
+/// A run with its findings, verdict and advice.
 struct Judged {
     recording: Recording,
     findings: Vec<Finding>,
     advice: Vec<Advice>,
     verdict: String,
-    /// What could not be measured for the advice, and why.
+    /// Measurements for the advice that could not be made, and why.
     notes: Vec<String>,
 }
 
-/// A run of `stokehold train` on this machine gets the measurements that advice needs, where they have not been made yet.
+/// Makes the missing measurements for advice, if this is a run of `stokehold train` on this machine.
 fn measure_once(recording: &mut Recording) -> Vec<String> {
     let Some(about) = recording.about.as_mut() else {
         return Vec::new();
@@ -138,7 +138,7 @@ fn measure_once(recording: &mut Recording) -> Vec<String> {
     let folder = recording.path.parent().unwrap_or(Path::new("."));
     match RunFolder::new(folder).read_record() {
         Ok(Some(record)) => measure::once(&record, &recording.path, about),
-        // Of another program, or brought from elsewhere without the run's own files.
+        // A run of another program, or a copy from elsewhere without the run's own files.
         Ok(None) => Vec::new(),
         Err(error) => vec![format!("no advice is measured: {error}")],
     }
@@ -189,7 +189,7 @@ impl Judged {
     }
 }
 
-/// Says the most important on the terminal.
+/// Prints the most important results.
 fn show(as_json: bool, runs: &[(&str, &Judged)], page: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let mut out = terminal::out();
     if as_json {

@@ -1,8 +1,8 @@
-//! `stokehold top`: a run, or this machine, live in the terminal.
+//! `stokehold top`: shows a run, or this machine, live in the terminal.
 //!
-//! Every second the last minutes of the recording are read anew: what a run writes is all that is needed, so that any run can
-//! be watched, from any machine that sees its folder. Without a run a recording of this machine is made in the folder for
-//! temporary files, and watched the same way.
+//! Every second the last minutes of the recording are read again. Only the files of the run are needed, so
+//! any run can be watched, from any machine with access to its folder. Without a run, this machine is
+//! recorded into a temporary folder, and shown in the same way.
 
 mod frame;
 mod keys;
@@ -24,11 +24,11 @@ use crate::interrupt;
 use crate::local::Local;
 use view::Now;
 
-/// Time that the heat map shows, seconds.
+/// The time range of the heat map, seconds.
 const WINDOW: f64 = 180.0;
-/// What the recording of this machine may take on the disk, bytes.
+/// The most disk space for the recording of this machine, bytes.
 const OWN_BYTES: u64 = 64 << 20;
-/// Time between two looks.
+/// Time between two updates.
 const EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, ClapArgs)]
@@ -40,7 +40,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// A folder that is no run (exit code 2); a terminal or a folder for temporary files that cannot be used (1).
+/// A folder that is not a run (exit code 2); a terminal or a temporary folder that cannot be used (1).
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let stop = interrupt::flag_for("leaving")?;
     let mut watched = Watched::new(args.run.as_deref())?;
@@ -56,7 +56,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Some(terminal) => terminal.draw(|width, height| view::draw(&now, width, height))?,
             None => {
                 let line = view::line(&now);
-                // Of a run that is switched off there is nothing new to say.
+                // A run that is switched off has no news: print its line once.
                 if line != told {
                     writeln!(io::stdout(), "{line}")?;
                     told = line;
@@ -87,9 +87,9 @@ struct Watched {
     folder: PathBuf,
     title: String,
     parameters: Parameters,
-    /// A run that had ended when it was first looked at.
+    /// A run that had ended before it was first read.
     old: Option<Recording>,
-    /// The recording of this machine, where no run was named.
+    /// The recording of this machine, if no run was named.
     _own: Option<Own>,
 }
 
@@ -112,7 +112,7 @@ impl Watched {
         };
         let recent = Recording::open_since(&watched.folder, unix_now() - WINDOW)?;
         if recent.extent().is_none() {
-            // Nothing new: a run of the past, or one that is about to write its first sample.
+            // Nothing recent: a past run, or one without its first sample.
             let whole = Recording::open(&watched.folder)?;
             watched.old = Some(whole).filter(|run| run.extent().is_some());
         }
@@ -129,19 +129,19 @@ impl Watched {
             .nodes
             .iter()
             .filter_map(|node| node.ticks.last().copied());
-        // Spans alone tell the time where nothing is sampled.
+        // If nothing is sampled, only spans give the time.
         let to = to.reduce(f64::max).or(recording.extent().map(|extent| extent.1));
         let mut recording = view::cut(recording, to.unwrap_or(0.0) - WINDOW);
-        // Of an old run too, whether it goes on is what its folder says now.
+        // Even for an old run, the folder says whether it is running now.
         recording.about = recent.about;
         let findings = judge(&recording, &self.parameters);
         Ok(Now::of(&self.title, &recording, &findings, unix_now(), WINDOW))
     }
 }
 
-/// A recording of this machine, made to be watched.
+/// A recording of this machine, made to be shown.
 struct Own {
-    /// Before the folder: it stops writing before the folder goes.
+    /// Dropped before the folder: it stops writing before the folder is removed.
     _sampler: Sampler,
     folder: TempDir,
 }

@@ -21,8 +21,8 @@ pub use options::Args;
 /// Runs the subcommand.
 ///
 /// # Errors
-/// What is wrong with the options, the data or the run. A [`stokehold_train::TrainError`] says by `is_input` whether
-/// it is the user's to mend (exit code 2) or a failure on the way (1).
+/// Errors of the options, the data or the run. `is_input` of [`stokehold_train::TrainError`] says whether the
+/// user's input is at fault (exit code 2) or the work failed (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let resuming = args.resume;
     let resume = resume_command(resuming);
@@ -51,11 +51,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This command, which resumes; from the same folder it names the same run.
+/// This command with `--resume`; in the same folder it names the same run.
 fn resume_command(resuming: bool) -> String {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if !resuming {
-        // Behind the subcommand: what stands behind `--` is no option.
+        // Directly after the subcommand, because words after `--` are not options.
         words.insert(1, "--resume".into());
     }
     shell::again(words)

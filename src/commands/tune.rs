@@ -1,6 +1,6 @@
 //! `stokehold tune`: find the hyperparameters of a job.
 //!
-//! Everything here is a call of the library `stokehold-tune`; this is what its answers look like on a terminal.
+//! Everything here calls the library `stokehold-tune`, and formats its results for a terminal.
 
 mod watch;
 
@@ -48,8 +48,8 @@ enum Command {
     },
     /// Go on with a study, after a crash or Ctrl-C, with more jobs, or beside another process.
     ///
-    /// Trials whose process is gone go on first, under their numbers and with their checkpoints. Given the study's file, it is made sure
-    /// that the study is still that of the file, and the limits are those of the file.
+    /// Trials whose process is gone continue first, under their numbers and with their checkpoints. Given the
+    /// study's file, the study must match it, and the limits are those of the file.
     Resume {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
@@ -121,7 +121,7 @@ impl Changed {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Input that makes no sense (exit code 2); files that cannot be read or written (1).
+/// Invalid input (exit code 2); files that cannot be read or written (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     match args.command {
         Command::Run { file, study, limits } => {
@@ -183,7 +183,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     }
 }
 
-/// Where the study of a file is.
+/// The folder for the study of a file.
 fn beside(file: &Path) -> PathBuf {
     file.with_extension("study")
 }

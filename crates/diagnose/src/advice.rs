@@ -1,62 +1,69 @@
-//! Advice: what each change would gain, in seconds per epoch, predicted from what the run itself measured.
+//! Predicts what each change would gain, in seconds per epoch, from the run's own measurements.
 //!
-//! # What is known
+//! # Measurements
 //!
-//! At its end a run measures its two halves alone, each in images per second of wall time and in seconds of CPU time an image:
-//! the loader delivers L with W workers and costs l; the trainer takes T when batches are at hand and costs t. With C
-//! cores that is enough, because it says how much of the machine each half asks for:
+//! At its end a run measures its two halves alone, each in images per second of wall time and in seconds of
+//! CPU time per image: the loader delivers L with W workers and costs l; the trainer processes T without
+//! waiting for batches and costs t. With C cores that is enough to tell how much of the machine each half
+//! needs:
 //!
-//! - a worker spends l computing and i waiting for storage on an image: i = W/L - l where the workers have a core each, but no more than
-//!   it spent reading; so it wants u = l/(l + i) of a core;
-//! - the trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host's side of an accelerator one or less.
-//!   If other programs had cores while T was measured, the kernel says for how long the trainer's threads were ready and waited for
-//!   them; T is then what it had been without;
-//! - alone, W workers deliver L(W) = min(W u, C)/l.
+//! - A worker spends l computing and i waiting for storage per image: i = W/L - l if each worker has its own
+//!   core, but at most the time that it spent reading. So it uses u = l/(l + i) of a core.
+//! - The trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host side of an
+//!   accelerator one or less. If other programs used cores while T was measured, the kernel reports how long
+//!   the trainer's threads were ready and waited for a core; T is then corrected to what it would have been
+//!   without.
+//! - Alone, W workers deliver L(W) = min(W u, C)/l.
 //!
 //! # How the halves combine
 //!
-//! While both are at work they want W u + p cores. Up to C they do not disturb each other. Above, the kernel gives every
-//! runnable thread the same share h of a core, and what a thread does not want goes to the others; the trainer counts as p threads that
-//! never rest, or as one that rests now and then where p is below 1:
+//! While both are at work they need W u + p cores. Up to C they do not slow each other down. Above that, the
+//! kernel gives every runnable thread the same share h of a core, and the part that a thread does not use
+//! goes to the others. The trainer counts as p threads that never rest, or, if p is below 1, as one thread
+//! that rests now and then:
 //!
 //! ```text
 //! W min(u, h) + max(p, 1) min(p/max(p, 1), h) = C     loader's rate beside the trainer:  a = W min(u, h)/l
 //!                                                     trainer's rate beside the loader:  b = T min(1, h max(p, 1)/p)
 //! ```
 //!
-//! In the long run both handle the same number of images, and the batches between them are bounded. If the loader is the
-//! faster one (a >= b) its buffer is full for a part of the time, in which the trainer runs alone at T. Otherwise the
-//! trainer waits for a part of the time, in which the loader runs alone at L. With f the share of the time that both work:
+//! In the long run both handle the same number of images, and the number of batches between them is bounded.
+//! If the loader is faster (a >= b), its buffer is full for a part of the time, in which the trainer runs
+//! alone at T. Otherwise the trainer waits for a part of the time, in which the loader runs alone at L. With
+//! f the share of the time in which both work:
 //!
 //! ```text
 //! a >= b:   R = f b + (1 - f) T = f a     =>   R = a T / (a + T - b)
 //! a <  b:   R = f a + (1 - f) L = f b     =>   R = b L / (b + L - a)
 //! ```
 //!
-//! One formula has all the cases in it. With cores to spare (an accelerator, or few workers) a = L and b = T, and R is the smaller
-//! of the two: perfect overlap. With all cores wanted by both (a CPU trainer and a worker on each core) it becomes 1/R = (l + t)/C: nothing
-//! overlaps, the costs add up. Between the two lies one worker beside a trainer on many cores. R never exceeds L or T. More
-//! workers than the trainer needs can lose: they take cores from it until the buffer is full.
+//! One formula covers all cases. With spare cores (an accelerator, or few workers) a = L and b = T, and R is
+//! the smaller of the two: perfect overlap. If both need all cores (a CPU trainer and a worker per core), it
+//! becomes 1/R = (l + t)/C: no overlap, and the costs add up. One worker beside a trainer on many cores is
+//! between the two. R never exceeds L or T. More workers than the trainer needs can slow the run down: they
+//! take cores from it until the buffer is full.
 //!
-//! An epoch of N images in batches of B begins with a batch that nobody trains on yet and ends with one beside which
-//! nothing is loaded:
+//! In an epoch of N images in batches of B, the first batch is loaded without training, and the last batch is
+//! trained on without loading:
 //!
 //! ```text
 //! seconds(N) = B/L + (N - B)/R + B/T
 //! ```
 //!
-//! # What is not known
+//! # Limits of the model
 //!
-//! The clock of a full machine, caches that both halves share, other programs: whatever makes the run's own epochs take longer or
-//! shorter than `seconds`. Their ratio ([`fit`]) is measured and every prediction is multiplied by it, so a prediction of no change
-//! is the run itself. Where it is further from 1 than a factor of 1.5 the model does not describe the run, and nothing is predicted
-//! ([`misfit`]).
+//! The clock rate of a busy machine, caches that both halves share, and other programs make the run's own
+//! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and every prediction is
+//! multiplied by it, so predicting no change gives the run itself. If the ratio differs from 1 by more than a
+//! factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]).
 //!
-//! What another executor, shards or a larger batch cost cannot be derived; they are measured on the run's own images, in turns with
-//! the run's own way ([`Alternative`]), and enter as factors of l and t. What was not measured is not predicted. On another number of cores nothing was
-//! measured, so a prediction is a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
-//! part that t and T imply. At worst the trainer is no faster on more cores, and each core more is worth half of one here, as the cores that
-//! an operating system counts often are threads, two of which share a core. The gain is that of the worst end.
+//! The costs of another executor, of shards or of a larger batch cannot be derived. They are measured on the
+//! run's own images, in alternation with the run's own setting ([`Alternative`]), and multiply l and t. What
+//! was not measured is not predicted. Nothing was measured on another number of cores, so that prediction is
+//! a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
+//! part that t and T imply. At worst the trainer is no faster on more cores, and each further core is worth
+//! half of one here, because the cores that an operating system counts are often threads, two of which share
+//! a core. The gain is that of the worst end.
 
 mod model;
 mod prices;
@@ -72,34 +79,34 @@ pub use model::{fit, misfit};
 pub use prices::{MachinePrice, Prices, amount};
 pub use verdict::verdict;
 
-/// What one change would make of the run.
+/// A change of the run, and its predicted effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Advice {
     /// The change.
     pub change: Change,
-    /// The change in words, with what it replaces: `fused instead of per-op`.
+    /// The change in words, with the setting that it replaces: `fused instead of per-op`.
     pub title: String,
-    /// Predicted wall time of an epoch's training, seconds; the longer end where the prediction is a range.
+    /// Predicted wall time of an epoch's training, seconds; the longer end if the prediction is a range.
     pub seconds_per_epoch: f64,
-    /// The shorter end of the range; `None` where the prediction rests on measurements of the run alone.
+    /// The shorter end of the range; `None` if the prediction uses measurements of the run alone.
     pub seconds_at_best: Option<f64>,
-    /// Seconds per epoch that it saves; below 0 where it loses.
+    /// Seconds saved per epoch; negative if the change makes it slower.
     pub gain_seconds: f64,
-    /// The same in percent of the epoch as it was, below 100.
+    /// The same in percent of the present epoch, below 100.
     pub gain_percent: f64,
-    /// What an epoch would cost, in [`Prices::currency`]; `None` where the machine's price is not known.
+    /// The cost of an epoch, in [`Prices::currency`]; `None` if the machine's price is not known.
     pub cost_per_epoch: Option<f64>,
-    /// Why, in a sentence with the numbers.
+    /// The reason, in a sentence with the numbers.
     pub why: String,
-    /// The options of `stokehold train` that make the change; empty where it is not an option.
+    /// The options of `stokehold train` that make the change; empty if there is no such option.
     pub flags: Vec<String>,
 }
 
 impl Advice {
-    /// Gains smaller than this, in percent of an epoch, are within what two runs of the same differ by.
+    /// Gains below this, in percent of an epoch, are within the variation of two equal runs.
     pub const WORTH_PERCENT: f64 = 3.0;
 
-    /// Whether the gain is more than noise.
+    /// Whether the gain exceeds that variation.
     pub fn is_worth_it(&self) -> bool {
         self.gain_percent >= Self::WORTH_PERCENT
     }
@@ -110,9 +117,9 @@ impl Advice {
     }
 }
 
-/// What each change would gain: first what gains something on this machine, then other machines that gain something, then the rest;
-/// the largest gain first in each. Empty where the run has no finished epoch or its ceilings were not measured, for then nothing is
-/// known, and where there is a [`misfit`].
+/// The effect of each change: first those that gain something on this machine, then other machines that gain
+/// something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
+/// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let (Some(now), Some(seconds), Some(fit), None) = (
         Setting::of(workload),
@@ -159,7 +166,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     advice
 }
 
-/// Every change that can be made, and the run with it.
+/// Every possible change, with the resulting setting.
 fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
     for workers in now.worker_counts() {
@@ -184,7 +191,7 @@ fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, 
         changes.push((Change::Storage, Setting { wait: 0.0, ..*now }));
     }
     let here = prices.here();
-    // A trainer on an accelerator is as fast elsewhere only on the same accelerator.
+    // A trainer on an accelerator keeps its speed only on the same accelerator.
     let gpu = if workload.device == "cpu" {
         Some(None)
     } else {

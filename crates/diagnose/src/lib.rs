@@ -1,4 +1,4 @@
-//! What a recording means: what was the limit, and what each change would gain.
+//! Interprets a recording: what limited the run, and what each change would gain.
 //!
 //! ```text
 //!                ┌─► rules ──► findings ─────────┐
@@ -7,13 +7,13 @@
 //!                    would gain
 //! ```
 //!
-//! - [`rules`] are SageMaker Debugger's with its thresholds, and Stokehold's own beside them. A [`Finding`](rules::Finding) says whether a
-//!   rule fired, by which numbers, when and where.
-//! - [`advice`] predicts an epoch's time after each change from what the run itself measured, with the model on its front page.
-//!   [`verdict`](advice::verdict) says in a sentence what limits the run.
-//! - [`report`] makes the page and the JSON files that SageMaker Debugger's tools read.
+//! - [`rules`] are SageMaker Debugger's, with its thresholds, and Stokehold's own. A
+//!   [`Finding`](rules::Finding) says whether a rule fired, with numbers, times and places.
+//! - [`advice`] predicts an epoch's time after each change from the run's own measurements; its front page
+//!   explains the model. [`verdict`](advice::verdict) says in one sentence what limits the run.
+//! - [`report`] writes the page, and the JSON files that SageMaker Debugger's tools read.
 //!
-//! Nothing here records or reads files of a recording: that is `stokehold-profile`'s.
+//! This crate neither records nor reads a recording's files: `stokehold-profile` does.
 //!
 //! ```
 //! use stokehold_diagnose::rules::{Defaults, Parameters, judge};

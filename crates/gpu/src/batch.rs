@@ -1,4 +1,4 @@
-//! A batch on the device: where everything lies, and the launches.
+//! A batch on the device: its memory layout, and the launches.
 
 use crate::GpuError;
 use crate::client::{Buffer, Gpu, queued};
@@ -23,7 +23,7 @@ pub struct Batcher {
     budget: u64,
 }
 
-/// A batch on the device: (N, 3, height, width). Clones share its memory, which nobody writes any more.
+/// A batch on the device: (N, 3, height, width). Clones share its memory, which is not written any further.
 #[derive(Debug, Clone)]
 pub struct DeviceBatch {
     pub(crate) numbers: Buffer,
@@ -31,15 +31,17 @@ pub struct DeviceBatch {
     pub shape: [usize; 4],
     /// The type of the numbers.
     pub sample_type: SampleType,
-    /// Samples whose symbols the device read.
+    /// The number of samples whose symbols the device decoded.
     pub decoded: usize,
-    /// Samples whose symbols it could not read, which the CPU then did, or found to be broken.
+    /// The number of samples whose symbols the device could not decode; the CPU decoded them or found them to
+    /// be broken.
     pub given_back: usize,
-    /// The latter, which the batch does not hold: their places among the samples it was made of, and what is wrong.
+    /// The broken ones, which are not in the batch: their indices among the samples that it was made of, and
+    /// the errors.
     pub bad: Vec<(usize, ImageError)>,
 }
 
-/// Where everything of a batch lies on the device, once it is there.
+/// The memory layout of a batch, before anything is uploaded.
 pub struct LaidOut {
     layout: Layout,
     count: usize,
@@ -47,40 +49,40 @@ pub struct LaidOut {
     need: u64,
 }
 
-/// A batch that the device works at.
+/// A batch that the device is working on.
 pub struct InWork {
     numbers: Buffer,
     count: usize,
     /// Bytes.
     need: u64,
-    /// The samples whose symbols the device reads, and where it writes what it could not.
+    /// The samples whose symbols the device decodes, and the buffer for its findings.
     scans: Option<(Vec<usize>, Buffer)>,
 }
 
 impl DeviceBatch {
-    /// The memory that the numbers are in, without gaps; for who makes a tensor of it.
+    /// The memory of the numbers, without gaps, to make a tensor of it.
     pub fn into_handle(self) -> cubecl::server::Handle {
         self.numbers.handle
     }
 }
 
-/// The most blocks of a record: components are cut into rows of blocks, so that no launch is as wide as its largest
-/// component.
+/// The most blocks of a record: components are cut into rows of blocks, so that a launch is not as wide as
+/// its largest component.
 const BLOCKS: u32 = 512;
 
-/// The most records, or images, that one dimension of a launch counts.
+/// The most records, or images, in one dimension of a launch.
 const MOST_COUNTED: usize = 65535;
 
-/// Where the memory of a batch goes, before any is taken.
+/// The memory layout of a batch, before any memory is taken.
 #[derive(Debug, Default)]
 struct Layout {
     words: Words,
     /// Records of components.
     components: Vec<[u32; decode::RECORD as usize]>,
-    /// The same of those whose coefficients the device reads.
+    /// The same for those whose coefficients the device decodes.
     coded_components: Vec<[u32; decode::RECORD as usize]>,
     scans: Scans,
-    /// Which samples the scans are of.
+    /// The samples that the scans belong to.
     coded: Vec<usize>,
     blocks: u64,
     plane_bytes: u64,
@@ -88,11 +90,11 @@ struct Layout {
     stages: Vec<Launches>,
     emits: Vec<[u32; 4]>,
     sample_type: SampleType,
-    /// What bytes become, and where that is among the words.
+    /// Tables from bytes to numbers, and their places among the words.
     tables: Vec<(Box<[[f32; 256]; 3]>, u32)>,
 }
 
-/// What is launched for the stages of all images that have the same number.
+/// The launches for all images' stages with the same number.
 #[derive(Debug, Default)]
 struct Launches {
     resample: Grid<6>,
@@ -103,7 +105,7 @@ struct Launches {
     dilate: Grid<9>,
 }
 
-/// Records of images and the largest of them.
+/// The records of images, and the largest image.
 #[derive(Debug)]
 struct Grid<const N: usize> {
     records: Vec<[u32; N]>,
@@ -129,10 +131,10 @@ impl<const N: usize> Grid<N> {
 }
 
 impl Batcher {
-    /// A maker of batches of `sample_type` under a budget in bytes.
+    /// A maker of batches of `sample_type` with a memory budget in bytes.
     ///
     /// # Errors
-    /// Where the pipeline makes no batches, or cannot end in that type.
+    /// If the pipeline makes no batches, or cannot end in that type.
     pub fn new(
         gpu: Gpu,
         pipeline: &Pipeline,
@@ -150,23 +152,24 @@ impl Batcher {
         })
     }
 
-    /// Makes a batch: [`Batcher::lay_out`], [`Batcher::launch`] and [`Batcher::finish`] in one.
+    /// Makes a batch: [`Batcher::lay_out`], [`Batcher::launch`] and [`Batcher::finish`] in one call.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of these three.
     pub fn run<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<DeviceBatch, GpuError> {
         self.finish(self.launch(self.lay_out(samples)?)?, samples)
     }
 
-    /// Decides where everything of a batch lies, and refuses what does not fit. Takes no memory of the device yet.
+    /// Computes the memory layout of a batch, and rejects one that does not fit. Takes no device memory yet.
     ///
     /// # Errors
-    /// [`GpuError::Budget`] where the batch needs more memory than it may have.
+    /// [`GpuError::Budget`] if the batch needs more memory than it may have.
     pub fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<LaidOut, GpuError> {
         let most: usize = samples.iter().map(|sample| sample.as_ref().words()).sum();
         let mut layout = Layout {
             sample_type: self.sample_type,
-            // Codes, records and subsequences mostly come to less than an eighth of that; else all is moved once.
+            // Codes, records and subsequences usually take less than an eighth of that; else the vector grows
+            // once.
             words: Words(Vec::with_capacity(most + most / 8)),
             ..Layout::default()
         };
@@ -182,7 +185,7 @@ impl Batcher {
             }
         }
         let need = layout.bytes() + out;
-        // Each of a batch's buffers is counted in 32 bits, and lies in one piece of the device's memory.
+        // Each of a batch's buffers is counted in 32 bits, and is one allocation on the device.
         let piece = self.gpu.largest_buffer().min(u64::from(u32::MAX));
         let too_large = layout
             .pieces()
@@ -205,10 +208,10 @@ impl Batcher {
         })
     }
 
-    /// Queues the work of a batch: upload, decoding, augmenting and writing. Does not wait for any of it.
+    /// Queues the work of a batch: upload, decoding, augmenting and writing. Returns without waiting.
     ///
     /// # Errors
-    /// [`GpuError::Batch`] where something of it could not be queued.
+    /// [`GpuError::Batch`] if some of it could not be queued.
     pub fn launch(&self, laid_out: LaidOut) -> Result<InWork, GpuError> {
         let LaidOut { layout, count, need } = laid_out;
         let work = || match count {
@@ -225,17 +228,18 @@ impl Batcher {
         })
     }
 
-    /// Waits for a batch. What the device could not read of the `samples` that it was laid out of is then prepared by the
-    /// CPU, and the batch made again; what that finds to be broken is left out: see [`DeviceBatch::bad`].
+    /// Waits for a batch. Of the `samples` that it was laid out from, those that the device could not decode
+    /// are then prepared by the CPU, and the batch is made again; broken ones are left out: see
+    /// [`DeviceBatch::bad`].
     ///
     /// # Errors
-    /// [`GpuError::Batch`] where the device failed.
+    /// [`GpuError::Batch`] if the device failed.
     pub fn finish<S: AsRef<Prepared>>(&self, work: InWork, samples: &[S]) -> Result<DeviceBatch, GpuError> {
         let (batch, undecoded) = self.wait_for(work)?;
         if undecoded.is_empty() {
             return Ok(batch);
         }
-        // Its memory is the second try's.
+        // Free its memory for the second try.
         drop(batch);
         let (mut again, mut bad) = (BTreeMap::new(), BTreeMap::new());
         for place in undecoded {
@@ -257,7 +261,7 @@ impl Batcher {
         Ok(batch)
     }
 
-    /// Waits for a batch, and lists the samples that the device could not decode.
+    /// Waits for a batch. Also returns the samples that the device could not decode.
     fn wait_for(&self, work: InWork) -> Result<(DeviceBatch, Vec<usize>), GpuError> {
         let InWork {
             numbers,
@@ -290,10 +294,10 @@ impl Batcher {
         Ok((batch, faulty.map(|(sample, _)| sample).collect()))
     }
 
-    /// Waits for a batch and copies its numbers, as bytes in the machine's order.
+    /// Waits for a batch and copies its numbers to the host, as bytes in native order.
     ///
     /// # Errors
-    /// [`GpuError::Device`] where the device failed.
+    /// [`GpuError::Device`] if the device failed.
     pub fn read(&self, batch: &DeviceBatch) -> Result<Vec<u8>, GpuError> {
         let bytes = self.gpu.read(&batch.numbers);
         let mut bytes = bytes.map_err(|reason| self.gpu.failed(reason))?;
@@ -314,8 +318,8 @@ impl Batcher {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
-    /// Queues a batch's work: where its numbers will be, and, of what the device is to read, which samples those are and where
-    /// its findings will be.
+    /// Queues a batch's work. Returns the buffer of its numbers and, if the device decodes samples, which
+    /// ones, with the buffer for its findings.
     fn queue(
         &self,
         layout: Layout,
@@ -391,7 +395,7 @@ impl Batcher {
 }
 
 impl Gpu {
-    /// Blocks from their packed form.
+    /// Unpacks blocks.
     fn unpack(&self, words: &Buffer, coefficients: &Coefficients) -> Result<(), ServerError> {
         for (table, count) in countable(coefficients.records, coefficients.packed) {
             decode::unpack::launch(
@@ -407,7 +411,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// The samples of all blocks.
+    /// Computes the samples of all blocks.
     fn transform(
         &self,
         words: &Buffer,
@@ -430,7 +434,8 @@ impl Gpu {
     }
 }
 
-/// Records of components in pieces that one dimension of a launch can count: where each begins, and how many.
+/// Splits records of components into ranges that fit one dimension of a launch: the start and the length of
+/// each.
 fn countable(table: u32, count: u32) -> impl Iterator<Item = (u32, u32)> {
     let firsts = (0..count).step_by(MOST_COUNTED);
     firsts.map(move |first| {
@@ -445,7 +450,7 @@ fn mib(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// A number's bits in the type of the batch; bytes are no numbers.
+/// A number's bits in the batch's type. Bytes have no such form.
 fn bits(number: f32, sample_type: SampleType) -> u32 {
     match sample_type {
         SampleType::F32 | SampleType::U8 => number.to_bits(),
@@ -511,7 +516,7 @@ impl Layout {
         self.words.extend(rectangles);
     }
 
-    /// Places the blocks of a sample, and returns where its source is.
+    /// Places the blocks of a sample. Returns the place of its source description.
     fn blocks(&mut self, index: usize, blocks: &Blocks) -> u32 {
         let (mut planes, mut firsts) = (Vec::new(), Vec::new());
         for component in &blocks.components {
@@ -529,7 +534,7 @@ impl Layout {
         source
     }
 
-    /// Places the table of what bytes become, and returns where it is: samples that follow each other mostly share one.
+    /// Places the table from bytes to numbers, and returns its place. Consecutive samples usually share one.
     fn numbers(&mut self, sample: &Prepared) -> u32 {
         let before = self.tables.last().map(|table| table.0 == sample.numbers);
         if before != Some(true) {
@@ -592,7 +597,7 @@ impl Layout {
         ]
     }
 
-    /// Places a stage and returns where its result goes among the pixels.
+    /// Places a stage. Returns the place of its result among the pixels.
     fn stage(&mut self, number: usize, stage: &PreparedStage, source: u32, held: u32) -> u32 {
         let program = self.words.here();
         self.words.copy(&stage.program);
@@ -643,7 +648,7 @@ impl Layout {
     }
 }
 
-/// [`Launches`] whose records have their place among the words.
+/// [`Launches`] whose records have been placed among the words.
 struct Placed {
     resample: PlacedGrid,
     means: u32,
@@ -653,7 +658,8 @@ struct Placed {
     dilate: PlacedGrid,
 }
 
-/// Where the records of a [`Grid`] are, and how large a launch is: the largest width and height, and how many images.
+/// The place of a [`Grid`]'s records, and the size of a launch: the largest width and height, and the number
+/// of images.
 struct PlacedGrid {
     records: u32,
     size: [u32; 3],
@@ -688,9 +694,9 @@ impl Placed {
         let tiles = |[width, height, count]: [u32; 3]| {
             CubeCount::Static(width.div_ceil(gather::TILE), height.div_ceil(gather::TILE), count)
         };
-        // What no compiler of kernels knows to be 0.
+        // A 0 that the kernels' compiler does not know to be 0.
         let zero = 0;
-        // CubeCL leaves out a launch over nothing.
+        // CubeCL skips a launch of size zero.
         gather::resample::launch(
             client,
             tiles(self.resample.size),

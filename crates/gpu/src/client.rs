@@ -1,4 +1,4 @@
-//! A device that is open.
+//! An open device.
 
 use crate::probe::probe;
 use crate::{Backend, Device, DeviceName, GpuError};
@@ -13,8 +13,8 @@ use std::sync::{Arc, OnceLock};
 use stokehold_loader::panic_message;
 use stokehold_pipeline::HueTables;
 
-/// A device that kernels can be launched on, with the tables that every batch needs. Cheap to clone; the loaders of a
-/// process share its memory for batches.
+/// An open device, with the tables that every batch needs. Cheap to clone; the loaders of a process share its
+/// memory for batches.
 #[derive(Clone)]
 pub struct Gpu {
     pub(crate) client: Client,
@@ -24,13 +24,13 @@ pub struct Gpu {
     description: String,
 }
 
-/// What lies on the device for good.
+/// Tables that stay on the device.
 pub(crate) struct Tables {
     pub zigzag: Buffer,
     pub hues: Buffer,
 }
 
-/// Memory of the device and how many numbers it holds.
+/// Device memory, and the number of elements in it.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffer {
     pub handle: cubecl::server::Handle,
@@ -50,7 +50,8 @@ impl Gpu {
     /// Opens a device.
     ///
     /// # Errors
-    /// [`GpuError::Unavailable`] where there is no such device, it lacks what the kernels need, or does not run a small one.
+    /// [`GpuError::Unavailable`] if the device does not exist, lacks what the kernels need, or fails to run a
+    /// small one.
     pub fn open(name: DeviceName) -> Result<Gpu, GpuError> {
         let unavailable = |reason: String| GpuError::Unavailable {
             backend: name.backend,
@@ -74,11 +75,11 @@ impl Gpu {
         Gpu::on(device, description, name).map_err(unavailable)
     }
 
-    /// The kernels on a device that Burn, or who else uses CubeCL, has already: it can take the batches where they lie. A
-    /// Vulkan device is called the first, whichever it is.
+    /// Opens a device that Burn, or another user of CubeCL, has opened already: its batches can be used in
+    /// place. A Vulkan device is named as the first one, whichever it is.
     ///
     /// # Errors
-    /// [`GpuError::Unavailable`] where it lacks what the kernels need, or does not run a small one.
+    /// [`GpuError::Unavailable`] if it lacks what the kernels need, or fails to run a small one.
     pub fn on_device(device: &cubecl::Device) -> Result<Gpu, GpuError> {
         let name = match device {
             #[cfg(feature = "cuda")]
@@ -153,34 +154,35 @@ impl Gpu {
         })
     }
 
-    /// What it was asked for by.
+    /// The name that it was opened by.
     pub fn name(&self) -> DeviceName {
         self.name
     }
 
-    /// What its driver calls it.
+    /// The driver's name for it.
     pub fn description(&self) -> &str {
         &self.description
     }
 
-    /// The device as CubeCL, and so Burn, knows it.
+    /// The device as CubeCL, and so Burn, identifies it.
     pub fn device(&self) -> &cubecl::Device {
         &self.device
     }
 
-    /// Memory for batches in bytes, where nothing else is said: an eighth of what a device of CUDA has, and at least 1 GiB.
+    /// The default memory for batches in bytes: an eighth of the memory of a CUDA device, and at least 1 GiB.
     pub fn default_budget(&self) -> u64 {
-        // With CUDA, CubeCL has at most a quarter of the memory in one piece; Vulkan does not say how much there is.
+        // With CUDA, CubeCL allocates at most a quarter of the memory in one piece; Vulkan does not report
+        // the total.
         (self.largest_buffer() / 2).max(1 << 30)
     }
 
-    /// Memory of the device in bytes that loaders keep for batches, in use or waiting to be.
+    /// Device memory in bytes that loaders hold for batches, in use or free for reuse.
     pub fn reserved(&self) -> u64 {
         let report = || self.client.memory_report(MemoryScope::CurrentStream);
         queue().executes(report).usage().bytes_reserved
     }
 
-    /// Uploads words. They are given away, for CubeCL would copy what is lent to it.
+    /// Uploads words. Takes ownership, because CubeCL would copy borrowed ones.
     pub(crate) fn create(&self, mut words: Vec<u32>) -> Buffer {
         if words.is_empty() {
             words.push(0); // a kernel's argument is never empty
@@ -191,12 +193,12 @@ impl Gpu {
         }
     }
 
-    /// Bytes that one buffer can have at most.
+    /// The largest size of a buffer, bytes.
     pub(crate) fn largest_buffer(&self) -> u64 {
         self.client.properties().memory.max_page_size
     }
 
-    /// Memory for `len` numbers of `size` bytes; what it holds means nothing.
+    /// Memory for `len` numbers of `size` bytes, not initialised.
     pub(crate) fn empty(&self, len: usize, size: usize) -> Buffer {
         let len = len.max(1);
         Buffer {
@@ -205,7 +207,7 @@ impl Gpu {
         }
     }
 
-    /// Memory for several buffers of words, taken in one piece.
+    /// Memory for several buffers of words, in one allocation.
     pub(crate) fn empties<const N: usize>(&self, lens: [usize; N]) -> [Buffer; N] {
         let lens = lens.map(|len| len.max(1));
         let layout = |len: usize| {
@@ -219,19 +221,19 @@ impl Gpu {
         })
     }
 
-    /// Whether all that was launched to write a buffer could be; an error is what the device said. To be asked behind every
-    /// launch: CubeCL keeps an error with the buffer, and forgets it when another launch writes there.
+    /// Checks that all launches that write a buffer were possible; the error is the device's. Call it after
+    /// every launch: CubeCL keeps an error with the buffer, and forgets it when another launch writes to it.
     pub(crate) fn check(&self, buffer: &Buffer) -> Result<(), ServerError> {
         self.client.check([&buffer.handle])
     }
 
-    /// Waits until all that this thread has queued is done and a buffer holds what was launched for it; an error is what the
-    /// device said. Without a buffer to ask for, CubeCL tells of no allocation or launch that failed.
+    /// Waits until all that this thread has queued is done and the buffer is complete; the error is the
+    /// device's. CubeCL reports a failed allocation or launch only for a given buffer.
     pub(crate) fn wait(&self, buffer: &Buffer) -> Result<(), String> {
         answered(|| cubecl::future::block_on(self.client.sync_buffers([&buffer.handle])))
     }
 
-    /// Waits for a buffer and copies it; an error is what the device said.
+    /// Waits for a buffer and copies it; the error is the device's.
     pub(crate) fn read(&self, buffer: &Buffer) -> Result<Vec<u8>, String> {
         read(&self.client, buffer)
     }
@@ -244,11 +246,11 @@ impl Gpu {
     }
 }
 
-/// Queues the launches of `work`, and the memory that they take; an error is what the device, or a panic of CubeCL's, said.
+/// Queues the launches of `work`, and their memory; the error is the device's, or a panic of CubeCL's.
 ///
-/// CubeCL runs what it is given in a thread of the device's. There it catches a panic, logs it and goes on, as if the
-/// launch had been done: whoever waits for the result has an Ok and whatever lay in that memory. So the whole of `work` runs
-/// in that thread, where each launch is carried out at once and its panic ends `work`.
+/// CubeCL runs its work in a thread of the device. There it catches a panic, logs it and goes on as if the
+/// launch had been done: a caller that waits for the result then gets `Ok` and arbitrary memory. So the whole
+/// of `work` runs in that thread, where each launch is carried out at once and a panic ends `work`.
 pub(crate) fn queued<R: Send + 'static>(
     client: &Client,
     work: impl FnOnce() -> Result<R, ServerError> + Send,
@@ -256,13 +258,13 @@ pub(crate) fn queued<R: Send + 'static>(
     answered(|| client.exclusive(work)?)
 }
 
-/// Waits for a buffer and copies it; an error is what the device said.
+/// Waits for a buffer and copies it; the error is the device's.
 pub(crate) fn read(client: &Client, buffer: &Buffer) -> Result<Vec<u8>, String> {
     let read = answered(|| client.read_one(buffer.handle.clone()))?;
     Ok(read.to_vec())
 }
 
-/// What the device answers. CubeCL passes a panic of the device's thread on to who asks.
+/// Calls the device. CubeCL propagates a panic of the device's thread to the caller.
 fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> Result<R, String> {
     match catch_unwind(AssertUnwindSafe(ask)) {
         Ok(answer) => answer.map_err(|error| format!("{error:?}")),
@@ -270,8 +272,9 @@ fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> Result<R, S
     }
 }
 
-/// The queue that all loaders of the process make their batches on, whatever thread that is. There is one, for each has memory of its own on the device that
-/// is not given back: that of a loader which is done is the next one's.
+/// The queue that all loaders of the process make their batches on, from any thread. There is only one,
+/// because each queue has its own memory on the device, which is never freed: here the next loader reuses the
+/// memory of one that has ended.
 pub(crate) fn queue() -> StreamId {
     static QUEUE: OnceLock<StreamId> = OnceLock::new();
     *QUEUE.get_or_init(StreamId::allocate)
@@ -287,7 +290,7 @@ pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {
     Ok(found.collect())
 }
 
-/// A device, what its driver calls it, and whether it is a CPU.
+/// A device, the driver's name for it, and whether it is a CPU.
 type Found = (cubecl::Device, String, bool);
 
 fn list(backend: Backend) -> Result<Vec<Found>, String> {
@@ -297,10 +300,11 @@ fn list(backend: Backend) -> Result<Vec<Found>, String> {
     }
 }
 
-/// A library, under the first of its names that can be loaded.
+/// Loads a library by the first of its names that can be loaded.
 pub(crate) fn library(names: &[&str]) -> Option<libloading::Library> {
     names.iter().find_map(|name| {
-        // SAFETY: these are the system's driver libraries, whose initialisers are run by whoever uses them.
+        // SAFETY: these are the system's driver libraries, whose initialisers run in every program that uses
+        // them.
         unsafe { libloading::Library::new(*name) }.ok()
     })
 }
@@ -339,7 +343,7 @@ fn vulkan() -> Result<Vec<Found>, String> {
     Ok(found)
 }
 
-/// Whether a device computes on the CPU, as Mesa's lavapipe does.
+/// Whether a device computes on the CPU, such as Mesa's lavapipe.
 #[cfg(feature = "vulkan")]
 pub fn is_cpu(device: &cubecl::Device) -> bool {
     use cubecl::device::WgpuDeviceKind;

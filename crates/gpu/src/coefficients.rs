@@ -1,11 +1,12 @@
-//! The seam between entropy decoding and everything after it.
+//! The interface between entropy decoding and the stages after it.
 //!
-//! However the coefficients of a batch came to the device, they are one buffer of 16-bit numbers: the blocks of all
-//! components of all images one after the other, 64 coefficients each in rows (not in coding order), zeros included,
-//! quantised as in the file. Records among the batch's words say what a run of blocks is (see `kernels::decode`: its
-//! first block in this buffer, how many, their steps, and where their samples go), and `kernels::decode::transform`
-//! makes samples of them. `kernels::decode::unpack` fills the buffer from what a worker has entropy-decoded, and `entropy`
-//! from coded data; nothing behind it knows the difference.
+//! Whichever way the coefficients of a batch were decoded, they are one buffer of 16-bit numbers: the blocks
+//! of all components of all images one after the other, 64 coefficients each in rows (not in coding order),
+//! zeros included, quantised as in the file. Records among the batch's words describe ranges of blocks (see
+//! `kernels::decode`: the first block in this buffer, the number of blocks, their quantisation steps, and the
+//! place of their samples), and `kernels::decode::transform` computes the samples. Either
+//! `kernels::decode::unpack` fills the buffer with what a worker has entropy-decoded, or `entropy` does from
+//! coded data; the later stages do not depend on which.
 
 use crate::client::Buffer;
 
@@ -13,10 +14,10 @@ use crate::client::Buffer;
 pub(crate) struct Coefficients {
     /// 64 `i16` a block.
     pub blocks: Buffer,
-    /// Where the records of the blocks begin among the words.
+    /// The place of the blocks' records among the words.
     pub records: u32,
-    /// How many there are of those that are unpacked, which come first.
+    /// The number of records with packed blocks, which come first.
     pub packed: u32,
-    /// How many there are in all.
+    /// The number of all records.
     pub count: u32,
 }

@@ -1,23 +1,23 @@
-//! What CubeCL's way to CUDA needs of a machine, and what to install where that is missing.
+//! The requirements of CubeCL's CUDA backend, and what to install if one is missing.
 //!
-//! CubeCL looks for it when it compiles its first kernel, in a thread of the device's, and panics there. So it is looked for
-//! here, before.
+//! CubeCL looks for them when it compiles its first kernel, in a thread of the device, and panics there. So
+//! they are checked here first.
 
 #[cfg(feature = "cuda")]
 use crate::client::library;
 
-/// What cudarc, which CubeCL calls NVRTC through, loads it as.
+/// The names by which cudarc, which CubeCL uses, loads NVRTC.
 #[cfg(feature = "cuda")]
 const NVRTC: [&str; 3] = ["libnvrtc.so", "libnvrtc.so.13", "libnvrtc.so.12"];
 
-/// The version of CUDA that a driver is made for: 12 and 8 of 12.8.
+/// The CUDA version of a driver: 12 and 8 for 12.8.
 #[derive(Clone, Copy)]
 struct Version {
     major: i32,
     minor: i32,
 }
 
-/// Whether the driver, NVRTC, and a folder of headers are there; if not, what to do.
+/// Checks for the driver, NVRTC, and a folder of headers; the error says what to do.
 #[cfg(feature = "cuda")]
 pub(crate) fn require() -> Result<(), String> {
     driver().ok_or("libcuda.so.1 was not found; install NVIDIA's driver")?;
@@ -27,7 +27,7 @@ pub(crate) fn require() -> Result<(), String> {
             advice()
         )
     })?;
-    // It gives NVRTC a folder of headers whether a kernel needs one or not.
+    // It passes a folder of headers to NVRTC even if a kernel needs none.
     cubecl::cuda::install::cuda_path().ok_or_else(|| {
         format!(
             "no CUDA toolkit was found, and CUDA_PATH is not set; CubeCL compiles no kernel without: install the toolkit, or {}",
@@ -37,7 +37,7 @@ pub(crate) fn require() -> Result<(), String> {
     Ok(())
 }
 
-/// What to install for the driver that is there.
+/// What to install for the installed driver.
 #[cfg(feature = "cuda")]
 pub(crate) fn advice() -> String {
     install(driver().and_then(|driver| version(&driver)))
@@ -51,7 +51,8 @@ fn driver() -> Option<libloading::Library> {
 #[cfg(feature = "cuda")]
 fn version(driver: &libloading::Library) -> Option<Version> {
     let mut version = 0;
-    // SAFETY: the driver's header declares it so; it writes the number, and needs no call before.
+    // SAFETY: this is the declaration in the driver's header; the function writes the number, and needs no
+    // call before.
     let status = unsafe {
         let get = driver.get::<unsafe extern "C" fn(*mut i32) -> i32>("cuDriverGetVersion");
         get.ok()?(&mut version)
@@ -62,8 +63,8 @@ fn version(driver: &libloading::Library) -> Option<Version> {
     })
 }
 
-/// What to install for a driver, and where its loader and CubeCL look for it. NVRTC must not be newer than the driver, which
-/// would not take its code; that of 13 makes none for GPUs before Turing.
+/// What to install for a driver, and where its loader and CubeCL look for it. NVRTC must not be newer than
+/// the driver, which would reject its code; NVRTC 13 does not support GPUs before Turing.
 fn install(driver: Option<Version>) -> String {
     let Version { major, minor } = driver.unwrap_or(Version { major: 12, minor: 0 });
     let below = minor + 1;

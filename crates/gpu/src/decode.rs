@@ -1,18 +1,18 @@
-//! Who reads the symbols of JPEGs.
+//! Where the symbols of JPEGs are decoded.
 
 use crate::GpuError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Who reads the symbols of JPEGs; `hybrid` or `device` in text.
+/// Where the symbols of JPEGs are decoded; `hybrid` or `device` in text.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decode {
-    /// The CPU reads them, and the device is given the coefficients that are not zero.
+    /// On the CPU; the device gets the coefficients that are not zero.
     #[default]
     Hybrid,
-    /// The device reads them, where a file has one sequential scan; the other files take the hybrid way.
+    /// On the device, for files with one sequential scan; other files are decoded as with `Hybrid`.
     Device,
 }
 

@@ -1,29 +1,29 @@
-//! Which devices there are, and why the rest cannot be used.
+//! Lists the devices, and why others cannot be used.
 //!
-//! Drivers are looked for before CubeCL touches them: libraries by opening them, devices by asking. A broken driver can
-//! end the process that asks it, so a program that must not end asks in a process of its own
-//! (`stokehold devices --json` is one).
+//! Drivers are checked before CubeCL uses them: libraries by loading them, devices by querying them. A broken
+//! driver can end the process that queries it, so a program that must not end should query in a separate
+//! process (`stokehold devices --json` does).
 
 use crate::GpuError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What kernels are compiled for.
+/// The target of the kernels' compilation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// NVIDIA's, through NVRTC.
+    /// NVIDIA's CUDA, through NVRTC.
     Cuda,
-    /// Any driver of Vulkan, through SPIR-V.
+    /// Any Vulkan driver, through SPIR-V.
     Vulkan,
 }
 
 impl Backend {
-    /// All there are.
+    /// All backends.
     pub const ALL: [Backend; 2] = [Backend::Cuda, Backend::Vulkan];
 
-    /// Whether this build has it.
+    /// Whether this build includes it.
     pub fn is_compiled(self) -> bool {
         match self {
             Backend::Cuda => cfg!(feature = "cuda"),
@@ -41,12 +41,12 @@ impl fmt::Display for Backend {
     }
 }
 
-/// A device that can be asked for: `cuda:0`, `vulkan:1`; without a number the first one.
+/// The name of a device: `cuda:0`, `vulkan:1`; without a number the first one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct DeviceName {
     /// Its backend.
     pub backend: Backend,
-    /// Its place among those that [`devices`] lists for the backend.
+    /// Its index among those that [`devices`] lists for the backend.
     pub index: usize,
 }
 
@@ -70,21 +70,21 @@ impl FromStr for DeviceName {
     }
 }
 
-/// One line of what [`devices`] finds.
+/// A device that [`devices`] has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// What it is asked for by.
+    /// The name to open it by.
     pub name: DeviceName,
-    /// What its driver calls it.
+    /// The driver's name for it.
     pub description: String,
-    /// Whether it computes on the CPU, as Mesa's lavapipe does.
+    /// Whether it computes on the CPU, such as Mesa's lavapipe.
     pub is_cpu: bool,
 }
 
-/// What there is of one backend.
+/// The devices of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
-    /// Which one.
+    /// The backend.
     pub backend: Backend,
     /// The devices that can be used.
     pub usable: Vec<Device>,
@@ -92,12 +92,12 @@ pub struct Devices {
     pub problem: Option<String>,
 }
 
-/// What there is of every backend. A broken driver may end the process.
+/// The devices of every backend. A broken driver may end the process.
 pub fn devices() -> Vec<Devices> {
     Backend::ALL.into_iter().map(devices_of).collect()
 }
 
-/// What there is of one backend. A broken driver may end the process.
+/// The devices of one backend. A broken driver may end the process.
 pub fn devices_of(backend: Backend) -> Devices {
     let (usable, problem) = match find(backend) {
         Ok(usable) if usable.is_empty() => (usable, Some("the driver is there, but no device is".into())),

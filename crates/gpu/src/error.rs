@@ -1,4 +1,4 @@
-//! What can go wrong between a batch and a device.
+//! Errors of a device and of making batches.
 
 use crate::Backend;
 use stokehold_pipeline::PipelineError;
@@ -9,15 +9,15 @@ pub enum GpuError {
     /// The backend cannot be used here.
     #[error("{backend}: {reason}")]
     Unavailable {
-        /// Which one.
+        /// The backend.
         backend: Backend,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
     /// No device has this name.
     #[error("no device is called '{0}'; there are cuda, cuda:INDEX, vulkan and vulkan:INDEX")]
     UnknownDevice(String),
-    /// No way to decode has this name.
+    /// No decode mode has this name.
     #[error("no way to decode is called '{0}'; there are hybrid and device")]
     UnknownDecode(String),
     /// The pipeline makes no batches.
@@ -32,16 +32,16 @@ pub enum GpuError {
     Budget {
         /// Images in the batch.
         images: usize,
-        /// What all of it takes, in MiB.
+        /// The memory that it needs, in MiB.
         need: u64,
         /// The budget in MiB.
         budget: u64,
-        /// The place of the image that takes the most.
+        /// The index of the image that needs the most.
         largest: usize,
-        /// What that takes, in MiB.
+        /// The memory that it needs, in MiB.
         largest_need: u64,
     },
-    /// The device failed while it made a batch.
+    /// The device failed while making a batch.
     #[error(
         "{device}: it failed at a batch of {images} images that takes {need} MiB: {reason}; if its memory was full, make the \
          batches smaller (--batch-size) or leave more of it to the others that use it (--gpu-memory-budget)"
@@ -51,9 +51,9 @@ pub enum GpuError {
         device: String,
         /// Images in the batch.
         images: usize,
-        /// What all of it takes, in MiB.
+        /// The memory that it needs, in MiB.
         need: u64,
-        /// What the device said.
+        /// The device's error.
         reason: String,
     },
     /// The loader that prepares samples cannot go on.
@@ -64,7 +64,7 @@ pub enum GpuError {
     Device {
         /// Its name.
         device: String,
-        /// What it said.
+        /// The device's error.
         reason: String,
     },
 }

@@ -1,14 +1,15 @@
-//! A loader whose batches are made on a device, one ahead of who takes them.
+//! A loader that makes its batches on a device, one ahead of the consumer.
 //!
 //! ```text
 //!  loader's workers ──Prepared──► a thread: lay out n+2 │ wait for n+1 ──► the consumer, at work with n
 //!                                           launch n+2  │
 //! ```
 //!
-//! A thread of its own turns the loader's batches into batches on the device. While the consumer has batch n, n+1 is made;
-//! while n+1 waits to be taken, n+2 is laid out, and launched when it was. So the device has the consumer's batch and the next
-//! one, the CPU's part of a batch is done beside the device's part of the batch before, and a batch that is handed over is
-//! whole: what fails, fails where it was made. A consumer that keeps batches keeps their memory.
+//! A separate thread turns the loader's batches into batches on the device. While the consumer has batch n,
+//! n+1 is made; while n+1 waits to be taken, n+2 is laid out, and it is launched after n+1 was taken. So the
+//! device has the consumer's batch and the next one, the CPU's work on a batch overlaps the device's work on
+//! the batch before, and a batch that is handed over is complete: errors occur where it is made. A consumer
+//! that keeps batches keeps their memory.
 
 use crate::batch::{InWork, LaidOut};
 use crate::client::queue;
@@ -25,11 +26,11 @@ use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, LoaderOpti
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::Source;
 
-/// How often the thread looks whether it is still wanted while it waits.
+/// How often the waiting thread checks whether to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Walks a source in batches that are made on a device. Order, draws, bad images and resume are those of
-/// [`Loader`](stokehold_loader::Loader), and so are the numbers: those of the executor `fused`, to the bit.
+/// Iterates over a source in batches that are made on a device. Order, draws, bad images and resume are those
+/// of [`Loader`](stokehold_loader::Loader), and the numbers are those of the executor `fused`, to the bit.
 pub struct DeviceLoader {
     loader: Loader,
     batcher: Arc<Batcher>,
@@ -39,41 +40,42 @@ pub struct DeviceLoader {
 pub struct LoadedBatch {
     /// The images.
     pub images: DeviceBatch,
-    /// The rest: labels, samples, bad images, what the workers did when, and how long the consumer waited. It has no images.
+    /// The rest: labels, samples, bad images, the workers' spans, and the consumer's waiting time. It has no
+    /// images.
     pub batch: Batch,
 }
 
-/// An iterator over the batches of one epoch. After an error it is at its end. Dropping it ends its threads and waits for
-/// them: as long as the longest of the reads, of the searches for a substitute, and of the batches on the device, in progress.
+/// An iterator over the batches of one epoch. It ends after an error. Dropping it ends its threads and waits
+/// for them: for the longest of the reads, searches for a substitute, and batches on the device in progress.
 pub struct DeviceBatches {
     coming: Option<Receiver<Result<(LoadedBatch, State), GpuError>>>,
     thread: Option<JoinHandle<()>>,
-    /// Why there is no thread.
+    /// Why the thread could not be started.
     failed: Option<GpuError>,
     state: State,
     progress: Arc<Progress>,
 }
 
-/// What the thread and the consumer tell each other.
+/// State shared by the thread and the consumer.
 #[derive(Default)]
 struct Progress {
-    /// Batches in work, at the workers or on the device, when the thread last looked.
+    /// Batches in work, in workers or on the device, at the thread's last check.
     loading: AtomicUsize,
-    /// Batches that are in work or ready.
+    /// Batches in work or ready.
     in_flight: AtomicUsize,
-    /// Whether nobody wants more batches.
+    /// Set when the consumer wants no more batches.
     stop: AtomicBool,
     /// Bad images that no batch has reported when the thread ends.
     unreported: Mutex<Vec<BadImage>>,
 }
 
 impl DeviceLoader {
-    /// Prepares to load `source` through `pipeline` on a device. Workers prepare as `way` says, whatever preparation and
-    /// executor `options` have. `budget` is memory of the device in bytes for the two batches that are on it at a time: each may
-    /// take half.
+    /// Prepares to load `source` through `pipeline` on a device. Workers prepare as `way` says; preparation
+    /// and executor in `options` are ignored. `budget` is device memory in bytes for two batches at a time:
+    /// each may take half.
     ///
     /// # Errors
-    /// What [`Loader::new`] refuses.
+    /// The errors of [`Loader::new`].
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
@@ -93,13 +95,13 @@ impl DeviceLoader {
         })
     }
 
-    /// The loader that prepares the samples: for how many batches, workers and bad images there are. Its own epochs yield
-    /// no images.
+    /// The loader that prepares the samples: use it for the numbers of batches, workers and bad images. Its
+    /// own epochs yield no images.
     pub fn loader(&self) -> &Loader {
         &self.loader
     }
 
-    /// What makes the batches.
+    /// The maker of the batches.
     pub fn batcher(&self) -> &Batcher {
         &self.batcher
     }
@@ -112,7 +114,7 @@ impl DeviceLoader {
     /// As [`Loader::resume`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Loader::resume`].
     pub fn resume(&self, state: State) -> Result<DeviceBatches, LoaderError> {
         Ok(self.start(self.loader.resume(state)?))
     }
@@ -155,7 +157,7 @@ impl DeviceBatches {
         mem::take(&mut list.unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Where the consumer stands: after the batches yielded so far.
+    /// The position of the consumer: after the batches yielded so far.
     pub fn state(&self) -> State {
         self.state.clone()
     }
@@ -168,7 +170,7 @@ impl DeviceBatches {
         }
     }
 
-    /// Batches in work: 0 when workers and device have done all that they may do before the next batch is taken.
+    /// Batches in work: 0 when workers and device can do nothing more before the next batch is taken.
     pub fn loading(&self) -> usize {
         match self.is_over() {
             true => 0,
@@ -184,7 +186,7 @@ impl DeviceBatches {
         self.progress.stop.store(true, Ordering::Release);
         self.coming = None;
         if let Some(thread) = self.thread.take() {
-            // It catches its panics and tells them as errors.
+            // It catches its panics and reports them as errors.
             let _ = thread.join();
         }
     }
@@ -197,7 +199,7 @@ impl Iterator for DeviceBatches {
         let start = Instant::now();
         let next = match self.coming.as_ref()?.recv() {
             Ok(Ok((mut loaded, state))) => {
-                // The thread is about to begin the next one, if it has not yet.
+                // The thread is about to begin the next batch, if it has not yet.
                 let Progress {
                     loading, in_flight, ..
                 } = &*self.progress;
@@ -227,17 +229,17 @@ struct Feeder {
     batcher: Arc<Batcher>,
     to_consumer: Sender<Result<(LoadedBatch, State), GpuError>>,
     progress: Arc<Progress>,
-    /// Bad images of batches that nothing was left of, to be reported with the next one or when there is none.
+    /// Bad images of batches that became empty, to be reported with the next batch or at the end.
     bad: Vec<BadImage>,
 }
 
-/// A batch that the device works at.
+/// A batch that the device is working on.
 struct Ahead {
     work: InWork,
     ready: Ready,
 }
 
-/// What a batch is made of, and where the consumer stands behind it.
+/// The input of a batch, and the consumer's position after it.
 struct Ready {
     samples: Vec<Arc<Prepared>>,
     batch: Batch,
@@ -246,7 +248,7 @@ struct Ready {
 
 /// Why the thread ends before the epoch does.
 enum End {
-    /// Nobody wants more batches.
+    /// The consumer wants no more batches.
     Unwanted,
     Failed(GpuError),
 }
@@ -260,7 +262,7 @@ impl<E: Into<GpuError>> From<E> for End {
 impl Feeder {
     fn work(mut self) {
         let fed = catch_unwind(AssertUnwindSafe(|| self.feed()));
-        // Before the consumer hears of the end.
+        // Before the consumer sees the end.
         self.bad.append(&mut self.batches.unreported());
         let list = self.progress.unreported.lock();
         *list.unwrap_or_else(PoisonError::into_inner) = mem::take(&mut self.bad);
@@ -269,7 +271,7 @@ impl Feeder {
             Ok(Err(End::Failed(error))) => error,
             Err(panic) => LoaderError::panicked(&*panic).into(),
         };
-        // Whoever is gone is not told.
+        // The consumer may be gone; ignore the send error.
         let _ = self.send(Err(error), 0);
     }
 
@@ -280,14 +282,14 @@ impl Feeder {
         let mut ahead: Option<Ahead> = None;
         loop {
             let mut next = self.batches.next_within(Duration::ZERO);
-            // What is ahead is not kept back for a batch that has to be waited for.
+            // Do not hold back a finished batch for one that is not ready yet.
             while ahead.is_none() && next.is_pending() {
                 if self.progress.stop.load(Ordering::Acquire) {
                     return Err(End::Unwanted);
                 }
                 next = self.batches.next_within(LOOK);
             }
-            // An error of the next batch is told behind this one.
+            // An error of the next batch is reported after this one.
             let next = match next {
                 Poll::Pending => None,
                 Poll::Ready(next) => Some(next.map(|batch| self.lay_out(batch?))),
@@ -334,7 +336,7 @@ impl Feeder {
         ))
     }
 
-    /// Waits for a batch and does with its bad images what the policy says; none where nothing is left of it.
+    /// Waits for a batch and applies the policy to its bad images; `None` if the batch became empty.
     fn finish(&mut self, ahead: Ahead) -> Result<Option<(LoadedBatch, State)>, GpuError> {
         let Ready {
             samples,
@@ -346,7 +348,7 @@ impl Feeder {
             let bad = images.bad.iter().map(|(place, bad)| (*place, bad.to_string()));
             let substituted = self.batches.reject(&mut batch, &bad.collect::<Vec<_>>())?;
             if batch.samples.is_empty() {
-                // They are told with the next batch, as the loader's are.
+                // They are reported with the next batch, as the loader's are.
                 self.bad.append(&mut batch.bad);
                 return Ok(None);
             }
@@ -362,11 +364,11 @@ impl Feeder {
         Ok(Some((LoadedBatch { images, batch }, state)))
     }
 
-    /// Hands something over, once the consumer comes for it; `held` batches more are laid out.
+    /// Hands a batch or an error over when the consumer asks for it; `held` more batches are laid out.
     fn send(&mut self, made: Result<(LoadedBatch, State), GpuError>, held: usize) -> Result<(), End> {
         let mut made = made;
         loop {
-            // Nothing but the workers works while this waits.
+            // Only the workers work while this waits.
             let Progress {
                 loading, in_flight, ..
             } = &*self.progress;

@@ -1,4 +1,4 @@
-//! The CPU's part of a sample: from the bytes of a file to what a device needs of it.
+//! The CPU's part of a sample: from the bytes of a file to the device's input.
 
 use crate::Decode;
 use crate::entropy::Scan;
@@ -11,10 +11,10 @@ use stokehold_pipeline::{
     ImageError, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
 };
 
-/// The most pixels whose luminance a device adds up in 32 bits.
+/// The most pixels whose luminance a device can sum in 32 bits.
 const MOST_AVERAGED: u64 = u32::MAX as u64 / 255;
 
-/// One thread's way from files to [`Prepared`] samples.
+/// Prepares samples from files, one per thread.
 pub struct Preparer {
     pipeline: Arc<Pipeline>,
     options: DecodeOptions,
@@ -22,14 +22,14 @@ pub struct Preparer {
     decoder: Decoder,
 }
 
-/// A sample that a device can be given: the coefficients of its blocks, or its pixels, and the plan in tables.
+/// A sample ready for the device: the coefficients of its blocks, or its pixels, and the plan as tables.
 #[derive(Debug)]
 pub struct Prepared {
     pub(crate) source: PreparedSource,
     pub(crate) stages: Vec<PreparedStage>,
     pub(crate) numbers: Box<[[f32; 256]; 3]>,
     pub(crate) erased: Vec<Erased>,
-    /// Of a sample whose symbols the device reads.
+    /// For a sample whose symbols the device decodes.
     origin: Option<Box<Origin>>,
 }
 
@@ -39,7 +39,7 @@ impl AsRef<Prepared> for Prepared {
     }
 }
 
-/// What it takes to prepare a sample again, by the hybrid way.
+/// What is needed to prepare a sample again, in the hybrid mode.
 #[derive(Debug)]
 struct Origin {
     pipeline: Arc<Pipeline>,
@@ -51,7 +51,7 @@ struct Origin {
 }
 
 impl Prepared {
-    /// Most of the words that it takes in a batch.
+    /// About the number of words that it takes in a batch.
     pub(crate) fn words(&self) -> usize {
         let source = match &self.source {
             PreparedSource::Blocks(blocks) => {
@@ -65,15 +65,15 @@ impl Prepared {
         source + programs.sum::<usize>()
     }
 
-    /// Whether the device is to read its symbols.
+    /// Whether the device decodes its symbols.
     pub fn is_coded(&self) -> bool {
         self.origin.is_some()
     }
 
-    /// A coded sample by the hybrid way: what the device could not decode is the CPU's to decide.
+    /// Prepares a coded sample again in the hybrid mode, because the device could not decode it.
     ///
     /// # Errors
-    /// [`ImageError`] where the bytes are broken.
+    /// [`ImageError`] if the bytes are broken.
     pub(crate) fn again(&self) -> Option<Result<Prepared, ImageError>> {
         let origin = self.origin.as_ref()?;
         let rows = origin.rows.as_ref();
@@ -100,7 +100,7 @@ pub(crate) enum PreparedSource {
     Pixels(DecodedPixels),
 }
 
-/// The blocks that a JPEG's part is made of.
+/// The blocks for the needed part of a JPEG.
 #[derive(Debug)]
 pub(crate) struct Blocks {
     /// 1 grey, 2 YCbCr, 3 RGB.
@@ -108,7 +108,7 @@ pub(crate) struct Blocks {
     /// The first pixel's column and row in the scaled image.
     pub corner: [u32; 2],
     pub components: Vec<Component>,
-    /// What their coefficients are read from on the device; then components have none.
+    /// The coded data for the device; then components have no coefficients.
     pub scan: Option<Scan>,
 }
 
@@ -116,10 +116,10 @@ pub(crate) struct Blocks {
 #[derive(Debug)]
 pub(crate) struct Component {
     pub layout: PlaneLayout,
-    /// For each block three words: the mask of its coefficients that are not zero, in rows, low half first, and which
-    /// of the values is its first.
+    /// Three words for each block: the mask of its nonzero coefficients, in rows, low half first, and the
+    /// index of its first value.
     pub heads: Vec<[u32; 3]>,
-    /// Two values a word.
+    /// Two values per word.
     pub values: Vec<u32>,
     pub steps: [i16; 64],
 }
@@ -133,7 +133,7 @@ pub(crate) struct PreparedStage {
     pub program: Vec<u32>,
 }
 
-/// What a stage is launched as.
+/// The kind of launch for a stage.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum StageKind {
     Upright,
@@ -144,10 +144,10 @@ pub(crate) enum StageKind {
 }
 
 impl Preparer {
-    /// A thread's preparer for a pipeline that makes batches.
+    /// A preparer for a pipeline that makes batches.
     ///
     /// # Errors
-    /// What [`Pipeline::check`] finds.
+    /// The errors of [`Pipeline::check`].
     pub fn new(pipeline: Arc<Pipeline>, options: DecodeOptions) -> Result<Preparer, PipelineError> {
         pipeline.check()?;
         Ok(Preparer {
@@ -158,16 +158,16 @@ impl Preparer {
         })
     }
 
-    /// The same with another way to read symbols.
+    /// The same with another decode mode.
     pub fn with_decode(self, decode: Decode) -> Preparer {
         Preparer { decode, ..self }
     }
 
-    /// Draws, plans and reads one sample. Where the input says where a JPEG's rows begin, those above the part that is
-    /// needed are passed over unread.
+    /// Draws, plans and reads one sample. If the input has an index of a JPEG's rows, those above the needed
+    /// part are skipped.
     ///
     /// # Errors
-    /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline, or the device.
+    /// [`ImageError`] if the bytes are broken or the image does not fit the pipeline, or the device.
     pub fn prepare<'a>(&mut self, input: impl Into<Input<'a>>, key: DrawKey) -> Result<Prepared, ImageError> {
         let input = input.into();
         let plan = DevicePlan::new(input.bytes, &self.pipeline, &self.options, key)?;
@@ -257,7 +257,7 @@ fn blocks_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> 
     Ok(Blocks::new(blocks.color, plan, components.collect(), None))
 }
 
-/// Numbers of 16 bits, two a word.
+/// 16-bit numbers, two per word.
 fn pairs(values: &[i16]) -> Vec<u32> {
     let (pairs, rest) = values.as_chunks();
     let pair = |&[low, high]: &[i16; 2]| u32::from(low as u16) | u32::from(high as u16) << 16;
@@ -268,8 +268,8 @@ fn pairs(values: &[i16]) -> Vec<u32> {
     words
 }
 
-/// The blocks of a sample that a device can read; none of a file that it cannot, or that is broken, which then the
-/// hybrid way says.
+/// The blocks of a sample for decoding on the device; `None` for a file that the device cannot decode, or a
+/// broken one, for which the hybrid mode gives the error.
 fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> Option<Blocks> {
     let coded = decoder.coded(input, plan.region(), plan.scale()).ok()??;
     let scan = Scan::new(&coded)?;
@@ -282,10 +282,10 @@ fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> O
     Some(Blocks::new(coded.color, plan, components.collect(), Some(scan)))
 }
 
-/// Has a loader's workers prepare samples for a device: for `LoaderOptions::preparation`.
+/// Makes a loader's workers prepare samples for a device: for `LoaderOptions::preparation`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ForGpu {
-    /// Who reads the symbols of files.
+    /// Where the symbols of files are decoded.
     pub decode: Decode,
 }
 
@@ -305,7 +305,7 @@ impl Prepare for Preparer {
         Ok(Arc::new(Preparer::prepare(self, input, key)?))
     }
 
-    /// By the hybrid way, which reads every symbol that is needed.
+    /// In the hybrid mode, which decodes every symbol that is needed.
     fn prepare_checked(&mut self, input: Input<'_>, key: DrawKey) -> Result<PreparedSample, ImageError> {
         let decode = mem::replace(&mut self.decode, Decode::Hybrid);
         let prepared = Preparer::prepare(self, input, key);
@@ -349,7 +349,7 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
     })
 }
 
-/// What kernels call a way of upsampling.
+/// The kernels' number for a kind of upsampling.
 pub(crate) fn upsampling(kind: Upsampling) -> u32 {
     match kind {
         Upsampling::None | Upsampling::Repeat => 0,

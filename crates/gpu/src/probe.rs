@@ -1,14 +1,14 @@
-//! The smallest kernel, run when a device is opened: whoever opens a device knows that its kernels are compiled, run, and
-//! leave what they should.
+//! The smallest kernel. Opening a device runs it, to check that kernels are compiled and run, and write the
+//! right results.
 
 use crate::client::{Buffer, queued, read};
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 
-/// What the kernel finds in its buffer: no number that it writes.
+/// The initial contents of the buffer: different from all results.
 const POISON: u32 = 0xA5A5_A5A5;
 
-/// How many numbers it writes.
+/// The number of results.
 const LEN: u32 = 1024;
 
 /// Units of a cube.
@@ -22,7 +22,7 @@ fn fill(numbers: &mut [u32], factor: u32) {
     }
 }
 
-/// Runs the kernel and compares what it wrote.
+/// Runs the kernel and compares its results.
 pub(crate) fn probe(client: &Client) -> Result<(), String> {
     let factor = 3;
     let launch = || {

@@ -2,13 +2,13 @@
 
 use crate::{Backend, DeviceName, Gpu, devices_of};
 
-/// CUDA where that is compiled in, else Vulkan.
+/// CUDA if that is compiled in, else Vulkan.
 const TESTED: Backend = match cfg!(feature = "cuda") {
     true => Backend::Cuda,
     false => Backend::Vulkan,
 };
 
-/// The first device; none where there is none, which is then said.
+/// The first device; `None`, with a message, if there is none.
 pub(crate) fn gpu() -> Option<Gpu> {
     if let Some(problem) = devices_of(TESTED).problem {
         stokehold_untested::skip(problem);

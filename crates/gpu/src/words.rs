@@ -1,4 +1,4 @@
-//! The buffer of words that kernels are told everything in. The kernels' modules say what they expect where.
+//! The buffer of words with all parameters of the kernels. The kernels' modules define the layout.
 
 use stokehold_pipeline::{DeviceWork, Pointwise, Resample, ResampleMap, Taps, TurnedAxis};
 
@@ -44,7 +44,7 @@ impl Words {
     }
 }
 
-/// The program of a stage, whose places are counted from its first word.
+/// The program of a stage; places count from its first word.
 pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], apart: bool, height: u32) -> Vec<u32> {
     let mut words = Words::default();
     match work {
@@ -65,7 +65,7 @@ fn points(words: &mut Words, points: &[Pointwise]) {
             Pointwise::Saturation { factor } => words.extend([1, factor.to_bits()]),
             Pointwise::Hue { shift } => words.extend([2, shift.into()]),
             Pointwise::Grayscale => words.extend([3, 0]),
-            // A plan has contrast as a stage, for the mean is not known before.
+            // A plan has contrast as a stage, because the mean is not known before.
             Pointwise::Contrast { .. } => {}
         }
     }

@@ -9,8 +9,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use stokehold_base::whole;
 
-/// Packs what lies in some folders into one archive, a file that several have from the first. Nothing is written where
-/// there is nothing to pack: `false`.
+/// Packs the contents of several folders into one archive; the first folder that has a file wins. Returns
+/// `false` and writes nothing when there is nothing to pack.
 pub(crate) fn pack(folders: &[PathBuf], to: &Path) -> io::Result<bool> {
     let mut entries = BTreeMap::new();
     for folder in folders {
@@ -37,7 +37,7 @@ pub(crate) fn files(folder: &Path) -> io::Result<BTreeMap<PathBuf, PathBuf>> {
     Ok(entries)
 }
 
-/// Files, folders and links; pipes and sockets are nothing that an archive could give back.
+/// Collects files, folders and links. Pipes and sockets are skipped: an archive cannot restore them.
 fn collect(folder: &Path, below: &Path, entries: &mut BTreeMap<PathBuf, PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Augmented manifests: a sample a line, and what of it the script wants.
+//! Augmented manifests: one sample a line, and the attributes that the script wants of each.
 //!
 //! ```text
 //! {"source-ref": "s3://bucket/1.jpg", "label": 3}        attributes = ["source-ref", "label"]
@@ -37,7 +37,7 @@ pub(crate) enum Part {
 const AHEAD: usize = 32;
 
 impl Samples {
-    /// What the instance `rank` gets of a channel: with `ShardedByS3Key` every n-th line.
+    /// The samples that the instance `rank` gets of a channel: with `ShardedByS3Key` every n-th line.
     pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
         let uri = channel.uri.as_str();
         let (parent, name) = uri.rsplit_once('/').unwrap_or((".", uri));
@@ -94,7 +94,7 @@ impl Samples {
         })
     }
 
-    /// The values of some samples, in their order, with objects fetched ahead.
+    /// The values of the given samples, in their order, with objects fetched ahead.
     pub fn values<'a>(&'a self, order: &[&'a Vec<Part>]) -> Values<'a> {
         Values {
             samples: self,
@@ -104,7 +104,7 @@ impl Samples {
     }
 }
 
-/// The place of an object's bucket, and its key there.
+/// Splits a URI into its bucket's place and the object's key.
 fn taken_apart(uri: &str) -> Result<(String, String), String> {
     let no_object = || format!("{uri:?} is no object's URI; s3://bucket/key is one");
     if !Location::is_remote(uri) {
@@ -118,7 +118,7 @@ fn taken_apart(uri: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Values that come one after the other.
+/// Consecutive values.
 pub(crate) struct Values<'a> {
     samples: &'a Samples,
     wanted: VecDeque<&'a Part>,
@@ -131,7 +131,7 @@ enum Coming<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// What the value is called in messages, and its bytes.
+    /// The next value: its name in messages, and its bytes.
     pub fn next(&mut self) -> Result<Option<(&'a str, Vec<u8>)>, ObjectError> {
         while self.coming.len() < AHEAD {
             let Some(part) = self.wanted.pop_front() else {

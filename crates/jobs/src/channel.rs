@@ -13,18 +13,20 @@ use stokehold_objects::Location;
 pub enum Mode {
     /// All objects are copied before the script starts.
     File,
-    /// A folder of this machine, as it is: nothing is copied. Also for mounted file systems (EFS, Lustre, NFS).
+    /// A folder on this machine, used as it is: nothing is copied. Also for mounted file systems (EFS,
+    /// Lustre, NFS).
     Dir,
-    /// A read-only view of the objects as files, which are fetched when they are read.
+    /// A read-only view of the objects as files. Each object is fetched when the script reads it.
     FastFile,
-    /// The same view; what was read is kept on disk for all jobs of this machine, within a bound.
+    /// The same view. Objects that were read stay on disk for all jobs of this machine, up to a limit.
     Cache,
-    /// Objects stream through named pipes, one an epoch.
+    /// Objects stream through named pipes, one pipe an epoch.
     Pipe,
 }
 
 impl Mode {
-    /// What SageMaker calls it; a mounted file system is a File channel there, too, and so is one that keeps what was read.
+    /// SageMaker's name for it. SageMaker also calls a mounted file system a File channel, and so do we for
+    /// Cache.
     pub fn input_mode(self) -> &'static str {
         match self {
             Self::File | Self::Dir | Self::Cache => "File",
@@ -44,7 +46,7 @@ pub enum Sharing {
     ShardedByS3Key,
 }
 
-/// What the place names.
+/// How to interpret the URI.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Kind {
     /// A folder of objects.
@@ -52,80 +54,81 @@ pub enum Kind {
     S3Prefix,
     /// A JSON file that lists objects: `[{"prefix": "s3://bucket/folder/"}, "a.jpg", "b.jpg"]`.
     ManifestFile,
-    /// A file of JSON lines, of which each is a sample; for pipes. The channel's `attributes` say what of it is wanted: the value
-    /// itself, or for a name that ends in `-ref` the object that it names.
+    /// A file of JSON lines, each of which is a sample; for pipes only. The channel's `attributes` say which
+    /// values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it names.
     AugmentedManifestFile,
 }
 
-/// How objects are told apart in a pipe.
+/// How a pipe separates objects.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Wrapper {
-    /// Not at all: one follows the other.
+    /// Not separated: one follows the other.
     #[default]
     None,
     /// Each is a RecordIO record: magic number, length, bytes, padding to four bytes.
     RecordIO,
 }
 
-/// How objects are packed.
+/// How objects are compressed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Compression {
-    /// They are what the script wants.
+    /// Not compressed.
     #[default]
     None,
-    /// Each is gzip, and comes out of the pipe unpacked.
+    /// Each object is gzip; the pipe carries it unpacked.
     Gzip,
 }
 
-/// What a script can do with its data.
+/// What a script may do with its data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// Read it.
     #[default]
     Ro,
-    /// Write to it, too: of a folder of this machine, to the folder itself.
+    /// Read and write it. With a folder on this machine, writes go to that folder.
     Rw,
 }
 
-/// A channel; in a job file a text `URI[,mode=..]` or a table with the same names.
+/// A channel. A job file gives it as a text `URI[,mode=..]` or as a table with the same keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(deny_unknown_fields)]
 pub struct Channel {
     /// Where the data lies: `s3://`, `gs://`, `az://`, `http://` or a path.
     pub uri: String,
-    /// How it comes; without, [`Mode::Dir`] for a path and [`Mode::File`] for all else.
+    /// How the data reaches the script. Default: [`Mode::Dir`] for a path, [`Mode::File`] for everything
+    /// else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Which objects an instance gets.
     #[schemars(default)]
     pub distribution: Sharing,
-    /// What the URI names.
+    /// How to interpret the URI.
     #[schemars(default)]
     pub kind: Kind,
-    /// How objects are told apart in a pipe.
+    /// How a pipe separates objects.
     #[schemars(default)]
     pub wrapper: Wrapper,
-    /// How they are packed.
+    /// How objects are compressed.
     #[schemars(default)]
     pub compression: Compression,
-    /// Another order of the objects in each epoch of a pipe, drawn from this number.
+    /// Shuffles the objects of a pipe anew in each epoch, with this seed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,
-    /// What the script is told of the type of the data.
+    /// The content type that the script sees for this data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// What the script can do with the data.
+    /// What the script may do with the data.
     #[serde(default)]
     pub access: Access,
-    /// What is wanted of each line of an augmented manifest, in this order.
+    /// The attributes that each line of an augmented manifest contributes, in this order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub attributes: Vec<String>,
 }
 
-/// What a job file may say of a channel.
+/// A channel as a job file may write it.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code)]
@@ -135,7 +138,7 @@ pub(crate) enum TextOrTable {
     Table(Channel),
 }
 
-/// The same, as it is read: what is left out has its default.
+/// The same as it is read: keys that are left out have their defaults.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Table {
@@ -163,7 +166,7 @@ impl Channel {
     /// Only what follows the last commas and is of the form `name=value` with one of these names is an option.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// A message that says what is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut rest = text;
         let mut options = Vec::new();
@@ -218,7 +221,7 @@ impl Channel {
         channel.wrong().map_or(Ok(channel), Err)
     }
 
-    /// What does not fit together.
+    /// The first contradiction between options.
     fn wrong(&self) -> Option<String> {
         let of_pipes = [
             ("wrapper", self.wrapper != Wrapper::None),
@@ -267,7 +270,7 @@ impl Channel {
         None
     }
 
-    /// How the data comes.
+    /// The mode, with the default filled in.
     pub fn mode(&self) -> Mode {
         self.mode.unwrap_or(match Location::is_remote(&self.uri) {
             true => Mode::File,

@@ -1,4 +1,5 @@
-//! Checkpoints that outlive the machine: the checkpoint folders are kept alike with a place, a bucket or a folder.
+//! Checkpoints that outlive the machine: the checkpoint folders are mirrored to a bucket or a folder, "the
+//! place".
 //!
 //! ```text
 //!  start     place ──► algo-1/checkpoints, algo-2/checkpoints, ..      all objects, before the script runs
@@ -6,26 +7,32 @@
 //!  end       what is left ──► place                                    before the job has its final state
 //! ```
 //!
-//! **Complete** is a file that was the same in two looks (inode, size, times) and that no process has open for writing. A file
-//! that is renamed into place is complete at the second look; one that is written for minutes, with pauses, only when it is
-//! closed, so a half-written file never takes the place of a whole one. (A file that is open all the time, a log, is kept at
-//! the end.) When the script has ended by itself, everything that it left is complete. When it was killed, only what two looks
-//! had found complete is sent: what it was writing is named in the log, and what the place has under that name stays.
+//! A file is **complete** when two polls saw it the same (inode, size, times) and no process has it open for
+//! writing. A file that is renamed into place is complete at the second poll. A file that is written for
+//! minutes, with pauses, is complete only when it is closed, so a half-written file never replaces a whole
+//! one. (A file that stays open, such as a log, is kept at the end.) When the script has ended by itself,
+//! everything that it left is complete. When the script was killed, only the files that two polls had found
+//! complete are sent: the log names the files that the script was writing, and the place keeps what it has
+//! under those names.
 //!
-//! **Order.** Files are sent one after the other, in the order in which they were last written. A file that is gone is removed
-//! from the place after all files that were closed when it went have been sent. So at every moment the place has what the
-//! folder had a moment before, and a script that writes a new checkpoint and then removes the old one never leaves none.
-//! A file with the size and the SHA-256 of what is there is not sent again.
+//! **Order.** Files are sent one after the other, in the order in which they were last written. When a file
+//! is removed from the folder, it is removed from the place only after all files that were closed at that
+//! time have been sent. So at every moment the place holds what the folder held a moment before, and a script
+//! that writes a new checkpoint and then removes the old one always has at least one there. A file with the
+//! size and the SHA-256 of the object that is there already is not sent again.
 //!
-//! **Several instances** keep their files at the same place, as in SageMaker: every instance gets all objects at the start, and
-//! of files with the same name the one that was written last is there. Scripts give names of their own to what each instance
-//! writes, or let one write. An object that an instance has sent is removed when that instance removes its file.
+//! **Several instances** keep their files at the same place, as in SageMaker: every instance gets all objects
+//! at the start, and where several files have the same name, the place has the one that was written last.
+//! Scripts should give each instance's files their own names, or let one instance write. An object that an
+//! instance has sent is removed when that instance removes its file.
 //!
-//! **A place that fails** is tried again with growing pauses while the script goes on; the log and the job's state say so. What
-//! still cannot be sent `stop-seconds` after the script's end makes the job fail: the files stay in the job's folder.
+//! **When the place fails**, requests are retried with growing pauses while the script goes on; the log and
+//! the job's state say so. Files that still cannot be sent `stop-seconds` after the script's end make the job
+//! fail; they stay in the job's folder.
 //!
-//! What a job left in its checkpoint folder counts no more when it is taken up again: the place does. Files that could not be
-//! sent are put aside in the job's folder then. Empty folders are not kept, and links become what they lead to.
+//! When a job is resumed, its checkpoint folder is filled from the place, not from what the job left in it.
+//! Files that could not be sent are then put aside in the job's folder. Empty folders are not kept, and links
+//! become the files that they lead to.
 
 mod lease;
 mod watch;
@@ -46,16 +53,16 @@ use lease::Lease;
 pub(crate) use watch::End;
 use watch::{Look, Name, Seen, Stamp, Watch, Work};
 
-/// Between two looks.
+/// Time between two polls of the folders.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long one request is tried again before it counts as failed; the pauses after that are ours.
+/// How long one request is retried before it counts as failed. Pauses after that are this module's.
 const RETRY: Duration = Duration::from_secs(5);
 
 /// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// What is true of a job's checkpoints at their place.
+/// The state of a job's checkpoints at their place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The place.
@@ -64,20 +71,20 @@ pub struct Kept {
     pub files: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Complete files that are not there yet, or not in their latest state.
+    /// Complete files that are not at the place yet, or not in their latest version.
     pub waiting: u64,
-    /// Why not, when the place failed.
+    /// Why files are waiting, when the place failed.
     pub trouble: Option<String>,
 }
 
-/// The contents of an object, as far as they have to be told from others.
+/// Identifies the contents of an object: size and checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Sum {
     size: u64,
     sha256: [u8; 32],
 }
 
-/// A job's place, and what lies there.
+/// A job's place for checkpoints, and what is there.
 pub(crate) struct Keeper<'a> {
     bucket: Bucket,
     lease: Lease,
@@ -91,7 +98,7 @@ pub(crate) struct Keeper<'a> {
     looked: Instant,
 }
 
-/// A place that fails.
+/// The failure of a place.
 struct Trouble {
     reason: String,
     since: Instant,
@@ -101,7 +108,7 @@ struct Trouble {
 
 /// Why a file was not sent.
 enum NotSent {
-    /// It is no more what it was when it was complete; the next look finds it.
+    /// The file has changed since it was complete; the next poll finds it.
     Changed,
     Failed(String),
 }
@@ -125,14 +132,14 @@ fn open(job: &Job, uri: &str, retry: Duration) -> Result<Bucket, JobError> {
 }
 
 impl Kept {
-    /// Whether the folders may have something that the place has not.
+    /// Whether the folders may have something that the place does not have.
     pub(crate) fn is_behind(&self) -> bool {
         self.waiting > 0 || self.trouble.is_some()
     }
 }
 
 impl<'a> Keeper<'a> {
-    /// Takes the place for a job, and keeps it until it is dropped.
+    /// Takes the place for a job, and holds it until the keeper is dropped.
     pub fn take(
         job: &Job,
         uri: &str,
@@ -156,9 +163,9 @@ impl<'a> Keeper<'a> {
         })
     }
 
-    /// Brings everything that lies at the place into the empty folders of all instances.
+    /// Downloads everything at the place into the empty folders of all instances.
     pub fn restore(&mut self, job: &Job, stop: &AtomicBool) -> Result<(), JobError> {
-        // With the patience that channels get: without its checkpoints the script would begin anew.
+        // Retries as long as for channels: without its checkpoints the script would start over.
         let bucket = open(job, &self.bucket.location().to_string(), Options::default().retry)?;
         let mut objects = bucket.list().map_err(JobError::Checkpoints)?;
         objects.retain(|object| object.key != lease::KEY);
@@ -189,7 +196,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// How things stand.
+    /// The current state.
     pub fn kept(&self) -> Kept {
         Kept {
             uri: self.bucket.location().to_string(),
@@ -200,7 +207,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Keeps the place alike with the folders until `over`; `report` is called when something has changed.
+    /// Mirrors the folders to the place until `over` is set. Calls `report` when something has changed.
     pub fn follow(
         &mut self,
         over: &AtomicBool,
@@ -229,9 +236,10 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// Sends what is left, when all scripts have ended. Gives up what cannot be sent within `patience` of the last success.
+    /// Sends the remaining files after all scripts have ended. Gives up when nothing could be sent for
+    /// `patience`.
     pub fn settle(&mut self, ends: &[End], patience: Duration) -> Kept {
-        // What cannot be looked at is trouble, which the caller is told.
+        // `look` has recorded the failure; the caller gets it from `kept`.
         let Some(mut work) = self.look(Some(ends)) else {
             return self.kept();
         };
@@ -242,7 +250,7 @@ impl<'a> Keeper<'a> {
         }
         let never = AtomicBool::new(false);
         let mut since = Instant::now();
-        // First everything is sent, then everything that is gone is removed.
+        // First send everything, then remove what is gone.
         for step in 0..2 {
             loop {
                 let before = work.send.len() + work.remove.len();
@@ -280,7 +288,7 @@ impl<'a> Keeper<'a> {
         self.kept()
     }
 
-    /// A look at all folders; none where one cannot be read.
+    /// Polls all folders. Returns `None` if one cannot be read.
     fn look(&mut self, ends: Option<&[End]>) -> Option<Work> {
         self.looked = Instant::now();
         let files = match watch::files(&self.folders) {
@@ -291,7 +299,7 @@ impl<'a> Keeper<'a> {
             }
         };
         let idle = files.iter().all(|(name, stamp)| self.watch.has(name, *stamp));
-        // Only who has something new to say is asked who else writes.
+        // Check for open files only when there is something to send.
         let open = if idle || ends.is_some() {
             Default::default()
         } else {
@@ -308,7 +316,7 @@ impl<'a> Keeper<'a> {
         Some(self.watch.look(look, ends))
     }
 
-    /// Sends and removes, up to the first failure.
+    /// Sends and removes files, up to the first failure.
     fn act(&mut self, work: &Work, over: &AtomicBool) {
         let idle = work.send.is_empty() && work.remove.is_empty();
         if let Some(reason) = self.lease.trouble().filter(|_| !idle) {
@@ -343,7 +351,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Makes the object what the file is.
+    /// Makes the object equal to the file.
     fn send(&mut self, name: &Name, stamp: Stamp) -> Result<(), NotSent> {
         let path = self.folders[name.0].join(&name.1);
         let disk = |error: io::Error| match error.kind() {
@@ -368,7 +376,7 @@ impl<'a> Keeper<'a> {
         let mut upload = self.bucket.upload(&name.1, stamp.size)?;
         let mut failed = None;
         let read = sum(&mut file, &mut |bytes| {
-            // What the script does while a large file is on its way would else be seen too late.
+            // While a large file is on its way, keep polling: else changes would be seen too late.
             if self.looked.elapsed() >= LOOK {
                 self.look(None);
             }
@@ -381,7 +389,7 @@ impl<'a> Keeper<'a> {
             return Err(error.into());
         }
         let sum = read.map_err(disk)?;
-        // What was changed while it was read is never seen.
+        // A file that changed while it was read is not uploaded.
         unchanged(fs::metadata(&path))?;
         upload.finish()?;
         self.there.insert(name.1.clone(), sum);
@@ -389,7 +397,7 @@ impl<'a> Keeper<'a> {
         Ok(())
     }
 
-    /// The place, or a folder, failed: the next try comes after a pause.
+    /// Records that the place or a folder failed, and schedules the next try after a pause.
     fn fail(&mut self, reason: String) {
         let now = Instant::now();
         let pause = match &self.trouble {
@@ -408,7 +416,7 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// The size and the sum of a file from where it stands; `each` gets its bytes.
+/// The size and the checksum of a file from its current position. `each` gets its bytes.
 fn sum(file: &mut File, each: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> io::Result<Sum> {
     let (mut context, mut size) = (Context::new(&SHA256), 0);
     let mut chunk = vec![0; 1 << 20];

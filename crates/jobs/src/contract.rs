@@ -1,7 +1,7 @@
-//! What a training script finds around it: folders, files, variables, its command line.
+//! What a training script finds: folders, files, variables, its command line.
 //!
-//! Pure functions from a [`Job`] and an [`Instance`]: the same values in always give the same files and variables, so the
-//! published toolkit (`sagemaker-training`) can be asked what it would have said.
+//! Pure functions from a [`Job`] and an [`Instance`]: the same input always gives the same files and
+//! variables, so tests can compare them with the published toolkit (`sagemaker-training`).
 //!
 //! ```text
 //! BASE/input/config/{hyperparameters,inputdataconfig,resourceconfig,profilerconfig}.json
@@ -12,8 +12,9 @@
 //! BASE/checkpoints                 kept when the job is taken up again; SM_CHECKPOINT_DIR
 //! ```
 //!
-//! BASE is `/opt/ml` in a container; here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`, which its script sees
-//! as `/opt/ml`, too. The variables name it by the path that means the same outside.
+//! BASE is `/opt/ml` in a container. Here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`,
+//! which the script also sees as `/opt/ml`. The variables name the path that is valid outside of the room,
+//! too.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,13 @@ use stokehold_profile::Settings;
 use crate::python;
 use crate::{Distribution, EntryPoint, Job};
 
-/// The one group that all instances are of.
+/// The one group that all instances belong to.
 const GROUP: &str = "homogeneousCluster";
 
-/// The interface that local instances talk over.
+/// The network interface that local instances use.
 const INTERFACE: &str = "lo";
 
-/// Hyperparameters that the toolkit takes for itself; others that begin with `sagemaker_` are the framework's.
+/// Hyperparameters that the toolkit consumes. Others that begin with `sagemaker_` belong to the framework.
 const TOOLKIT: [&str; 9] = [
     "sagemaker_program",
     "sagemaker_submit_directory",
@@ -43,7 +44,7 @@ const TOOLKIT: [&str; 9] = [
     "sagemaker_s3_output",
 ];
 
-/// One of the machines that a job believes to run on.
+/// One of the machines that a job seems to run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
     /// The job's name.
@@ -111,11 +112,11 @@ fn path(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// All hyperparameters: the user's, and those by which the platform talks to its toolkit.
+/// All hyperparameters: the user's, and those that configure the toolkit.
 fn all_hyperparameters(job: &Job, instance: &Instance) -> BTreeMap<String, Value> {
     let mut all = job.hyperparameters.clone();
     let mut own = |name: &str, value: Value| {
-        // Whoever gives one of these has a reason.
+        // A value that the user has set wins.
         all.entry(name.to_owned()).or_insert(value);
     };
     own("sagemaker_program", json!(job.entry_point.name()));
@@ -201,7 +202,7 @@ fn group(job: &Job) -> Value {
     json!({"instance_group_name": GROUP, "instance_type": job.instance_type, "hosts": hosts(job)})
 }
 
-/// The arguments that hyperparameters become: sorted by name, `--name value`, `-x value` for one letter.
+/// Turns hyperparameters into arguments, sorted by name: `--name value`, or `-x value` for one letter.
 pub fn arguments(hyperparameters: &BTreeMap<String, Value>) -> Vec<String> {
     let dashes = |name: &str| if name.chars().count() > 1 { "--" } else { "-" };
     hyperparameters
@@ -321,17 +322,17 @@ fn variable(value: &Value) -> String {
     }
 }
 
-/// What else the script's environment gets beside [`variables`]; what the job itself sets comes last and wins.
+/// Environment variables beside [`variables`]. Those that the job itself sets come last and win.
 pub fn surroundings(job: &Job, instance: &Instance) -> BTreeMap<String, String> {
     let mut all = variables(job, instance);
     let mut add = |name: &str, value: String| all.insert(name.to_owned(), value);
     add("SAGEMAKER_BASE_DIR", path(&instance.base));
-    // In a container it is always /opt/ml/checkpoints, so nobody has to say it.
+    // In a container it is always /opt/ml/checkpoints, so SageMaker needs no variable.
     add("SM_CHECKPOINT_DIR", path(&instance.checkpoints()));
     add("TRAINING_JOB_NAME", instance.job.clone());
     add("SAGEMAKER_JOB_NAME", instance.job.clone());
     add("CURRENT_HOST", instance.host());
-    // So that lines and metrics come when they are printed.
+    // So that lines and metrics arrive when they are printed.
     add("PYTHONUNBUFFERED", "1".to_owned());
     let code = path(&instance.code());
     let outer = std::env::var("PYTHONPATH").ok().filter(|outer| !outer.is_empty());
@@ -352,17 +353,18 @@ fn processes(job: &Job, instance: &Instance) -> usize {
     job.processes_per_host.unwrap_or(instance.gpus.max(1))
 }
 
-/// The command that an instance runs in its code folder; none where another instance runs everything (MPI).
+/// The command that an instance runs in its code folder; none where another instance starts all processes
+/// (MPI).
 ///
-/// Local instances share the machine's address, so the first one's is 127.0.0.1 and its port one that is free, where the
-/// cloud says `algo-1` and 7777.
+/// Local instances share the machine's address, so the first one is at 127.0.0.1 with a free port, where the
+/// cloud has `algo-1` and 7777.
 pub fn command(job: &Job, instance: &Instance) -> Option<Vec<String>> {
     let python = job.python.display().to_string();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let script = match &job.entry_point {
         EntryPoint::Python(file) => words(&[&python, file]),
         EntryPoint::Module(module) => words(&[&python, "-m", module]),
-        // The shell runs scripts that have no first line to say who does.
+        // The shell runs scripts that have no `#!` line.
         EntryPoint::Shell(file) => words(&["/bin/sh", "-c", "exec \"$0\" \"$@\"", &format!("./{file}")]),
         EntryPoint::Binary(file) => words(&[&format!("./{file}")]),
     };
@@ -393,7 +395,7 @@ pub fn command(job: &Job, instance: &Instance) -> Option<Vec<String>> {
                 ];
                 all.extend(words(&address));
             }
-            // The launcher brings the interpreter.
+            // The launcher adds the interpreter.
             all.extend(script.into_iter().skip(1));
             all
         }

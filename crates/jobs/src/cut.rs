@@ -1,7 +1,7 @@
-//! What cuts a job's work short: a wish to stop, its time, an interruption of its machine.
+//! What cuts a job's work short: a request to stop, a time limit, an interruption of its machine.
 //!
-//! One thread looks for all of them, another one asks the machine's metadata service; the runner asks here why, and how long
-//! the script has run.
+//! One thread polls for all of them, and another asks the machine's metadata service. The runner asks here
+//! for the reason, and for the script's running time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use crate::lines::Lines;
 use crate::notice::{self, Metadata};
 use crate::store::Folder;
 
-/// Between two looks.
+/// Time between two polls.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why the work is cut short; what comes later here goes before.
+/// Why the work is cut short, in ascending priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cut {
-    /// A simulated interruption: it goes on with another start.
+    /// A simulated interruption: the job starts again afterwards.
     Simulated,
-    /// The machine is taken away.
+    /// The machine will be taken away.
     Notice,
-    /// It was not done in time, pauses included.
+    /// The job exceeded `max-wait-seconds`, pauses included.
     MaxWait,
-    /// Somebody wants it.
+    /// A caller stopped the job.
     Stop,
 }
 
@@ -34,12 +34,12 @@ impl Cut {
     }
 }
 
-/// What a runner is to obey.
+/// The reasons to cut the work short, for a runner.
 pub(crate) struct Cuts<'a> {
     job: &'a Job,
     folder: &'a Folder,
     lines: &'a Lines<'a>,
-    /// Set with `why`, for those who do not ask for the reason.
+    /// Set together with `why`, for code that needs no reason.
     halt: AtomicBool,
     why: Mutex<Option<Cut>>,
     kill: AtomicBool,
@@ -47,7 +47,7 @@ pub(crate) struct Cuts<'a> {
     over: AtomicBool,
 }
 
-/// How long the script has run before, and since when it runs.
+/// The script's running time in earlier starts, and when the current start began.
 struct Clock {
     before: Duration,
     since: Option<Instant>,
@@ -80,12 +80,13 @@ impl<'a> Cuts<'a> {
         &self.halt
     }
 
-    /// Whether the script is to be ended at once.
+    /// Whether to kill the script at once.
     pub fn kills(&self) -> bool {
         self.kill.load(Ordering::SeqCst)
     }
 
-    /// Makes ready for another start after a simulated interruption. What cuts that one short, too, if something does.
+    /// Resets for another start after a simulated interruption. Returns what cuts that start short, if
+    /// anything does.
     pub fn again(&self) -> Option<Cut> {
         let mut why = self.why_lock();
         *why = why.filter(|why| *why != Cut::Simulated);
@@ -93,19 +94,19 @@ impl<'a> Cuts<'a> {
         *why
     }
 
-    /// The script runs from now on.
+    /// Records that the script starts.
     pub fn started(&self) {
         self.clock().since = Some(Instant::now());
     }
 
-    /// The script has ended.
+    /// Records that the script has ended.
     pub fn ended(&self) {
         let ran = self.ran();
         let mut clock = self.clock();
         (clock.before, clock.since) = (ran, None);
     }
 
-    /// How long the script has run, all starts taken together.
+    /// The script's running time over all starts.
     pub fn ran(&self) -> Duration {
         let clock = self.clock();
         clock.before + clock.since.map_or(Duration::ZERO, |since| since.elapsed())
@@ -116,7 +117,7 @@ impl<'a> Cuts<'a> {
         self.over.store(true, Ordering::SeqCst);
     }
 
-    /// Looks for what cuts the work short; `stop` is the caller's wish.
+    /// Polls for reasons to cut the work short. `stop` is the caller's request.
     pub fn watch(&self, stop: &AtomicBool) {
         let began = Instant::now();
         let spot = self.job.spot.as_ref();

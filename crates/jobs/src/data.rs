@@ -1,4 +1,4 @@
-//! The objects of a channel, and how they come into a folder.
+//! The objects of a channel, and how they get into a folder.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,8 @@ use crate::augmented::Samples;
 use crate::room::Bound;
 use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing};
 
-/// An opened place and the objects of it that an instance gets, in the order of their keys (of the manifest's lines).
+/// An opened place and the objects that an instance gets of it, in the order of their keys (or of the
+/// manifest's lines).
 pub(crate) struct Objects {
     pub bucket: Bucket,
     pub objects: Vec<Object>,
@@ -27,7 +28,7 @@ pub(crate) enum Flow {
 }
 
 impl Flow {
-    /// What the instance `rank` gets of a channel.
+    /// The objects that the instance `rank` gets of a channel.
     pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
         Ok(match channel.kind {
             Kind::AugmentedManifestFile => Self::Samples(Samples::of(job, channel, rank)?),
@@ -59,8 +60,8 @@ pub(crate) fn open(job: &Job, uri: &str) -> Result<Bucket, ObjectError> {
     )
 }
 
-/// Refuses the URI of another kind of place than that of the manifest that names it: whoever writes to a bucket decides
-/// about the bucket, and not about this machine's files or what this machine's network lets it reach.
+/// Refuses a URI with another scheme than its manifest's: a writer of a bucket may choose objects of buckets,
+/// but not files of this machine or addresses that only this machine can reach.
 pub(crate) fn check_scheme(manifest: &str, named: &str) -> Result<(), String> {
     let scheme = |uri: &str| Location::parse(uri).map(|location| location.scheme);
     let (from, to) = (scheme(manifest), scheme(named));
@@ -76,7 +77,7 @@ pub(crate) fn check_scheme(manifest: &str, named: &str) -> Result<(), String> {
 }
 
 impl Objects {
-    /// What the instance `rank` gets of a channel.
+    /// The data that the instance `rank` gets of a channel.
     pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
         let uri = channel.uri.as_str();
         let mut found = match channel.kind {
@@ -155,7 +156,7 @@ impl Objects {
     }
 }
 
-/// The folders of an instance's room in which it finds its data, and what it can do with them.
+/// The folders that an instance's room shows as its data, and its access to them.
 pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
     let each = job.channels.iter().filter_map(|(name, channel)| {
         let is_writable = channel.access == Access::Rw;
@@ -165,7 +166,7 @@ pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
                 let owner = if is_of_the_first(channel, rank) { 0 } else { rank };
                 (folders[owner].join(name), folders[rank].join(name))
             }
-            // Views are read-only, and pipes are nothing to write to.
+            // Views are read-only, and scripts do not write to pipes.
             Mode::FastFile | Mode::Cache | Mode::Pipe => return None,
         };
         Some(Bound {
@@ -177,12 +178,12 @@ pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
     each.collect()
 }
 
-/// Whether an instance's data is the first one's.
+/// Whether the instance shares the first instance's data.
 fn is_of_the_first(channel: &Channel, rank: usize) -> bool {
     rank > 0 && channel.distribution == Sharing::FullyReplicated
 }
 
-/// A folder, also where a link was.
+/// Makes a folder, also where a link was.
 fn make_folder(at: &Path) -> Result<(), JobError> {
     if at.is_symlink() {
         fs::remove_file(at).map_err(JobError::io(at))?;
@@ -190,9 +191,9 @@ fn make_folder(at: &Path) -> Result<(), JobError> {
     fs::create_dir_all(at).map_err(JobError::io(at))
 }
 
-/// Has the path `from` lead to `to`.
+/// Makes the path `from` a link to `to`.
 pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
-    // A job that is taken up again has it already.
+    // A resumed job has the link already.
     match fs::remove_file(from) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
         _ => symlink(to, from),
@@ -200,12 +201,12 @@ pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     .map_err(JobError::io(from))
 }
 
-/// The folder of this machine that a channel names.
+/// The folder on this machine that a channel names.
 fn folder(channel: &Channel) -> &Path {
     Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri))
 }
 
-/// Whether there is a folder, where a channel names one of this machine.
+/// Checks that the folder exists, for a channel that names one on this machine.
 fn is_there(channel: &Channel) -> Result<(), ObjectError> {
     match Location::is_remote(&channel.uri) || folder(channel).is_dir() {
         true => Ok(()),
@@ -213,12 +214,12 @@ fn is_there(channel: &Channel) -> Result<(), ObjectError> {
     }
 }
 
-/// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated data is copied
-/// once, for the first.
+/// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated
+/// data is copied once, for the first instance.
 ///
-/// A folder that the instance's room will show ([`bound`]) is an empty one until then: one of this machine, and the first
-/// instance's copy for the others. Where there are no rooms these are links, and a folder of this machine is copied, but for
-/// the folder of the `jobs` in it, unless the script may write to it.
+/// A folder that the instance's room will show ([`bound`]) stays empty here: a folder of this machine, and,
+/// for the other instances, the first instance's copy. Without rooms these are links instead, and a folder of
+/// this machine is copied without the jobs folder in it, unless the script may write to it.
 pub(crate) fn bring(
     job: &Job,
     jobs: &Path,

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use stokehold_base::fault::Fault;
 use stokehold_objects::ObjectError;
 
-/// Why a job could not be described, started or looked at. A script that fails is no error: it is a state of its job.
+/// Why a job could not be described, started or read. A script that fails is no error: it is a state of its
+/// job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
@@ -14,12 +15,12 @@ pub enum JobError {
     File {
         /// The file.
         path: PathBuf,
-        /// Counted from one, where it is known.
+        /// The line, counted from one, if it is known.
         line: Option<usize>,
         /// What is wrong.
         reason: String,
     },
-    /// What was asked for makes no sense, or is not there.
+    /// A request is invalid, or names something that does not exist.
     #[error("{0}")]
     Input(String),
     /// There is no job of this name.
@@ -27,38 +28,38 @@ pub enum JobError {
     NoSuchJob {
         /// The name.
         name: String,
-        /// Where it was looked for.
+        /// The folder that was searched.
         root: PathBuf,
     },
-    /// A channel's data cannot be had.
+    /// A channel's data cannot be read.
     #[error("channel {channel}: {source}")]
     Channel {
         /// The channel's name.
         channel: String,
-        /// Why not.
+        /// The cause.
         source: ObjectError,
     },
-    /// The code cannot be had.
+    /// The code cannot be read.
     #[error("source-dir: {0}")]
     Source(ObjectError),
-    /// A place for the results cannot be written.
+    /// The place for the results cannot be written.
     #[error("output: {0}")]
     Output(ObjectError),
     /// What requirements.txt asks for cannot be installed.
     #[error("requirements.txt: {0}")]
     Requirements(String),
-    /// The system does not let the job have folders of its own ([`Job::opt_ml`](crate::Job::opt_ml)).
+    /// The system does not let the job have its own folders ([`Job::opt_ml`](crate::Job::opt_ml)).
     #[error("{0}")]
     Room(String),
     /// The place for checkpoints cannot be read or written.
     #[error("checkpoints: {0}")]
     Checkpoints(ObjectError),
-    /// The system refuses.
+    /// An operation on a file or folder failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,7 +1,9 @@
-//! The home folder of an installation and of a script: empty, but for what they would miss of the user's.
+//! The home folder of an installation and of a script: empty except for parts of the user's home that they
+//! need.
 //!
-//! A package's installation may write into the home folder of whoever installs it; `nvidia-pyindex` rewrites the configuration
-//! of pip. So each has a home of its own in the job's folder, which a job that is taken up again finds empty.
+//! Installing a package may write into the installing user's home folder; `nvidia-pyindex` rewrites the
+//! configuration of pip. So each gets its own home in the job's folder, which is empty again when the job is
+//! resumed.
 //!
 //! | of the user's | in the home |
 //! |---|---|
@@ -19,7 +21,7 @@ use crate::JobError;
 /// A home folder.
 pub(crate) struct Home(pub PathBuf);
 
-/// Files that programs look for in the home folder, unless a variable says where they are.
+/// Files that programs look for in the home folder, unless a variable gives their path.
 const NAMED: [(&str, &str); 3] = [
     ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials"),
     ("AWS_CONFIG_FILE", ".aws/config"),
@@ -33,7 +35,7 @@ fn set(name: &str) -> Option<PathBuf> {
 }
 
 impl Home {
-    /// Makes the folder anew.
+    /// Makes the folder, replacing an earlier one.
     pub fn make(&self) -> Result<(), JobError> {
         self.fill().map_err(JobError::io(&self.0))
     }
@@ -73,7 +75,7 @@ impl Home {
         Ok(())
     }
 
-    /// Where the user's configurations of pip lie, and where their copies do.
+    /// Pip's configuration files of the user, and the paths of their copies.
     fn configurations(&self) -> Vec<(PathBuf, PathBuf)> {
         let mut all = Vec::new();
         let home = std::env::home_dir();
@@ -84,12 +86,12 @@ impl Home {
         all
     }
 
-    /// The copy of the configuration that a variable names.
+    /// The copy of the configuration file that a variable names.
     fn given(&self) -> PathBuf {
         self.0.join(".config/pip/given.conf")
     }
 
-    /// The variables that say where it is.
+    /// The variables that point to this home.
     pub fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut all: Vec<(&str, OsString)> = [
             ("XDG_CONFIG_HOME", ".config"),
@@ -102,7 +104,7 @@ impl Home {
         .map(|(name, below)| (name, self.0.join(below).into_os_string()))
         .chain([("HOME", self.0.clone().into_os_string())])
         .collect();
-        // Another one, such as /dev/null, means that there is none.
+        // Other values, such as /dev/null, mean that there is none.
         if set("PIP_CONFIG_FILE").is_some_and(|file| file.is_file()) {
             all.push(("PIP_CONFIG_FILE", self.given().into_os_string()));
         }
@@ -116,11 +118,12 @@ impl Home {
     }
 }
 
-/// Has a folder of packages show others behind its own.
+/// Makes a folder of packages show others after its own packages.
 pub(crate) fn show_packages(inside: &Path, others: &[String]) -> io::Result<()> {
     let mut text = String::new();
     for folder in others {
-        // A line that begins with `import` is run; this way links of those folders count, too.
+        // Python runs a line that begins with `import`; with `addsitedir` the `.pth` files of those folders
+        // count, too.
         text += &format!(
             "import site; site.addsitedir({})\n",
             crate::python::json(&folder.as_str().into())

@@ -1,4 +1,4 @@
-//! What is asked for: a job as data, from a file or put together by a program.
+//! The description of a job, read from a file or built by a program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,81 +12,87 @@ use stokehold_objects::Location;
 
 use crate::{Channel, JobError, Spot, source};
 
-/// A training job, as it is asked for. As a file it is TOML; [`Job::template`] explains every key.
+/// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Job {
-    /// Its name: letters, digits and hyphens, at most 63. Without, one is made of the entry point and the time.
+    /// The job's name: letters, digits and hyphens, at most 63 characters. Default: made from the entry point
+    /// and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What runs: a `.py` or `.sh` file below the source folder, a program there, or `module:package.train`.
+    /// What to run: a `.py` or `.sh` file below the source folder, a program there, or
+    /// `module:package.train`.
     #[schemars(with = "String")]
     pub entry_point: EntryPoint,
-    /// The folder that becomes the script's working folder; without, the entry point's file alone. It may lie in a bucket, and
-    /// be an archive (`s3://bucket/sourcedir.tar.gz`).
+    /// The folder that becomes the script's working folder. Default: the entry point's file alone. It may be
+    /// in a bucket, and may be an archive (`s3://bucket/sourcedir.tar.gz`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_dir: Option<PathBuf>,
     /// The interpreter of Python scripts and modules.
     #[serde(default = "python3")]
     pub python: PathBuf,
-    /// Numbers, texts, truths, lists and tables; the script gets them as arguments.
+    /// Numbers, texts, booleans, lists and tables; the script gets them as arguments.
     #[serde(default)]
     pub hyperparameters: BTreeMap<String, Value>,
-    /// Where data comes from, by name.
+    /// The data channels, by name.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, crate::channel::TextOrTable>")]
     pub channels: BTreeMap<String, Channel>,
-    /// Variables for the script; those that a store knows (`AWS_ENDPOINT_URL`, ..) count for the channels, too.
+    /// Environment variables for the script. Those that a store knows (`AWS_ENDPOINT_URL`, ..) apply to the
+    /// channels, too.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// Where `NAME/output/model.tar.gz` and `output.tar.gz`, the recording and its report go besides the job's own folder: a
-    /// URI or a path.
+    /// A URI or a path. `NAME/output/model.tar.gz` and `output.tar.gz`, the recording and its report are
+    /// copied there, besides the job's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Where the checkpoint folders are kept: a URI or a path.
+    /// The place that the checkpoint folders are mirrored to: a URI or a path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<String>,
-    /// On machines that may be taken away.
+    /// Settings for machines that may be taken away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
-    /// The script is stopped after so long.
+    /// The script is stopped after this many seconds.
     #[serde(default = "a_day")]
     #[schemars(range(min = 1))]
     pub max_run_seconds: u64,
-    /// What a script that is told to stop (SIGTERM) gets before it is ended (SIGKILL).
+    /// Seconds between SIGTERM and SIGKILL when a script is stopped.
     #[serde(default = "two_minutes")]
     pub stop_seconds: u64,
-    /// What to read out of the script's lines.
+    /// The metrics to extract from the script's lines.
     #[serde(default)]
     pub metrics: Vec<Metric>,
-    /// How many machines the script believes to run on: processes of this one.
+    /// The number of machines that the script seems to run on; all are processes on this one.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub instances: usize,
-    /// What the script is told of the kind of machine.
+    /// The instance type that the script sees.
     #[serde(default = "local")]
     pub instance_type: String,
     /// How the processes of several instances find each other.
     #[serde(default)]
     pub distribution: Distribution,
-    /// Processes of an instance under torch and mpi; without, one a GPU, or one.
+    /// Processes of an instance under torch and mpi. Default: one per GPU, or one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub processes_per_host: Option<usize>,
-    /// Where channels of mode Cache keep what was read; without, where `STOKEHOLD_CACHE` says, or in the user's cache folder.
+    /// The folder in which channels of mode Cache keep objects. Default: `STOKEHOLD_CACHE`, or the user's
+    /// cache folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<PathBuf>,
-    /// How many gigabytes (of 1e9 bytes) are kept there at most; without, four fifths of what there is room for.
+    /// The size limit of that folder in gigabytes (of 1e9 bytes). Default: four fifths of the sum of its size
+    /// and the free disk space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0.001))]
     pub cache_gigabytes: Option<f64>,
-    /// Whether the machine is recorded meanwhile, and a report written.
+    /// Whether to record the machine during the job, and to write a report.
     #[serde(default = "yes")]
     pub profile: bool,
-    /// Whether every instance has an `/opt/ml` of its own, channels that it can only read, and the system's folders read-only.
+    /// Whether every instance gets its own `/opt/ml`, read-only channels, and read-only system folders.
     #[serde(default = "yes")]
     pub opt_ml: bool,
-    /// Where the entry point's file lies when there is no source folder: the job file's folder. No key of a file.
+    /// The folder of the entry point's file when there is no source folder: the job file's folder. Not a key
+    /// of a job file.
     #[serde(skip)]
     pub beside: PathBuf,
 }
@@ -119,12 +125,12 @@ fn local() -> String {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// One process an instance, by itself.
+    /// One process per instance, started directly.
     #[default]
     None,
     /// `torch.distributed.run` on every instance.
     Torch,
-    /// `mpirun`, once.
+    /// One `mpirun` for all instances.
     Mpi,
 }
 
@@ -133,9 +139,9 @@ pub enum Distribution {
 pub enum EntryPoint {
     /// A `.py` file below the source folder.
     Python(String),
-    /// A `.sh` file, through the shell.
+    /// A `.sh` file, run by the shell.
     Shell(String),
-    /// Any other file, as it is.
+    /// Any other file, run directly.
     Binary(String),
     /// A Python module: `module:package.train`.
     Module(String),
@@ -145,7 +151,7 @@ impl EntryPoint {
     /// Reads `train.py`, `run.sh`, `trainer` or `module:package.train`.
     ///
     /// # Errors
-    /// A path that leads out of the source folder, or no name.
+    /// The path leads out of the source folder, or there is no name.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some(module) = text.strip_prefix("module:") {
             let fine = |part: &str| !part.is_empty() && part.chars().all(|c| c == '_' || c.is_alphanumeric());
@@ -170,7 +176,7 @@ impl EntryPoint {
         })
     }
 
-    /// The file or module.
+    /// The name of the file or module.
     pub fn name(&self) -> String {
         match self {
             Self::Python(name) | Self::Shell(name) | Self::Binary(name) | Self::Module(name) => name.clone(),
@@ -205,9 +211,9 @@ impl<'de> Deserialize<'de> for EntryPoint {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// What it is called: `train:loss`.
+    /// The metric's name: `train:loss`.
     pub name: String,
-    /// Where it stands in a line; group 1 is the number.
+    /// A regular expression that finds it in a line; group 1 is the number.
     pub regex: String,
 }
 
@@ -215,7 +221,7 @@ impl Metric {
     /// Reads `NAME=REGEX`.
     ///
     /// # Errors
-    /// There is no `=`.
+    /// The text has no `=`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some((name, regex)) if !name.is_empty() => Ok(Self {
@@ -226,10 +232,10 @@ impl Metric {
         }
     }
 
-    /// The expression, ready to be used.
+    /// The compiled expression.
     ///
     /// # Errors
-    /// It is none, or has no group.
+    /// The expression is invalid, or has no group.
     pub fn compile(&self) -> Result<Regex, String> {
         let regex = Regex::new(&self.regex).map_err(|error| format!("metric {}: {error}", self.name))?;
         match regex.captures_len() {
@@ -243,7 +249,7 @@ impl Metric {
 }
 
 impl Job {
-    /// A job that runs an entry point, with everything else as a file that does not say it.
+    /// A job that runs an entry point, with the defaults of a job file for everything else.
     pub fn new(entry_point: EntryPoint) -> Self {
         Self {
             name: None,
@@ -276,12 +282,13 @@ impl Job {
         include_str!("job.toml")
     }
 
-    /// The JSON schema of a job file, for editors and other programs. What a file means beyond its form, [`check`](Self::check) says.
+    /// The JSON schema of a job file, for editors and other programs. [`check`](Self::check) tests the rules
+    /// that a schema cannot express.
     pub fn schema() -> Value {
         schemars::schema_for!(Self).to_value()
     }
 
-    /// Reads a job file. Relative paths in it are meant from its folder.
+    /// Reads a job file. Relative paths in it are relative to its folder.
     ///
     /// # Errors
     /// [`JobError::File`] with the line.
@@ -302,7 +309,8 @@ impl Job {
         Ok(job.within(path.parent().unwrap_or(Path::new(""))))
     }
 
-    /// The job whose relative paths are meant from a folder. Without a source folder the entry point's file lies there.
+    /// Makes the job's relative paths relative to a folder. Without a source folder the entry point's file is
+    /// in that folder.
     pub fn within(mut self, folder: &Path) -> Self {
         self.cache_dir = self.cache_dir.map(|dir| folder.join(dir));
         self.source_dir = self.source_dir.map(|dir| match source::remote(&dir) {
@@ -325,9 +333,9 @@ impl Job {
         self
     }
 
-    /// The same for eyes: values of variables that look like secrets are not in it.
+    /// A copy to show to people: without the values of variables that look like secrets.
     ///
-    /// Hyperparameters are shown: as arguments every process of the machine can read them anyway.
+    /// Hyperparameters are shown: they are arguments, which every process of the machine can read anyway.
     pub fn without_secrets(&self) -> Self {
         let mut job = self.clone();
         for (name, value) in &mut job.environment {
@@ -338,7 +346,7 @@ impl Job {
         job
     }
 
-    /// Whether it can be run, as far as can be said without touching anything.
+    /// Checks whether the job can run, as far as possible without file or network access.
     ///
     /// # Errors
     /// [`JobError::Input`] with the first thing that is wrong.
@@ -415,15 +423,15 @@ impl Job {
     }
 }
 
-/// Whether a program is named by a path, and not to be looked for.
+/// Whether a program is named by a path, not by a name to search for.
 pub(crate) fn is_a_path(program: &Path) -> bool {
     program.components().count() > 1
 }
 
-/// Local processes: more of them than this is a slip.
+/// A larger number of local processes is taken for a mistake.
 const MOST_INSTANCES: usize = 64;
 
-/// Whether a variable holds what nobody should read over a shoulder: by a word of its name, or a password in a URI.
+/// Whether a variable holds a secret: judged by a word of its name, or a password in a URI.
 fn is_secret(name: &str, value: &str) -> bool {
     const WORDS: [&str; 13] = [
         "KEY",
@@ -465,7 +473,7 @@ fn is_channel_name(name: &str) -> bool {
     !name.is_empty() && name.len() <= 64 && name.chars().all(fine) && !name.starts_with('.')
 }
 
-/// What a hyperparameter on a command line means: JSON where it is JSON, else a text.
+/// The value of a hyperparameter on a command line: JSON if it parses as JSON, else a text.
 pub fn hyperparameter(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }

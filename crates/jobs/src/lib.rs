@@ -1,7 +1,8 @@
 //! Training jobs as SageMaker runs them, on this machine, without Docker and without an account.
 //!
-//! A script that was written for SageMaker finds what it expects: folders, files, variables, arguments ([`contract`]), data
-//! in its channels, a model folder that becomes `model.tar.gz`, and somebody who reads its metrics.
+//! A script that was written for SageMaker finds what it expects: folders, files, variables and arguments
+//! ([`contract`]), data in its channels, a model folder that becomes `model.tar.gz`, and a parser for the
+//! metrics that it prints.
 //!
 //! ```text
 //!  job.toml ──► Job ──► Store::create ──► Store::claim ──► run ──► Record
@@ -11,50 +12,52 @@
 //!  list, get, log, stop, wait, remove: any other process, at any time
 //! ```
 //!
-//! No daemon and no database: a job is a folder. Its state is one small file, written aside and renamed by the one process
-//! that holds the job's lock, so that every moment leaves it whole. The lock goes with the process that holds it; so a
-//! runner that was killed, or a machine that was started anew, leaves a job that says it failed and not one that seems to
-//! run for ever. `store.rs` has the details.
+//! There is no daemon and no database: a job is a folder. Its state is one small file. Only the process that
+//! holds the job's lock writes it, to a temporary file that is then renamed, so the state is valid at every
+//! moment. The kernel releases the lock when that process ends. So when a runner was killed, or the machine
+//! restarted, the job reports that it failed and does not seem to run for ever. `store.rs` has the details.
 //!
-//! Instances are local processes that believe to be machines: `algo-1`, `algo-2`, .. with folders, ranks and, as far as there
-//! are enough, cores and GPUs of their own. They share this machine's address, disk and memory.
+//! Instances are local processes that see themselves as machines: `algo-1`, `algo-2`, .. with their own
+//! folders and ranks, and their own cores and GPUs as far as there are enough. They share this machine's
+//! address, disk and memory.
 //!
 //! # Channels
 //! | mode | what happens |
 //! |---|---|
-//! | [`Mode::File`] | all objects are copied before the start, several at once; what is there already is kept; the disk's room is looked at first |
-//! | [`Mode::Dir`] | a folder of this machine: nothing is copied |
-//! | [`Mode::FastFile`] | a mounted view of the objects, fetched when they are read, and ahead of who reads on; wants FUSE; `mount.rs` |
-//! | [`Mode::Cache`] | the same, and what was read is kept on disk for the next epoch and for all jobs of this machine, within a bound |
-//! | [`Mode::Pipe`] | objects stream through named pipes, one an epoch; RecordIO, gzip and another order in each epoch if wanted |
+//! | [`Mode::File`] | copies all objects before the start, several at a time, after checking the free disk space; keeps copies that exist |
+//! | [`Mode::Dir`] | uses a folder on this machine and copies nothing |
+//! | [`Mode::FastFile`] | mounts a view of the objects, fetches them on read, and reads ahead of sequential readers; needs FUSE; `mount.rs` |
+//! | [`Mode::Cache`] | the same, and keeps on disk what was read, for the next epoch and for all jobs of this machine, up to a limit |
+//! | [`Mode::Pipe`] | streams objects through named pipes, one pipe an epoch; optionally with RecordIO, gzip, and a new order in each epoch |
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
 //!
-//! A script can only read its channels ([`Access`]): the folder of a user's data is mounted read-only for it.
+//! By default a script can only read its channels ([`Access`]): the folder of a user's data is mounted
+//! read-only for it.
 //!
 //! # Rooms
-//! Every instance runs in a mount namespace of its own, in which its folder is `/opt/ml` and the system's folders are
-//! read-only, and has a home folder of its own. Where the system does not permit that, [`Store::create`] says so; without
-//! [`Job::opt_ml`] there are no rooms. `room.rs` and `home.rs` have the details.
+//! Every instance runs in its own mount namespace, in which its folder is `/opt/ml` and the system's folders
+//! are read-only, and has its own home folder. If the system does not permit that, [`Store::create`] returns
+//! an error. Without [`Job::opt_ml`] there are no rooms. `room.rs` and `home.rs` have the details.
 //!
 //! # Requirements
-//! A `requirements.txt` in the source folder of a Python script is installed into a virtual environment that sees the packages of the
-//! job's interpreter. It is made once for the same text and interpreter, and shared by the jobs of a store; `venv.rs` has the
-//! details.
+//! A `requirements.txt` in the source folder of a Python script is installed into a virtual environment on
+//! top of the packages of the job's interpreter. The jobs of a store share one environment per text and
+//! interpreter. `venv.rs` has the details.
 //!
 //! # Recording
-//! The machine is recorded while a job runs, as `stokehold profile` does, and the script finds in `STOKEHOLD_TIMELINE` where to send its
-//! steps. Recording and report lie in the job's folder, so that this folder is what `stokehold report` and `top` take; with `output`
-//! they are laid out there as SageMaker does.
+//! The machine is recorded while a job runs, as `stokehold profile` does. The script finds the address for
+//! its steps in `STOKEHOLD_TIMELINE`. Recording and report are in the job's folder, so `stokehold report` and
+//! `top` take that folder. With `output` they are also copied there, with SageMaker's layout.
 //!
 //! # Checkpoints and interruptions
-//! What a script writes to `SM_CHECKPOINT_DIR`, which is `/opt/ml/checkpoints`, stays in the job's folder for
-//! [`Store::resume`]. With [`Job::checkpoints`] it is kept alike with a place, file by complete file, and comes from there at
-//! every start; with [`Job::spot`] the job's machine may be taken away, or seem to be. `checkpoints.rs` and `spot.rs` say what
-//! holds then.
+//! Files that a script writes to `SM_CHECKPOINT_DIR`, which is `/opt/ml/checkpoints`, stay in the job's
+//! folder for [`Store::resume`]. With [`Job::checkpoints`] that folder is mirrored to a place, one complete
+//! file at a time, and filled from there at every start. With [`Job::spot`] the job's machine may be taken
+//! away, or its loss may be simulated. `checkpoints.rs` and `spot.rs` state the guarantees.
 //!
-//! # What is not here
-//! Under `mpi` one `mpirun` on `algo-1` starts all processes.
+//! # Limits
+//! Under `mpi`, one `mpirun` on `algo-1` starts all processes.
 //!
 //! ```
 //! use std::sync::atomic::AtomicBool;

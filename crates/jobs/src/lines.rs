@@ -1,4 +1,5 @@
-//! What scripts print: stored, shown, and searched for numbers. Beside them the numbers that scripts send.
+//! The output of scripts: stored, shown, and searched for numbers; and the numbers that scripts send
+//! directly.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,13 +23,13 @@ use crate::{Job, JobError, News};
 /// A line that a script printed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line<'a> {
-    /// When it came, unix seconds.
+    /// When it was printed, unix seconds.
     pub time: f64,
-    /// Which instance printed it; `stokehold` for what the runner has to say.
+    /// The instance that printed it; `stokehold` for messages of the runner.
     pub host: &'a str,
     /// `out` or `err`.
     pub stream: &'a str,
-    /// What it says, without its end.
+    /// Its text, without the line ending.
     pub text: &'a str,
 }
 
@@ -45,13 +46,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// A line is cut here: a script may print for hours without ending one.
+/// Longer lines are cut here, bytes: a script may print for hours without a line ending.
 const LONGEST: usize = 64 << 10;
 
-/// How long a process that got away from its job may go on printing.
+/// How long a process that outlives its job may go on printing.
 const LEFTOVERS: Duration = Duration::from_secs(1);
 
-/// Where all lines of a job come together.
+/// Collects all lines of a job.
 pub(crate) struct Lines<'a> {
     log: PathBuf,
     metrics: Vec<(String, Regex)>,
@@ -63,9 +64,9 @@ struct Files {
     log: File,
     numbers: File,
     last: BTreeMap<String, FinalMetric>,
-    /// The last line of standard error of each host: often the reason of a failure.
+    /// The last line of standard error of each host: often the reason for a failure.
     complaint: BTreeMap<String, String>,
-    /// Why nothing could be stored, once.
+    /// The first error of storing lines.
     failed: Option<io::Error>,
 }
 
@@ -81,9 +82,9 @@ impl Files {
         self.failed = self.failed.take().or(stored.err());
     }
 
-    /// Stores a number, with who has it or its step besides.
+    /// Stores a number with one more field: its host or its step.
     fn number(&mut self, name: &str, value: f64, time: f64, besides: (&str, serde_json::Value)) {
-        // JSON has no word for the others.
+        // JSON has no NaN and no infinities.
         let number = match value.is_finite() {
             true => json!(value),
             false => json!(value.to_string()),
@@ -124,7 +125,7 @@ impl<'a> Lines<'a> {
         })
     }
 
-    /// Reads a stream to its end; after `quit`, until nothing more is there or [`LEFTOVERS`] is over.
+    /// Reads a stream to its end; after `quit`, until no more data is there or [`LEFTOVERS`] has passed.
     pub fn read(&self, host: &str, stream: &str, mut from: impl Read + AsFd, quit: &AtomicBool) {
         let mut chunk = [0; 8 << 10];
         let mut line = Vec::new();
@@ -149,7 +150,7 @@ impl<'a> Lines<'a> {
                 Ok(0) => break,
                 Ok(n) => {
                     for byte in &chunk[..n] {
-                        // Progress bars end their lines by going back to the start.
+                        // Progress bars end their lines with a carriage return.
                         if *byte == b'\n' || *byte == b'\r' || line.len() == LONGEST {
                             self.take(host, stream, &mut line);
                         }
@@ -210,13 +211,13 @@ impl<'a> Lines<'a> {
         (self.show)(News::Line(line));
     }
 
-    /// Takes a number that a script sent through the timeline.
+    /// Stores a number that a script sent through the timeline.
     pub fn sent(&self, metric: &Metric) {
         let step = ("step", json!(metric.step));
         self.files().number(&metric.name, metric.value, metric.time, step);
     }
 
-    /// Adds what the runner itself has to say: a line of the host `stokehold`, in which no metric is looked for.
+    /// Adds a message of the runner: a line of the host `stokehold`, which is not searched for metrics.
     pub fn say(&self, text: &str) {
         let line = Line {
             time: now(),
@@ -224,7 +225,8 @@ impl<'a> Lines<'a> {
             stream: "err",
             text,
         };
-        // Held while it is shown, so that lines are shown in the order in which they are stored.
+        // Hold the lock while showing the line, so that lines are shown in the order in which they are
+        // stored.
         let mut files = self.files();
         files.store(&line);
         (self.show)(News::Line(&line));
@@ -240,12 +242,12 @@ impl<'a> Lines<'a> {
         files.complaint.get(host).cloned()
     }
 
-    /// How far the log is written, bytes.
+    /// The length of the log, bytes.
     pub fn end(&self) -> u64 {
         fs::metadata(&self.log).map_or(0, |facts| facts.len())
     }
 
-    /// The texts of the lines from a byte of the log on, the last of them if they are many.
+    /// The texts of the lines from a byte of the log on; only the last of them if they are many.
     pub fn since(&self, from: u64) -> Vec<String> {
         let text = fs::read(&self.log).unwrap_or_default();
         let from = text.len().saturating_sub(LONGEST).max(from as usize);
@@ -254,7 +256,7 @@ impl<'a> Lines<'a> {
         lines.map(|line| line.text.to_owned()).collect()
     }
 
-    /// Why lines are missing from the files, if they are.
+    /// Why lines are missing from the files, if some are.
     pub fn failed(&self) -> Option<String> {
         let files = self.files();
         files.failed.as_ref().map(ToString::to_string)

@@ -1,4 +1,4 @@
-//! Channels that are mounted: a read-only view of the objects, as files.
+//! Mounted channels: a read-only view of the objects, as files.
 //!
 //! ```text
 //!  script ──► kernel ──► view (64 threads) ──► tape ──► pieces in memory ◄── requests ◄── bucket
@@ -7,21 +7,23 @@
 //!                                                └──────► pieces on disk, in mode Cache
 //! ```
 //!
-//! - The list is made once, at the start; names and sizes are answered from it, and the kernel may keep them.
-//! - All objects one after the other, in the order of their keys, are a **tape**, cut into pieces. Whoever reads one after the
-//!   other, within a file or from file to file, is followed and read ahead of; whoever jumps gets what he asks for, by a
-//!   ranged request ([`tape`]).
-//! - A piece is bound to the version that was listed. An object that is written anew meanwhile is an error, and never a
-//!   mixture.
-//! - What cannot be had is `EIO` for the script, and a line in the job's log that names the object and the cause.
+//! - The objects are listed once, at the start. Names and sizes are answered from the list, and the kernel
+//!   may cache them.
+//! - All objects one after the other, in the order of their keys, form a **tape**, which is cut into pieces.
+//!   Sequential reads, within a file or from file to file, are followed and read ahead of; a jump is answered
+//!   by a ranged request ([`tape`]).
+//! - A piece is bound to the version that was listed. If an object is overwritten meanwhile, reading it is an
+//!   error; two versions are never mixed.
+//! - If bytes cannot be fetched, the script gets `EIO`, and the job's log gets a line with the object and the
+//!   cause.
 //!
-//! The kernel keeps what was read in memory that nobody else needs, as it does for a disk. In mode Cache it is kept on disk,
-//! too, for the next epoch and the next job ([`disk`]).
+//! The kernel caches what was read in free memory, as it does for a disk. Mode Cache also keeps it on disk,
+//! for the next epoch and the next job ([`disk`]).
 //!
 //! # Ends
-//! The view is unmounted when its [`Mount`] is dropped, by force: whoever still reads gets an error, and nobody waits. A
-//! runner that is killed leaves a mount without a server, at which every call fails at once; [`clear`] removes it, when the
-//! job is next looked at or run. No call of this process touches a file below its own mount: it would wait for itself.
+//! Dropping the [`Mount`] unmounts the view by force: pending reads fail, and nothing waits. A runner that is
+//! killed leaves a mount without a server, where every call fails at once; [`clear`] removes it when the job
+//! is next read or run. This process never accesses a file below its own mount: it would wait for itself.
 
 mod disk;
 mod fs;
@@ -44,17 +46,17 @@ use tree::Tree;
 
 pub(crate) use stale::clear;
 
-/// What went wrong while scripts read: kept until the runner writes it into the log.
+/// Errors of scripts' reads, kept until the runner writes them to the log.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     lines: Mutex<(Vec<String>, String)>,
 }
 
-/// More than this many are not kept between two looks.
+/// At most this many are kept between two polls.
 const MOST_COMPLAINTS: usize = 100;
 
 impl Complaints {
-    /// A script that tries again and again is told once.
+    /// A script that retries the same read adds one line.
     fn add(&self, line: String) {
         let mut lines = self.lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (lines, last) = &mut *lines;
@@ -70,7 +72,7 @@ impl Complaints {
     }
 }
 
-/// A mounted view; dropping it unmounts.
+/// A mounted view. Dropping it unmounts.
 pub(crate) struct Mount {
     folder: PathBuf,
     tape: Arc<Tape>,
@@ -80,13 +82,13 @@ pub(crate) struct Mount {
 /// The mounted channels of a job.
 pub(crate) struct Mounts {
     pub complaints: Arc<Complaints>,
-    /// Unmounted with this.
+    /// Dropping these unmounts them.
     _all: Vec<Mount>,
 }
 
 impl Mounts {
-    /// Mounts the channels of mode `FastFile` and `Cache` for all instances, whose data folders are given. A replicated
-    /// channel is mounted once, for the first; the others have links to it.
+    /// Mounts the channels of mode `FastFile` and `Cache` for all instances, whose data folders are given. A
+    /// replicated channel is mounted once, for the first instance; the others have links to it.
     pub fn new(job: &Job, folders: &[PathBuf]) -> Result<Self, JobError> {
         let complaints = Arc::new(Complaints::default());
         let mut all = Vec::new();
@@ -139,7 +141,7 @@ fn kept(job: &Job) -> Result<Kept, JobError> {
             )
         })?;
     let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
-    // Two servers may have a bucket of the same name.
+    // Two servers may have buckets of the same name.
     let names = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
     let ours = names.iter().find_map(|name| job.environment.get(*name).cloned());
     let server = ours.or_else(|| names.iter().find_map(|name| std::env::var(name).ok()));
@@ -152,15 +154,16 @@ fn kept(job: &Job) -> Result<Kept, JobError> {
 /// Reads that may wait at the same time: 64 requests of 20 ms each are 3,200 a second.
 const THREADS: usize = 64;
 
-/// How long the threads of a view get to end. They end at once, unless the system kept it from being unmounted by force and
-/// a process that got away from its job still has a file open; then they stay, and answer every read with an error.
+/// How long to wait for the threads of a view to end. They end at once, unless the system refused to unmount
+/// by force and a process that outlived its job still has a file open. Then the threads stay, and answer
+/// every read with an error.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Mount {
-    /// Mounts a view of the objects at an empty folder. Complaints begin with the channel's name.
+    /// Mounts a view of the objects at an empty folder. Messages begin with the channel's name.
     ///
     /// # Errors
-    /// The system does not permit it; the message says what can be used instead.
+    /// The system does not permit it; the message names alternatives.
     pub fn new(
         found: Objects,
         kept: Option<Kept>,
@@ -227,9 +230,9 @@ fn mount(view: View, folder: &Path) -> Result<fuser::BackgroundSession, String> 
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // First whoever waits for bytes is sent away, then the kernel.
+        // First release the readers that wait for bytes, then the kernel.
         self.tape.close();
-        // What cannot be unmounted now is found and removed when the job is next looked at.
+        // A view that cannot be unmounted now is found and removed when the job is next read.
         let _ = stale::unmount(&self.folder);
         let Some(session) = self.session.take() else {
             return;
@@ -239,7 +242,7 @@ impl Drop for Mount {
             std::thread::sleep(Duration::from_millis(2));
         }
         if session.guard.is_finished() {
-            // Only says how the kernel took its leave.
+            // The result only says how the session ended.
             let _ = session.join();
         }
     }

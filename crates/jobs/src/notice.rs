@@ -1,20 +1,20 @@
-//! Whether this machine is about to be taken away: what EC2's instance metadata service says of it.
+//! Whether this machine will be taken away soon, according to EC2's instance metadata service.
 //!
-//! Version 2 of the service: a token is asked for by PUT, and shown with every question. `latest/meta-data/spot/instance-action`
-//! is not there (404) until about two minutes before the machine is stopped or ended. On a machine that is none of EC2's
-//! nobody answers, which is no error.
+//! This is version 2 of the service: a token is requested by PUT, and sent with every request.
+//! `latest/meta-data/spot/instance-action` does not exist (404) until about two minutes before the machine is
+//! stopped or terminated. On machines outside of EC2 the service does not answer; that is no error.
 
 use std::time::Duration;
 
 use ureq::Agent;
 
-/// Between two questions.
+/// Time between two requests.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(5);
 
-/// No answer within this is none.
+/// A service that does not answer within this time is taken as absent.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a token holds; the longest that the service gives.
+/// The lifetime of a token: the longest that the service grants.
 const TOKEN_SECONDS: &str = "21600";
 
 /// The service of one machine.
@@ -25,7 +25,7 @@ pub(crate) struct Metadata {
 }
 
 impl Metadata {
-    /// The service where `AWS_EC2_METADATA_SERVICE_ENDPOINT` says, or where it always is; none where
+    /// The service at `AWS_EC2_METADATA_SERVICE_ENDPOINT`, or at its usual address; `None` if
     /// `AWS_EC2_METADATA_DISABLED` is `true`.
     pub fn new(variable: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
         if variable("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
@@ -34,7 +34,7 @@ impl Metadata {
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .http_status_as_error(false)
-            // The service is this machine's own.
+            // The service is local to this machine: no proxy.
             .proxy(None)
             .build();
         let endpoint = variable("AWS_EC2_METADATA_SERVICE_ENDPOINT").filter(|endpoint| !endpoint.is_empty());
@@ -46,7 +46,7 @@ impl Metadata {
         })
     }
 
-    /// What the service announces, if it announces something.
+    /// The announced interruption, if there is one.
     pub fn notice(&mut self) -> Option<String> {
         let token = match &self.token {
             Some(token) => token.clone(),
@@ -58,7 +58,7 @@ impl Metadata {
         let mut answer = asked.header("X-aws-ec2-metadata-token", token).call().ok()?;
         match answer.status().as_u16() {
             200 => answer.body_mut().read_to_string().ok(),
-            // The token has run out: the next question brings a new one.
+            // The token has expired: the next request gets a new one.
             401 => {
                 self.token = None;
                 None

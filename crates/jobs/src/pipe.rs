@@ -1,12 +1,13 @@
-//! Channels that stream: a named pipe an epoch.
+//! Channels that stream: one named pipe an epoch.
 //!
 //! ```text
 //!  bucket ──► pieces of 8 MiB at most, 64 on their way, 64 MiB in all ──► unpack ──► wrap ──► BASE/input/data/<channel>_<epoch> ──► script
 //! ```
 //!
-//! The pipe of an epoch and that of the next are there at the same time, so that a script never has to wait for one to
-//! appear. A script that reads to the end gets the next epoch from the next pipe; so does one that closes early.
-//! Writing never blocks for good: the pipe is asked whether it takes more, and in between whether the script has ended.
+//! The pipe of an epoch and that of the next exist at the same time, so that a script never has to wait for a
+//! pipe to appear. A script that reads to the end gets the next epoch from the next pipe; so does one that
+//! closes early. Writes never block for good: the pipe is polled for room, and between polls the writer
+//! checks whether the script has ended.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -28,22 +29,23 @@ use crate::{Channel, Compression, Wrapper};
 
 const PIECE: u64 = 8 << 20;
 
-/// Pieces on their way: as many requests as a bucket allows at once, for objects that are small, ..
+/// Pieces in flight for small objects: as many requests as a bucket allows at the same time.
 const AHEAD: usize = 64;
 
-/// .. and so many bytes, for those that are large.
+/// Bytes in flight for large objects.
 const BYTES_AHEAD: u64 = 64 << 20;
 
 /// A record's first four bytes, little endian.
 const MAGIC: u32 = 0xCED7_230A;
 
-/// A record that is unpacked first is held in memory, because its length goes before it.
+/// The largest record that is unpacked, bytes: it is held in memory, because its length precedes it.
 const LARGEST_RECORD: u64 = 1 << 30;
 
-/// Feeds a channel until `quit`: makes the pipes `<name>_0`, `<name>_1`, .. in `folder`, and removes each when it is done.
+/// Feeds a channel until `quit` is set: makes the pipes `<name>_0`, `<name>_1`, .. in `folder`, and removes
+/// each when it is done.
 ///
 /// # Errors
-/// An object that cannot be had or unpacked, or a pipe that cannot be made.
+/// An object cannot be fetched or unpacked, or a pipe cannot be made.
 pub(crate) fn feed(
     flow: &Flow,
     channel: &Channel,
@@ -71,7 +73,7 @@ pub(crate) fn feed(
         };
         match written {
             Ok(()) => {}
-            // The script has had enough of this epoch.
+            // The script has closed the pipe before the end of the epoch.
             Err(Stop::Pipe(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Err(Stop::Pipe(error)) if error.kind() == io::ErrorKind::ConnectionAborted => return Ok(()),
             Err(Stop::Pipe(error)) => return Err(of_pipe(error)),
@@ -82,9 +84,9 @@ pub(crate) fn feed(
     Ok(())
 }
 
-/// Makes the first pipe of a channel: before the script starts, so that it is there.
+/// Makes the first pipe of a channel, before the script starts.
 pub(crate) fn make_first(folder: &Path, name: &str) -> io::Result<()> {
-    // What an earlier run left, whose script is gone.
+    // Remove the pipes of an earlier run, whose script has ended.
     for entry in fs::read_dir(folder)?.flatten() {
         let file = entry.file_name();
         let epoch = file
@@ -101,7 +103,7 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// The items in the order of an epoch.
+/// The items in the order of the given epoch.
 fn in_order<T>(items: &[T], seed: Option<u64>, epoch: u64) -> Vec<&T> {
     let mut items: Vec<&T> = items.iter().collect();
     if let Some(seed) = seed {
@@ -110,7 +112,7 @@ fn in_order<T>(items: &[T], seed: Option<u64>, epoch: u64) -> Vec<&T> {
     items
 }
 
-/// The order of an epoch (Fisher and Yates), from splitmix64 of the seed and the epoch.
+/// Shuffles for an epoch (Fisher and Yates), with splitmix64 of the seed and the epoch.
 fn shuffle<T>(items: &mut [T], seed: u64, epoch: u64) {
     Random::from_state(seed ^ epoch.wrapping_mul(0xD134_2543_DE82_EF95)).shuffle(items);
 }
@@ -180,7 +182,8 @@ fn write_samples(samples: &Samples, channel: &Channel, epoch: u64, pipe: &mut Pi
         match wrapped(channel.wrapper, length, &mut bytes.as_slice(), pipe, name) {
             Ok(()) => {}
             Err(Copying::Writing(error)) => return Err(Stop::Pipe(error)),
-            // From memory, and objects that are fetched whole are no larger than a record may be.
+            // This is read from memory; an object that is fetched whole is at most as large as a record may
+            // be.
             Err(Copying::Reading(error)) => {
                 return Err(Stop::Object(ObjectError {
                     uri: channel.uri.clone(),
@@ -231,12 +234,12 @@ fn wrapped(
         .map_err(Copying::Writing)
 }
 
-/// The bytes of objects, one after the other, asked for ahead.
+/// The bytes of consecutive objects, requested in advance.
 struct Pieces<'a> {
     bucket: &'a Bucket,
     wanted: VecDeque<(&'a str, u64, u64)>,
     coming: VecDeque<(u64, Fetch)>,
-    /// Bytes of those.
+    /// Bytes in flight.
     bytes: u64,
 }
 
@@ -272,7 +275,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// One object of the pieces.
+/// One object of the stream.
 struct OneObject<'a, 'b> {
     pieces: &'a mut Pieces<'b>,
     /// Bytes of it that have not been fetched.
@@ -282,7 +285,7 @@ struct OneObject<'a, 'b> {
 }
 
 impl OneObject<'_, '_> {
-    /// Leaves the pieces at the next object: who unpacks may not need the last bytes.
+    /// Skips to the next object: an unpacker may leave the last bytes unread.
     fn finish(&mut self) -> Result<(), ObjectError> {
         while self.left > 0 {
             self.left -= self.pieces.next()?.len() as u64;
@@ -310,20 +313,20 @@ impl Read for OneObject<'_, '_> {
     }
 }
 
-/// The writing end of a named pipe that somebody reads.
+/// The writing end of a named pipe that has a reader.
 struct Pipe<'a> {
     file: File,
     quit: &'a AtomicBool,
 }
 
 impl<'a> Pipe<'a> {
-    /// Waits for a reader; none when it was told to quit.
+    /// Waits for a reader. Returns `None` when `quit` is set first.
     fn open(path: &Path, quit: &'a AtomicBool) -> io::Result<Option<Self>> {
         while !quit.load(Ordering::SeqCst) {
             let flags = OFlags::NONBLOCK.bits() as i32;
             match File::options().write(true).custom_flags(flags).open(path) {
                 Ok(file) => return Ok(Some(Self { file, quit })),
-                // Nobody reads yet.
+                // There is no reader yet.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
@@ -335,8 +338,8 @@ impl<'a> Pipe<'a> {
 }
 
 impl Write for Pipe<'_> {
-    /// Waits until there is room, the reader is gone or it is told to quit,
-    /// which is [`io::ErrorKind::ConnectionAborted`].
+    /// Waits until there is room or the reader is gone. Fails with [`io::ErrorKind::ConnectionAborted`] when
+    /// `quit` is set.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.file.write(bytes) {

@@ -1,11 +1,11 @@
-//! What of the machine a job has: cores and GPUs.
+//! The cores and GPUs of the machine that a job may use.
 
 use std::fs;
 use std::path::Path;
 
 use crate::JobError;
 
-/// How CUDA is told which devices there are.
+/// The environment variable that tells CUDA which devices it may use.
 pub(crate) const VISIBLE_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 
 /// Cores and GPUs of this machine.
@@ -18,7 +18,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// All that this thread may use: its cores, and the GPUs that `CUDA_VISIBLE_DEVICES` names, without it every NVIDIA device.
+    /// The cores that this thread may use, and the GPUs that `CUDA_VISIBLE_DEVICES` names, or without that
+    /// variable all NVIDIA devices.
     pub fn here() -> Self {
         let gpus = match std::env::var(VISIBLE_GPUS) {
             Ok(named) => named_gpus(&named),
@@ -27,7 +28,8 @@ impl Place {
         Self { cores: cores(), gpus }
     }
 
-    /// The share of the i-th of n: contiguous, disjoint where there is enough for all, else one thing for several.
+    /// The i-th of n shares: contiguous, and disjoint where there are enough cores or GPUs for all; else
+    /// shares overlap.
     #[must_use]
     pub fn share(&self, i: usize, n: usize) -> Self {
         Self {
@@ -36,7 +38,7 @@ impl Place {
         }
     }
 
-    /// Keeps this thread, and what it starts from now on, on the cores.
+    /// Restricts this thread, and the processes that it starts from now on, to these cores.
     pub(crate) fn take(&self) -> Result<(), JobError> {
         if self.cores == cores() {
             return Ok(());
@@ -70,7 +72,7 @@ fn cores() -> Vec<usize> {
     if cores.is_empty() { vec![0] } else { cores }
 }
 
-/// Up to the first that is none, as CUDA reads them.
+/// Names up to the first invalid one, as CUDA reads them.
 fn named_gpus(named: &str) -> Vec<String> {
     let names = named.split(',').map(str::trim);
     let gpus = names.take_while(|name| !name.is_empty() && *name != "-1");

@@ -1,4 +1,4 @@
-//! Processes of this machine: who they are, whether they live, how they end.
+//! Processes on this machine: their identity, whether they live, how they end.
 
 use std::fs;
 use std::process::ExitStatus;
@@ -6,14 +6,14 @@ use std::process::ExitStatus;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-/// A process that cannot be mistaken for a later one with the same number. It leads a group of its own.
+/// A process, with enough to tell it from a later one with the same number. It leads its own process group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number, and its group's.
+    /// The number of the process and of its group.
     pub pid: i32,
-    /// When it started, in the kernel's ticks since the boot.
+    /// Its start time, in the kernel's ticks since the boot.
     pub started: u64,
-    /// Which boot.
+    /// The identity of the boot.
     pub boot: String,
 }
 
@@ -27,12 +27,13 @@ impl Process {
         })
     }
 
-    /// Whether it is there and no zombie.
+    /// Whether the process exists and is no zombie.
     pub fn is_alive(&self) -> bool {
         self.boot == boot() && start_time(self.pid) == Some(self.started)
     }
 
-    /// Ends it and its group, without asking. Does nothing when it is gone: its number may be another's by now.
+    /// Kills the process and its group. Does nothing if the process is gone: its number may belong to another
+    /// one by now.
     pub(crate) fn end_group(&self) {
         if self.is_alive() {
             signal_group(self.pid, Signal::KILL);
@@ -42,7 +43,7 @@ impl Process {
 
 pub(crate) fn signal_group(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
-        // It may be gone already, which is what is wanted.
+        // An error means that it is gone already.
         let _ = kill_process_group(pid, signal);
     }
 }
@@ -54,17 +55,17 @@ fn boot() -> String {
         .to_owned()
 }
 
-/// Field 22 of `/proc/PID/stat`; none for a process that is gone or has ended and waits to be collected.
+/// Field 22 of `/proc/PID/stat`; `None` for a process that is gone, or has ended and was not reaped.
 fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything.
+    // The name in parentheses may contain any character.
     let mut fields = stat[stat.rfind(')')? + 1..].split_whitespace();
     let state = fields.next()?;
     (state != "Z" && state != "X").then_some(())?;
     fields.nth(18)?.parse().ok()
 }
 
-/// 0..=255 as the process said, 128 and the signal's number for one that was killed.
+/// 0..=255 as the process exited; 128 plus the signal's number for one that was killed.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt;
     status

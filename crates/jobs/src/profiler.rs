@@ -10,7 +10,7 @@ use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::timeline::{Metrics, Spans};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Recording, Sampler, Settings, Tree};
 
-/// A recording that is being made. Dropped, it ends without a report.
+/// A running recording. Dropped, it ends without a report.
 pub(crate) struct Profiler {
     /// The job's folder.
     run: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Profiler {
 }
 
 impl Profiler {
-    /// Begins a recording in a job's folder, or goes on with the one that is there.
+    /// Starts a recording in a job's folder, or continues the existing one.
     pub fn start(run: &Path, command: Vec<String>) -> Result<Self, ProfileError> {
         let folder = run.join(FOLDER);
         let settings = Settings::new(Tree::Below(std::process::id()), command);
@@ -30,17 +30,17 @@ impl Profiler {
         })
     }
 
-    /// Where programs may send their spans; empty where nobody listens.
+    /// The address that programs send their spans to; empty if there is none.
     pub fn address(&self) -> &OsStr {
         self.spans.address()
     }
 
-    /// Where the numbers are that programs send.
+    /// The numbers that programs send.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.spans.metrics()
     }
 
-    /// Ends the recording, and writes the page that explains it; its path.
+    /// Ends the recording and writes its report. Returns the report's path.
     pub fn finish(self, exit_code: Option<i32>) -> Result<PathBuf, ProfileError> {
         self.sampler.stop(Ending {
             exit_code,

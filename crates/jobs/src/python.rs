@@ -1,4 +1,4 @@
-//! How Python writes values: the contract's variables are what `json.dumps` and `str` make of them.
+//! Formats values as Python does: the variables of the contract are results of `json.dumps` and `str`.
 
 use serde_json::{Number, Value};
 
@@ -85,7 +85,7 @@ fn number(number: &Number) -> String {
     }
 }
 
-/// An argument of the command line: `str(value)`, but nothing for None, and `k=v,k2=v2` for a mapping.
+/// A command line argument: `str(value)`, but an empty text for None, and `k=v,k2=v2` for a mapping.
 pub(crate) fn argument(value: &Value) -> String {
     match value {
         Value::Null => String::new(),

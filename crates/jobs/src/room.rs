@@ -1,4 +1,4 @@
-//! What a process sees of the machine: a mount namespace of its own, as a container's, without a container.
+//! A mount namespace for a process, as in a container but without one: the part of the machine that it sees.
 //!
 //! ```text
 //!  the machine                        in the room of algo-1
@@ -8,14 +8,15 @@
 //!  everything else             ──►    as it is
 //! ```
 //!
-//! A room is made between fork and exec by the process that it is for: with the right to mount (root) in a new mount namespace,
-//! else in a new user namespace besides, in which the user is who he is outside. It goes with the last process in it. Nothing
-//! of it is seen outside, so `/opt/ml` is not made on the machine, and two instances have one each at the same time.
+//! The process itself makes its room, between fork and exec: if it may mount (root), in a new mount
+//! namespace, else in a new user namespace as well, in which the user keeps his identity. The room goes with
+//! the last process in it. Mounts in it are not visible outside, so `/opt/ml` is not created on the machine,
+//! and each of two instances has its own at the same time.
 //!
-//! The process has just been forked from one with many threads, so it may not allocate: what it does is put together as
-//! [`Step`]s before, and a step is one or a few system calls.
+//! The process has just been forked from one with many threads, so it must not allocate. All its work is
+//! therefore prepared as [`Step`]s; a step is one or a few system calls.
 //!
-//! It guards against mistakes. A script that runs as root can undo it.
+//! A room guards against mistakes only: a script that runs as root can undo it.
 
 use std::ffi::CString;
 use std::fmt;
@@ -35,31 +36,31 @@ use rustix::thread::UnshareFlags;
 
 use crate::JobError;
 
-/// Where SageMaker's containers have an instance's folder.
+/// The path of an instance's folder in SageMaker's containers.
 const OPT_ML: &str = "/opt/ml";
 
-/// What belongs to the system: no script of a job has to write there.
+/// System folders: a job's script has no need to write to them.
 const SYSTEM: [&str; 10] = [
     "/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr",
 ];
 
-/// Where programs put what they need for a moment.
+/// Folders for temporary files.
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// What a process is to see.
+/// What a process sees.
 #[derive(Default)]
 pub(crate) struct Room<'a> {
-    /// The folder that is `/opt/ml`.
+    /// The folder that is shown as `/opt/ml`.
     pub opt_ml: Option<&'a Path>,
-    /// Folders that can be read only, with everything below.
+    /// Read-only folders, with everything below them.
     pub read_only: Vec<PathBuf>,
-    /// Folders that can be written to though they lie below one of those. Temporary folders always can.
+    /// Writable folders below read-only ones. Temporary folders are always writable.
     pub writable: Vec<PathBuf>,
-    /// Folders that are seen at a second path.
+    /// Folders that are shown at a second path.
     pub bound: Vec<Bound>,
 }
 
-/// A folder that is seen at a second path, or at its own with other rights.
+/// A folder that is shown at a second path, or at its own path with other rights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bound {
     pub folder: PathBuf,
@@ -67,16 +68,16 @@ pub(crate) struct Bound {
     pub is_writable: bool,
 }
 
-/// The folders of the system that are there.
+/// The system folders that exist.
 pub(crate) fn system() -> Vec<PathBuf> {
     let is_folder = |path: &PathBuf| fs::symlink_metadata(path).is_ok_and(|facts| facts.is_dir());
     SYSTEM.iter().map(PathBuf::from).filter(is_folder).collect()
 }
 
-/// Says whether this process can make rooms, by making one.
+/// Checks whether this process can make rooms, by making one.
 ///
 /// # Errors
-/// [`JobError::Room`] with the step that is refused and, as far as it can be known, why.
+/// [`JobError::Room`] with the step that the system refuses and, if it can be determined, the reason.
 pub(crate) fn probe() -> Result<(), JobError> {
     let temporary = std::env::temp_dir();
     let room = Room {
@@ -93,7 +94,7 @@ pub(crate) fn probe() -> Result<(), JobError> {
     };
     let mut steps = room.steps(None).map_err(refused)?;
     steps.push(Step::Leave);
-    // It ends before it becomes this program.
+    // The last step ends the process, so this program is never executed.
     let mut child = spawn(Command::new("true"), steps).map_err(refused)?;
     child.wait().map(drop).map_err(refused)
 }
@@ -102,7 +103,7 @@ impl Room<'_> {
     /// Starts a program in the room.
     ///
     /// # Errors
-    /// The room cannot be made, with the step that is refused; the program cannot be started.
+    /// The room cannot be made (the error names the refused step), or the program cannot be started.
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
         let steps = self.steps(command.get_current_dir())?;
         spawn(command, steps)
@@ -114,7 +115,7 @@ impl Room<'_> {
             make_opt_ml(&mut steps)?;
         }
         for folder in &self.read_only {
-            // The root is a mount already, and would not be seen if it lay under another one.
+            // The root is a mount already; a bind mount over it would not be visible.
             if folder != Path::new("/") {
                 steps.push(Step::bind(folder, folder)?);
             }
@@ -123,7 +124,7 @@ impl Room<'_> {
         let is_read_only = |path: &Path| self.read_only.iter().any(|folder| path.starts_with(folder));
         let temporary = TEMPORARY.iter().map(PathBuf::from).chain([std::env::temp_dir()]);
         let writable = self.writable.iter().cloned().chain(temporary);
-        // By their real paths, the outer one first.
+        // Canonical paths, outer folders first.
         let mut writable: Vec<PathBuf> = writable.filter_map(|path| path.canonicalize().ok()).collect();
         writable.sort();
         writable.dedup();
@@ -147,8 +148,8 @@ impl Room<'_> {
     }
 }
 
-/// An empty `/opt/ml` where the machine has none: `/opt` becomes a folder in memory that shows what the machine's has, and
-/// `ml` besides.
+/// Makes an empty `/opt/ml` if the machine has none: `/opt` becomes a file system in memory that shows the
+/// entries of the machine's `/opt`, and `ml`.
 fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
     let opt = Path::new("/opt");
     if fs::symlink_metadata(OPT_ML).is_ok() {
@@ -157,7 +158,8 @@ fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
     let entries = fs::read_dir(opt).map_err(|error| {
         io::Error::new(error.kind(), format!("/opt has to be there as a folder: {error}"))
     })?;
-    // What lies below the new /opt is reached by names from within the old one.
+    // Once the new /opt covers the old one, the old entries are only reachable by relative paths from within
+    // it.
     steps.extend([Step::Enter(text(opt)?), Step::Memory(text(opt)?)]);
     for entry in entries {
         let entry = entry?;
@@ -181,7 +183,7 @@ fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a program after some steps.
+/// Starts a program after the given steps.
 fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
     let steps: Arc<[Step]> = steps.into();
     let (mut refused, mut writer) = io::pipe()?;
@@ -189,18 +191,18 @@ fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
     let take = move || {
         for (number, step) in taken.iter().enumerate() {
             if let Err(error) = step.take() {
-                // Which one it was; the error itself has a way already.
+                // Send the number of the failed step; the error itself is reported by `spawn`.
                 let _ = writer.write_all(&(number as u64).to_le_bytes());
                 return Err(error);
             }
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes system calls on what was put together before; it takes no lock and does
-    // not allocate. An error of the system without a text of its own holds its number alone.
+    // SAFETY: between fork and exec the closure makes system calls on data that was prepared before; it takes
+    // no lock and does not allocate. An error of the system without a text of its own holds only its number.
     unsafe { command.pre_exec(take) };
     let spawned = command.spawn();
-    // It holds the pipe's writing end.
+    // The command holds the pipe's writing end.
     drop(command);
     spawned.map_err(|error| {
         let mut number = [0; 8];
@@ -210,25 +212,25 @@ fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
                 let step = step.map(ToString::to_string).unwrap_or_default();
                 io::Error::new(error.kind(), format!("{step}: {error}{}", cause()))
             }
-            // All steps were taken; the program is not there.
+            // All steps succeeded, so it is the program that cannot be started.
             Err(_) => error,
         }
     })
 }
 
-/// What the process does to make its room.
+/// A step of making a room.
 #[derive(Debug)]
 enum Step {
-    /// A mount namespace, in a user namespace where it has to be. What the maps of that one say.
+    /// Enter a new mount namespace, and a new user namespace where needed, with the contents of its maps.
     Unshare {
         user: String,
         group: String,
     },
-    /// Nothing that is mounted from now on is seen outside. What is mounted outside is seen here.
+    /// Keep mounts from now on invisible outside. Mounts made outside stay visible here.
     Hide,
-    /// Into a folder.
+    /// Change to a folder.
     Enter(CString),
-    /// A file system in memory.
+    /// Mount a file system in memory.
     Memory(CString),
     Folder(CString),
     File(CString),
@@ -240,11 +242,11 @@ enum Step {
         folder: CString,
         at: CString,
     },
-    /// The mounts at and below a path.
+    /// Make the mounts at and below a path read-only.
     ReadOnly(CString),
-    /// The mount at a path, and not those below.
+    /// Make the mount at a path writable, but not those below it.
     Writable(CString),
-    /// The end of the process.
+    /// End the process.
     Leave,
 }
 
@@ -269,7 +271,7 @@ impl Step {
         text(at).map(Self::ReadOnly)
     }
 
-    /// Makes system calls and nothing else.
+    /// Makes only system calls.
     fn take(&self) -> io::Result<()> {
         let (none, rec) = (None::<&std::ffi::CStr>, MsFlags::MS_REC);
         match self {
@@ -298,7 +300,7 @@ impl Step {
             ),
             Self::ReadOnly(at) => return set(at, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_RECURSIVE),
             Self::Writable(at) => return set(at, 0, libc::MOUNT_ATTR_RDONLY, 0),
-            // SAFETY: ends this process, without what others have left to be done at its end.
+            // SAFETY: ends this process at once, and skips exit handlers that others have registered.
             Self::Leave => unsafe { libc::_exit(0) },
         }
         .map_err(errno)
@@ -330,7 +332,7 @@ fn unshare(user: &str, group: &str) -> io::Result<()> {
     }
     // SAFETY: as above.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWUSER) }?;
-    // A group can be mapped by somebody without rights only when he gives up changing his groups.
+    // An unprivileged process may map its group only after it has given up changing its groups.
     let maps = [
         (c"/proc/self/setgroups", "deny"),
         (c"/proc/self/uid_map", user),
@@ -343,7 +345,7 @@ fn unshare(user: &str, group: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets and clears what mounts permit.
+/// Sets and clears attributes of mounts.
 fn set(at: &CString, set: u64, clear: u64, below: libc::c_int) -> io::Result<()> {
     let attributes = libc::mount_attr {
         attr_set: set,
@@ -351,7 +353,8 @@ fn set(at: &CString, set: u64, clear: u64, below: libc::c_int) -> io::Result<()>
         propagation: 0,
         userns_fd: 0,
     };
-    // SAFETY: the path ends with a zero byte, and the kernel reads as many bytes of the attributes as it is told there are.
+    // SAFETY: the path ends with a zero byte, and the kernel reads as many bytes of the attributes as the
+    // size argument states.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -373,7 +376,7 @@ fn text(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// What of this machine is known to forbid rooms, to stand behind the system's own word.
+/// The setting of this machine that is known to forbid rooms, to append to the system's error.
 fn cause() -> String {
     let holds = |file: &str, value: &str| fs::read_to_string(file).is_ok_and(|text| text.trim() == value);
     let mut causes = Vec::new();

@@ -1,4 +1,4 @@
-//! From a claimed job to its end.
+//! Runs a claimed job to its end.
 //!
 //! ```text
 //!  Starting ──► Downloading ──► Training ──► Uploading ──► Completed | Failed | Stopped
@@ -8,10 +8,10 @@
 //!     └─────── Interrupted ◄───────┘
 //! ```
 //!
-//! One thread watches for what cuts the work short (the caller's flag, the job's `stop` file, its time, an interruption); one
-//! keeps the checkpoints; one an instance starts its process,
-//! which leads a group of its own, waits for it, and ends the group with it, as a container ends with its first process;
-//! two an instance read its lines; one a pipe feeds it. All of them end with the job.
+//! One thread watches for reasons to cut the work short (the caller's flag, the job's `stop` file, a time
+//! limit, an interruption); one mirrors the checkpoints. Per instance, one thread starts the process as
+//! leader of its own group, waits for it, and then ends the group, as a container ends with its first
+//! process; two threads read its lines; one thread per pipe feeds it. All of them end with the job.
 
 use std::ffi::OsString;
 use std::fs;
@@ -46,18 +46,20 @@ use crate::room::{self, Bound, Room};
 use crate::store::{Claim, Folder, Record, Secondary, Status};
 use crate::{Bill, EntryPoint, Job, JobError, Kept, Mode, archive, pipe, source, venv};
 
-/// What happens while a job runs.
+/// An event while a job runs.
 #[derive(Debug, Clone, Copy)]
 pub enum News<'a> {
-    /// It came to a state; before anything that is printed in it.
+    /// The job came to a state; sent before any line that is printed in it.
     State(&'a Record),
     /// A line was printed.
     Line(&'a Line<'a>),
 }
 
-/// Runs a claimed job to its end in this process; `show` gets every state and every line when it comes, `stop` stops it.
+/// Runs a claimed job to its end in this process. `show` gets every state and every line as they come; `stop`
+/// stops the job.
 ///
-/// The record says how it ended; a script that fails, or data that cannot be had, is a failed job and no error.
+/// The record says how the job ended. A script that fails, or data that cannot be fetched, is a failed job
+/// and not an error.
 ///
 /// # Errors
 /// The job's state or its logs cannot be written.
@@ -87,7 +89,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(News<'_>) + Sync)) ->
         if job.spot.as_ref().is_some_and(|spot| spot.simulate.is_none()) {
             scope.spawn(|| runner.cuts.await_notice());
         }
-        // On a thread of its own: that of the caller keeps its cores.
+        // On its own thread, so that the caller's thread keeps its cores.
         let work = scope.spawn(|| runner.place.take().and_then(|()| runner.work()));
         let ended = work.join();
         runner.cuts.finish();
@@ -110,20 +112,20 @@ struct Runner<'a> {
     place: Place,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
-    /// Where the script may send its spans and numbers, and where the numbers are then.
+    /// The address for the script's spans and numbers, and the numbers received there.
     timeline: OnceLock<(OsString, Arc<Metrics>)>,
 }
 
-/// How a start ended.
+/// How one start ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
-    /// In a final state.
+    /// The job is in a final state.
     Ended,
-    /// By an interruption after which it goes on here.
+    /// An interruption; the job goes on here.
     Interrupted,
 }
 
-/// What stays from one start to the next.
+/// State that is kept from one start to the next.
 struct Held<'a> {
     say: &'a (dyn Fn(&str) + Sync),
     /// The job's place for checkpoints.
@@ -134,7 +136,7 @@ struct Held<'a> {
 /// How an instance's process ended.
 struct Ended {
     code: i32,
-    /// It was told to: a stop, its time, another instance's failure.
+    /// The runner ended it: a stop, a time limit, or another instance's failure.
     told: bool,
     /// A signal ended it.
     killed: bool,
@@ -161,7 +163,7 @@ impl Runner<'_> {
         self.change(|record| record.enter(status, secondary))
     }
 
-    /// Every way out leaves a final state.
+    /// Leaves a final state on every path.
     fn work(&self) -> Result<(), JobError> {
         let say = |text: &str| self.lines.say(text);
         let mut held = Held {
@@ -187,7 +189,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// From Starting to a final state, or to an interruption after which it goes on.
+    /// From Starting to a final state, or to an interruption after which the job goes on.
     fn attempt(&self, held: &mut Held<'_>, again: bool) -> Result<Attempt, JobError> {
         let instances = match (self.start(again), self.cuts.why()) {
             (Ok(instances), _) => instances,
@@ -229,13 +231,14 @@ impl Runner<'_> {
             Ok(ended) => ended.as_slice(),
             Err(_) => &[],
         };
-        // The first that failed by itself decides; those that were told to end may say anything.
+        // The first instance that failed by itself decides; those that the runner ended may exit with any
+        // code.
         let decisive = ended
             .iter()
             .flatten()
             .position(|ended| ended.code != 0 && !ended.told);
         let told = ended.iter().flatten().any(|ended| ended.told);
-        // What came when everything had ended cuts nothing short.
+        // A reason that came after everything had ended cuts nothing short.
         let cut = self.cuts.why().filter(|_| told);
         let failed = decisive.filter(|_| !late && cut.is_none());
         for (instance, ended) in instances.iter().zip(ended) {
@@ -285,9 +288,9 @@ impl Runner<'_> {
         }
     }
 
-    /// A final state.
+    /// Enters a final state.
     fn end(&self, held: &mut Held<'_>, status: Status, secondary: Secondary) -> Result<Attempt, JobError> {
-        // Its place is free before anybody can see that the job has ended.
+        // Release the place before another process can see that the job has ended.
         held.keeper = None;
         self.enter(status, secondary)?;
         Ok(Attempt::Ended)
@@ -308,7 +311,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Takes the job's place for checkpoints, where it has one, and brings what lies there.
+    /// Takes the job's place for checkpoints, if it has one, and downloads what is there.
     fn bring_checkpoints(&self, instances: &[Instance], held: &mut Held<'_>) -> Result<(), JobError> {
         let Some(uri) = &self.job.checkpoints else {
             return Ok(());
@@ -331,7 +334,7 @@ impl Runner<'_> {
         self.change(|record| record.checkpoints = Some(keeper.kept()))
     }
 
-    /// Sends the checkpoints that are left; why some could not be.
+    /// Sends the remaining checkpoints. Returns why some could not be sent.
     fn settle(
         &self,
         keeper: Option<&mut Keeper<'_>>,
@@ -341,7 +344,7 @@ impl Runner<'_> {
         let end = |rank: usize| match ended.get(rank) {
             Some(Some(ended)) if ended.killed => End::Killed,
             Some(_) => End::Itself,
-            // Nothing is known of it.
+            // Its end is unknown.
             None => End::Killed,
         };
         let ends: Vec<End> = (0..self.job.instances).map(end).collect();
@@ -357,12 +360,12 @@ impl Runner<'_> {
         Ok(unkept)
     }
 
-    /// Folders, code and configuration of every instance.
+    /// Prepares folders, code and configuration of every instance.
     fn start(&self, again: bool) -> Result<Vec<Instance>, JobError> {
         self.try_output()?;
         let job = self.job;
         let name = job.name.clone().unwrap_or_default();
-        // What a runner that was killed left.
+        // Unmount the views that a killed runner left.
         mount::clear(&self.folder.0).map_err(JobError::io(&self.folder.0))?;
         let port = free_port()?;
         let source = job.source_dir.as_deref();
@@ -405,8 +408,8 @@ impl Runner<'_> {
         Ok(instances)
     }
 
-    /// Removes what an earlier start left; its data and checkpoints stay. After an interruption, which took the machine, all
-    /// goes; and checkpoints that are kept at a place come from there.
+    /// Removes what an earlier start left, except data and checkpoints. After an interruption, which took the
+    /// machine, it removes everything. Checkpoints that are mirrored to a place are downloaded from there.
     fn clear(&self, instance: &Instance, interrupted: bool) -> Result<(), JobError> {
         let remove = |path: PathBuf| match fs::remove_dir_all(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(JobError::io(&path)(error)),
@@ -440,7 +443,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Installs the requirements of a Python script, as the toolkit does; a shell script may do so itself.
+    /// Installs the requirements of a Python script, as the toolkit does; a shell script can do so itself.
     fn install(&self, instance: &Instance) -> Result<(), JobError> {
         let code = &instance.code();
         let is_python = matches!(
@@ -463,7 +466,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// The home folder of an instance; that of the first is the installation's, too.
+    /// The home folder of an instance. The installation uses the first instance's.
     fn home(&self, instance: &Instance) -> Home {
         Home(self.folder.file("home").join(instance.host()))
     }
@@ -494,7 +497,7 @@ impl Runner<'_> {
         fs::set_permissions(&inside, mode).map_err(JobError::io(&inside))
     }
 
-    /// Begins the recording of the machine. A job does not fail where that is not possible.
+    /// Starts recording the machine. If that is not possible, the job goes on without it.
     fn profiler(&self, instances: &[Instance]) -> Result<Option<Profiler>, JobError> {
         if !self.job.profile {
             return Ok(None);
@@ -518,7 +521,7 @@ impl Runner<'_> {
     fn report(&self, profiler: Option<Profiler>, code: Option<i32>) -> Result<(), JobError> {
         let Some(profiler) = profiler else { return Ok(()) };
         let page = profiler.finish(code);
-        // What the script sent last was still on its way when it ended.
+        // The script's last messages may have been on their way when it ended.
         self.take_metrics();
         if let Err(error) = &page {
             self.lines.say(&format!("there is no report: {error}"));
@@ -536,7 +539,7 @@ impl Runner<'_> {
         }
     }
 
-    /// Opens what the pipes of every instance will carry, and makes the first ones.
+    /// Opens the data for the pipes of every instance, and makes the first pipes.
     fn pipes(&self, instances: &[Instance]) -> Result<Vec<(usize, String, Flow)>, JobError> {
         let mut piped = Vec::new();
         for instance in instances {
@@ -559,7 +562,7 @@ impl Runner<'_> {
         Ok(piped)
     }
 
-    /// Runs every instance to its end. The second value: whether the time was over.
+    /// Runs every instance to its end. The second value says whether the time limit was reached.
     fn train(
         &self,
         instances: &[Instance],
@@ -598,7 +601,7 @@ impl Runner<'_> {
                 let (over, blame) = (&over, &blame);
                 scope.spawn(move || {
                     let fed = pipe::feed(flow, channel, &data, name, over);
-                    // When the script has ended, nobody needs the data.
+                    // Once the script has ended, the data is not needed.
                     if let Err(source) = fed
                         && !over.load(Ordering::SeqCst)
                     {
@@ -653,7 +656,7 @@ impl Runner<'_> {
         (trouble.map_or(Ok(ended), Err), late.load(Ordering::SeqCst))
     }
 
-    /// Runs one instance's process, on a thread of its own whose cores the process inherits.
+    /// Runs one instance's process, on its own thread, whose cores the process inherits.
     fn instance(
         &self,
         instance: &Instance,
@@ -673,7 +676,7 @@ impl Runner<'_> {
         if let Some(environment) = self.environment.get() {
             let outer = std::env::var_os("PATH").unwrap_or_default();
             let paths = std::iter::once(environment.join("bin")).chain(std::env::split_paths(&outer));
-            // A path with a colon cannot be said; then programs are found where they were.
+            // PATH cannot hold a path with a colon; then keep the outer PATH.
             command.env("PATH", std::env::join_paths(paths).unwrap_or(outer.clone()));
             command.env("VIRTUAL_ENV", environment);
         }
@@ -683,7 +686,7 @@ impl Runner<'_> {
                 command.env_remove(name);
             }
         }
-        // Under MPI the first instance starts the processes of all.
+        // Under MPI the first instance starts the processes of all instances.
         let place = match job.distribution {
             crate::Distribution::Mpi => self.place.clone(),
             _ => self.place.share(instance.rank, job.instances),
@@ -722,10 +725,10 @@ impl Runner<'_> {
             let waited = self
                 .change(|record| record.processes.extend(known))
                 .and_then(|()| self.wait(&mut child, group, give_up, late));
-            // A container ends with its first process, whatever else runs in it.
+            // End the whole group, as a container ends with its first process.
             signal_group(group, Signal::KILL);
             if waited.is_err() {
-                // Killed just now; collected so that no zombie stays.
+                // Reap the process that was just killed.
                 let _ = child.wait();
             }
             quit.store(true, Ordering::SeqCst);
@@ -765,7 +768,7 @@ impl Runner<'_> {
                 return Ok(Ended {
                     code,
                     told: told.is_some(),
-                    // A shell says of what it ran that it was killed.
+                    // A shell reports with its exit code that the program it ran was killed.
                     killed: killed || status.code().is_none() || code == KILLED,
                 });
             }
@@ -788,7 +791,7 @@ impl Runner<'_> {
         }
     }
 
-    /// `output/success` or `output/failure`, where the script has not left one itself.
+    /// Writes `output/success` or `output/failure`, unless the script has done so.
     fn leave_mark(&self, instance: &Instance, ended: Option<&Ended>) -> Result<(), JobError> {
         let output = instance.base.join("output");
         let (file, text) = match ended {
@@ -824,8 +827,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Packs the results into the job's folder, and copies them, the recording and its report to the output's place, laid
-    /// out as SageMaker does.
+    /// Packs the results into the job's folder, and copies them, the recording and its report to the output
+    /// place, with SageMaker's layout.
     fn upload(&self, instances: &[Instance]) -> Result<(), JobError> {
         let folder = self.folder.file("output");
         fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
@@ -867,8 +870,8 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Whether results can be sent to the output's place, found out before the script takes its time: by an object that is put
-    /// there and removed.
+    /// Checks, before the script starts, whether results can be uploaded: puts an object at the output place
+    /// and removes it.
     fn try_output(&self) -> Result<(), JobError> {
         let Some(uri) = &self.job.output else {
             return Ok(());
@@ -880,7 +883,7 @@ impl Runner<'_> {
         );
         let put = bucket.upload(&key, 0).and_then(|upload| upload.finish());
         put.map_err(JobError::Output)?;
-        // Who may put and not delete has an empty object more.
+        // With permission to put but not to delete, an empty object stays.
         let _ = bucket.delete(&key);
         Ok(())
     }
@@ -892,7 +895,7 @@ impl Runner<'_> {
         data::open(self.job, uri).map_err(JobError::Output)
     }
 
-    /// Copies a file to the output's place, piece by piece; its URI there.
+    /// Uploads a file to the output place, piece by piece. Returns its URI there.
     fn send(&self, bucket: &Bucket, name: &str, path: &Path) -> Result<String, JobError> {
         let key = format!("{}/{name}", self.job.name.as_deref().unwrap_or_default());
         let disk = || JobError::io(path);
@@ -924,7 +927,7 @@ fn killed(code: i32) -> &'static str {
     }
 }
 
-/// A port that nobody listens on now.
+/// A port that is free now.
 fn free_port() -> Result<u16, JobError> {
     let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     bound
@@ -932,11 +935,11 @@ fn free_port() -> Result<u16, JobError> {
         .map_err(JobError::io(Path::new("127.0.0.1")))
 }
 
-/// Makes this process the leader of a session of its own, so that the terminal's end is not its own; for a runner that was
+/// Makes this process the leader of its own session, so that it survives its terminal; for a runner that was
 /// started in the background.
 ///
 /// # Errors
-/// It leads a group already.
+/// The process is a group leader already.
 pub fn detach() -> Result<(), JobError> {
     rustix::process::setsid()
         .map(drop)

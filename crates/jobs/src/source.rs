@@ -1,4 +1,5 @@
-//! Where a script's code comes from: a folder, an archive (SageMaker's `sourcedir.tar.gz`), either here or in a bucket.
+//! Where a script's code comes from: a folder or an archive (SageMaker's `sourcedir.tar.gz`), on this machine
+//! or in a bucket.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +11,7 @@ use stokehold_objects::{Cause, Location, Object, ObjectError};
 
 use crate::{Job, JobError, data};
 
-/// The place in a bucket that a source folder is, if it is one.
+/// The URI of a source folder that is in a bucket.
 pub(crate) fn remote(source: &Path) -> Option<&str> {
     source.to_str().filter(|text| Location::is_remote(text))
 }
@@ -21,13 +22,13 @@ pub(crate) fn is_archive(source: &Path) -> bool {
         .is_some_and(|text| [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end)))
 }
 
-/// Brings the code to a folder of this machine: its own, or one below the job's.
+/// Brings the code to a folder on this machine: the source folder itself, or one below the job's folder.
 pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) -> Result<PathBuf, JobError> {
     if remote(source).is_none() && !is_archive(source) {
         return Ok(source.to_owned());
     }
     let (code, fetched) = (folder.join("source"), folder.join("fetched"));
-    // What an earlier run brought may be old.
+    // The code of an earlier run may be outdated.
     for path in [&code, &fetched] {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(JobError::io(path)(error)),
@@ -68,13 +69,13 @@ fn fetch_archive(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result
     Ok(into.join(name))
 }
 
-/// Unpacks an archive; what would lie outside of the folder is not unpacked.
+/// Unpacks an archive. Entries that lead out of the folder are skipped.
 fn unpack(archive: &Path, named: &str, into: &Path) -> Result<(), JobError> {
     let file = File::open(archive).map_err(JobError::io(archive))?;
     let unpacked =
         fs::create_dir_all(into).and_then(|()| tar::Archive::new(MultiGzDecoder::new(file)).unpack(into));
     unpacked.map_err(|error| {
-        // The innermost error says what is wrong, the others where.
+        // The innermost error is the cause, the outer ones say where.
         let mut cause: &dyn std::error::Error = &error;
         while let Some(inner) = cause.source() {
             cause = inner;

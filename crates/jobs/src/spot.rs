@@ -1,23 +1,24 @@
-//! Machines that are taken away: interruptions, simulated and real, and what they save.
+//! Machines that may be taken away: real and simulated interruptions, and what spot prices save.
 //!
 //! ```text
 //!  simulated  SIGTERM, grace, SIGKILL ──► checkpoints kept ──► Interrupted ──► a fresh folder ──► Starting, Downloading, Training
 //!  real       SIGTERM, grace, SIGKILL ──► checkpoints kept ──► Interrupted: the job ends here, and is resumed elsewhere
 //! ```
 //!
-//! A real interruption is announced by the instance's metadata service (EC2: two minutes before), or by somebody who calls
-//! [`Store::interrupt`](crate::Store::interrupt), as the command line does when it gets SIGTERM. The job is then `Stopped`,
-//! `Interrupted`: `--resume` goes on with it, from the checkpoints at their place; so does a new job with the same place on
-//! another machine.
+//! A real interruption is announced by the instance's metadata service (EC2: two minutes before), or by a
+//! caller of [`Store::interrupt`](crate::Store::interrupt); the command line calls it on SIGTERM. The job is
+//! then `Stopped`, `Interrupted`. `--resume` continues it from the checkpoints at their place; so does a new
+//! job with the same place on another machine.
 //!
-//! A simulated interruption is as hard as a real one: the whole folder of every instance goes, its checkpoints and its data too.
-//! What was not kept at the job's place for checkpoints is lost.
+//! A simulated interruption is as hard as a real one: the whole folder of every instance is removed, with its
+//! checkpoints and data. Files that were not mirrored to the job's place for checkpoints are lost.
 //!
 //! # What it costs
-//! Training seconds are those in which machines were at hand: Downloading, Training (with what a script gets to end), Stopping
-//! and Uploading, of all starts. Billable seconds are training seconds at the spot price, as seconds at the full price:
-//! `training * spot-price / price`. Savings are `1 - billable / training`, as SageMaker reports them of managed spot training.
-//! Work that was done twice is in both; so the savings are those against the same seconds at the full price.
+//! Training seconds are those with machines: Downloading, Training (with a script's time to end), Stopping
+//! and Uploading, of all starts. Billable seconds are training seconds at the spot price, converted to
+//! seconds at the full price: `training * spot-price / price`. Savings are `1 - billable / training`, as
+//! SageMaker reports them for managed spot training. Repeated work is in both, so the savings compare the
+//! same seconds at the two prices.
 
 use std::fmt;
 use std::time::Duration;
@@ -27,28 +28,29 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::store::{Record, Secondary, Transition};
 
-/// The part `[spot]` of a job.
+/// The section `[spot]` of a job file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spot {
-    /// When to interrupt, in seconds for which the script has run: `every 90s`, `after 30s` or `at 10s,60s`. Without, real
-    /// notices are waited for.
+    /// When to simulate interruptions, in seconds of the script's running time: `every 90s`, `after 30s` or
+    /// `at 10s,60s`. Without it, the job waits for real notices.
     #[schemars(with = "Option<String>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulate: Option<Simulation>,
-    /// What a script gets between SIGTERM and SIGKILL, when it is interrupted.
+    /// Seconds between SIGTERM and SIGKILL when a script is interrupted.
     #[serde(default = "two_minutes")]
     pub grace_seconds: u64,
-    /// How long there is no machine after a simulated interruption.
+    /// Seconds without a machine after a simulated interruption.
     #[serde(default)]
     pub pause_seconds: u64,
-    /// The job is stopped when it is not done so long after its start, pauses included; more than `max-run-seconds`.
+    /// The job is stopped if it is not done this many seconds after its start, pauses included; more than
+    /// `max-run-seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_seconds: Option<u64>,
-    /// The full price of an instance, an hour.
+    /// The full price of an instance per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<f64>,
-    /// Its price as a spot instance, an hour.
+    /// Its spot price per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<f64>,
 }
@@ -71,7 +73,7 @@ impl Default for Spot {
 }
 
 impl Spot {
-    /// What is wrong with it, for a job of so many seconds at most.
+    /// What is wrong with it, for a job that may run `max_run_seconds`.
     pub(crate) fn wrong(&self, max_run_seconds: u64) -> Option<String> {
         if let Some(wait) = self.max_wait_seconds.filter(|wait| *wait <= max_run_seconds) {
             return Some(format!(
@@ -88,7 +90,7 @@ impl Spot {
     }
 }
 
-/// When simulated interruptions come, in seconds for which the script has run, all starts taken together.
+/// When to simulate interruptions, in seconds of the script's running time over all starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Simulation {
     /// `every 90s`
@@ -101,7 +103,7 @@ impl Simulation {
     /// Reads `every 90s`, `after 30s` or `at 10s,1m,90s`.
     ///
     /// # Errors
-    /// Anything else, with an example.
+    /// The text is anything else; the message has an example.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?}: write \"every 90s\", \"after 30s\" or \"at 10s,60s\"");
         let (word, times) = text.trim().split_once(' ').ok_or_else(wrong)?;
@@ -122,7 +124,7 @@ impl Simulation {
         }
     }
 
-    /// The first interruption after the script has run for so long.
+    /// The first interruption after the given running time.
     pub(crate) fn after(&self, ran: Duration) -> Option<Duration> {
         match self {
             Self::Every(time) => {
@@ -156,22 +158,23 @@ impl<'de> Deserialize<'de> for Simulation {
     }
 }
 
-/// What a job on spot machines has cost so far.
+/// The cost of a job on spot machines so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bill {
-    /// How often it was interrupted.
+    /// The number of interruptions.
     pub interruptions: u64,
-    /// Seconds in which it had machines.
+    /// Seconds with machines.
     pub training_seconds: f64,
-    /// The same at the spot price, as seconds at the full price; without prices, the same.
+    /// Training seconds at the spot price, converted to seconds at the full price; without prices, the
+    /// training seconds.
     pub billable_seconds: f64,
-    /// Seconds from its first state to its last.
+    /// Seconds from the first state to the last.
     pub wall_seconds: f64,
-    /// `1 - billable / training`; where prices are given.
+    /// `1 - billable / training`, if prices are given.
     pub savings: Option<f64>,
-    /// What all instances cost at the spot price.
+    /// The cost of all instances at the spot price.
     pub cost: Option<f64>,
-    /// What the same seconds cost at the full price.
+    /// The cost of the same seconds at the full price.
     pub full_cost: Option<f64>,
 }
 

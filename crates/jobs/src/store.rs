@@ -1,4 +1,4 @@
-//! Where jobs are kept, and what is true of them.
+//! The folder of all jobs, and the state of each.
 //!
 //! ```text
 //! ROOT/<name>/job.json       what was asked for
@@ -18,10 +18,10 @@
 //! ROOT/.pip/                 what pip fetched for them; may be removed
 //! ```
 //!
-//! The lock is the kernel's: it goes with the process, by kill -9 and by a reboot too. A state that says "in progress"
-//! without a lock is a runner that died; whoever sees it first takes the lock, ends what the runner left behind and
-//! writes down that it failed. What it left behind are processes, known by number, start time and boot, so that a number
-//! that was given to another process is never taken for it.
+//! The kernel holds the lock: it is released when the process ends, also by kill -9 or a reboot. If the state
+//! says "in progress" but the lock is free, the runner has died. The first process that sees this takes the
+//! lock, ends the processes that the runner left, and records the failure. Those processes are identified by
+//! number, start time and boot, so that another process with the same number is never taken for one of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -41,56 +41,56 @@ use crate::place::Place;
 use crate::process::Process;
 use crate::{Bill, Job, JobError, Kept, mount, room, source};
 
-/// The state that programs look at.
+/// The main state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Status {
-    /// From the first moment on.
+    /// From the creation on.
     InProgress,
-    /// The script ended with 0.
+    /// The script exited with 0.
     Completed,
-    /// It did not, or could not be started.
+    /// The script failed, or could not be started.
     Failed,
-    /// It was told to stop, and has not yet.
+    /// A stop was requested, and the script still runs.
     Stopping,
-    /// It was stopped, by somebody or by its time.
+    /// Stopped by a caller or by a time limit.
     Stopped,
 }
 
 impl Status {
-    /// Whether nothing more happens.
+    /// Whether the state is final.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Stopped)
     }
 }
 
-/// What it is at within its [`Status`].
+/// The detailed state within a [`Status`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Secondary {
-    /// Folders and processes are made.
+    /// Folders and processes are being made.
     Starting,
-    /// Channels are copied.
+    /// Channels are being copied.
     Downloading,
     /// The script runs.
     Training,
-    /// The model is packed.
+    /// The model is being packed and uploaded.
     Uploading,
-    /// Its machine was taken away: another one is waited for, or the job waits to be resumed (it is `Stopped` then).
+    /// The machine was taken away: the job waits for another one, or to be resumed (then it is `Stopped`).
     Interrupted,
-    /// The script has been told to stop.
+    /// The script was sent SIGTERM.
     Stopping,
-    /// Done.
+    /// It succeeded.
     Completed,
-    /// Not done.
+    /// It failed.
     Failed,
-    /// Stopped by somebody.
+    /// A caller stopped it.
     Stopped,
-    /// Stopped because its time was over.
+    /// It was stopped at its time limit.
     MaxRuntimeExceeded,
-    /// Stopped because it was not done in time, pauses included.
+    /// It was stopped because it was not done in time, pauses included.
     MaxWaitTimeExceeded,
 }
 
-/// When a job came to a state.
+/// When a job entered a state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Transition {
     /// The state.
@@ -99,62 +99,62 @@ pub struct Transition {
     pub start: f64,
 }
 
-/// The file of a job's folder with every number of every metric, as JSON lines: `name`, `value` (a text where it is not finite), `time`;
-/// `host` of one that was printed, `step` (or null) of one that was sent.
+/// The file of a job's folder with every value of every metric, as JSON lines: `name`, `value` (a text if it
+/// is not finite), `time`; `host` for a printed one, `step` (or null) for one that was sent.
 pub const METRICS: &str = "metrics.jsonl";
 
-/// The last of a metric's numbers.
+/// The last value of a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FinalMetric {
     /// Its name.
     pub name: String,
-    /// The number.
+    /// The value.
     pub value: f64,
-    /// When it was printed or came, unix seconds.
+    /// When it was printed or received, unix seconds.
     pub time: f64,
 }
 
-/// What is true of a job.
+/// The state of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Its name.
     pub name: String,
-    /// The state that programs look at.
+    /// The main state.
     pub status: Status,
-    /// What it is at.
+    /// The detailed state.
     pub secondary: Secondary,
-    /// How it came there, oldest first.
+    /// All state changes, oldest first.
     pub transitions: Vec<Transition>,
     /// Why it failed; at most 1024 characters.
     pub failure_reason: Option<String>,
-    /// It failed because its runner died, and not by itself.
+    /// Whether it failed because its runner died, and not by itself.
     #[serde(default)]
     pub runner_died: bool,
-    /// The exit code of the instance that decided; 128 and the signal's number for one that was killed.
+    /// The exit code of the decisive instance; 128 plus the signal's number for one that was killed.
     pub exit_code: Option<i32>,
-    /// When it was asked for, unix seconds.
+    /// When it was created, unix seconds.
     pub created: f64,
     /// When the script started.
     pub training_started: Option<f64>,
-    /// When it ended.
+    /// When the script ended.
     pub training_ended: Option<f64>,
-    /// The processes of its instances, as they were started.
+    /// The processes of its instances.
     pub processes: Vec<Process>,
-    /// The last number of each metric; while it runs, those so far.
+    /// The last value of each metric so far.
     pub metrics: Vec<FinalMetric>,
-    /// Where the packed model lies.
+    /// The path or URI of the packed model.
     pub model: Option<String>,
-    /// Where the other packed results lie.
+    /// The path or URI of the other packed results.
     pub output: Option<String>,
-    /// The folder of the recorded run, for `stokehold report` and `top`.
+    /// The folder of the recording, for `stokehold report` and `top`.
     pub profile: Option<PathBuf>,
-    /// The page that explains it.
+    /// The path of the report.
     pub report: Option<PathBuf>,
     /// The process that runs it, or ran it last.
     pub runner: Option<Process>,
-    /// Its checkpoints, where they are kept at a place.
+    /// Its checkpoints, if they are mirrored to a place.
     pub checkpoints: Option<Kept>,
-    /// What it costs, where it runs on spot machines.
+    /// Its cost, if it runs on spot machines.
     pub spot: Option<Bill>,
 }
 
@@ -196,7 +196,7 @@ impl Record {
         });
     }
 
-    /// The end of a job that failed.
+    /// Marks the job as failed.
     pub(crate) fn fail(&mut self, reason: &str) {
         self.failure_reason = Some(reason.chars().take(1024).collect());
         self.enter(Status::Failed, Secondary::Failed);
@@ -228,7 +228,7 @@ impl Folder {
         let mut record: Record = self.parse("state.json")?;
         let reason = record.failure_reason.as_deref().unwrap_or_default();
         if reason.starts_with(RUNNER_DIED) {
-            // A record from before there was this field says it in words alone.
+            // A record of an earlier version has no such field; only the reason's words say it.
             let written: Value = self.parse("state.json")?;
             record.runner_died |= written.get("runner_died").is_none();
         }
@@ -249,7 +249,8 @@ impl Folder {
         })
     }
 
-    /// The last number of each metric, of a job that has not written them down yet; from the end of the file that has all.
+    /// The last value of each metric of a job that has not recorded them yet, from the end of the file that
+    /// has all values.
     fn metrics(&self) -> Vec<FinalMetric> {
         let read = || {
             let mut file = File::open(self.file(METRICS))?;
@@ -258,7 +259,7 @@ impl Folder {
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes).map(|_| bytes)
         };
-        // Nothing was printed yet; a line that is not whole is none.
+        // A missing file means that nothing was printed yet; an incomplete last line is skipped.
         let bytes: Vec<u8> = read().unwrap_or_default();
         let lines = bytes.split(|byte| *byte == b'\n');
         let numbers = lines.filter_map(|line| serde_json::from_slice::<FinalMetric>(line).ok());
@@ -279,7 +280,7 @@ impl Folder {
         self.file("interrupt").exists()
     }
 
-    /// When its runner wrote something last, unix seconds.
+    /// When its runner last wrote a file, unix seconds.
     fn last_sign(&self) -> Option<f64> {
         let written = ["state.json", "log"].iter().filter_map(|name| {
             let time = fs::metadata(self.file(name)).ok()?.modified().ok()?;
@@ -288,7 +289,7 @@ impl Folder {
         written.max_by(f64::total_cmp)
     }
 
-    /// The lock, if nobody has it, nor keeps it longer than `patience`.
+    /// The lock; `None` if another process holds it for longer than `patience`.
     fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
         let path = self.file("lock");
         let lock = lock::open(&path, patience).map_err(JobError::io(&path))?;
@@ -297,14 +298,14 @@ impl Folder {
     }
 }
 
-/// A job whose runner this process is: it holds the lock.
+/// A job that this process runs: it holds the lock.
 #[derive(Debug)]
 pub struct Claim {
     pub(crate) folder: Folder,
     pub(crate) job: Job,
     pub(crate) record: Record,
     pub(crate) place: Place,
-    /// Locked until it is dropped.
+    /// Held until it is dropped.
     pub(crate) lock: File,
 }
 
@@ -314,7 +315,7 @@ impl Claim {
         &self.record.name
     }
 
-    /// Has the job run on a part of the machine: this time, and not when it is resumed.
+    /// Restricts the job to a part of the machine, for this run only.
     #[must_use]
     pub fn on(self, place: Place) -> Self {
         Self { place, ..self }
@@ -322,7 +323,7 @@ impl Claim {
 }
 
 impl Store {
-    /// The jobs below a folder, which is made when the first one is.
+    /// The store in a folder, which is created with the first job.
     ///
     /// # Errors
     /// The folder's path cannot be made absolute.
@@ -331,10 +332,10 @@ impl Store {
         Ok(Self { root })
     }
 
-    /// `$STOKEHOLD_JOBS`, or `stokehold/jobs` where the user's data lies.
+    /// The store at `$STOKEHOLD_JOBS`, or at `stokehold/jobs` in the user's data folder.
     ///
     /// # Errors
-    /// There is no home folder, and no variable says where.
+    /// There is no home folder, and no variable names a folder.
     pub fn of_user() -> Result<Self, JobError> {
         let set = |name: &str| {
             std::env::var_os(name)
@@ -350,7 +351,7 @@ impl Store {
         }
     }
 
-    /// The folder.
+    /// The store's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -360,10 +361,11 @@ impl Store {
         self.root.join(name)
     }
 
-    /// Makes a job: its folder, its file, its first state. The runner may be this process or another one.
+    /// Creates a job: its folder, its file, its first state. This process or another one may run it.
     ///
     /// # Errors
-    /// What [`Job::check`] finds; an entry point that is not there; a job of this name; [`JobError::Room`].
+    /// An error of [`Job::check`]; the entry point does not exist; a job of this name exists;
+    /// [`JobError::Room`].
     pub fn create(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
         let name = job.name.clone().unwrap_or_else(|| made_name(job));
@@ -373,7 +375,7 @@ impl Store {
             room::probe()?;
         }
         fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
-        // Made aside, so that a job is there as a whole or not at all.
+        // Made under a temporary name and renamed, so that a job exists completely or not at all.
         let unique = format!(".{name}.{}.{}.part", std::process::id(), (now() * 1e6) as u64);
         let aside = Folder(self.root.join(unique));
         let made = fs::create_dir(&aside.0)
@@ -388,14 +390,15 @@ impl Store {
                 })
             });
         if let Err(error) = made {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = fs::remove_dir_all(&aside.0);
             return Err(error);
         }
         Ok(name)
     }
 
-    /// Takes a job that has not ended, to run it in this process; one that was just made, or whose runner died.
+    /// Claims a job that has not ended, to run it in this process: one that was just created, or whose runner
+    /// died.
     ///
     /// # Errors
     /// Another process runs it; it has ended.
@@ -410,11 +413,11 @@ impl Store {
         self.claimed(folder, record, lock)
     }
 
-    /// Takes a job up again that failed or was stopped: in its own folders, with the data that was copied and its
-    /// checkpoints; the code is copied anew.
+    /// Claims a job that failed or was stopped, to continue it: in its own folders, with the data that was
+    /// copied and its checkpoints. The code is copied again.
     ///
     /// # Errors
-    /// It runs, or was completed; [`JobError::Room`].
+    /// It runs, or has completed; [`JobError::Room`].
     pub fn resume(&self, name: &str) -> Result<Claim, JobError> {
         self.get(name)?;
         if self.job(name)?.opt_ml {
@@ -440,7 +443,7 @@ impl Store {
         self.claimed(folder, record, lock)
     }
 
-    /// The lock, for which those who only look are waited: they hold it for a moment.
+    /// Takes the lock. Waits for processes that only read the state: they hold it for a moment.
     fn locked(&self, name: &str) -> Result<(Folder, File), JobError> {
         let folder = self.folder(name)?;
         match folder.lock(lock::MOMENT)? {
@@ -473,10 +476,10 @@ impl Store {
         }
     }
 
-    /// What is true of a job. A job whose runner died is ended here.
+    /// The state of a job. If its runner died, this ends the job.
     ///
     /// # Errors
-    /// There is none of this name; its files cannot be read.
+    /// There is no job of this name; its files cannot be read.
     pub fn get(&self, name: &str) -> Result<Record, JobError> {
         let folder = self.folder(name)?;
         let record = folder.read()?;
@@ -489,7 +492,7 @@ impl Store {
                 ..record
             });
         };
-        // It may have ended between the two looks.
+        // The job may have ended since the first read.
         let mut record = folder.read()?;
         let is_new = record.runner.is_none() && now() - record.created < PATIENCE.as_secs_f64();
         if record.status.is_final() || is_new {
@@ -506,7 +509,7 @@ impl Store {
         };
         record.runner_died = true;
         record.fail(&format!("{RUNNER_DIED} while it was {during:?}{left}"));
-        // It has been over since then, whenever somebody looks.
+        // It ended then, whenever the state is read.
         if let ([.., before, end], Some(last)) = (record.transitions.as_mut_slice(), folder.last_sign()) {
             end.start = last.max(before.start);
         }
@@ -516,10 +519,10 @@ impl Store {
         Ok(record)
     }
 
-    /// What was asked for, with secrets in it; [`Job::without_secrets`] is for eyes.
+    /// The job's description, including secrets; use [`Job::without_secrets`] to show it.
     ///
     /// # Errors
-    /// There is none of this name; its file cannot be read.
+    /// There is no job of this name; its file cannot be read.
     pub fn job(&self, name: &str) -> Result<Job, JobError> {
         self.folder(name)?.job()
     }
@@ -533,7 +536,7 @@ impl Store {
         errors.into_iter().next().map_or(Ok(records), Err)
     }
 
-    /// Every job that can be read, the oldest first, and why the others cannot be.
+    /// Every job that can be read, the oldest first, and the errors of the others.
     ///
     /// # Errors
     /// The folder itself cannot be read.
@@ -550,7 +553,7 @@ impl Store {
         for name in names {
             match self.get(&name) {
                 Ok(record) => records.push(record),
-                // Not a job, or one that is just being made or removed.
+                // Not a job, or one that is just being created or removed.
                 Err(JobError::NoSuchJob { .. }) => {}
                 Err(error) => errors.push(error),
             }
@@ -559,19 +562,19 @@ impl Store {
         Ok((records, errors))
     }
 
-    /// Tells a job to stop: SIGTERM to its script, after `stop-seconds` SIGKILL. Returns at once; see
+    /// Stops a job: SIGTERM to its script, and SIGKILL after `stop-seconds`. Returns at once; see
     /// [`wait`](Self::wait).
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no job of this name.
     pub fn stop(&self, name: &str) -> Result<Record, JobError> {
         self.tell(name, b"")
     }
 
-    /// As [`stop`](Self::stop), but SIGKILL at once.
+    /// As [`stop`](Self::stop), but with SIGKILL at once.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no job of this name.
     pub fn kill(&self, name: &str) -> Result<Record, JobError> {
         self.tell(name, KILL)
     }
@@ -585,11 +588,12 @@ impl Store {
         Ok(record)
     }
 
-    /// Tells a job on spot machines ([`Job::spot`]) that its machine will be taken away: its script gets SIGTERM, its
-    /// checkpoints are kept, and it is `Stopped`, `Interrupted`, to be resumed elsewhere. Returns at once.
+    /// Announces to a job on spot machines ([`Job::spot`]) that its machine will be taken away: its script
+    /// gets SIGTERM, its checkpoints are sent to their place, and it becomes `Stopped`, `Interrupted`, to be
+    /// resumed elsewhere. Returns at once.
     ///
     /// # Errors
-    /// There is none of this name; it is not on spot machines.
+    /// There is no job of this name; it is not on spot machines.
     pub fn interrupt(&self, name: &str) -> Result<Record, JobError> {
         let record = self.get(name)?;
         if record.spot.is_none() {
@@ -604,10 +608,10 @@ impl Store {
         Ok(record)
     }
 
-    /// Waits for a job's end, at most so long; then whatever is true.
+    /// Waits at most this long for a job's end, and returns its state.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no job of this name.
     pub fn wait(&self, name: &str, at_most: Duration) -> Result<Record, JobError> {
         let started = Instant::now();
         loop {
@@ -631,16 +635,16 @@ impl Store {
         }
         let (folder, _lock) = self.locked(name)?;
         mount::clear(&folder.0).map_err(JobError::io(&folder.0))?;
-        // Without its state it is no job any more, whatever happens to the rest.
+        // Without its state it is not a job, even if removing the rest fails.
         let state = folder.file("state.json");
         fs::remove_file(&state).map_err(JobError::io(&state))?;
         fs::remove_dir_all(&folder.0).map_err(JobError::io(&folder.0))
     }
 
-    /// A job's lines from a byte of its log on; the second value is where to go on.
+    /// A job's lines from a byte of its log on. The second value is where the next call should start.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// There is no job of this name.
     pub fn log(&self, name: &str, from: u64) -> Result<(String, u64), JobError> {
         let path = self.folder(name)?.file("log");
         let mut bytes = Vec::new();
@@ -654,7 +658,7 @@ impl Store {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(JobError::io(&path)(error)),
         }
-        // Whole lines only: the rest comes with the next look.
+        // Only whole lines; the next call returns the rest.
         let whole = bytes
             .iter()
             .rposition(|byte| *byte == b'\n')
@@ -666,19 +670,19 @@ impl Store {
     }
 }
 
-/// How the reason of a job begins whose runner died.
+/// How the failure reason begins when the runner died.
 const RUNNER_DIED: &str = "InternalServerError: the runner of this job died";
 
-/// What the file `stop` holds when there is to be no time to end.
+/// The contents of the file `stop` when the script gets no time to end.
 const KILL: &[u8] = b"kill";
 
-/// How much of a file of numbers is looked through for the last ones, bytes.
+/// The end of a metrics file that is searched for last values, bytes.
 const TAIL: u64 = 64 << 10;
 
-/// How long a job that was made may be without a runner: `--detach` starts another process.
+/// How long a new job may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The job with its name and absolute paths, and the entry point's file where that is to be kept with the job.
+/// The job with its name and absolute paths, and the entry point's file if a copy must be kept with the job.
 fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>), JobError> {
     let absolute = |path: &Path| std::path::absolute(path).map_err(JobError::io(path));
     let mut job = Job {
@@ -711,7 +715,7 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
             entry.display()
         )));
     }
-    // Without a source folder the file is kept with the job: the folder that it lies in is not.
+    // Without a source folder, keep a copy of the file with the job, not of its folder.
     let kept = entry.filter(|_| job.source_dir.is_none());
     job.source_dir = match &kept {
         Some(_) => Some(folder.join(SOURCE)),
@@ -736,10 +740,10 @@ fn settled(job: &Job, name: &str, folder: &Path) -> Result<(Job, Option<PathBuf>
     Ok((job, kept))
 }
 
-/// The folder of an entry point that had no source folder.
+/// The folder in a job's folder for an entry point without a source folder.
 const SOURCE: &str = "source";
 
-/// Writes what a new job's folder holds.
+/// Writes the files of a new job's folder.
 fn fill(folder: &Folder, job: &Job, kept: Option<&Path>) -> Result<(), JobError> {
     if let (Some(from), Some(file)) = (kept, job.entry_point.file()) {
         let to = folder.file(SOURCE).join(file);
@@ -749,7 +753,7 @@ fn fill(folder: &Folder, job: &Job, kept: Option<&Path>) -> Result<(), JobError>
     }
     let path = folder.file("job.json");
     let text = serde_json::to_vec_pretty(job).map_err(|error| JobError::Input(error.to_string()))?;
-    // Its variables may be secrets.
+    // The variables may hold secrets.
     File::options()
         .write(true)
         .create_new(true)

@@ -1,4 +1,4 @@
-//! `requirements.txt`: a virtual environment, made once for the same text and the same interpreter.
+//! `requirements.txt`: a virtual environment, made once per text and interpreter.
 //!
 //! ```text
 //! JOBS/.environments/<key>/        an environment; the key is a hash of interpreter and text
@@ -6,17 +6,17 @@
 //! JOBS/.environments/<key>.lock    held by the process that makes it
 //! ```
 //!
-//! It is made in its place and not renamed into it, because the programs of an environment hold its path.
+//! It is made at its final path and not renamed, because the programs of an environment contain its path.
 //!
-//! It sees the packages of the interpreter that it is made of: in a container of SageMaker the framework is there already, and
-//! requirements.txt adds to it. What the text does not pin is what the index had when the environment was made; removing
-//! the folder has it made anew.
+//! It sees the packages of its interpreter: in a SageMaker container the framework is already there, and
+//! requirements.txt adds to it. Versions that the text does not pin are those of the index when the
+//! environment was made; remove the folder to have it made again.
 //!
-//! It is made in a [room](crate::room) and at a [home](crate::home) of its own, because the installation of a package runs its
-//! author's code.
+//! It is made in a [room](crate::room) and with a [home](crate::home) of its own, because installing a
+//! package runs its author's code.
 //!
-//! A text that refers to files beside it (`./package`, `-r more.txt`) says nothing about their content, so its environment
-//! is not kept: it belongs to the job.
+//! A text that refers to files beside it (`./package`, `-r more.txt`) does not determine their content, so
+//! its environment is not shared: it belongs to the job.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -38,7 +38,7 @@ use crate::{Job, JobError};
 /// The file's name.
 pub(crate) const REQUIREMENTS: &str = "requirements.txt";
 
-/// What the interpreter says of itself and the text.
+/// A program that asks the interpreter about itself and the text.
 const ASK: &str = "import hashlib, json, sys\n\
     packages = [p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))]\n\
     about = json.dumps([sys.version, sys.prefix, packages]).encode()\n\
@@ -52,7 +52,7 @@ struct Answer {
     packages: Vec<String>,
 }
 
-/// Where environments are made, and who hears of it.
+/// Makes environments, and reports progress.
 pub(crate) struct Maker<'a> {
     pub job: &'a Job,
     /// The folder of all jobs.
@@ -65,7 +65,7 @@ pub(crate) struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The environment of the requirements in a code folder.
+    /// The environment for the requirements in a code folder.
     pub fn environment(&self, code: &Path) -> Result<PathBuf, JobError> {
         let requirements = code.join(REQUIREMENTS);
         let text = fs::read_to_string(&requirements).map_err(JobError::io(&requirements))?;
@@ -90,7 +90,7 @@ impl Maker<'_> {
     fn ask(&self, requirements: &Path) -> Result<Answer, JobError> {
         let python = &self.job.python;
         let mut command = Command::new(python);
-        // At the user's home: it is asked for what it sees there.
+        // With the user's home: this asks which packages are visible there.
         command
             .envs(&self.job.environment)
             .arg("-c")
@@ -108,7 +108,7 @@ impl Maker<'_> {
     }
 
     fn lock(&self, path: &Path) -> Result<File, JobError> {
-        // Where another job makes it, that may take as long as downloads take.
+        // Another job may be making it, which takes as long as its downloads.
         while !self.stop.load(Ordering::SeqCst) {
             let moment = Duration::from_millis(50);
             if let Some(file) = lock::open(path, moment).map_err(JobError::io(path))? {
@@ -119,14 +119,14 @@ impl Maker<'_> {
     }
 
     fn make(&self, path: &Path, code: &Path, answer: &Answer) -> Result<(), JobError> {
-        // What was cut short.
+        // Remove what an interrupted run left.
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(JobError::io(path)(error));
             }
             _ => {}
         }
-        // Without a pip of its own, which takes seconds: the interpreter's is seen, and installs here.
+        // Without its own pip, which would take seconds: the interpreter's pip is visible, and installs here.
         let mut venv = self.python(&self.job.python);
         venv.args(["-m", "venv", "--without-pip"]).arg(path);
         fs::create_dir_all(path).map_err(JobError::io(path))?;
@@ -156,13 +156,13 @@ impl Maker<'_> {
         command
     }
 
-    /// What pip keeps of what it fetched, for all jobs.
+    /// Pip's download cache, for all jobs.
     fn cache(&self) -> PathBuf {
         self.jobs.join(".pip")
     }
 
-    /// Runs a program to its end, its lines among the job's. In its room it can write to the environment, to the job's folder
-    /// and to temporary folders, and to nothing else of the machine.
+    /// Runs a program to its end, with its lines among the job's. In its room it can write only to the
+    /// environment, the job's folder and temporary folders.
     fn step(&self, what: &str, mut command: Command, environment: &Path) -> Result<(), JobError> {
         let system = |source| JobError::Requirements(format!("{what}: {source}"));
         let from = self.lines.end();
@@ -179,7 +179,7 @@ impl Maker<'_> {
             writable: vec![environment.to_owned(), self.folder.to_owned(), cache],
             ..Room::default()
         };
-        // Either way the command goes, which holds the pipe's writing end, too.
+        // Both branches drop the command, which holds the pipe's writing end.
         let spawned = match self.job.opt_ml {
             true => room.spawn(command),
             false => {
@@ -216,10 +216,11 @@ impl Maker<'_> {
     }
 }
 
-/// What of the lines of an installation says why it failed.
+/// The lines of an installation that say why it failed.
 ///
-/// What a package's own code said stands before pip's mark of its end, its last line last, and the line with the name of that
-/// step before it; what pip finds itself it calls an error. pip's last lines only refer to those.
+/// The output of a package's own code precedes pip's end mark, with its last line last, and the line that
+/// names the step comes before it; errors that pip itself finds are marked as errors. Pip's last lines only
+/// refer to those.
 fn cause(lines: &[String]) -> String {
     let bare = |line: &String| line.trim_start_matches([' ', '|', '│']).trim_end().to_owned();
     if let Some(end) = lines.iter().rposition(|line| bare(line) == "[end of output]") {
@@ -243,7 +244,7 @@ fn cause(lines: &[String]) -> String {
     }
 }
 
-/// Has an environment see folders of packages behind its own.
+/// Makes an environment see folders of packages after its own.
 fn show(environment: &Path, packages: &[String]) -> std::io::Result<()> {
     for entry in fs::read_dir(environment.join("lib"))? {
         let own = entry?.path().join("site-packages");
@@ -254,7 +255,7 @@ fn show(environment: &Path, packages: &[String]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether requirements say all by themselves: names, versions, URLs and places that are absolute.
+/// Whether the requirements are complete by themselves: names, versions, URLs and absolute paths.
 fn is_self_contained(text: &str) -> bool {
     text.lines().all(|line| {
         let line = line.split(" #").next().unwrap_or_default().trim();

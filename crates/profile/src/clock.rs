@@ -1,18 +1,19 @@
-//! The recording's clock: unix seconds that never go back.
+//! The recording's clock: unix seconds that never decrease.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Wall time at the start, and from there on the monotonic clock.
+/// Takes the wall time at the start, and follows the monotonic clock from there.
 ///
-/// The wall clock may be set at any time, and the monotonic clock of Linux stands still while the machine is suspended.
-/// So a wall clock that runs ahead by more than a second is followed, and one that falls behind is not.
+/// The wall clock may be set at any time, and Linux's monotonic clock stops while the machine is suspended.
+/// So when the wall clock is ahead by more than a second, the recording's clock follows it; when it is
+/// behind, it does not.
 pub(crate) struct Clock {
     anchor: (Instant, f64),
-    /// How far the wall clock was ahead when that was last told, seconds; negative where it was behind.
+    /// How far the wall clock was ahead at the last note, seconds; negative if it was behind.
     told: f64,
 }
 
-/// How far wall and recording may differ before it is told, seconds.
+/// The difference between wall clock and recording that is reported, seconds.
 const TOLERANCE: f64 = 1.0;
 
 impl Clock {
@@ -23,7 +24,7 @@ impl Clock {
         }
     }
 
-    /// The time at a moment that both clocks showed, and what there is to tell about it.
+    /// The recording's time at a moment that both clocks showed, and a note if there is something to report.
     pub fn time(&mut self, now: Instant, wall: SystemTime) -> (f64, Option<String>) {
         let passed = now.saturating_duration_since(self.anchor.0);
         let time = self.anchor.1 + passed.as_secs_f64();

@@ -1,12 +1,14 @@
-//! How long other programs kept this process's threads from a core.
+//! How long other programs kept this process's threads from running on a core.
 //!
-//! The kernel counts for every thread how long it was ready to run and had no core, in the second field of
-//! `/proc/self/task/<tid>/schedstat`, in nanoseconds (Documentation/scheduler/sched-stats.rst). A measurement on a machine that others
-//! use needs it: wall time alone cannot tell a program that computes on one core from one that wanted two and got one.
+//! For every thread the kernel counts how long it was ready to run but had no core: the second field of
+//! `/proc/self/task/<tid>/schedstat`, in nanoseconds (Documentation/scheduler/sched-stats.rst). A measurement
+//! on a shared machine needs it: wall time alone cannot tell a program that computes on one core from one
+//! that wanted two and got one.
 //!
-//! But the threads of a process also wait for each other, a pool that has a thread for each core for the thread that feeds it: on
-//! two cores that do nothing else ResNet-18 waits so for 0.4 s in a second of CPU time. So no more of the waiting counts than the CPU
-//! time that other programs had meanwhile: what `/proc/stat` counts as busy and this process did not use.
+//! But the threads of a process also wait for each other, for example a pool with a thread per core for the
+//! thread that feeds it: on two otherwise idle cores ResNet-18 waits 0.4 s per second of CPU time in this
+//! way. So the waiting counts only up to the CPU time that other programs used meanwhile: the busy time of
+//! `/proc/stat` that this process did not use.
 
 use std::fs;
 use std::path::Path;
@@ -17,12 +19,12 @@ use cpu_time::ProcessTime;
 use crate::Machine;
 use crate::kernel::{lines, number, words};
 
-/// The counters at one moment. Differences mean something while no thread ends.
+/// The counters at one moment. Differences are valid while no thread ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Contention {
     /// When.
     at: Instant,
-    /// Ready to run without a core, the sum over the threads that live now.
+    /// Time ready to run without a core, summed over the threads that live now.
     waited: Duration,
     /// CPU time of all programs.
     machine: Duration,
@@ -33,7 +35,7 @@ pub struct Contention {
 }
 
 impl Contention {
-    /// As they stand now; `None` where the kernel does not tell.
+    /// The counters now; `None` if the kernel does not provide them.
     pub fn now() -> Option<Self> {
         let stat = fs::read("/proc/stat").ok()?;
         Some(Self {
@@ -45,21 +47,21 @@ impl Contention {
         })
     }
 
-    /// For how long, summed over threads, others have had a core since then that this process was ready to use. The kernel counts
-    /// their CPU time in ticks of 10 ms.
+    /// The time, summed over threads, in which this process was ready to run and other programs had the
+    /// cores. The kernel counts their CPU time in ticks of 10 ms.
     pub fn delay_until(self, now: Self) -> Duration {
         now.waited.saturating_sub(self.waited).min(self.others_until(now))
     }
 
-    /// How many cores other programs have kept busy since then, on average; `None` where this process may not use all cores of the
-    /// machine, for then theirs need not be its own.
+    /// The number of cores that other programs kept busy between the two, on average; `None` if this process
+    /// may not use all cores of the machine, because the other programs may then use different ones.
     pub fn others_cores_until(self, now: Self) -> Option<f64> {
         let wall = now.at.saturating_duration_since(self.at).as_secs_f64();
         self.everywhere
             .then(|| self.others_until(now).as_secs_f64() / wall.max(1e-9))
     }
 
-    /// CPU time of other programs since then.
+    /// CPU time of other programs between the two.
     fn others_until(self, now: Self) -> Duration {
         let own = now.own.saturating_sub(self.own);
         now.machine.saturating_sub(self.machine).saturating_sub(own)
@@ -79,7 +81,8 @@ fn waited(tasks: &Path) -> Option<Duration> {
     nanoseconds.map(Duration::from_nanos)
 }
 
-/// What the first line of `/proc/stat` counts for all cores together: `cpu user nice system idle iowait irq softirq ..`.
+/// The busy time of all cores in the first line of `/proc/stat`: `cpu user nice system idle iowait irq
+/// softirq ..`.
 fn busy(stat: &[u8]) -> Option<Duration> {
     let mut words = words(lines(stat).next()?);
     if words.next() != Some(b"cpu") {
@@ -96,7 +99,7 @@ fn busy(stat: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs_f64(ticks as f64 / per_second as f64))
 }
 
-/// How many cores `/proc/stat` has a line for: `cpu0 ..`, `cpu1 ..`
+/// The number of cores with a line in `/proc/stat`: `cpu0 ..`, `cpu1 ..`
 fn cores(stat: &[u8]) -> usize {
     lines(stat)
         .filter(|line| line.starts_with(b"cpu") && line.get(3).is_some_and(u8::is_ascii_digit))

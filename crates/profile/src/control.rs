@@ -1,7 +1,7 @@
-//! Changing a recording while it runs.
+//! Changes a recording while it runs.
 //!
-//! The recorder holds the lock in the recording's folder, which tells everybody that there is one and who it is, and reads
-//! `control.json` before each tick. Whoever wants a change writes that file.
+//! The recorder holds the lock in the recording's folder, which shows other processes that it runs and who it
+//! is, and reads `control.json` before each tick. To change the recording, a process writes that file.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::ProfileError;
 const FILE: &str = "control.json";
 const LOCK: &str = "lock";
 
-/// What a running recording should do from now on.
+/// A change to a running recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Whether it takes samples; `None` leaves that as it is.
@@ -29,11 +29,12 @@ pub struct Change {
 }
 
 impl Change {
-    /// Tells the recorder of a recording's folder (`profiler-output`), which follows within a second.
+    /// Sends the change to the recorder of a recording's folder (`profiler-output`), which applies it within
+    /// a second.
     ///
     /// # Errors
-    /// [`ProfileError::NotRecording`] where none is at work, [`ProfileError::Interval`] for an interval that is not
-    /// possible, [`ProfileError::Io`] where the file cannot be written.
+    /// [`ProfileError::NotRecording`] if no recorder runs, [`ProfileError::Interval`] for an interval out of
+    /// range, [`ProfileError::Io`] if the file cannot be written.
     pub fn send(self, recording: &Path) -> Result<(), ProfileError> {
         if let Some(ms) = self.interval_ms {
             check_interval(Duration::from_millis(ms))?;
@@ -62,7 +63,7 @@ impl Change {
     }
 }
 
-/// Intervals from 100 ms to 60 s are possible.
+/// Accepts intervals from 100 ms to 60 s.
 ///
 /// # Errors
 /// [`ProfileError::Interval`] for any other.
@@ -74,10 +75,10 @@ pub fn check_interval(interval: Duration) -> Result<(), ProfileError> {
     }
 }
 
-/// Whether nobody records into a folder (`profiler-output`), which need not be there.
+/// Checks that no recorder runs in a folder (`profiler-output`), which need not exist.
 ///
 /// # Errors
-/// [`ProfileError::Recording`] where somebody does, [`ProfileError::Io`] where that cannot be found out.
+/// [`ProfileError::Recording`] if a recorder runs there, [`ProfileError::Io`] if that cannot be determined.
 pub fn check_free(recording: &Path) -> Result<(), ProfileError> {
     let path = recording.join(LOCK);
     match lock::holder(&path) {
@@ -99,7 +100,7 @@ pub(crate) struct Control {
 
 impl Control {
     /// # Errors
-    /// [`ProfileError::Recording`] where another recorder is at work in the folder.
+    /// [`ProfileError::Recording`] if another recorder runs in the folder.
     pub fn hold(recording: &Path) -> Result<Self, ProfileError> {
         let path = recording.join(LOCK);
         let lock = Lock::take(&path).map_err(|refused| match refused {
@@ -110,7 +111,7 @@ impl Control {
             Refused::Io(source) => ProfileError::Io { path, source },
         })?;
         let path = recording.join(FILE);
-        // What was asked of a recorder that was killed.
+        // Remove the request to a recorder that was killed.
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(ProfileError::Io { path, source: error });
@@ -124,7 +125,7 @@ impl Control {
         })
     }
 
-    /// What was asked for since the last time.
+    /// The latest request since the last call.
     pub fn changed(&mut self) -> Option<Change> {
         let change = read(&self.path).filter(|&change| Some(change) != self.seen)?;
         self.seen = Some(change);
@@ -134,7 +135,7 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // Left behind, it does no harm: the next recorder removes it.
+        // A file that remains is harmless: the next recorder removes it.
         let _ = fs::remove_file(&self.path);
     }
 }

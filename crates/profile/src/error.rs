@@ -1,4 +1,4 @@
-//! What can go wrong while recording.
+//! Errors of recording and of reading recordings.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub enum ProfileError {
     NotSupported {
         /// The file that is missing.
         what: PathBuf,
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
     /// A kernel file or a recorded file does not have the expected form.
@@ -29,26 +29,26 @@ pub enum ProfileError {
     /// There is no recording.
     #[error("{path}: no recording: {reason}")]
     NoRecording {
-        /// Where it was looked for.
+        /// The folder that was searched.
         path: PathBuf,
-        /// What is there instead.
+        /// What was found instead.
         reason: String,
     },
-    /// Samples cannot be taken so often, or so seldom.
+    /// The sampling interval is out of range.
     #[error("an interval of {interval:?}: 100 ms to 60 s are possible")]
     Interval {
-        /// What was asked for.
+        /// The requested interval.
         interval: std::time::Duration,
     },
-    /// Somebody records into the folder already.
+    /// Another recorder runs in the folder already.
     #[error("{path}: {holder} records into this folder; wait until it ends, or give another folder")]
     Recording {
         /// The recording's folder.
         path: PathBuf,
-        /// Who it is.
+        /// The other recorder.
         holder: Holder,
     },
-    /// Nobody records into the folder.
+    /// No recorder runs in the folder.
     #[error("{path}: nobody is recording there now")]
     NotRecording {
         /// The recording's folder.
@@ -59,7 +59,7 @@ pub enum ProfileError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
 }

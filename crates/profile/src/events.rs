@@ -12,14 +12,14 @@
 //! ]
 //! ```
 //!
-//! `pid` is a track of the picture, one for every name of spans, and `tid` a row of it, one for every worker; neither is a
-//! process. `ts` and `dur` are microseconds, `ts` from the start time in the file's first event.
+//! `pid` is a track of the picture, one per name of spans, and `tid` a row in it, one per worker; neither is
+//! a process. `ts` and `dur` are in microseconds, `ts` relative to the start time in the file's first event.
 //!
-//! [`Writer`] begins a file anew after 10 MiB, after 60 seconds, and with every hour (UTC). While a file grows it is called
-//! `.part` and lacks the closing bracket, so a crash costs what was not flushed and nothing else; when closed it is a
-//! whole array and takes its name. [`read_into`] reads both, files of other programs, and the line files of
-//! [`timeline`](crate::timeline). It trusts nothing: what is damaged becomes a gap and an entry in
-//! [`Recording::problems`](crate::Recording::problems).
+//! [`Writer`] starts a new file after 10 MiB, after 60 seconds, and with every hour (UTC). A file that is
+//! being written is called `.part` and has no closing bracket, so a crash loses only data that was not
+//! flushed; when the file is closed, it becomes a complete array and gets its final name. [`read_into`] reads
+//! both, files of other programs, and the line files of [`timeline`](crate::timeline). It trusts no input:
+//! damaged data becomes a gap and an entry in [`Recording::problems`](crate::Recording::problems).
 
 mod read;
 mod write;
@@ -28,9 +28,9 @@ pub(crate) use read::read_since;
 pub use read::{parse, read_into};
 pub use write::{Options, Writer};
 
-/// How names of our files end.
+/// The end of our files' names.
 const SUFFIX: &str = "_pythontimeline.json";
-/// What the name of a file has behind it while the file grows.
+/// The suffix of a file that is being written.
 const PART: &str = ".part";
 
 /// A moment in unix seconds as whole microseconds.

@@ -1,13 +1,13 @@
-//! Reading `/proc` and the text formats in it (see proc(5)).
+//! Reads `/proc` and its text formats (see proc(5)).
 //!
-//! The parsers take bytes, so that they are tested on any platform with files of other machines.
+//! The parsers take bytes, so that tests can run them on any platform with files of other machines.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file of the kernel's, kept open and read again and again from its start.
+/// A kernel file that is kept open and read repeatedly from its start.
 pub(crate) struct KernelFile(File);
 
 impl KernelFile {
@@ -15,7 +15,7 @@ impl KernelFile {
         File::open(path).map(Self)
     }
 
-    /// Reads it anew. The buffer stays as large as it has grown.
+    /// Reads the file again. The buffer keeps its capacity.
     pub fn read<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         if buffer.len() < 4096 {
             buffer.resize(4096, 0);
@@ -25,7 +25,7 @@ impl KernelFile {
             if end == buffer.len() {
                 buffer.resize(2 * end, 0);
             }
-            // The kernel may hand out a list of devices in parts, so that only nothing more is the end.
+            // The kernel may return a list of devices in parts: only an empty read is the end.
             let read = self.0.read_at(&mut buffer[end..], end as u64)?;
             end += read;
             if read == 0 {
@@ -34,7 +34,7 @@ impl KernelFile {
         }
     }
 
-    /// As [`read`](Self::read), for files that the kernel hands out in one piece: it does not ask for more.
+    /// As [`read`](Self::read), with a single read call, for files that the kernel returns in one piece.
     pub fn read_at_once<'a>(&self, buffer: &'a mut Vec<u8>) -> io::Result<&'a [u8]> {
         if buffer.len() < 4096 {
             buffer.resize(4096, 0);
@@ -77,14 +77,14 @@ pub(crate) fn field(text: &[u8], name: &str) -> Option<u64> {
     number(words(rest).next()?)
 }
 
-/// What a counter grew by a second; NaN where it stepped back, as after a reset.
+/// The growth of a counter per second; NaN if it decreased, as after a reset.
 pub(crate) fn rate(before: u64, after: u64, seconds: f64) -> f64 {
     after
         .checked_sub(before)
         .map_or(f64::NAN, |grown| grown as f64 / seconds)
 }
 
-/// A `/proc` file system; its root differs only in tests.
+/// A `/proc` file system; its root is another one only in tests.
 pub(crate) struct ProcFs {
     root: PathBuf,
 }
@@ -98,13 +98,13 @@ impl ProcFs {
         Self { root: root.into() }
     }
 
-    /// The most memory this process ever had resident, in bytes, where the platform tells.
+    /// The peak resident memory of this process, in bytes, if the platform provides it.
     pub fn peak_rss(&self) -> Option<u64> {
         let status = fs::read(self.root.join("self/status")).ok()?;
         field(&status, "VmHWM:")?.checked_mul(1024)
     }
 
-    /// The name of the processor and the bytes of memory, where the platform tells.
+    /// The processor's name and the bytes of memory, if the platform provides them.
     pub fn machine(&self) -> (Option<String>, Option<u64>) {
         let text = |name| fs::read(self.root.join(name)).ok();
         let cpu = text("cpuinfo").and_then(|text| cpu_model(&String::from_utf8_lossy(&text)));
@@ -122,13 +122,13 @@ impl ProcFs {
     }
 }
 
-/// x86 says `model name : ..` for every core; ARM has no such line.
+/// x86 has `model name : ..` for every core; ARM has no such line.
 fn cpu_model(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// Cores, such as `0-3,8`.
+/// A list of cores, such as `0-3,8`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct CoreList(Vec<(u32, u32)>);
 

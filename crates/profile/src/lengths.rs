@@ -1,13 +1,14 @@
-//! Guesses the length of samples that were recorded without one.
+//! Estimates the length of samples that were recorded without one.
 
-/// Beyond so many times the usual length a sampler was switched off or held up, and its counters tell of a usual one.
+/// After a gap of more than this many usual lengths, the sampler was off or delayed, and its counters cover a
+/// usual length.
 const GAP: f64 = 2.5;
-/// Neighbours that say what is usual.
+/// The number of neighbours that determine the usual length.
 const NEIGHBOURS: usize = 5;
 
-/// The lengths of samples taken at `times`, ascending: from the one before to its own. After a gap, and at first, it is
-/// the length that is usual for those that follow, since the interval may have been changed meanwhile, and for the last one
-/// that of those before it; where there is only one sample, it is nothing.
+/// The lengths of samples taken at `times`, ascending: each from the sample before. For the first sample and
+/// after a gap, it is the usual length of the samples that follow, because the interval may have changed
+/// meanwhile, or of those before if none follow; for a single sample, 0.
 pub fn between(times: &[f64]) -> Vec<f64> {
     let gaps: Vec<f64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     let usual = median(&gaps).unwrap_or(0.0);
@@ -25,7 +26,7 @@ pub fn between(times: &[f64]) -> Vec<f64> {
     (0..times.len()).map(length).collect()
 }
 
-/// The median; of an even number of values the lesser of the two in the middle.
+/// The median; of an even number of values the lower of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut values = values.to_vec();
     let middle = values.len().checked_sub(1)? / 2;

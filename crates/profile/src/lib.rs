@@ -1,4 +1,4 @@
-//! What the machine and the training loop did, recorded into files and read back.
+//! Records what the machine and the training loop do, writes it to files, and reads it back.
 //!
 //! ```text
 //!  /proc, cgroup, NVML ──► sampler ──► system/*.json    ┐
@@ -6,7 +6,8 @@
 //!  process ──► timeline ────────────► framework/*.json  ┘
 //! ```
 //!
-//! The files are those of SageMaker Debugger, so its readers open our recordings, and `stokehold report` opens its.
+//! The files have SageMaker Debugger's format, so its readers open our recordings, and `stokehold report`
+//! opens its recordings.
 //! A run's folder holds
 //!
 //! ```text
@@ -16,19 +17,21 @@
 //! rule-output/ProfilerReport-<time>/profiler-output/                     the report and its JSON files
 //! ```
 //!
-//! Two recorders run beside the training loop, both cheap enough to leave on, and both on unix seconds, so that what they
-//! left can be laid over each other:
+//! Two recorders run beside the training loop. Both are cheap enough to leave on, and both use unix seconds,
+//! so that their results can be combined:
 //!
-//! - [`Recorder`] takes a tick every interval, in a thread of its own ([`Sampler`]): the busy share and I/O wait of every core that it may run on,
-//!   memory, disks, network, pressure, the quota of the cgroup, the process tree, and the GPUs where NVML is there.
-//!   The kernel counts CPU time in steps of 10 ms, so a tick of 100 ms resolves 10 points of a core; the percentiles
-//!   over a run are what to read. A running recording is changed by [`Change`]. Where there is no `/proc`, opening it
-//!   is [`ProfileError::NotSupported`] and nothing is invented.
-//! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than 200 ns, and from
-//!   any process as lines (docs/timeline.md). Its totals count every span; details of images thin out in long runs.
+//! - [`Recorder`] takes a sample ("tick") every interval, in its own thread ([`Sampler`]): busy share and I/O
+//!   wait of every core that it may run on, memory, disks, network, pressure, the cgroup's quota, the process
+//!   tree, and the GPUs if NVML is installed. The kernel counts CPU time in steps of 10 ms, so a tick of 100
+//!   ms resolves 10 points of a core; read the percentiles over a run instead. [`Change`] changes a running
+//!   recording. Without `/proc`, opening a recorder fails with [`ProfileError::NotSupported`]: no values are
+//!   invented.
+//! - [`Timeline`] takes the spans of steps, waits, phases and loader workers, from any thread in less than
+//!   200 ns, and from any process as lines (docs/timeline.md). Its totals count every span. In long runs the
+//!   files keep fewer and fewer of the details of images.
 //!
-//! A run of Stokehold's own also leaves a [`Workload`](workload::Workload): how fast its loader and its trainer can be, which is
-//! what predictions start from. What recordings mean is the business of `stokehold-diagnose`.
+//! A Stokehold training run also leaves a [`Workload`](workload::Workload): how fast its loader and its
+//! trainer can be, from which predictions are made. `stokehold-diagnose` interprets recordings.
 //!
 //! ```no_run
 //! use stokehold_profile::{Ending, Recorder, Recording, Settings, Tree, dimension};

@@ -1,17 +1,17 @@
-//! The machine a run was made on.
+//! The machine that a run was made on.
 
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::ProcFs;
 
-/// What a reader of a measurement needs to know about the machine.
+/// The properties of a machine that matter for a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name; `None` where the platform does not tell.
+    /// The processor's name; `None` if the platform does not provide it.
     pub cpu: Option<String>,
     /// Cores this process may use, after affinity and cgroup quota.
     pub cores: usize,
-    /// Main memory in bytes; `None` where the platform does not tell.
+    /// Main memory in bytes; `None` if the platform does not provide it.
     pub memory: Option<u64>,
     /// Operating system, such as `linux`.
     pub os: String,
@@ -19,14 +19,14 @@ pub struct Machine {
     pub arch: String,
 }
 
-/// The most memory that this process ever had resident, in bytes: what the kernel says and no sample can miss. `None`
-/// where the platform does not tell.
+/// The peak resident memory of this process, in bytes, as the kernel counted it, so that no peak is missed.
+/// `None` if the platform does not provide it.
 pub fn peak_rss() -> Option<u64> {
     ProcFs::system().peak_rss()
 }
 
 impl Machine {
-    /// Looks at this machine.
+    /// The properties of this machine.
     pub fn here() -> Self {
         let (cpu, memory) = ProcFs::system().machine();
         Self {

@@ -1,4 +1,4 @@
-//! Opening a recording, and the facts about it.
+//! Opens a recording, and reads the facts about it.
 
 use std::fs;
 use std::io;
@@ -11,23 +11,23 @@ use crate::{ProfileError, events, system};
 
 /// The folder of a recording within that of a run.
 pub const FOLDER: &str = "profiler-output";
-/// How deep below a folder its recording is looked for: a training job's is three deep.
+/// How deep below a folder to search for its recording: a training job's is three folders deep.
 const DEPTH: usize = 4;
 
 impl Recording {
-    /// Opens a recording: a run's folder, its `profiler-output`, or any folder below which one recording's `system` or
-    /// `framework` lie, whoever made it.
+    /// Opens a recording: a run's folder, its `profiler-output`, or any folder with one recording's `system`
+    /// or `framework` somewhere below it, written by any program.
     ///
-    /// What is damaged is a gap, and named in [`problems`](Self::problems).
+    /// Damaged data is a gap, with an entry in [`problems`](Self::problems).
     ///
     /// # Errors
-    /// [`ProfileError::NoRecording`] where there is none, or more than one.
+    /// [`ProfileError::NoRecording`] if there is none, or more than one.
     pub fn open(path: &Path) -> Result<Self, ProfileError> {
         Self::open_since(path, 0.0)
     }
 
-    /// As [`open`](Self::open), from about a moment on, unix seconds: files that had ended before it are not read, so
-    /// that a run can be followed while it grows.
+    /// As [`open`](Self::open), from about the time `since` on, unix seconds: files that ended before it are
+    /// not read, so that a run can be followed while it grows.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -52,10 +52,10 @@ impl Recording {
 }
 
 impl About {
-    /// Reads `recording.json` of a recording's folder; `None` where there is none.
+    /// Reads `recording.json` of a recording's folder; `None` if it does not exist.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when it cannot be read, [`ProfileError::Malformed`] when it is something else.
+    /// [`ProfileError::Io`] if it cannot be read, [`ProfileError::Malformed`] if it has another format.
     pub fn read(recording: &Path) -> Result<Option<Self>, ProfileError> {
         let path = recording.join(Self::FILE);
         match fs::read(&path) {
@@ -70,10 +70,11 @@ impl About {
         }
     }
 
-    /// Writes `recording.json` aside, then renames it, so that a reader sees the old or the new one.
+    /// Writes `recording.json` to a temporary file and renames it, so that a reader sees the old or the new
+    /// one.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when it cannot be written.
+    /// [`ProfileError::Io`] if it cannot be written.
     pub fn write(&self, recording: &Path) -> Result<(), ProfileError> {
         let path = recording.join(Self::FILE);
         let work = || whole::write(&path, serde_json::to_vec_pretty(self)?);
@@ -126,7 +127,7 @@ fn is_recording(folder: &Path) -> bool {
 fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
-        // A link might lead back.
+        // A link might lead back up.
         if !entry.file_type()?.is_dir() {
             continue;
         }

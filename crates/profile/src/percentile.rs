@@ -8,14 +8,14 @@ use stokehold_base::stats::of_sorted;
 pub struct Percentiles {
     /// The median.
     pub p50: f64,
-    /// Nineteen of twenty values are at most this.
+    /// 95 % of the values are at most this.
     pub p95: f64,
-    /// Ninety-nine of a hundred values are at most this.
+    /// 99 % of the values are at most this.
     pub p99: f64,
 }
 
 impl Percentiles {
-    /// The percentiles of `values`; `None` when there are none.
+    /// The percentiles of `values`; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted = values.to_vec();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Percentiles {
     }
 }
 
-/// Counts of percentages by tenths: percentiles of any number of values in constant memory.
+/// A histogram of percentages in steps of a tenth: percentiles of any number of values in constant memory.
 pub(crate) struct Histogram {
     counts: Box<[u64; 1001]>,
     total: u64,
@@ -48,7 +48,7 @@ impl Histogram {
         self.total += 1;
     }
 
-    /// As [`Percentiles::of`] the values rounded to a tenth.
+    /// As [`Percentiles::of`], of the values rounded to a tenth.
     pub fn percentiles(&self) -> Option<Percentiles> {
         let value = |rank: u64| {
             let mut before = 0;

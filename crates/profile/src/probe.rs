@@ -1,7 +1,7 @@
-//! What a tick reads: one probe for each of the kernel's accounts, and one for the GPUs.
+//! The probes that a tick reads: one per source of kernel counters, and one for the GPUs.
 //!
-//! A probe keeps its files open and remembers the counters of the tick before. Where an account is missing its probe is
-//! not there, and the recording has no such series. Where one reading fails, the tick has a gap.
+//! A probe keeps its files open and remembers the counters of the previous tick. If a source is missing,
+//! there is no probe, and the recording has no such series. If one reading fails, the tick has a gap.
 
 mod cgroup;
 mod cores;
@@ -19,7 +19,7 @@ pub(crate) use machine::{Disk, Memory, Network, Pressure};
 pub(crate) use processes::Processes;
 pub use processes::Tree;
 
-/// The tick under construction, and the files that it goes to.
+/// The tick under construction, and the files that it is written to.
 pub(crate) struct Board {
     writer: Writer,
     values: Vec<f64>,
@@ -39,12 +39,12 @@ impl Board {
         self.writer.series(kind, name, dimension)
     }
 
-    /// Makes a place that of another series.
+    /// Reuses a column for another series.
     pub fn replace(&mut self, place: SeriesId, kind: &str, name: &str, dimension: &str) {
         self.writer.replace(place, kind, name, dimension);
     }
 
-    /// The value of this tick; without one, the tick has a gap there.
+    /// Sets the value of this tick; without a value the tick has a gap.
     pub fn set(&mut self, place: SeriesId, value: f64) {
         self.values[place.0] = value;
     }
@@ -56,7 +56,7 @@ impl Board {
         written
     }
 
-    /// Begins the next tick without having written this one.
+    /// Begins the next tick without writing this one.
     pub fn discard(&mut self) {
         self.values.fill(f64::NAN);
     }
@@ -70,7 +70,7 @@ impl Board {
     }
 }
 
-/// Boards on temporary folders, for the tests of the probes.
+/// Boards on temporary folders, for tests of probes.
 #[cfg(test)]
 pub(crate) mod testing {
     use std::collections::BTreeMap;

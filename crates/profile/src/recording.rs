@@ -1,4 +1,4 @@
-//! A recording in memory: what every rule, figure and advice is computed from.
+//! A recording in memory: the input of every rule, figure and recommendation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use crate::Machine;
 use crate::lengths;
 use crate::workload::Workload;
 
-/// Names of the series in a recording's files: those that SageMaker Debugger's analysis looks for, and ours.
+/// Names of the series in a recording's files: those that SageMaker Debugger's analysis expects, and ours.
 ///
 /// Rates are per second, over the interval before the tick.
 pub mod dimension {
     /// `cpu`, `cpuN`: busy share of a core, percent.
     pub const CPU: &str = "CPUUtilization";
-    /// `cpu`, `cpuN`: share of the time that a core was idle while storage was awaited, percent.
+    /// `cpu`, `cpuN`: share of the time that a core was idle while waiting for storage, percent.
     pub const IO_WAIT: &str = "I/OWaitPercentage";
     /// `gpu`, `gpuN`: share of the time that kernels ran, percent.
     pub const GPU: &str = "GPUUtilization";
@@ -30,25 +30,25 @@ pub mod dimension {
     pub const SWAP: &str = "SwapUsedPercent";
     /// `disk`, `ReadBytesPerSecond` and `WriteBytesPerSecond`: bytes that block devices moved.
     pub const DISK: &str = "DiskBytesPerSecond";
-    /// `pressure`, `cpu`, `memory` and `io`: share of the time that some task was stalled for it, percent.
+    /// `pressure`, `cpu`, `memory` and `io`: share of the time in which some task was stalled for it,
+    /// percent.
     pub const PRESSURE: &str = "PressureSomePercent";
-    /// `cgroup`, `cpu`: share of the time that the cgroup's quota held its tasks back, percent.
+    /// `cgroup`, `cpu`: share of the time in which the cgroup's quota throttled its tasks, percent.
     pub const THROTTLED: &str = "ThrottledPercent";
     /// `process`, `PID NAME`: CPU time of one process of the tree, percent of one core.
     pub const PROCESS_CPU: &str = "ProcessCPUUtilization";
     /// `process`, `PID NAME`: resident memory of one process of the tree, bytes.
     pub const PROCESS_MEMORY: &str = "ProcessResidentBytes";
-    /// `process`, `tree`: CPU time of the tree, of its processes that have ended too, percent of one core.
+    /// `process`, `tree`: CPU time of the tree, including processes that have ended, percent of one core.
     pub const TREE_CPU: &str = "ProcessTreeCPUUtilization";
-    /// `process`, `others`: what other programs, the kernel and the hypervisor took of the cores meanwhile, percent of
-    /// one core.
+    /// `process`, `others`: CPU time of other programs, the kernel and the hypervisor, percent of one core.
     pub const OTHERS_CPU: &str = "OtherProgramsCPUUtilization";
     /// `process`, `tree`: bytes that the tree's read calls returned.
     pub const PROCESS_READ: &str = "ProcessReadBytesPerSecond";
     /// `process`, `tree`: read calls of the tree.
     pub const PROCESS_READS: &str = "ProcessReadCallsPerSecond";
-    /// `recorder`, `sample`: how long the time is that the sample tells of, milliseconds: from the one before, or from
-    /// when the recorder was switched on again.
+    /// `recorder`, `sample`: the length of the sample's interval, milliseconds: since the sample before, or
+    /// since the recorder was switched on again.
     pub const SAMPLE: &str = "SampleMilliseconds";
     /// `gpu`, `gpuN`: memory in use, bytes.
     pub const GPU_MEMORY_BYTES: &str = "GPUMemoryUsedBytes";
@@ -58,9 +58,9 @@ pub mod dimension {
     pub const GPU_CLOCK: &str = "GPUClockMHz";
     /// `gpu`, `gpuN`: temperature, degrees Celsius.
     pub const GPU_TEMPERATURE: &str = "GPUTemperature";
-    /// `gpu`, `gpuN`: bytes that came in over PCIe.
+    /// `gpu`, `gpuN`: bytes received over PCIe.
     pub const GPU_PCIE_RECEIVED: &str = "GPUPCIeReceivedBytesPerSecond";
-    /// `gpu`, `gpuN`: bytes that went out over PCIe.
+    /// `gpu`, `gpuN`: bytes sent over PCIe.
     pub const GPU_PCIE_SENT: &str = "GPUPCIeSentBytesPerSecond";
     /// `gpu`, `gpuN`: busy share of the video encoder, percent.
     pub const GPU_ENCODER: &str = "GPUEncoderUtilization";
@@ -74,9 +74,9 @@ pub mod dimension {
     pub const GPU_POWER_THROTTLE: &str = "GPUPowerThrottle";
 }
 
-/// Names of spans that mean something to rules and reports; every other name is a phase of its own.
+/// Names of spans that rules and reports interpret; spans with any other name are phases.
 pub mod span {
-    /// What names of training steps begin with in trace files; `TRAIN`, `EVAL`, `PREDICT` or `GLOBAL` follows.
+    /// The prefix of training steps' names in trace files; `TRAIN`, `EVAL`, `PREDICT` or `GLOBAL` follows.
     pub const STEP_PREFIX: &str = "Step:ModeKeys.";
     /// A training step: the trainer computes.
     pub const STEP: &str = "Step:ModeKeys.TRAIN";
@@ -84,7 +84,7 @@ pub mod span {
     pub const EVAL_STEP: &str = "Step:ModeKeys.EVAL";
     /// The trainer waits for a batch: PyTorch's `next(iterator)`.
     pub const WAIT: &str = "DataLoaderIter";
-    /// A loader worker makes a batch, or its share of one.
+    /// A loader worker makes a batch, or its part of one.
     pub const WORKER: &str = "DataLoaderWorker";
     /// The loader starts its workers.
     pub const LOADER_START: &str = "DataLoaderIterInitialize";
@@ -102,16 +102,16 @@ pub mod span {
     pub const CHECKPOINT: &str = "checkpoint";
 }
 
-/// What a run left: samples of the machine and spans of what it did, per node.
+/// The recording of a run: samples of the machine and spans of the program, per node.
 #[derive(Debug, Clone, Default)]
 pub struct Recording {
     /// The folder it was read from.
     pub path: PathBuf,
-    /// What was recorded; `None` for a recording that another program made.
+    /// The facts in `recording.json`; `None` for a recording of another program.
     pub about: Option<About>,
     /// The machines, by name.
     pub nodes: Vec<Node>,
-    /// What could not be read, each with file, line and reason. The data there is a gap.
+    /// Data that could not be read, each with file, line and reason. The recording has a gap there.
     pub problems: Vec<String>,
 }
 
@@ -126,71 +126,73 @@ pub struct About {
     pub started: f64,
     /// End, unix seconds; `None` while it runs, and after a crash.
     pub ended: Option<f64>,
-    /// Exit code of the command, 128 + the signal that ended it; `None` while it runs, and where it was not ours to see.
+    /// Exit code of the command, or 128 + the signal that ended it; `None` while it runs, and if the recorder
+    /// did not start it.
     pub exit_code: Option<i32>,
     /// Sampling interval when it started, milliseconds.
     pub interval_ms: u64,
     /// The machine.
     pub machine: Machine,
-    /// What kind of training it was; `None` where the command is not one of Stokehold's.
+    /// The kind of training; `None` if the command is not one of Stokehold's.
     pub workload: Option<Workload>,
-    /// Since when it is switched off, unix seconds; `None` while samples are taken.
+    /// When the recording was switched off, unix seconds; `None` while samples are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<f64>,
-    /// What a reader should know: a missing NVML, a jump of the clock, samples that rotation removed.
+    /// Notes for readers: a missing NVML, a jump of the clock, samples that rotation removed.
     pub notes: Vec<String>,
 }
 
-/// One machine's part of a recording.
+/// The part of a recording that belongs to one machine.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     /// Its name, such as `algo-1`.
     pub name: String,
     /// When samples were taken, unix seconds, strictly ascending.
     pub ticks: Vec<f64>,
-    /// What was sampled.
+    /// The samples.
     pub series: Vec<Series>,
-    /// What was done, by start time.
+    /// The spans, by start time.
     pub spans: Vec<Span>,
-    /// The names that [`Span::name`] counts.
+    /// The names that [`Span::name`] refers to.
     pub names: Vec<String>,
 }
 
-/// The samples of one thing.
+/// The samples of one quantity.
 #[derive(Debug, Clone)]
 pub struct Series {
     /// Its type in the files: `cpu`, `gpu`, `memory`, ..
     pub kind: String,
-    /// Of which it is: `cpu5`, `gpu0`, ..
+    /// The device: `cpu5`, `gpu0`, ..
     pub name: String,
     /// What was measured: one of [`dimension`].
     pub dimension: String,
-    /// A value for every tick of the node, NaN where there was none.
+    /// One value per tick of the node; NaN for a gap.
     pub values: Vec<f32>,
 }
 
-/// Whose time a machine's cores spent, tick by tick, percent of one core; NaN where it was not measured.
+/// The use of a machine's cores by this run and by others, tick by tick, percent of one core; NaN where it
+/// was not measured.
 #[derive(Debug, Clone, Copy)]
 pub struct CoreUse<'a> {
-    /// The recorded processes'.
+    /// By the recorded processes.
     pub run: &'a [f32],
-    /// Everybody else's.
+    /// By everything else.
     pub others: &'a [f32],
-    /// How many cores the machine has.
+    /// The number of cores of the machine.
     pub cores: usize,
 }
 
 impl CoreUse<'_> {
-    /// A column as shares of all the cores, percent.
+    /// A column as a share of all cores, percent.
     pub fn shares(&self, values: &[f32]) -> Vec<f32> {
         values.iter().map(|value| value / self.cores as f32).collect()
     }
 }
 
-/// Something that took time.
+/// An activity with a duration.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Span {
-    /// Its name's place in [`Node::names`].
+    /// The index of its name in [`Node::names`].
     pub name: u32,
     /// Start, unix seconds.
     pub start: f64,
@@ -238,7 +240,7 @@ impl Node {
         })
     }
 
-    /// The place of a span's name in [`names`](Self::names), added where it is new.
+    /// The index of a name in [`names`](Self::names), which gets the name if it is new.
     pub fn name(&mut self, name: &str) -> u32 {
         let place = self.names.iter().position(|known| known == name);
         place.unwrap_or_else(|| {
@@ -247,8 +249,8 @@ impl Node {
         }) as u32
     }
 
-    /// What the recorded processes and other programs took of the cores; `None` for a recording that does not tell the two
-    /// apart.
+    /// The use of the cores by the recorded processes and by other programs; `None` for a recording that does
+    /// not tell the two apart.
     pub fn core_use(&self) -> Option<CoreUse<'_>> {
         let cores = self.of(dimension::CPU).count();
         let values = |dimension| Some(self.of(dimension).next()?.values.as_slice());
@@ -260,8 +262,8 @@ impl Node {
         .filter(|used| used.cores > 0)
     }
 
-    /// How long the time is that each tick tells of, seconds: as it was recorded, or else the time from the tick before,
-    /// and no more than is usual thereabouts after a gap.
+    /// The length of each tick's interval, seconds: as recorded, or else the time since the tick before;
+    /// after a gap at most the usual length nearby.
     pub fn lengths(&self) -> Vec<f64> {
         let mut lengths = lengths::between(&self.ticks);
         for series in self.of(dimension::SAMPLE) {
@@ -274,8 +276,8 @@ impl Node {
         lengths
     }
 
-    /// The sum over all ticks of a value times the length of the tick: of a share in time the time, in the share's unit
-    /// times seconds.
+    /// The sum over all ticks of value times length: for a share of time this is the time, in the share's
+    /// unit times seconds.
     pub fn seconds(&self, values: &[f32]) -> f64 {
         let each = values.iter().zip(self.lengths());
         each.filter(|(value, _)| value.is_finite())
@@ -283,12 +285,12 @@ impl Node {
             .sum()
     }
 
-    /// The mean of a column's numbers over the time of their ticks; `None` where there are none.
+    /// The mean of a column's numbers, weighted by the length of their ticks; `None` if there are none.
     pub fn mean(&self, values: &[f32]) -> Option<f64> {
         let known = values.iter().zip(self.lengths());
         let known = known.filter(|(value, _)| value.is_finite());
         let (sum, seconds) = known.fold((0.0, 0.0), |(sum, seconds), (value, length)| {
-            // More than nothing, so that a single sample has a mean.
+            // Greater than zero, so that a single sample has a mean.
             let length = length.max(1e-6);
             (sum + f64::from(*value) * length, seconds + length)
         });
@@ -301,7 +303,7 @@ impl Node {
         percentile(&steps, 50.0)
     }
 
-    /// First and last moment of which anything is known, unix seconds.
+    /// The first and the last moment with data, unix seconds.
     pub fn extent(&self) -> Option<(f64, f64)> {
         let ends = self.spans.iter().map(Span::end).chain(self.ticks.last().copied());
         let starts = self
@@ -314,7 +316,7 @@ impl Node {
 }
 
 impl Recording {
-    /// First and last moment of which anything is known, unix seconds.
+    /// The first and the last moment with data, unix seconds.
     pub fn extent(&self) -> Option<(f64, f64)> {
         self.nodes
             .iter()
@@ -322,15 +324,15 @@ impl Recording {
             .reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
     }
 
-    /// How often samples were taken, seconds: the shortest and the longest time between two, without the twentieth that
-    /// is shorter and the one that is longer. `None` without samples.
+    /// The range of the times between two samples, seconds, without the shortest and the longest twentieth.
+    /// `None` without samples.
     pub fn intervals(&self) -> Option<(f64, f64)> {
         let lengths: Vec<f64> = self.nodes.iter().flat_map(Node::lengths).collect();
         Some((percentile(&lengths, 5.0)?, percentile(&lengths, 95.0)?))
     }
 
-    /// Puts nodes, series and spans in order: nodes and series by name with numbers counted as numbers, spans by
-    /// start. Readers call it once at the end.
+    /// Sorts nodes and series by name, with numbers compared as numbers, and spans by start. Readers call it
+    /// once at the end.
     pub fn sort(&mut self) {
         self.nodes.sort_by_cached_key(|node| natural(&node.name));
         for node in &mut self.nodes {
@@ -352,7 +354,8 @@ fn natural(name: &str) -> (String, u64, String) {
     (head, digits.parse().unwrap_or(u64::MAX), tail)
 }
 
-/// Totals of spans by name: how many, and seconds together; spans of several workers overlap in time.
+/// Totals of spans by name: their number, and their seconds together; spans of several workers overlap in
+/// time.
 pub fn totals(node: &Node) -> BTreeMap<&str, (u64, f64)> {
     let mut totals = BTreeMap::new();
     for span in &node.spans {

@@ -1,4 +1,5 @@
-//! The recorder: takes ticks, writes them, and keeps the facts about the recording; and the thread that drives it.
+//! The recorder, which takes ticks, writes them, and maintains `recording.json`; and the thread that drives
+//! it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,18 +19,18 @@ use crate::system::{self, SeriesId, Writer};
 use crate::workload::Workload;
 use crate::{Machine, Percentiles, ProfileError, Tree, dimension};
 
-/// What is recorded, how often, and where it is kept.
+/// What to record, how often, and how to store it.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Time between two ticks, 100 ms to 60 s.
     pub interval: Duration,
-    /// The processes that are followed.
+    /// The processes to follow.
     pub tree: Tree,
-    /// What is recorded, for the record.
+    /// The recorded command, for `recording.json`.
     pub command: Vec<String>,
-    /// How the samples are kept.
+    /// How to store the samples.
     pub files: system::Options,
-    /// Where counters come from.
+    /// Where to read counters.
     pub sources: Sources,
 }
 
@@ -49,7 +50,7 @@ impl Settings {
     }
 }
 
-/// Where counters come from: the machine, but in tests and measurements.
+/// Where to read counters: on the machine, except in tests and measurements.
 #[derive(Debug, Clone)]
 pub struct Sources {
     /// The `/proc` file system.
@@ -67,7 +68,7 @@ impl Default for Sources {
     }
 }
 
-/// What a recorder saw from start to end.
+/// The summary of a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SystemSummary {
     /// Number of ticks.
@@ -76,29 +77,29 @@ pub struct SystemSummary {
     pub cpu: Option<Percentiles>,
 }
 
-/// How a recording ended.
+/// The end of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct Ending {
-    /// Exit code of the command, where it was ours to see.
+    /// The command's exit code, if the recorder started it.
     pub exit_code: Option<i32>,
-    /// What kind of training it was, where that is known.
+    /// The kind of training, if it is known.
     pub workload: Option<Workload>,
-    /// What a reader of the recording should know.
+    /// Notes for readers of the recording.
     pub notes: Vec<String>,
 }
 
-/// Takes ticks and writes them. [`start`](Self::start) has a thread do it.
+/// Takes ticks and writes them. [`start`](Self::start) runs it in a thread.
 pub struct Recorder {
     /// `profiler-output`.
     folder: PathBuf,
     about: About,
-    /// Whether `about` says something that its file does not.
+    /// Whether `about` differs from its file.
     news: bool,
     control: Control,
     interval: Duration,
     clock: Clock,
     last: Instant,
-    /// Where the length of each sample goes.
+    /// The column for the length of each sample.
     length: SeriesId,
     board: Board,
     cores: Cores,
@@ -115,20 +116,20 @@ pub struct Recorder {
     cpu: Histogram,
 }
 
-/// Notes that a recording keeps at most.
+/// At most this many notes are kept.
 const NOTES: usize = 100;
-/// A last interval that was cut short is a tick from this length on.
+/// A last interval of at least this length becomes a tick.
 const SHORTEST: Duration = Duration::from_millis(50);
-/// How often a change is looked for at least.
+/// The longest time between two checks for a change.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Recorder {
-    /// Begins a recording in a folder, `profiler-output`, or goes on with the one in it, and reads the counters that the
-    /// first tick is compared with.
+    /// Starts a recording in a folder, `profiler-output`, or continues the existing one, and reads the base
+    /// values of the counters.
     ///
     /// # Errors
-    /// [`ProfileError::Interval`]; [`ProfileError::Recording`] where somebody records into the folder already;
-    /// [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] when files cannot be written.
+    /// [`ProfileError::Interval`]; [`ProfileError::Recording`] if another recorder runs in the folder;
+    /// [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] if files cannot be written.
     pub fn open(folder: &Path, settings: Settings) -> Result<Self, ProfileError> {
         check_interval(settings.interval)?;
         let Settings {
@@ -152,7 +153,7 @@ impl Recorder {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let mut clock = Clock::new(now, wall);
         let started = clock.time(now, wall).0;
-        // One that cannot be read any more is written anew.
+        // A file that cannot be read is replaced.
         let before = About::read(folder).ok().flatten();
         let mut recorder = Self {
             folder: folder.to_owned(),
@@ -246,10 +247,10 @@ impl Recorder {
         })
     }
 
-    /// Has a thread take ticks until it is stopped.
+    /// Starts a thread that takes ticks until it is stopped.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when there can be no thread.
+    /// [`ProfileError::Io`] if the thread cannot be started.
     pub fn start(self) -> Result<Sampler, ProfileError> {
         let (stop, stopped) = mpsc::channel();
         let folder = self.folder.clone();
@@ -284,13 +285,13 @@ impl Recorder {
             }
             if on && Instant::now() >= due {
                 self.tick(Instant::now(), SystemTime::now())?;
-                // After a pause of the machine the missed ticks are not made up for.
+                // After a suspension of the machine, missed ticks are skipped.
                 due = (due + self.interval).max(Instant::now());
             }
         }
     }
 
-    /// Does as it is told, at a moment that both clocks showed.
+    /// Applies a change, at a moment that both clocks showed.
     fn apply(
         &mut self,
         change: Change,
@@ -317,7 +318,7 @@ impl Recorder {
                 (self.about.paused, self.news, *on) = (Some(time), true, false);
             }
             (false, Some(true)) => {
-                // What happened meanwhile is of no tick.
+                // Resets the counters, so that the pause belongs to no sample.
                 if let Some(processes) = &mut self.processes {
                     processes.restart();
                 }
@@ -331,7 +332,7 @@ impl Recorder {
         self.write_news()
     }
 
-    /// Reads everything into the board; the mean busy share of the cores, percent.
+    /// Reads all probes into the board. Returns the mean busy share of the cores, percent.
     fn sample(&mut self, now: Instant) -> Option<f64> {
         let elapsed = now.saturating_duration_since(self.last).as_secs_f64();
         self.last = now;
@@ -396,14 +397,14 @@ impl Recorder {
     }
 }
 
-/// A thread that records. Dropping it ends the recording like [`stop`](Self::stop), without the summary.
+/// A thread that records. Dropping it ends the recording as [`stop`](Self::stop) does, without the summary.
 pub struct Sampler {
     stop: Sender<Ending>,
     thread: Option<JoinHandle<Result<SystemSummary, ProfileError>>>,
 }
 
 impl Sampler {
-    /// Begins a recording and has a thread take its ticks.
+    /// Starts a recording and a thread that takes its ticks.
     ///
     /// # Errors
     /// As [`Recorder::open`] and [`Recorder::start`].
@@ -411,10 +412,11 @@ impl Sampler {
         Recorder::open(folder, settings)?.start()
     }
 
-    /// Ends the recording and sums up. It takes no longer than one tick, and where hours are compressed, that.
+    /// Ends the recording and returns its summary. Takes at most one tick, plus the time of compressing hours
+    /// if that is on.
     ///
     /// # Errors
-    /// What ended the thread earlier: a file that could not be written.
+    /// The error that ended the thread early: a file that could not be written.
     pub fn stop(mut self, ending: Ending) -> Result<SystemSummary, ProfileError> {
         match self.join(ending) {
             Some(Ok(outcome)) => outcome,
@@ -425,7 +427,7 @@ impl Sampler {
 
     fn join(&mut self, ending: Ending) -> Option<std::thread::Result<Result<SystemSummary, ProfileError>>> {
         let thread = self.thread.take()?;
-        // A thread that has ended by itself has nobody listening.
+        // The thread may have ended by itself; ignore the send error.
         let _ = self.stop.send(ending);
         Some(thread.join())
     }
@@ -433,7 +435,7 @@ impl Sampler {
 
 impl Drop for Sampler {
     fn drop(&mut self) {
-        // There is nobody to tell; whoever wants the outcome calls `stop`.
+        // The outcome is dropped here; a caller that needs it calls `stop`.
         let _ = self.join(Ending::default());
     }
 }

@@ -6,12 +6,12 @@
 //! {"Type":"cpu","Name":"cpu5","Dimension":"CPUUtilization","Value":1.36,"NodeId":"algo-1","Timestamp":1795266181.232195}
 //! ```
 //!
-//! A line is one value of one series. All series of a tick share its timestamp, and a series appears in every tick, but
-//! where there is no value: a core that is offline, a process that has ended. Hours are UTC.
+//! A line is one value of one series. All series of a tick have the same timestamp. A series appears in every
+//! tick except where it has no value: a core that is offline, a process that has ended. Hours are UTC.
 //!
-//! [`Writer`] appends a tick at a time. What it has not handed to the kernel is never older than a second, so a crash
-//! loses at most that. Hours that are over are compressed where asked for, and the oldest of them go when the files
-//! exceed their limit. [`read_into`] reads what any number of nodes left. It trusts nothing: what is damaged becomes a
+//! [`Writer`] appends one tick at a time. Its buffer is never older than a second, so a crash loses at most
+//! that. Optionally it compresses finished hours; it removes the oldest hours when the files exceed their
+//! limit. [`read_into`] reads the files of any number of nodes. It trusts no input: damaged data becomes a
 //! gap and an entry in [`Recording::problems`](crate::Recording::problems).
 
 use std::io;
@@ -31,7 +31,7 @@ pub use read::read_into;
 pub(crate) use read::read_since;
 pub use write::{Options, SeriesId, Writer};
 
-/// Seconds of the file's minute.
+/// Seconds in the minute that a file covers.
 const MINUTE: u64 = 60;
 
 pub(crate) fn io_error(path: &Path, source: io::Error) -> ProfileError {

@@ -6,18 +6,20 @@
 //!  Server ◄── lines ◄── any process     ┘                        └─► Client           lines to another recorder
 //! ```
 //!
-//! A [`Recorder`] puts a span into a channel of its own, which has room for [`ROOM`] of them. That never waits: with no room the
-//! span is counted in the totals and lost for the files, and the [`Outcome`] says how many were. A thread empties the
-//! channels every 20 ms and writes. So recording costs two readings of the clock and a store, memory is bounded, and a
-//! disk that stands still holds up nobody.
+//! A [`Recorder`] puts spans into its own channel, which has room for [`ROOM`] of them. It never waits: if
+//! there is no room, the span is counted in the totals but missing from the files, and the [`Outcome`]
+//! reports the number of such spans. A thread empties the channels every 20 ms and writes. So recording a
+//! span costs two readings of the clock and a store, memory is bounded, and a stalled disk blocks no thread
+//! of the program.
 //!
-//! Totals by name are exact: they count every span, written or not. The files hold every span but those of names that were
-//! announced as [details](Timeline::detail), of which there may be hundreds a step: the first [`DETAILS`] of such a name,
-//! then as many of every second step, of every fourth, and so on. So details grow with the logarithm of the run, and
-//! the steps that have them have all of them. Everything else is bounded by [`events::Options::limit_bytes`].
+//! Totals by name are exact: they count every span, written or not. The files have every span, except for
+//! names that were announced as [details](Timeline::detail), which may have hundreds of spans a step: they
+//! keep the first [`DETAILS`] spans of such a name, then as many of every second step, of every fourth, and
+//! so on. So the details grow with the logarithm of the run's length, and a step has all of its details or
+//! none. Everything else is limited by [`events::Options::limit_bytes`].
 //!
-//! Other processes send lines; see [`Server`], [`Client`] and [`mod@line`]. A line may say a number instead of a span: such [`Metrics`]
-//! are no part of the recording, and wait for whoever runs the program.
+//! Other processes send lines; see [`Server`], [`Client`] and [`mod@line`]. A line may carry a number instead
+//! of a span: such [`Metrics`] are not part of the recording; the caller takes them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -57,22 +59,22 @@ pub use thin::DETAILS;
 
 use thin::Thinner;
 
-/// The environment variable that names where other processes' spans go: a socket that somebody listens on, or a file.
+/// The environment variable with the address for other processes' spans: a socket with a server, or a file.
 pub const VARIABLE: &str = "STOKEHOLD_TIMELINE";
-/// Spans that a recorder may be ahead of the thread that writes them.
+/// The most spans of a recorder that wait to be written.
 pub const ROOM: usize = 8192;
-/// Names that are told apart; spans of any further name are called `other`.
+/// At most this many names are kept apart; spans with further names are counted as `other`.
 pub const NAMES: usize = 1024;
-/// How often the channels are emptied.
+/// How often the thread empties the channels.
 const PERIOD: Duration = Duration::from_millis(20);
-/// How often what is buffered is handed on.
+/// How often the buffer is written out.
 const FLUSH: Duration = Duration::from_millis(900);
 
-/// A name of spans, known to one timeline.
+/// A name of spans in one timeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name(u16);
 
-/// What is known about a span besides its time.
+/// What a span has besides its time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Args {
     /// The step or epoch it belongs to.
@@ -92,18 +94,18 @@ pub struct Total {
     pub seconds: f64,
 }
 
-/// What a timeline leaves.
+/// The result of a timeline.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// The exact totals, by name.
     pub totals: BTreeMap<String, Total>,
-    /// What a reader of the files should know, a sentence each.
+    /// Notes for readers of the files, one sentence each.
     pub notes: Vec<String>,
-    /// Why not everything was written.
+    /// Why some spans were not written.
     pub failed: Option<ProfileError>,
 }
 
-/// Spans on their way into files. Dropping it is [`finish`](Self::finish) without the outcome.
+/// Writes spans into files. Dropping it is [`finish`](Self::finish) without the outcome.
 pub struct Timeline {
     shared: Arc<Shared>,
     /// Dropped to end the thread.
@@ -111,7 +113,7 @@ pub struct Timeline {
     thread: Option<JoinHandle<Outcome>>,
 }
 
-/// A way for spans into a timeline; each thread has its own. A clone has a channel of its own.
+/// Records spans into a timeline. Use one per thread. A clone has its own channel.
 pub struct Recorder {
     shared: Arc<Shared>,
     spans: Sender<Raw>,
@@ -119,9 +121,9 @@ pub struct Recorder {
 
 struct Shared {
     names: Mutex<Names>,
-    /// Channels that the thread does not know yet.
+    /// New channels that the thread has not taken over yet.
     joining: Mutex<Vec<Receiver<Raw>>>,
-    /// What found no room, by name.
+    /// Spans that found no room, by name.
     lost: Vec<Lost>,
     totals: Mutex<Vec<Total>>,
 }
@@ -139,7 +141,7 @@ struct Lost {
     nanos: AtomicU64,
 }
 
-/// A span as it waits to be written.
+/// A span that waits to be written.
 struct Raw {
     name: Name,
     start: Start,
@@ -149,15 +151,15 @@ struct Raw {
 
 enum Start {
     Here(Instant),
-    /// Unix seconds by another process's clock.
+    /// Unix seconds of another process's clock.
     There(f64),
 }
 
 impl Timeline {
-    /// Starts the thread; spans go to the files, to the other recorder, to both, or only into the totals.
+    /// Starts the thread. Spans go to the files, to the other recorder, to both, or only into the totals.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system cannot start a thread.
     pub fn start(files: Option<events::Writer>, client: Option<Client>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             names: Mutex::default(),
@@ -200,30 +202,30 @@ impl Timeline {
         })
     }
 
-    /// A name for spans, the same for the same text.
+    /// A name for spans; the same text gives the same name.
     pub fn name(&self, name: &str) -> Name {
         self.shared.name(name)
     }
 
-    /// A name for spans of which there are many a step: in long runs the files have those of some steps only. It counts from the
-    /// first span on when it was said before.
+    /// A name for spans that occur many times a step: in long runs the files have them for some steps only.
+    /// Call this before the first span of the name; a later call may have no effect.
     pub fn detail(&self, name: &str) -> Name {
         let name = self.shared.name(name);
         lock(&self.shared.names).details[usize::from(name.0)] = true;
         name
     }
 
-    /// A way in for one more thread.
+    /// A recorder for one more thread.
     pub fn recorder(&self) -> Recorder {
         Recorder::new(Arc::clone(&self.shared))
     }
 
-    /// The totals so far, of spans recorded until 20 ms ago.
+    /// The totals of the spans recorded until 20 ms ago.
     pub fn totals(&self) -> BTreeMap<String, Total> {
         self.shared.totals()
     }
 
-    /// Writes what is on its way and closes the files. Spans that are recorded after that are only lost.
+    /// Writes all pending spans and closes the files. Spans that are recorded later are dropped.
     pub fn finish(mut self) -> Outcome {
         match self.join() {
             Some(Ok(outcome)) => outcome,
@@ -240,7 +242,7 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        // There is nobody to tell; whoever wants the outcome calls `finish`.
+        // The outcome is dropped here; a caller that needs it calls `finish`.
         let _ = self.join();
     }
 }
@@ -267,7 +269,7 @@ impl Recorder {
         self.record(name, start, start.elapsed(), args);
     }
 
-    /// Records a span by another process's clock, unix seconds. [`Span::name`] is not looked at. It never waits.
+    /// Records a span with another process's times, unix seconds. [`Span::name`] is ignored. It never waits.
     fn record_span(&self, name: Name, span: &Span) {
         self.put(Raw {
             name,
@@ -349,7 +351,7 @@ struct Writing {
 }
 
 impl Writing {
-    /// Takes what the channels hold, and says what time it is, unix seconds.
+    /// Takes all spans from the channels. Returns the current time, unix seconds.
     fn empty(&mut self) -> f64 {
         let here = Instant::now();
         let (now, jump) = self.clock.time(here, SystemTime::now());
@@ -358,7 +360,8 @@ impl Writing {
         let mut any = false;
         let mut channels = std::mem::take(&mut self.channels);
         channels.retain(|channel| {
-            // No more than there was room for, so that one that fills as fast as it is emptied leaves time for others.
+            // At most one channel's capacity, so that a channel that fills as fast as it is emptied does not
+            // block the others.
             for _ in 0..ROOM {
                 match channel.try_recv() {
                     Ok(span) => self.span(&span, now, here),
@@ -455,7 +458,7 @@ impl Writing {
     }
 }
 
-/// Does something with a way out, and closes it for good where that fails.
+/// Writes to one of the outputs, and closes it for good if that fails.
 fn give_up<W>(
     out: &mut Option<W>,
     outcome: &mut Outcome,
@@ -467,7 +470,7 @@ fn give_up<W>(
     }
 }
 
-/// What a panic elsewhere left is as good as before: every change is whole.
+/// A panic of another thread leaves the state valid: every change is complete.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,25 +1,26 @@
-//! What a training run of Stokehold's did and how fast, as its recording keeps it: what predictions start from.
+//! What a Stokehold training run did and how fast, as its recording stores it: the input of predictions.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a training run of Stokehold's did and how fast: what predictions start from.
+/// What a Stokehold training run did and how fast: the input of predictions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// Training images of an epoch.
+    /// Training images per epoch.
     pub images: u64,
-    /// Images of a step.
+    /// Images per step.
     pub batch_size: u64,
     /// Loader workers.
     pub num_workers: u64,
-    /// Cores the run could use.
+    /// Cores that the run could use.
     pub cores: u64,
-    /// How many of them other programs kept busy meanwhile, on average; `None` where the platform does not tell.
+    /// The number of them that other programs kept busy, on average; `None` if the platform does not provide
+    /// it.
     #[serde(default)]
     pub others_cores: Option<f64>,
-    /// What performed the pipeline: `per-op`, `fused`, `gpu`.
+    /// The pipeline's executor: `per-op`, `fused`, `gpu`.
     pub executor: String,
     /// Whether the images came from prepared shards.
     pub shards: bool,
@@ -27,61 +28,65 @@ pub struct Workload {
     pub device: String,
     /// Mean wall time of an epoch's training, seconds; `None` before the first has ended.
     pub seconds_per_epoch: Option<f64>,
-    /// Share of the time that the trainer waited for batches, 0 to 1.
+    /// Share of the time in which the trainer waited for batches, 0 to 1.
     pub wait_share: f64,
-    /// Images per second that the loader delivers alone; `None` where not measured.
+    /// Images per second that the loader delivers by itself; `None` if it was not measured.
     pub loader_ceiling: Option<f64>,
-    /// Images per second that the trainer takes when batches are at hand; `None` where not measured.
+    /// Images per second that the trainer processes when it never waits for batches; `None` if it was not
+    /// measured.
     pub trainer_ceiling: Option<f64>,
-    /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` where not measured.
+    /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` if it was
+    /// not measured.
     #[serde(default)]
     pub loader_cpu_seconds: Option<f64>,
-    /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` where not measured.
+    /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` if it was
+    /// not measured.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that other programs kept the trainer from a core while its ceiling was measured,
-    /// seconds; 0 where not measured.
+    /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
+    /// while its ceiling was measured, seconds; 0 if it was not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
-    /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. Wall time beside the trainer, so on a
-    /// full machine more than the stage costs.
+    /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time beside
+    /// the trainer, so on a busy machine it is more than the stage's cost.
     pub stage_seconds: BTreeMap<String, f64>,
-    /// What other ways would cost, measured on the run's own images.
+    /// Costs of other settings, measured on the run's own images.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
 }
 
 impl Workload {
-    /// What other programs took of the cores, in words; `None` where it was too little to matter, or is not known.
+    /// The use of the cores by other programs, in words; `None` if it was too small to matter, or is not
+    /// known.
     pub fn others(&self) -> Option<String> {
         others_in_words(self.others_cores, self.cores)
     }
 }
 
-/// What other programs took of the cores, in words; `None` where it was too little to matter, or is not known.
+/// The use of the cores by other programs, in words; `None` if it was too small to matter, or is not known.
 pub fn others_in_words(others_cores: Option<f64>, cores: u64) -> Option<String> {
     let others = others_cores.filter(|others| *others >= 0.1 * cores as f64)?;
     Some(format!("other programs took {others:.1} of {cores} cores"))
 }
 
-/// Another way of the run, measured on its own images in turns with its own way.
+/// Another setting of the run, measured on the run's images in alternation with its own setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// What differs: [`Change::Executor`], [`Change::Shards`] or [`Change::BatchSize`].
+    /// The difference: [`Change::Executor`], [`Change::Shards`] or [`Change::BatchSize`].
     pub change: Change,
-    /// The loader's CPU time per image as a multiple of the run's own way, above 0.
+    /// The loader's CPU time per image, relative to the run's own setting, above 0.
     pub loader: f64,
-    /// The trainer's time per image as a multiple of the run's own way, above 0.
+    /// The trainer's time per image, relative to the run's own setting, above 0.
     pub trainer: f64,
 }
 
-/// Something that could be done differently.
+/// A possible change of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Change {
     /// Another number of loader workers.
     Workers {
-        /// How many.
+        /// Their number.
         workers: u64,
     },
     /// Another executor of the pipeline.
@@ -91,12 +96,12 @@ pub enum Change {
     },
     /// Training from prepared shards.
     Shards,
-    /// More images in a step.
+    /// More images per step.
     BatchSize {
-        /// How many.
+        /// Their number.
         batch_size: u64,
     },
-    /// The data set on storage that nobody waits for.
+    /// Storage so fast that the loader never waits for it.
     Storage,
     /// Another machine.
     Machine {
@@ -121,10 +126,11 @@ impl fmt::Display for Change {
     }
 }
 
-/// Images per second that a trainer takes where other programs leave it the cores, from what it took, its CPU time per image and the
-/// time per image that its threads were kept from a core.
+/// Images per second that a trainer would process if other programs left it the cores, from its measured
+/// rate, its CPU time per image, and the time per image for which its threads were kept from a core.
 pub fn undisturbed(rate: f64, cpu_seconds: f64, delay_seconds: f64, cores: u64) -> f64 {
-    // The time without a core stretched the steps, but no more than all cores could have shortened them.
+    // Waiting for a core lengthened the steps, but without it the rate is still limited by what all cores
+    // allow.
     let delay = if positive(delay_seconds) {
         delay_seconds
     } else {

@@ -1,4 +1,4 @@
-//! Named arrays on their way between a model, an optimiser and a file.
+//! Named arrays, exchanged between a model, an optimiser and a file.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -11,7 +11,7 @@ use stokehold_base::whole;
 
 use crate::device::DeviceError;
 
-/// An array of f32 with its name.
+/// A named array of f32.
 #[derive(Debug)]
 pub(crate) struct Array {
     pub(crate) name: String,
@@ -29,23 +29,23 @@ impl Array {
 /// Why arrays could not be read from a file or written to one.
 #[derive(Debug, thiserror::Error)]
 pub enum ArraysError {
-    /// The file system refused to read.
+    /// The file could not be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// The file system refused to write.
+    /// The file could not be written.
     #[error("cannot write {path}: {source}")]
     Write {
         /// The file.
         path: PathBuf,
-        /// Its reason.
+        /// The system's error.
         source: io::Error,
     },
-    /// The content is not what it should be.
+    /// The content is invalid.
     #[error(
         "{path} is not a file of weights that can be read ({reason}): give a .safetensors or a .pth file"
     )]
@@ -55,12 +55,12 @@ pub enum ArraysError {
         /// What is wrong.
         reason: String,
     },
-    /// The arrays could not be fetched from the device.
+    /// The arrays could not be copied from the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Where a mapper or visitor is in the module tree; the name of a parameter is torchvision's.
+/// The position of a mapper or visitor in the module tree; a parameter's name is torchvision's.
 #[derive(Debug, Default)]
 pub(crate) struct ParameterPath(Vec<String>);
 
@@ -78,7 +78,7 @@ impl ParameterPath {
     }
 }
 
-/// Writes safetensors aside, then renames.
+/// Writes safetensors to a temporary file, then renames it.
 pub(crate) fn save(
     path: &Path,
     arrays: &[Array],
@@ -100,7 +100,7 @@ pub(crate) fn save(
     })
 }
 
-/// The arrays of a safetensors file, floats of any width as f32, and its metadata.
+/// Reads the arrays of a safetensors file, floats of any width as f32, and its metadata.
 pub(crate) fn load_safetensors(path: &Path) -> Result<(Vec<Array>, BTreeMap<String, String>), ArraysError> {
     let bytes = fs::read(path).map_err(|source| ArraysError::Read {
         path: path.to_path_buf(),
@@ -125,7 +125,7 @@ pub(crate) fn load_safetensors(path: &Path) -> Result<(Vec<Array>, BTreeMap<Stri
             Dtype::F64 => floats(view.data(), |b| f64::from_le_bytes(b) as f32),
             Dtype::F16 => floats(view.data(), |b| f16::from_le_bytes(b).to_f32()),
             Dtype::BF16 => floats(view.data(), |b| bf16::from_le_bytes(b).to_f32()),
-            // Counters such as num_batches_tracked: no array of a model.
+            // Counters such as num_batches_tracked are not arrays of a model.
             _ => continue,
         };
         arrays.push(Array {

@@ -1,8 +1,8 @@
-//! What the loader could deliver and the trainer could take, each alone, and what it costs in CPU time.
+//! Measures how fast the loader and the trainer are, each by itself, and their CPU time.
 //!
-//! A run is as fast as the slower of the two, or slower still where both share the cores of one CPU. The two
-//! rates say which one to work on, and what that can gain at most; with the CPU times, what a change would gain can be predicted
-//! (`stokehold_diagnose::advice`).
+//! A run is as fast as the slower of the two, or slower where both share the cores of one CPU. The two rates
+//! show which one to improve, and how much that can gain at most. With the CPU times, the gain of a change
+//! can be predicted (`stokehold_diagnose::advice`).
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,29 +17,30 @@ use crate::device;
 use crate::feed::{FedBatch, Feed, Input};
 use crate::learner::Learner;
 
-/// Neither measurement begins another batch after this time.
+/// Neither measurement starts another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
-/// How often it is asked whether the workers are done.
+/// How often to check whether the workers are done.
 const POLL: Duration = Duration::from_millis(1);
 
-/// One half of a run, alone.
+/// The speed of one half of a run by itself.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Ceiling {
     /// Images per second of wall time.
     pub images_per_second: f64,
-    /// CPU time of all threads per image, seconds; `None` where the platform does not tell.
+    /// CPU time of all threads per image, seconds; `None` if the platform does not provide it.
     pub cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that other programs kept them from a core, seconds; 0 where the platform does not
-    /// tell, and of a loader, whose threads come and go.
+    /// Time per image, summed over threads, for which other programs kept them from a core, seconds; 0 if the
+    /// platform does not provide it, and for a loader, whose threads come and go.
     pub delay_seconds: f64,
 }
 
-/// What the loader delivers, its batches on the device where that makes them, when nothing is trained, over at least `batches` batches from the beginning of `epoch` on, and the
-/// first of the batches. `None` for an epoch without a batch.
+/// Measures the loader without training, over at least `batches` batches from the beginning of `epoch` on. If
+/// the feed makes its batches on the device, that is included. Also returns the first batch. `None` for an
+/// epoch without a batch.
 ///
-/// The wall time runs from before the first worker starts to the arrival of the last batch, over as many epochs as that
-/// takes; what the workers prefetch beyond the last batch does not count. The CPU time is that of all images that were loaded, prefetched
-/// ones included.
+/// The wall time runs from before the first worker starts to the arrival of the last batch, over the number
+/// of epochs that this takes; batches that the workers prefetch beyond the last one do not count. The CPU
+/// time is that of all images that were loaded, prefetched ones included.
 pub(crate) fn of_loader(
     feed: &Feed,
     epoch: u64,
@@ -78,8 +79,8 @@ pub(crate) fn of_loader(
     Ok(None)
 }
 
-/// What the trainer takes when the same batch is always at hand: by the median of at most `steps` steps, at least one. What
-/// it learns meanwhile is lost with the learner.
+/// Measures the trainer on one batch that is always ready: the median of at most `steps` steps, at least one.
+/// The learner is consumed, with what it learns here.
 pub(crate) fn of_trainer(
     mut learner: Learner,
     config: &TrainConfig,
@@ -93,12 +94,12 @@ pub(crate) fn of_trainer(
         let images = input.clone();
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
-        // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
+        // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the same.
         (learner, _) = learner.step(smoothing, clip_norm, images, batch.shape, &batch.labels, 0.0)?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
     }
-    // Over all steps, as one is short beside the kernel's ticks.
+    // Over all steps, because one step is short compared to the kernel's ticks.
     let delay = before.and_then(|before| Some(before.delay_until(Contention::now()?).as_secs_f64()));
     let images = batch.labels.len() as f64;
     let median = percentile(&seconds, 50.0).unwrap_or(f64::INFINITY);
@@ -109,11 +110,11 @@ pub(crate) fn of_trainer(
     })
 }
 
-/// Seconds of training per image in steps of either batch size, made in turns: medians of `turns` turns after one that warms up.
-/// The images are grey, which costs as much as any.
+/// Seconds of training per image for two batch sizes, measured in alternation: medians of `turns` turns after
+/// a warm-up turn. The images are grey, which costs as much as any other.
 ///
 /// # Errors
-/// The device is not there, or fails, such as for want of memory.
+/// The device does not exist, or fails, for example for lack of memory.
 pub fn step_times(
     config: &TrainConfig,
     classes: usize,

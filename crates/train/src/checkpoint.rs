@@ -1,4 +1,4 @@
-//! Checkpoints: folders that are there as a whole or not at all.
+//! Checkpoints: folders that exist completely or not at all.
 //!
 //! ```text
 //! checkpoints/epoch-0002-step-00000640/model.safetensors       weights and running statistics, torchvision's names
@@ -7,14 +7,14 @@
 //!                                      checksums.json          the CRC-32 of each of the three
 //! ```
 //!
-//! The files are written into a hidden folder beside it and flushed to the disk, and only then does the folder get
-//! its name. A crash or a full disk on the way leaves the hidden folder, which the next run removes, and all
-//! earlier checkpoints as they were. A folder whose files are missing, cut short or changed (a copy that was interrupted, a
-//! disk that fails) is passed over when looking for the latest, and named. Checkpoints of versions that wrote no checksums are
-//! checked by their sizes.
+//! The files are written to a hidden folder and flushed to disk; only then the folder gets its name. If there
+//! is a crash or a full disk before that, the hidden folder remains until the next run removes it, and all
+//! earlier checkpoints are unchanged. The search for the latest checkpoint skips and reports a folder with
+//! files that are missing, truncated or changed (an interrupted copy, a failing disk). Checkpoints of
+//! versions that wrote no checksums are checked by size.
 //!
-//! Numbers are saved to the bit, and nothing else of a run has state: the learning rate is a function of the step,
-//! and every random draw one of seed, epoch and sample.
+//! Numbers are saved to the bit, and nothing else of a run has state: the learning rate is a function of the
+//! step, and every random draw is a function of seed, epoch and sample.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,7 +33,7 @@ use crate::weights;
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// Writing failed, because the disk is full for example.
+    /// Writing failed, for example because the disk is full.
     #[error(
         "cannot write the checkpoint {}: {source}; {}",
         path.display(),
@@ -43,11 +43,11 @@ pub enum CheckpointError {
         }
     )]
     Write {
-        /// The folder that was to be.
+        /// The folder that was to be written.
         path: PathBuf,
-        /// The latest checkpoint that is whole.
+        /// The latest complete checkpoint.
         intact: Option<PathBuf>,
-        /// What failed.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Reading failed.
@@ -55,15 +55,15 @@ pub enum CheckpointError {
     Read {
         /// The folder.
         path: PathBuf,
-        /// What failed.
+        /// The cause.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The checkpoints could not be listed, or old ones not be removed.
+    /// The checkpoints could not be listed, or old ones could not be removed.
     #[error("{}: {source}", path.display())]
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -73,21 +73,21 @@ pub enum CheckpointError {
 pub struct Checkpoints {
     folder: PathBuf,
     keep: usize,
-    /// Those that were found damaged: no reason to remove a whole one.
+    /// Checkpoints that were found damaged; they do not count towards the number to keep.
     damaged: Vec<String>,
 }
 
-/// What there is to go on from.
+/// The checkpoint to continue from.
 #[derive(Debug, Default)]
 pub struct Latest {
-    /// The latest checkpoint that is whole, and its progress.
+    /// The latest complete checkpoint, and its progress.
     pub whole: Option<(PathBuf, Progress)>,
-    /// Those after it, latest first: the folder of each, and what is wrong with it.
+    /// Damaged checkpoints after it, latest first: the folder of each, and what is wrong with it.
     pub damaged: Vec<(PathBuf, String)>,
 }
 
 impl Latest {
-    /// What somebody who goes on from here should know: a sentence for each damaged checkpoint.
+    /// A warning for each damaged checkpoint.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let instead = match &self.whole {
             Some((path, _)) => format!("goes on from the one before, {}", path.display()),
@@ -105,7 +105,7 @@ impl Latest {
 /// The contents of `progress.json`.
 #[derive(Serialize, Deserialize)]
 struct Manifest {
-    /// Bytes of each other file.
+    /// The size of each other file, bytes.
     files: BTreeMap<String, u64>,
     progress: Progress,
 }
@@ -114,15 +114,15 @@ const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const MANIFEST: &str = "progress.json";
 const CHECKSUMS: &str = "checksums.json";
-/// What a folder is called while it is written.
+/// The prefix of a folder that is being written.
 const UNFINISHED: &str = ".writing-";
 
 impl Checkpoints {
-    /// The checkpoints in `folder`, which is made by the first one; the latest `keep`, at least 1, and the best
-    /// are kept. What an earlier process left half-written is removed.
+    /// The checkpoints in `folder`, which the first one creates. The latest `keep`, at least 1, and the best
+    /// one are kept. Removes what an earlier process left half-written.
     ///
     /// # Errors
-    /// If the folder is there and cannot be listed or tidied up.
+    /// If the folder exists and cannot be listed or cleaned up.
     pub fn open(folder: PathBuf, keep: usize) -> Result<Self, CheckpointError> {
         let checkpoints = Self {
             folder,
@@ -137,10 +137,10 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// Writes a checkpoint, then removes those that are not to be kept. Returns its folder.
+    /// Writes a checkpoint, then removes old ones. Returns its folder.
     ///
     /// # Errors
-    /// If the file system or the device fails. Earlier checkpoints stay whole.
+    /// If the file system or the device fails. Earlier checkpoints stay complete.
     pub fn save(
         &mut self,
         model: &ResNet,
@@ -151,22 +151,22 @@ impl Checkpoints {
         let path = self.folder.join(&name);
         let unfinished = self.folder.join(format!("{UNFINISHED}{name}"));
         if let Err(source) = self.write(&unfinished, &path, model, optimizer, progress) {
-            // What cannot be removed now is removed by the next run; the first error is the one to tell.
+            // If this fails, the next run removes it; report the first error.
             let _ = fs::remove_dir_all(&unfinished);
             let intact = self.look().ok().and_then(|latest| latest.whole);
             let intact = intact.map(|(path, _)| path);
             return Err(CheckpointError::Write { path, intact, source });
         }
-        // What had this name is gone.
+        // The damaged checkpoint of this name is gone.
         self.damaged.retain(|damaged| *damaged != name);
         self.prune(progress)?;
         Ok(path)
     }
 
-    /// The latest whole checkpoint, and which later ones are damaged. All of their bytes are read.
+    /// The latest complete checkpoint, and the damaged ones after it. Reads all of their bytes.
     ///
     /// # Errors
-    /// If the folder is there and cannot be listed.
+    /// If the folder exists and cannot be listed.
     pub fn latest(&mut self) -> Result<Latest, CheckpointError> {
         let latest = self.look()?;
         let names = latest.damaged.iter().filter_map(|(path, _)| path.file_name());
@@ -219,7 +219,7 @@ impl Checkpoints {
         )?;
         sync_folder(unfinished)?;
         if path.exists() {
-            // Only a checkpoint that is not whole, or that this run was not resumed from, has this name.
+            // This name belongs only to a damaged checkpoint, or to one that this run was not resumed from.
             fs::remove_dir_all(path)?;
         }
         fs::rename(unfinished, path)?;
@@ -230,7 +230,8 @@ impl Checkpoints {
     fn prune(&self, progress: &Progress) -> Result<(), CheckpointError> {
         let best = progress.best.map(|best| name_of(best.epoch, best.step));
         let place = (progress.epochs.len() as u64, progress.step);
-        // Those beyond are damaged, or the run would have gone on from them; they must not push out whole ones.
+        // Later ones are damaged, or the run would have continued from them; they must not push out complete
+        // ones.
         let is_whole = |name: &String| numbers_of(name) <= Some(place) && !self.damaged.contains(name);
         let (names, damaged): (Vec<_>, Vec<_>) = self.ordered()?.into_iter().partition(is_whole);
         let old = names.len().saturating_sub(self.keep);
@@ -271,10 +272,10 @@ impl Checkpoints {
     }
 }
 
-/// Loads what a checkpoint holds beside its progress: the weights into `model`, and the optimiser's state.
+/// Loads a checkpoint except for its progress: the weights into `model`, and the optimiser's state.
 ///
 /// # Errors
-/// If a file cannot be read or is of another model or optimiser.
+/// If a file cannot be read or belongs to another model or optimiser.
 pub fn load(
     path: &Path,
     model: ResNet,
@@ -295,7 +296,7 @@ pub fn load(
     Ok((model, optimizer))
 }
 
-/// Epochs come first for the reader's sake; both numbers only ever grow.
+/// Epochs come first for readability; both numbers only increase.
 fn name_of(epochs: u64, step: u64) -> String {
     format!("epoch-{epochs:04}-step-{step:08}")
 }
@@ -309,7 +310,7 @@ fn numbers_of(name: &str) -> Option<(u64, u64)> {
 fn read_whole(path: &Path) -> Result<Progress, String> {
     let failed = |name: &str, error: io::Error| format!("{name}: {error}");
     let checksums: BTreeMap<String, u32> = match fs::read(path.join(CHECKSUMS)) {
-        // Written before there were any, or not whole, which the sizes tell.
+        // Written by a version without checksums, or incomplete, which the sizes show.
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
         text => {
             let read: BTreeMap<String, u32> = text

@@ -1,8 +1,8 @@
-//! Which executor performs a run, where the run may choose.
+//! Chooses the executor of a run that leaves the choice open.
 //!
-//! Both are timed at what the run will do: training steps on its own first batches, with the waiting for them, so that what the
-//! executor `gpu` takes from the network's time on the device counts. They take turns over the same images. What they make of
-//! them is the same to the bit, so the choice changes the time of a run and nothing else.
+//! It times both at the run's own work: training steps on its first batches, including the waits for them, so
+//! that the time that the executor `gpu` takes from the network on the device counts. They alternate over the
+//! same images. Their results are the same to the bit, so the choice changes only the speed of a run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,28 +19,30 @@ use crate::fit::feed;
 use crate::learner::Learner;
 use crate::{TrainError, device};
 
-/// Turns of each, one after the other; the first is not counted, in which files are read first, kernels compiled and memory is
-/// touched.
+/// Turns of each, in alternation. The first does not count: it reads files, compiles kernels and touches
+/// memory for the first time.
 const TURNS: u64 = 3;
-/// Steps of a turn that are timed, after those whose batches were ready before, and for how long at most another one is begun.
+/// The number of timed steps of a turn, after those whose batches were ready before; and the time after which
+/// no further step begins.
 const STEPS: usize = 12;
 const LIMIT: Duration = Duration::from_secs(5);
 
 const FUSED: AnyExecutor = AnyExecutor::Cpu(Executor::Fused);
 
-/// What performs a run's pipelines.
+/// The executor of a run's pipelines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     /// The executor.
     pub executor: AnyExecutor,
-    /// Why, where it was for the run to choose.
+    /// The reason, if the run chose it.
     pub why: Option<String>,
 }
 
-/// What the configuration names, or what is faster here. When `stop` is set it is `fused`, for the steps that are not made.
+/// The executor that the configuration names, or the faster one. If `stop` is set before the timing is
+/// complete, it is `fused`.
 ///
 /// # Errors
-/// What keeps a run with `fused` from making its first steps.
+/// The error that keeps a run with `fused` from making its first steps.
 pub(crate) fn choose(
     config: &TrainConfig,
     images: &Images,
@@ -104,7 +106,7 @@ fn fastest([gpu, fused]: [f64; 2]) -> Chosen {
     }
 }
 
-/// What was trained on, and how long that took.
+/// The images that were trained on, and the time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
     images: usize,
@@ -119,13 +121,13 @@ impl Measured {
         }
     }
 
-    /// Images a second.
+    /// Images per second.
     fn rate(self) -> f64 {
         self.images as f64 / self.seconds.max(1e-9)
     }
 }
 
-/// Makes steps, batches waited for, from the beginning of an epoch on.
+/// Makes training steps, including the waits for batches, from the beginning of an epoch on.
 fn train(
     config: &TrainConfig,
     feed: &Feed,
@@ -133,11 +135,11 @@ fn train(
     mut learner: Learner,
     stop: &AtomicBool,
 ) -> Result<(Learner, Measured), TrainError> {
-    // While the first of them is trained on the others are made: what is ready by then says nothing of the rate. The device is two
-    // batches further.
+    // While the first batch is trained on, others are made: those that are ready by then say nothing about
+    // the rate. The device is two batches further ahead.
     let ready = feed.loader().prefetch() + 3;
     let (mut begin, mut steps, mut measured) = (Instant::now(), 0, Measured::default());
-    // Short epochs are repeated; one without a batch is an error of the feed.
+    // Short epochs are repeated; the feed returns an error for one without a batch.
     for epoch in epoch.. {
         for batch in feed.epoch(epoch) {
             let batch = batch?;

@@ -1,4 +1,4 @@
-//! Everything that decides what a run computes: the value that `run.json` holds.
+//! Everything that determines what a run computes: the contents of `run.json`.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use crate::schedule::ScheduleConfig;
 
 /// A training run as data.
 ///
-/// The fields named in [`TrainConfig::FREE`] change where, how fast and how safely a run is made, and may differ
-/// when it is resumed; all others change what it computes.
+/// The fields in [`TrainConfig::FREE`] change where, how fast and how safely a run is made, and may differ
+/// when it is resumed; all others change its results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainConfig {
@@ -25,7 +25,7 @@ pub struct TrainConfig {
     pub data: PathBuf,
     /// Share of each class split off for validation, where the data set has no `val/`.
     pub val_split: Option<f64>,
-    /// Training images that are used at most.
+    /// The most training images to use.
     pub max_images: Option<usize>,
     /// The network.
     pub arch: Arch,
@@ -33,20 +33,20 @@ pub struct TrainConfig {
     pub weights: Option<PathBuf>,
     /// Train the last layer only.
     pub freeze_backbone: bool,
-    /// What happens to training images.
+    /// The pipeline of training images.
     pub pipeline: Pipeline,
-    /// What happens to validation images.
+    /// The pipeline of validation images.
     pub eval_pipeline: Pipeline,
-    /// What performs both.
+    /// The executor of both pipelines.
     pub executor: ExecutorChoice,
-    /// How it does, where that is `gpu`.
+    /// Options of the executor `gpu`.
     #[serde(default)]
     pub gpu: GpuOptions,
     /// Apply the EXIF orientation.
     pub exif: bool,
     /// Epochs, at least 1.
     pub epochs: u64,
-    /// Images in a step, at least 1.
+    /// Images per step, at least 1.
     pub batch_size: usize,
     /// Leave out the images that do not fill the last batch of an epoch.
     pub drop_last: bool,
@@ -56,38 +56,39 @@ pub struct TrainConfig {
     pub optimizer: OptimizerConfig,
     /// Base learning rate, above 0.
     pub lr: f64,
-    /// What becomes of the learning rate.
+    /// The schedule of the learning rate.
     pub schedule: ScheduleConfig,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
     pub clip_norm: Option<f64>,
-    /// The k of top-k accuracy, at least 1; more than there are classes counts as their number.
+    /// The k of top-k accuracy, at least 1; limited to the number of classes.
     pub topk: usize,
     /// What to do about bad images.
     pub bad_images: BadImagePolicy,
-    /// Different bad images that are put up with.
+    /// The number of different bad images that are tolerated; one more is an error.
     pub bad_image_limit: usize,
     /// Loader threads.
     pub workers: Workers,
-    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy.
+    /// The most batches in work or ready; 0 for as few as keep all workers busy.
     pub prefetch: usize,
-    /// What computes.
+    /// The device that computes.
     pub device: DeviceChoice,
-    /// The latest checkpoints that are kept, beside the best one; 0 writes none, and the run cannot be resumed.
+    /// The number of latest checkpoints to keep, besides the best one; 0 writes none, and the run cannot be
+    /// resumed.
     pub keep_checkpoints: usize,
     /// Steps between checkpoints within an epoch; `None` for one at the end of every epoch only.
     pub checkpoint_steps: Option<u64>,
     /// Steps between two lines of `metrics.jsonl`, at least 1.
     pub log_every: u64,
-    /// Batches over which each ceiling is measured at the end, within 10 s; 0 measures none.
+    /// Batches over which each ceiling is measured at the end, within 10 s; 0 skips the measurement.
     pub ceiling_batches: usize,
     /// The run's folder.
     pub run_dir: PathBuf,
 }
 
 impl TrainConfig {
-    /// The fields that a resumed run may change. That the data are the same is checked on the data themselves.
+    /// The fields that a resumed run may change. `data` may change because the data themselves are compared.
     pub const FREE: [&'static str; 11] = [
         "data",
         "bad_image_limit",
@@ -102,10 +103,10 @@ impl TrainConfig {
         "run_dir",
     ];
 
-    /// Checks every range that can be checked without looking at the data.
+    /// Checks every range that can be checked without reading the data.
     ///
     /// # Errors
-    /// The first field that is out of its range, with what is allowed.
+    /// The first field that is out of range, with the allowed range.
     pub fn check(&self) -> Result<(), TrainError> {
         let at_least_one = "must be at least 1";
         let above_zero = |x: f64| x.is_finite() && x > 0.0;
@@ -152,7 +153,7 @@ impl TrainConfig {
         Ok(())
     }
 
-    /// What differs from `now` among the fields that decide what a run computes, a phrase for each field.
+    /// The differences from `now` in the fields that determine the results, a phrase for each.
     pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
         let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
         let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {

@@ -1,7 +1,7 @@
-//! Which device trains: the CPU (Burn's `flex`), or an accelerator where the program was built for one.
+//! The device that trains: the CPU (Burn's `flex`), or an accelerator that the program was built for.
 //!
-//! Burn's own constructors panic, some of them in a thread of the device, where a driver is missing. So
-//! devices are enumerated first and opened only if they are there.
+//! Burn's own constructors panic if a driver is missing, some of them in a thread of the device. So devices
+//! are enumerated first, and opened only if they exist.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,12 +9,12 @@ use std::str::FromStr;
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// What `--device` can be.
+/// The values of `--device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DeviceChoice {
-    /// The first GPU of CUDA and Vulkan that is compiled in and present, else the CPU. A Vulkan driver that computes on the CPU,
-    /// as Mesa's lavapipe does, is no GPU.
+    /// The first CUDA or Vulkan GPU that is compiled in and present, else the CPU. A Vulkan driver that
+    /// computes on the CPU, such as Mesa's lavapipe, does not count as a GPU.
     #[default]
     Auto,
     /// The CPU.
@@ -60,10 +60,10 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// Why there is no device, or what went wrong on it.
+/// Why there is no device, or what failed on it.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// No such name.
+    /// There is no such name.
     #[error("there is no device '{0}': choose one of auto, cpu, cuda, vulkan")]
     Unknown(String),
     /// The program was built without it.
@@ -72,7 +72,7 @@ pub enum DeviceError {
          or use --device cpu"
     )]
     NotCompiledIn {
-        /// What was asked for.
+        /// The requested device.
         choice: DeviceChoice,
     },
     /// The driver or the hardware is missing.
@@ -80,18 +80,18 @@ pub enum DeviceError {
         "no {choice} device was found: check that a GPU and its driver are installed, or use --device cpu"
     )]
     Absent {
-        /// What was asked for.
+        /// The requested device.
         choice: DeviceChoice,
     },
-    /// A computation failed there.
+    /// A computation failed on the device.
     #[error("the device failed: {0}")]
     Failed(String),
 }
 
-/// The plain device; `.autodiff()` of it is for training.
+/// The plain device; call `.autodiff()` on it for training.
 ///
 /// # Errors
-/// If the device asked for is not compiled in or not present. `Auto` and `Cpu` always find one.
+/// If the requested device is not compiled in or not present. `Auto` and `Cpu` always find one.
 pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     match choice {
         DeviceChoice::Cpu => Ok(Device::flex()),
@@ -103,7 +103,7 @@ pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
     }
 }
 
-/// What a device calls itself, its kind first: `Flex(..)` of the CPU, `cuda(NVIDIA H100 80GB HBM3)`.
+/// The name of a device, its kind first: `Flex(..)` for the CPU, `cuda(NVIDIA H100 80GB HBM3)`.
 pub fn name(device: &Device) -> String {
     #[cfg(feature = "gpu")]
     if let Some(cube) = cube(device) {
@@ -120,7 +120,7 @@ pub fn name(device: &Device) -> String {
         .to_owned()
 }
 
-/// The device as CubeCL, which the kernels are written in, knows it; none of the CPU.
+/// The CubeCL device, for kernels; `None` for the CPU.
 #[cfg(feature = "gpu")]
 pub(crate) fn cube(device: &Device) -> Option<&burn_cubecl::CubeDevice> {
     use burn::backend::DispatchDevice;
@@ -134,7 +134,7 @@ pub(crate) fn cube(device: &Device) -> Option<&burn_cubecl::CubeDevice> {
     }
 }
 
-/// What kind of device it is that [`name`] gave a name to: `cpu`, `cuda`, `vulkan`, ..
+/// The kind of the device with this [`name`]: `cpu`, `cuda`, `vulkan`, ..
 pub fn kind(name: &str) -> String {
     let backend = name.split('(').next().unwrap_or_default().to_lowercase();
     // Burn's backend for the CPU.
@@ -148,7 +148,7 @@ pub fn kind(name: &str) -> String {
 /// The values of a tensor, row-major, on the host.
 ///
 /// # Errors
-/// If a computation before failed on the device; Burn's `into_data` would panic.
+/// If an earlier computation failed on the device; Burn's `into_data` would panic.
 pub fn read<const D: usize>(tensor: Tensor<D>) -> Result<Vec<f32>, DeviceError> {
     tensor
         .try_into_vec_as::<f32>()

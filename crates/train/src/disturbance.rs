@@ -1,8 +1,9 @@
-//! What loading costs a training step: a step while the loader loads, against the same step alone.
+//! Measures how much loading slows a training step down: a step while the loader loads, against the same step
+//! alone.
 //!
-//! Taking a batch makes the loader open the next one. So a pair of steps is: take a batch, make a step while the
-//! workers load (as in training), wait until they have nothing left to do, make the same step again. A ratio is taken
-//! within each pair, where the machine was as busy for both.
+//! Taking a batch makes the loader start the next one. So a pair of steps is: take a batch, make a step while
+//! the workers load (as in training), wait until they have finished, make the same step again. The ratio is
+//! taken within each pair, because the machine was then equally busy for both.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ use crate::learner::Learner;
 use crate::model::{Arch, ResNet};
 use crate::optim::{Optimizer, OptimizerConfig};
 
-/// How often it is asked whether the workers are done.
+/// How often to check whether the workers are done.
 const POLL: Duration = Duration::from_millis(1);
 
 /// Steps beside a loader and alone.
@@ -31,9 +32,9 @@ pub struct Disturbance {
     pub beside: Vec<f64>,
     /// Seconds of the same steps alone.
     pub alone: Vec<f64>,
-    /// Median over the pairs of beside / alone: 1 is undisturbed.
+    /// Median over the pairs of beside / alone: 1 is no slowdown.
     pub slowdown: f64,
-    /// The least and the most of the pairs.
+    /// The smallest and the largest ratio.
     pub spread: [f64; 2],
     /// Mean time that the workers spend on one batch, in seconds, all workers together.
     pub load_seconds: f64,
@@ -42,8 +43,8 @@ pub struct Disturbance {
 /// Makes `pairs` pairs of steps of `arch` with the feed's batches on its device; `classes` is above every label.
 ///
 /// # Errors
-/// The loader fails, or has never a batch to load while another is trained on: its epochs need more batches than
-/// it prefetches. The device is not there, or fails.
+/// The loader fails, or never loads a batch while another is trained on: then its epochs need more batches
+/// than it prefetches. The device does not exist, or fails.
 pub fn disturbance(
     feed: &Feed,
     arch: Arch,
@@ -75,7 +76,8 @@ pub fn disturbance(
             for seconds in [&mut beside, &mut alone] {
                 let images = input.clone();
                 let start = Instant::now();
-                // A learning rate of 0 keeps the numbers finite however long this goes on, and costs the same.
+                // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the
+                // same.
                 (learner, _) = learner.step(0.0, None, images, batch.shape, &batch.labels, 0.0)?;
                 if warm {
                     seconds.push(start.elapsed().as_secs_f64());

@@ -1,4 +1,4 @@
-//! What can end a training run early.
+//! Errors that end a training run.
 
 use std::path::PathBuf;
 
@@ -15,33 +15,33 @@ use crate::optim::OptimizerError;
 use crate::schedule::ScheduleError;
 use crate::weights::WeightsError;
 
-/// Why a run could not be made or continued.
+/// Why a run could not be started or continued.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// A number of the configuration is out of its range.
     #[error("{field}: {problem}")]
     Config {
-        /// Which one.
+        /// The field.
         field: &'static str,
-        /// What is wrong and what is allowed.
+        /// What is wrong, and the allowed range.
         problem: String,
     },
-    /// A constant of the optimiser, or its saved state, is wrong.
+    /// A constant of the optimiser, or its saved state, is invalid.
     #[error(transparent)]
     Optimizer(#[from] OptimizerError),
-    /// A number of the schedule is wrong.
+    /// A number of the schedule is invalid.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
-    /// A pipeline is wrong.
+    /// A pipeline is invalid.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
     /// The device is missing or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The executor `gpu` was asked for where it cannot work.
+    /// The executor `gpu` was requested but cannot work here.
     #[error("the executor gpu: {0}; or use --executor fused")]
     NoGpu(String),
-    /// The executor `gpu` failed, or was asked for too much.
+    /// The executor `gpu` failed, or ran out of its budget.
     #[error(transparent)]
     Gpu(GpuError),
     /// Weights could not be loaded or saved.
@@ -59,7 +59,7 @@ pub enum TrainError {
     /// The system samples could not be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// The folder has a run in it already.
+    /// The folder already has a run.
     #[error("{}: there is a run in this folder; continue it with --resume, or give another name", path.display())]
     RunExists {
         /// The run's folder.
@@ -73,10 +73,10 @@ pub enum TrainError {
     InUse {
         /// The run's folder.
         path: PathBuf,
-        /// Who it is.
+        /// The other process.
         holder: Holder,
     },
-    /// The run in the folder is another one.
+    /// The folder has a different run.
     #[error(
         "{}: this run cannot be continued with other settings: {}; give the run's own settings, \
          or start another run",
@@ -86,10 +86,10 @@ pub enum TrainError {
     Changed {
         /// The run's folder.
         path: PathBuf,
-        /// What differs, a phrase for each field.
+        /// The differences, a phrase for each field.
         changes: Vec<String>,
     },
-    /// A file of the run is not what it should be.
+    /// A file of the run is invalid.
     #[error("{}: {reason}", path.display())]
     Malformed {
         /// The file.
@@ -102,10 +102,10 @@ pub enum TrainError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The loss is no number any more.
+    /// The loss became NaN or infinite.
     #[error(
         "the loss of step {step} is {loss}: the training diverged at a learning rate of {lr}; \
          lower it, add warm-up or clip the gradients"
@@ -120,7 +120,7 @@ pub enum TrainError {
     },
 }
 
-/// What the loader says is the loader's, whoever passes it on.
+/// A loader error inside a GPU error is reported as the loader's.
 impl From<GpuError> for TrainError {
     fn from(error: GpuError) -> Self {
         match error {

@@ -1,4 +1,4 @@
-//! Validation: the whole validation set, once.
+//! Validation: one pass over the whole validation set.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use crate::observer::{Event, Observer};
 use crate::progress::Validation;
 use crate::timeline::Spans;
 
-/// Validates the learner's model on its plain device; `None` when `stop` was set meanwhile. Bad images are added to
-/// `bad`, those it has not yet.
+/// Validates the learner's model on its plain device; `None` if `stop` was set meanwhile. New bad images are
+/// added to `bad`.
 pub(crate) fn evaluate(
     learner: &Learner,
     feed: &Feed,
@@ -48,7 +48,7 @@ pub(crate) fn evaluate(
         let images = batch.images.into_input().tensor(batch.shape, device);
         let logits = model.forward(images);
         let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
-        // The mean of a smaller last batch counts less.
+        // Weight by images: the last batch may be smaller.
         loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
         accuracy.add(logits, &batch.labels)?;
         spans.validated(begin, number as u64);
@@ -69,7 +69,7 @@ pub(crate) fn evaluate(
     }))
 }
 
-/// The next batch. Bad images met on the way to it, or to the end of the epoch, are added to `bad`.
+/// The next batch. Bad images found before it, or before the end of the epoch, are added to `bad`.
 pub(crate) fn next_batch(
     batches: &mut FeedBatches,
     bad: &mut Vec<BadImage>,
@@ -84,7 +84,7 @@ pub(crate) fn next_batch(
     next.transpose()
 }
 
-/// Adds the bad images that are not in the list yet, and tells of them.
+/// Adds the bad images that are not in the list yet, and reports them to the observer.
 fn note_bad(found: Vec<BadImage>, list: &mut Vec<BadImage>, observer: &mut dyn Observer) {
     for image in found {
         if list.iter().all(|known| known.sample != image.sample) {

@@ -1,4 +1,4 @@
-//! What performs the pipelines of a run: an executor of the CPU, the device, or whichever is faster.
+//! The executor of a run's pipelines: the CPU, the device, or whichever is faster.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,23 +6,23 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::{Executor, PipelineError};
 
-/// Who performs pipelines: `per-op`, `fused` or `gpu` in text and in files.
+/// An executor of pipelines: `per-op`, `fused` or `gpu` in text and in files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum AnyExecutor {
     /// Loader threads make the images.
     Cpu(Executor),
-    /// Loader threads decode no further than they must, and the device that trains makes the images.
+    /// Loader threads decode only as far as needed, and the device that trains makes the images.
     Gpu,
 }
 
-/// What a run can be told: an executor, or `auto`.
+/// The values of the option: an executor, or `auto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ExecutorChoice {
-    /// This one.
+    /// This executor.
     Of(AnyExecutor),
-    /// `fused` or `gpu`, whichever trains faster: timed before the first step.
+    /// `fused` or `gpu`, whichever trains faster, measured before the first step.
     Auto,
 }
 

@@ -1,8 +1,8 @@
-//! Where batches come from: made by loader threads, or on the device that trains.
+//! The source of batches: made by loader threads, or on the device that trains.
 //!
-//! Both ways walk the same samples in the same order with the same draws, report the same bad images and resume alike; `gpu` makes
-//! the numbers of `fused`, to the bit. On the device's way a batch never leaves it: what its kernels wrote is the tensor that
-//! the network reads.
+//! Both go through the same samples in the same order with the same random draws, report the same bad images,
+//! and resume in the same way; `gpu` makes the same numbers as `fused`, to the bit. With `gpu`, a batch never
+//! leaves the device: the output of its kernels is the tensor that the network reads.
 
 use std::fmt;
 use std::ops::{AddAssign, Deref};
@@ -22,17 +22,17 @@ use crate::TrainError;
 use crate::device;
 use crate::executor::AnyExecutor;
 
-/// What the executor `gpu` can be told.
+/// Options of the executor `gpu`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GpuOptions {
-    /// Who reads the symbols of JPEGs.
+    /// What decodes the symbols of JPEGs.
     pub decode: Decode,
-    /// Memory of the device for batches, bytes; `None` for an eighth of it, at least 1 GiB.
+    /// The device memory for batches, bytes; `None` for an eighth of it, at least 1 GiB.
     pub budget: Option<u64>,
 }
 
-/// What makes the images of batches, ready to: an executor, and its device where that is `gpu`.
+/// An opened executor, with its device for `gpu`.
 #[derive(Clone)]
 pub struct Maker(MakerKind);
 
@@ -47,10 +47,10 @@ enum MakerKind {
 }
 
 impl Maker {
-    /// An executor where `device` trains, which has the images where that is `gpu`.
+    /// Opens an executor for training on `device`, which holds the images for `gpu`.
     ///
     /// # Errors
-    /// [`TrainError::NoGpu`] and [`TrainError::Gpu`] where that device cannot make images.
+    /// [`TrainError::NoGpu`] and [`TrainError::Gpu`] if that device cannot make images.
     pub fn open(executor: AnyExecutor, options: GpuOptions, device: &Device) -> Result<Self, TrainError> {
         match executor {
             AnyExecutor::Cpu(executor) => Ok(Self(MakerKind::Cpu(executor))),
@@ -73,7 +73,7 @@ impl Maker {
     }
 }
 
-/// A loader and whatever its batches pass on their way to the network.
+/// A loader, and what its batches pass through on their way to the network.
 pub struct Feed(Kind);
 
 enum Kind {
@@ -82,7 +82,7 @@ enum Kind {
     Gpu(DeviceLoader),
 }
 
-/// An iterator over the batches of one epoch. After an error it is at its end.
+/// An iterator over the batches of one epoch. It ends after an error.
 pub struct FeedBatches(BatchesKind);
 
 enum BatchesKind {
@@ -91,7 +91,7 @@ enum BatchesKind {
     Gpu(DeviceBatches),
 }
 
-/// Images, wherever they are, and what belongs to them.
+/// A batch: images in main memory or on the device, and what belongs to them.
 #[derive(Debug, Clone)]
 pub struct FedBatch {
     /// The images.
@@ -100,48 +100,50 @@ pub struct FedBatch {
     pub shape: [usize; 4],
     /// The class of each image.
     pub labels: Vec<u32>,
-    /// Bad images that had not been reported before; those behind the last batch are [`FeedBatches::unreported`].
+    /// Bad images that were not reported before; [`FeedBatches::unreported`] has those after the last batch.
     pub bad: Vec<BadImage>,
-    /// What the workers did when.
+    /// The workers' activities, with times.
     pub spans: Vec<Span>,
 }
 
 /// The images of a batch: [N, 3, H, W] numbers.
 #[derive(Debug, Clone)]
 pub enum FedImages {
-    /// In the machine's memory.
+    /// In main memory.
     Host(ImageBuffer),
     /// On the device.
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
 }
 
-/// Who read the symbols of the JPEGs that the executor `gpu` made images of. Progressive and other files of several scans are
-/// the CPU's, and so is what the device gives back: what is damaged, or did not synchronise.
+/// What decoded the symbols of the JPEGs for the executor `gpu`. The CPU decodes progressive and other files
+/// with several scans, and those that the device gives back: damaged files, and files in which it did not
+/// synchronise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DecodedBy {
     /// Images that the device decoded.
     pub device: u64,
     /// Images that the CPU decoded.
     pub cpu: u64,
-    /// Images that the device tried first, whatever became of them.
+    /// Images that the device tried first and gave back.
     pub given_back: u64,
 }
 
-/// What a step is made with.
+/// The input of a step.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// In the machine's memory, which a device without a memory of its own computes with where it lies.
+    /// In main memory; a device without its own memory uses it in place.
     Host(bytes::Bytes),
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
 }
 
 impl Feed {
-    /// Prepares to load `source` through `pipeline`, performed by `maker`, whatever `options` say of that. Nothing is read yet.
+    /// Prepares to load `source` through `pipeline` with `maker`, which overrides the executor in `options`.
+    /// Reads nothing yet.
     ///
     /// # Errors
-    /// What [`Loader::new`] refuses.
+    /// The errors of [`Loader::new`].
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
@@ -168,7 +170,7 @@ impl Feed {
         }
     }
 
-    /// The loader whose threads work for it.
+    /// The loader that it uses.
     pub fn loader(&self) -> &Loader {
         match &self.0 {
             Kind::Cpu(loader) => loader,
@@ -177,7 +179,7 @@ impl Feed {
         }
     }
 
-    /// The images of its source.
+    /// The number of images of its source.
     pub fn images(&self) -> usize {
         self.loader().images()
     }
@@ -194,7 +196,7 @@ impl Feed {
     /// As [`Loader::resume`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Loader::resume`].
     pub fn resume(&self, state: State) -> Result<FeedBatches, TrainError> {
         Ok(FeedBatches(match &self.0 {
             Kind::Cpu(loader) => BatchesKind::Cpu(loader.resume(state)?),
@@ -214,7 +216,7 @@ impl FeedBatches {
         }
     }
 
-    /// Where the consumer stands: after the batches yielded so far.
+    /// The position of the consumer: after the batches yielded so far.
     pub fn state(&self) -> State {
         match &self.0 {
             BatchesKind::Cpu(batches) => batches.state(),
@@ -232,7 +234,7 @@ impl FeedBatches {
         }
     }
 
-    /// Batches in work: 0 when all is done that may be done before the next batch is taken.
+    /// Batches in work: 0 when nothing more can be done before the next batch is taken.
     pub fn loading(&self) -> usize {
         match &self.0 {
             BatchesKind::Cpu(batches) => batches.loading(),
@@ -281,7 +283,7 @@ impl From<LoadedBatch> for FedBatch {
 }
 
 impl FedImages {
-    /// Who decoded them, where the executor is `gpu`.
+    /// What decoded the images, if the executor is `gpu`.
     pub fn decoded_by(&self) -> Option<DecodedBy> {
         match self {
             Self::Host(_) => None,
@@ -326,8 +328,7 @@ impl fmt::Display for DecodedBy {
     }
 }
 
-/// Numbers as the bytes that Burn takes. Burn drops them when it has no use for them any more, which gives the memory back to
-/// the loader.
+/// Numbers as bytes for Burn. When Burn drops them, their memory goes back to the loader.
 struct Lent<T>(T);
 
 impl<T: Deref<Target = [f32]>> AsRef<[u8]> for Lent<T> {
@@ -341,7 +342,7 @@ impl Input {
         Self::Host(bytes::Bytes::from_owner(Lent(numbers)))
     }
 
-    /// The images as a tensor on the device, which is uploaded or lies there.
+    /// The images as a tensor on the device: uploaded, or used in place.
     pub(crate) fn tensor(self, shape: [usize; 4], device: &Device) -> Tensor<4> {
         match self {
             Self::Host(images) => {
@@ -360,7 +361,7 @@ impl Input {
     }
 }
 
-/// What passes between the kernels and Burn: the same CubeCL device, and handles of its memory.
+/// Passes memory between the kernels and Burn, which share the CubeCL device and memory handles.
 #[cfg(feature = "gpu")]
 mod on_device {
     use burn::backend::Cube;
@@ -373,7 +374,7 @@ mod on_device {
 
     use crate::device;
 
-    /// The batch's memory as a tensor: what Burn does with data that it has just uploaded, without the upload.
+    /// The batch's memory as a tensor: what Burn does with data that it has uploaded, without the upload.
     pub fn tensor(batch: DeviceBatch, device: &Device) -> Tensor<4> {
         let cube = device::cube(device)
             .expect("batches are made on the device that trains")

@@ -1,9 +1,9 @@
 //! The training loop.
 //!
 //! An epoch is its training steps, then validation, then a checkpoint. Between two steps the run is entirely
-//! described by the model, the optimiser and the [`Progress`]; a checkpoint is those three, and resuming puts them
-//! back. Losses are fetched in every step, so that the time of a step is the device's and the time between two is
-//! the trainer's waiting.
+//! described by the model, the optimiser and the [`Progress`]. A checkpoint stores these three, and resuming
+//! restores them. The loss is fetched in every step, so that the time of a step is the device's, and the time
+//! between two steps is the trainer's waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +34,12 @@ use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 
 /// Trains from the beginning.
 ///
-/// `dataset` is what `config.data` names, opened by the caller. When `stop` is set, the step under way is finished,
-/// a checkpoint written, and the summary says `interrupted`.
+/// `dataset` is the data that `config.data` names, opened by the caller. When `stop` is set, the current step
+/// is finished, a checkpoint is written, and the summary says `interrupted`.
 ///
 /// # Errors
-/// [`TrainError::RunExists`] if there is a run in the folder, [`TrainError::InUse`] while another process trains there, and
-/// whatever else ends a run early. Checkpoints written until then stay.
+/// [`TrainError::RunExists`] if the folder has a run, [`TrainError::InUse`] while another process trains
+/// there, and every error that ends a run early. Checkpoints written until then remain.
 pub fn fit(
     config: &TrainConfig,
     dataset: Dataset,
@@ -57,16 +57,17 @@ pub fn fit(
     start(config, (folder, lock), dataset, None, observer, stop)
 }
 
-/// Continues the run in `config.run_dir` from its latest checkpoint, or begins it where there is none. A finished
-/// run's summary is returned as it is.
+/// Continues the run in `config.run_dir` from its latest checkpoint, or starts it if there is none. Returns
+/// the summary of a finished run unchanged.
 ///
-/// The losses and accuracies from there on are those of a run that was never interrupted, to the bit, where the device
-/// computes the same twice. The CPU does with the same number of threads: its sums run in a fixed order, except
-/// those over a whole array of more than four million numbers, which a ResNet of up to 2048 classes does not have.
+/// From there on the losses and accuracies equal those of an uninterrupted run, to the bit, if the device
+/// computes deterministically. The CPU does with the same number of threads: its sums have a fixed order,
+/// except those over a whole array of more than four million numbers, which a ResNet of up to 2048 classes
+/// does not have.
 ///
 /// # Errors
-/// [`TrainError::Changed`] if another configuration or other data would compute something else, [`TrainError::InUse`] while
-/// another process trains in the folder, and whatever ends a run early.
+/// [`TrainError::Changed`] if the results would differ because of another configuration or other data,
+/// [`TrainError::InUse`] while another process trains in the folder, and every error that ends a run early.
 pub fn resume(
     config: &TrainConfig,
     dataset: Dataset,
@@ -99,7 +100,7 @@ pub fn resume(
     start(config, (folder, lock), dataset, record, observer, stop)
 }
 
-/// Locks the run's folder where there is one. A run that is refused makes none.
+/// Locks the run's folder if it exists. A run that is refused creates none.
 fn lock_if_there(folder: &RunFolder) -> Result<Option<Lock>, TrainError> {
     folder.path().exists().then(|| folder.lock()).transpose()
 }
@@ -166,11 +167,11 @@ fn start(
 
     let _lock = match lock {
         Some(lock) => lock,
-        // Nothing of a run that cannot begin is left behind, so the folder is made last.
+        // A run that cannot start must leave nothing behind, so create the folder last.
         None => {
             let lock = folder.lock()?;
             if folder.record().exists() {
-                // There was no folder when this one looked: another process made the run meanwhile.
+                // The folder did not exist at the first check: another process has created the run meanwhile.
                 return Err(TrainError::RunExists {
                     path: config.run_dir.clone(),
                 });
@@ -260,9 +261,9 @@ struct Training<'a> {
     metrics: MetricsLog,
     spans: Spans,
     k: usize,
-    /// Who decoded the training images of this sitting, where the executor is `gpu`.
+    /// What decoded the training images since the run was started or resumed, if the executor is `gpu`.
     decoded: Option<DecodedBy>,
-    /// Where the run was when the latest checkpoint was written.
+    /// The run's position at the latest checkpoint.
     saved: Option<(usize, u64)>,
     progress: Progress,
     observer: &'a mut dyn Observer,
@@ -279,7 +280,7 @@ impl Training<'_> {
                 break;
             }
             let Some(record) = self.end_epoch(&learner)? else {
-                // Stopped within the validation, which the resumed run begins anew.
+                // Stopped during validation, which the resumed run repeats.
                 self.checkpoint(&learner)?;
                 break;
             };
@@ -303,7 +304,7 @@ impl Training<'_> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Makes the steps of the epoch under way, from where the progress stands to its end or until stopped.
+    /// Makes the steps of the current epoch, from the current position to its end or until stopped.
     fn train_epoch(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
@@ -334,7 +335,7 @@ impl Training<'_> {
         Ok(learner)
     }
 
-    /// Makes one step and takes it into the progress. `turn` is when the trainer was free for it.
+    /// Makes one step and adds it to the progress. `turn` is when the trainer became free for it.
     fn step(
         &mut self,
         learner: Learner,
@@ -385,7 +386,7 @@ impl Training<'_> {
         Ok(learner)
     }
 
-    /// Writes the line of the interval under way, if a step was made in it.
+    /// Writes the line of the current interval, if it has a step.
     fn log_interval(&mut self) -> Result<(), TrainError> {
         let sums = std::mem::take(&mut self.progress.interval);
         if sums.images == 0 {
@@ -405,7 +406,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// What came of the epoch whose steps are made; `None` when stopped within its validation.
+    /// Validates and records an epoch after its last step; `None` if stopped during validation.
     fn end_epoch(&mut self, learner: &Learner) -> Result<Option<EpochRecord>, TrainError> {
         self.log_interval()?;
         let mut validation = None;
@@ -444,7 +445,7 @@ impl Training<'_> {
         Ok(())
     }
 
-    /// The number of the epoch under way, from 1.
+    /// The number of the current epoch, from 1.
     fn epoch(&self) -> u64 {
         self.progress.epochs.len() as u64 + 1
     }
@@ -457,7 +458,8 @@ impl Training<'_> {
             .lr(self.config.lr, step, per_epoch, self.config.epochs)
     }
 
-    /// Saves the final model, measures the ceilings, and sums up. `others_cores` were busy with other programs meanwhile.
+    /// Saves the final model, measures the ceilings, and makes the summary. Other programs kept
+    /// `others_cores` cores busy meanwhile.
     fn finish(
         self,
         learner: Learner,
@@ -469,7 +471,7 @@ impl Training<'_> {
         if !interrupted {
             weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
         }
-        // Samples that could not be kept are no reason to lose a training.
+        // A failure to store samples must not lose the training.
         let system = sampler.and_then(|sampler| match sampler.stop(Ending::default()) {
             Ok(summary) => Some(summary),
             Err(error) => {
@@ -526,12 +528,12 @@ impl Training<'_> {
     }
 }
 
-/// What tells the states of a run apart: epochs finished and steps made.
+/// Identifies the state of a run: epochs finished and steps made.
 fn place(progress: &Progress) -> (usize, u64) {
     (progress.epochs.len(), progress.step)
 }
 
-/// The loader alone and the trainer alone.
+/// Measures the loader alone and the trainer alone.
 fn measure(
     config: &TrainConfig,
     feed: &Feed,
@@ -545,7 +547,7 @@ fn measure(
     Ok(Some((of_loader, of_trainer)))
 }
 
-/// The feed of one part of the data set.
+/// The feed for one part of the data set.
 pub(crate) fn feed(
     config: &TrainConfig,
     images: Images,
@@ -577,7 +579,7 @@ fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Opti
     let settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
     match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
-        // Somebody else may be recording into the run's folder.
+        // Another recorder may be running in the run's folder.
         Err(error @ (ProfileError::NotSupported { .. } | ProfileError::Recording { .. })) => {
             observer.event(Event::Warning(error.to_string()));
             Ok(None)

@@ -12,7 +12,7 @@ use crate::loss::cross_entropy;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
 
-/// What learns. A step takes it by value, so that parameters can be updated where they lie.
+/// A model and its optimiser. A step takes it by value, so that parameters can be updated in place.
 pub(crate) struct Learner {
     pub model: ResNet,
     pub optimizer: Optimizer,
@@ -21,7 +21,7 @@ pub(crate) struct Learner {
 }
 
 impl Learner {
-    /// The configuration's model and optimiser before the first step, with the weights of its seed.
+    /// The configuration's model and optimiser before the first step, with the initial weights of its seed.
     pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
         let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
         if config.freeze_backbone {
@@ -36,7 +36,7 @@ impl Learner {
 
     /// One step over a batch at learning rate `lr`, the gradients clipped to `clip_norm`; returns the batch's loss.
     ///
-    /// Fetching the loss waits until the device is done, so that the time around this is the time of the step.
+    /// Fetching the loss waits until the device is done, so the time of this call is the time of the step.
     pub fn step(
         mut self,
         label_smoothing: f32,
@@ -62,7 +62,7 @@ impl Learner {
         Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
     }
 
-    /// The model for validation: on the plain device, with the running statistics as they are now.
+    /// The model for validation: on the plain device, with a copy of the current running statistics.
     pub fn valid(&self) -> ResNet {
         self.model.valid()
     }

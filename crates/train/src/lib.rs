@@ -1,22 +1,21 @@
-//! Stokehold trains image classifiers with Burn so that PyTorch would agree.
+//! Trains image classifiers with Burn, with the same results as PyTorch.
 //!
-//! **Mechanism.** A batch arrives from the [`Feed`] as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or made on the device that
-//! trains, and becomes a tensor without a copy. [`ResNet`](model::ResNet) turns it into logits,
-//! [`cross_entropy`](loss::cross_entropy) into a loss, Burn's autodiff into gradients;
-//! [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) turn those
-//! into the next model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the
-//! step.
+//! **Overview.** A batch comes from the [`Feed`] as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or is made
+//! on the device that trains, and becomes a tensor without a copy. [`ResNet`](model::ResNet) computes logits,
+//! [`cross_entropy`](loss::cross_entropy) the loss, and Burn's autodiff the gradients.
+//! [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) update the
+//! model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the step.
 //!
-//! Everything is a value or a function of values. The model starts from its seed alone; the learning rate is
-//! a function of the step; the optimiser's state belongs to the parameters' names, not to a process. A run
-//! that is cut and continued therefore computes what the uninterrupted one would have.
+//! **Resume is exact.** Everything is a value or a function of values. The initial model depends on its seed
+//! alone; the learning rate is a function of the step; the optimiser's state is keyed by the parameters'
+//! names. So a run that is interrupted and resumed computes what the uninterrupted run would have.
 //!
 //! **Names are torchvision's.** A parameter's path in the module tree is its key in a `state_dict`, in every
 //! file that is read or written ([`weights`]).
 //!
-//! **The oracle is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping, optimisers
-//! and schedules are tested against it; where Burn's own parts differ (dampened momentum, clipping by
-//! parameter, biased running variance) the crate has its own.
+//! **The reference is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping,
+//! optimisers and schedules are tested against it. Where Burn's own parts differ (dampened momentum, clipping
+//! by parameter, biased running variance), this crate has its own.
 //!
 //! ```
 //! use burn::optim::GradientsParams;

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 
 use crate::device::{self, DeviceError};
 
-/// Counts how often the label is the first guess, and how often it is among the first `k`.
+/// Counts how often the label is the top guess, and how often it is among the first `k`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accuracy {
     k: usize,
@@ -14,7 +14,8 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Nothing counted yet. `k` is 1 or more; with `k` of the number of classes or more every sample counts.
+    /// With zero samples. `k` is 1 or more; if `k` is at least the number of classes, every sample counts as
+    /// right.
     pub fn new(k: usize) -> Self {
         Self {
             k,
@@ -26,10 +27,10 @@ impl Accuracy {
 
     /// Counts a batch: logits `[N, C]` and `N` labels.
     ///
-    /// Among equal logits the lower class comes first. A sample with a NaN among its logits is never right.
+    /// Among equal logits the lower class comes first. A sample with a NaN among its logits counts as wrong.
     ///
     /// # Errors
-    /// If the device fails to hand the logits over.
+    /// If the device fails to return the logits.
     pub fn add(&mut self, logits: Tensor<2>, labels: &[u32]) -> Result<(), DeviceError> {
         let [_, classes] = logits.dims();
         let logits = device::read(logits)?;
@@ -47,7 +48,7 @@ impl Accuracy {
         self.seen
     }
 
-    /// Share of samples whose label has the highest logit, 0 to 1; 0 where nothing was counted.
+    /// Share of samples whose label has the highest logit, 0 to 1; 0 without samples.
     pub fn top1(&self) -> f64 {
         self.first as f64 / self.seen.max(1) as f64
     }
@@ -63,7 +64,7 @@ impl Accuracy {
     }
 }
 
-/// How many classes come before the label; none where that has no answer.
+/// The number of classes that rank before the label; `None` if a logit is NaN.
 fn rank(row: &[f32], label: usize) -> Option<usize> {
     let own = *row.get(label)?;
     if row.iter().any(|x| x.is_nan()) {

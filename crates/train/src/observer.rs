@@ -1,4 +1,4 @@
-//! What a run tells whoever watches it: the library itself prints nothing.
+//! The events of a run. The library itself prints nothing.
 
 use std::path::Path;
 
@@ -7,22 +7,22 @@ use stokehold_loader::BadImage;
 use crate::executor::AnyExecutor;
 use crate::progress::EpochRecord;
 
-/// Watches a run. Events come on the thread that trains, which waits meanwhile.
+/// Receives the events of a run. They are sent on the thread that trains, which waits meanwhile.
 pub trait Observer {
-    /// Something happened.
+    /// Handles an event.
     fn event(&mut self, event: Event<'_>);
 }
 
-/// An observer that looks away.
+/// An observer that ignores all events.
 impl Observer for () {
     fn event(&mut self, _: Event<'_>) {}
 }
 
-/// What can happen in a run. Epochs, batches and steps count from 1.
+/// An event of a run. Epochs, batches and steps count from 1.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// All is set up, and training begins.
+    /// Setup is complete, and training begins.
     Started {
         /// Epochs of the whole run.
         epochs: u64,
@@ -30,7 +30,7 @@ pub enum Event<'a> {
         batches: usize,
         /// Training images.
         images: usize,
-        /// Validation images; `None` where there are none to validate on.
+        /// Validation images; `None` without validation.
         val_images: Option<usize>,
         /// Classes.
         classes: usize,
@@ -41,34 +41,34 @@ pub enum Event<'a> {
         /// The initial weights were for this many classes, and the last layer starts from random ones.
         replaced_head: Option<usize>,
     },
-    /// The run chose between executors.
+    /// The run chose an executor.
     Chosen {
-        /// Which one.
+        /// The executor.
         executor: AnyExecutor,
-        /// Why.
+        /// The reason.
         why: &'a str,
     },
-    /// The run goes on from a checkpoint.
+    /// The run continues from a checkpoint.
     Resumed {
         /// The checkpoint.
         checkpoint: &'a Path,
         /// Steps made before.
         step: u64,
     },
-    /// A resume was asked for, and there is no checkpoint to go on from: the run begins at its start.
+    /// A resume was requested, but there is no checkpoint: the run starts from the beginning.
     NothingToResume,
     /// A training step was made.
     Step {
         /// The epoch.
         epoch: u64,
-        /// Which batch of the epoch it was.
+        /// The batch of the epoch.
         batch: u64,
         /// The loss of the step.
         loss: f32,
         /// Images in the step.
         images: usize,
     },
-    /// An interval of the log is over.
+    /// A logging interval has ended.
     Logged {
         /// The epoch.
         epoch: u64,
@@ -78,32 +78,32 @@ pub enum Event<'a> {
         loss: f64,
         /// The learning rate of its last step.
         lr: f64,
-        /// Images trained on in a second.
+        /// Images trained on per second.
         images_per_second: f64,
-        /// Share of the time that the trainer waited, 0 to 1.
+        /// Share of the time in which the trainer waited, 0 to 1.
         wait_share: f64,
     },
-    /// An image could not be read or decoded; each is told once.
+    /// An image could not be read or decoded; reported once per image.
     BadImage(&'a BadImage),
     /// A batch was validated.
     Validated {
-        /// Which one.
+        /// The batch.
         batch: usize,
-        /// Of how many.
+        /// The number of batches.
         batches: usize,
     },
-    /// An epoch is over, validation included.
+    /// An epoch has ended, validation included.
     EpochDone {
-        /// What came of it.
+        /// Its results.
         record: &'a EpochRecord,
         /// Whether it is the best one so far.
         best: bool,
     },
     /// A checkpoint was written.
     Checkpoint(&'a Path),
-    /// The ceilings are being measured; nothing is trained any more.
+    /// Training has ended, and the ceilings are being measured.
     MeasuringCeilings,
-    /// Something is not as it should be, such as a damaged checkpoint or a record that lacks something, and what the run makes
-    /// of it.
+    /// A problem that does not end the run, such as a damaged checkpoint or an incomplete record, and its
+    /// consequence.
     Warning(String),
 }

@@ -1,9 +1,9 @@
 //! SGD and AdamW with PyTorch's semantics, and clipping by the global norm.
 //!
-//! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter and key their state by ids that a
-//! new process draws anew. Here the state belongs to the parameter's *name*, so what is saved by one process
-//! continues in another to the bit. A parameter without a gradient (a frozen one) is left as it is, weight
-//! decay included, as in PyTorch.
+//! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter, and key their state by ids that a
+//! new process draws again. Here the state is keyed by the parameter's *name*, so a state saved by one
+//! process continues in another to the bit. A parameter without a gradient (a frozen one) is not changed, not
+//! even by weight decay, as in PyTorch.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::arrays::{self, Array, ArraysError, ParameterPath};
 use crate::model::ResNet;
 
-/// An optimiser and its constants; the learning rate comes with each step.
+/// An optimiser and its constants; the learning rate is passed to each step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum OptimizerConfig {
@@ -37,7 +37,7 @@ pub enum OptimizerConfig {
         beta2: f64,
         /// Added to the denominator, above 0.
         epsilon: f64,
-        /// Share of the parameter that is taken off per unit of learning rate, 0 or more.
+        /// Share of the parameter that is subtracted per unit of learning rate, 0 or more.
         weight_decay: f64,
     },
 }
@@ -92,18 +92,18 @@ impl OptimizerConfig {
     }
 }
 
-/// What can be wrong with an optimiser or its saved state.
+/// Errors of an optimiser or its saved state.
 #[derive(Debug, thiserror::Error)]
 pub enum OptimizerError {
     /// A constant out of range; the text names it and the range.
     #[error("{0}")]
     Range(String),
-    /// The file is the state of something else.
+    /// The file is not a state of this optimiser.
     #[error("{path} is not the state of {expected} for this model: {reason}")]
     State {
         /// The file.
         path: String,
-        /// The optimiser it was loaded for.
+        /// The optimiser that it was loaded for.
         expected: &'static str,
         /// What is wrong.
         reason: String,
@@ -121,8 +121,8 @@ pub struct Optimizer {
     slots: BTreeMap<String, Slot>,
 }
 
-/// What is remembered of one parameter, flattened: `first` is the momentum or the mean of the gradient,
-/// `second` AdamW's mean of its square.
+/// The state of one parameter, flattened: `first` is the momentum or the mean of the gradient, `second` is
+/// AdamW's mean of its square.
 #[derive(Debug, Clone)]
 struct Slot {
     first: Tensor<1>,
@@ -130,7 +130,7 @@ struct Slot {
 }
 
 impl Optimizer {
-    /// Without history.
+    /// An optimiser without state.
     ///
     /// # Errors
     /// If a constant of the configuration is out of its range.
@@ -154,13 +154,13 @@ impl Optimizer {
         })
     }
 
-    /// Updates made, over all processes that continued this state.
+    /// The number of updates, over all processes that continued this state.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Writes the state as safetensors, aside and then renamed, with PyTorch's names (`momentum_buffer`;
-    /// `exp_avg`, `exp_avg_sq`) behind the parameter's.
+    /// Writes the state as safetensors, to a temporary file that is then renamed, with PyTorch's names
+    /// (`momentum_buffer`; `exp_avg`, `exp_avg_sq`) after the parameter's.
     ///
     /// # Errors
     /// If the device or the file system fails.

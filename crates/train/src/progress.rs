@@ -1,23 +1,23 @@
-//! How far a run is: what a checkpoint holds beside the weights and the optimiser.
+//! How far a run has come: the part of a checkpoint besides the weights and the optimiser.
 //!
-//! The sums of the epoch and of the logging interval under way belong to it, so that the lines a resumed run writes
-//! equal those of a run that was never interrupted.
+//! It includes the sums of the current epoch and of the current logging interval, so that a resumed run
+//! writes the same lines as an uninterrupted one.
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImage, State};
 
-/// How far a run is.
+/// How far a run has come.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Optimiser steps made.
     pub step: u64,
-    /// The next batch of the epoch under way; `None` before its first batch.
+    /// The next batch of the current epoch; `None` before its first batch.
     pub position: Option<State>,
-    /// The epochs that are finished, validation included.
+    /// The finished epochs, validation included.
     pub epochs: Vec<EpochRecord>,
     /// The epoch of [`Progress::epochs`] whose model is the best.
     pub best: Option<Best>,
-    /// Sums over the epoch under way.
+    /// Sums over the current epoch.
     pub epoch: Sums,
     /// Sums since the last line of the metrics.
     pub interval: Sums,
@@ -28,8 +28,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Takes a finished epoch in, and remembers whether it is the best: of the highest top-1 accuracy (the lower
-    /// validation loss among equals), or of the lowest training loss where nothing is validated.
+    /// Adds a finished epoch, and records whether it is the best: the one with the highest top-1 accuracy
+    /// (among equals the lower validation loss), or with the lowest training loss if there is no validation.
     pub(crate) fn finish_epoch(&mut self, record: EpochRecord) {
         let best = self
             .best
@@ -57,14 +57,14 @@ impl Progress {
     }
 }
 
-/// Sums over some training steps.
+/// Sums over a range of training steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sums {
-    /// Loss of each image.
+    /// Sum of the images' losses.
     pub loss: f64,
     /// Images trained on.
     pub images: u64,
-    /// Wall time, waiting included, checkpoints and validation not, seconds.
+    /// Wall time, including waits, but not checkpoints and validation, seconds.
     pub seconds: f64,
     /// Wall time in which the trainer waited for a batch, seconds.
     pub waited: f64,
@@ -79,17 +79,17 @@ impl Sums {
         self.waited += waited;
     }
 
-    /// Mean loss of an image; 0 without images.
+    /// Mean loss per image; 0 without images.
     pub fn mean_loss(&self) -> f64 {
         ratio(self.loss, self.images as f64)
     }
 
-    /// Images trained on in a second of wall time; 0 without time.
+    /// Images trained on per second of wall time; 0 without time.
     pub fn images_per_second(&self) -> f64 {
         ratio(self.images as f64, self.seconds)
     }
 
-    /// Share of the wall time that the trainer waited for batches, 0 to 1.
+    /// Share of the wall time in which the trainer waited for batches, 0 to 1.
     pub fn wait_share(&self) -> f64 {
         ratio(self.waited, self.seconds)
     }
@@ -110,7 +110,7 @@ pub struct EpochRecord {
     pub lr: f64,
     /// Its training steps.
     pub sums: Sums,
-    /// What the model is worth after it; `None` without validation images.
+    /// The validation after it; `None` without validation images.
     pub validation: Option<Validation>,
 }
 
@@ -125,26 +125,26 @@ impl EpochRecord {
     }
 }
 
-/// The model on the whole validation set.
+/// Results of the model on the whole validation set.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Validation {
-    /// Mean cross-entropy of an image, without label smoothing. It does not depend on the batch size.
+    /// Mean cross-entropy per image, without label smoothing. It does not depend on the batch size.
     pub loss: f64,
-    /// Share of images whose class is the first guess, 0 to 1.
+    /// Share of images whose class is the top guess, 0 to 1.
     pub top1: f64,
     /// Share of images whose class is among the first `k` guesses, 0 to 1.
     pub topk: f64,
     /// The k.
     pub k: usize,
-    /// Images that these are over.
+    /// The number of images in these figures.
     pub images: u64,
-    /// Images of the validation set, bad ones included; 0 in records of programs that did not keep it.
+    /// Images of the validation set, bad ones included; 0 in records of versions that did not store it.
     #[serde(default)]
     pub of: u64,
 }
 
 impl Validation {
-    /// How many images it is over, in words.
+    /// The number of images in the figures, in words.
     pub fn over(&self) -> String {
         let Self { images, of, .. } = self;
         match images < of {
@@ -154,12 +154,12 @@ impl Validation {
     }
 }
 
-/// Which epoch's model is the best.
+/// The epoch with the best model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Best {
     /// The epoch, from 1.
     pub epoch: u64,
-    /// Steps made by its end.
+    /// Steps made until its end.
     pub step: u64,
 }
 

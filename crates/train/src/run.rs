@@ -10,7 +10,8 @@
 //!             lock               held by the process that trains
 //! ```
 //!
-//! Lines of metrics after the checkpoint that a run is resumed from are taken back, because they will be written again.
+//! When a run is resumed, lines of metrics after its checkpoint are removed, because they will be written
+//! again.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -29,7 +30,7 @@ use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::progress::{EpochRecord, Progress, Sums};
 use crate::{RunSummary, TrainError};
 
-/// The folder of a run and the names in it.
+/// The folder of a run and its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder(PathBuf);
 
@@ -44,7 +45,7 @@ impl RunFolder {
         &self.0
     }
 
-    /// What is needed to repeat the run.
+    /// `run.json`: what is needed to repeat the run.
     pub fn record(&self) -> PathBuf {
         self.0.join("run.json")
     }
@@ -54,7 +55,7 @@ impl RunFolder {
         self.0.join("metrics.jsonl")
     }
 
-    /// Where the time went, and what the machine did meanwhile ([`stokehold_profile::Recording`]).
+    /// Timeline and system samples ([`stokehold_profile::Recording`]).
     pub fn recording(&self) -> PathBuf {
         self.0.join(stokehold_profile::FOLDER)
     }
@@ -74,23 +75,23 @@ impl RunFolder {
         self.0.join("summary.json")
     }
 
-    /// Reads `run.json`; `None` where there is no run.
+    /// Reads `run.json`; `None` if there is no run.
     ///
     /// # Errors
-    /// If it is there and cannot be read, or is no record of a run.
+    /// If it exists and cannot be read, or is not a record of a run.
     pub fn read_record(&self) -> Result<Option<RunRecord>, TrainError> {
         read_json(&self.record())
     }
 
-    /// Reads `summary.json`; `None` where no run was finished or interrupted.
+    /// Reads `summary.json`; `None` if no run was finished or interrupted.
     ///
     /// # Errors
-    /// If it is there and cannot be read, or is no summary.
+    /// If it exists and cannot be read, or is not a summary.
     pub fn read_summary(&self) -> Result<Option<RunSummary>, TrainError> {
         read_json(&self.summary())
     }
 
-    /// Keeps other processes from training in the folder, which is made where it is missing.
+    /// Locks the folder, which is created if needed, against training by other processes.
     pub(crate) fn lock(&self) -> Result<Lock, TrainError> {
         let failed = |source| TrainError::Io {
             path: self.0.clone(),
@@ -128,18 +129,18 @@ pub struct RunRecord {
     pub created: u64,
     /// What it computes.
     pub config: TrainConfig,
-    /// On which data.
+    /// The data.
     pub dataset: DatasetFacts,
-    /// On which machine.
+    /// The machine.
     pub machine: Machine,
-    /// On which device.
+    /// The device.
     pub device: String,
-    /// What performs the pipelines, and why where that was for the run to choose.
+    /// The executor of the pipelines, and the reason if the run chose it.
     pub executor: Option<Chosen>,
 }
 
 impl RunRecord {
-    /// What performed the pipelines; none only where a record is broken.
+    /// The executor of the pipelines; `None` only in a broken record.
     pub fn performed_by(&self) -> Option<AnyExecutor> {
         match (&self.executor, self.config.executor) {
             (Some(chosen), _) => Some(chosen.executor),
@@ -156,11 +157,12 @@ pub struct DatasetFacts {
     pub classes: Vec<String>,
     /// Training images.
     pub train: usize,
-    /// Validation images; `None` where there are none to validate on.
+    /// Validation images; `None` without validation.
     pub val: Option<usize>,
     /// How the validation images were split off, if they were.
     pub split: Option<String>,
-    /// A hash (FNV-1a, 64 bits) of the names of all images below their folders and of their classes, in order.
+    /// A hash (FNV-1a, 64 bits) of the names of all images below their folders and of their classes, in
+    /// order.
     pub names: String,
 }
 
@@ -180,7 +182,7 @@ impl DatasetFacts {
         }
     }
 
-    /// What differs from `now`, a phrase for each fact.
+    /// The differences from `now`, a phrase for each fact.
     pub(crate) fn changes(&self, now: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         if self.classes != now.classes {
@@ -214,7 +216,7 @@ impl DatasetFacts {
 fn hash_names(images: &Images, hash: &mut Fnv) {
     for sample in 0..images.len() {
         hash.add(images.below(sample));
-        // This byte, which is in no name, keeps names apart.
+        // A byte that no name contains separates the names.
         hash.add(&[0]);
         hash.add(&images.class(sample).to_le_bytes());
     }
@@ -234,11 +236,11 @@ pub enum MetricsLine {
         loss: f64,
         /// Learning rate of its last step.
         lr: f64,
-        /// Images trained on in a second.
+        /// Images trained on per second.
         images_per_second: f64,
-        /// Share of the time that the trainer waited, 0 to 1.
+        /// Share of the time in which the trainer waited, 0 to 1.
         wait_share: f64,
-        /// Images that the loss is over; `None` in lines of programs that did not write it.
+        /// The number of images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
         images: Option<u64>,
     },
@@ -252,22 +254,22 @@ pub enum MetricsLine {
         loss: f64,
         /// Learning rate of its last step.
         lr: f64,
-        /// Images trained on in a second.
+        /// Images trained on per second.
         images_per_second: f64,
-        /// Share of the time that the trainer waited, 0 to 1.
+        /// Share of the time in which the trainer waited, 0 to 1.
         wait_share: f64,
         /// Wall time of the training steps, seconds.
         seconds: f64,
         /// Mean loss of the validation images.
         val_loss: Option<f64>,
-        /// Share of validation images whose class is the first guess.
+        /// Share of validation images whose class is the top guess.
         top1: Option<f64>,
         /// Share of validation images whose class is among the first k guesses.
         topk: Option<f64>,
-        /// Training images that the loss is over; `None` in lines of programs that did not write it.
+        /// The number of training images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
         images: Option<u64>,
-        /// Validation images that the three are over.
+        /// The number of validation images in the three.
         #[serde(default)]
         val_images: Option<u64>,
     },
@@ -305,7 +307,7 @@ impl MetricsLine {
 
     fn is_within(&self, progress: &Progress) -> bool {
         match self {
-            // The interval under way at a checkpoint is not written yet.
+            // The current interval is not written at a checkpoint.
             Self::Train { step, .. } => {
                 *step < progress.step || (*step == progress.step && progress.interval.images == 0)
             }
@@ -314,10 +316,10 @@ impl MetricsLine {
     }
 }
 
-/// Reads `metrics.jsonl`; a last line that a killed process cut short is left out.
+/// Reads `metrics.jsonl`; skips a last line that a killed process left incomplete.
 ///
 /// # Errors
-/// If the file cannot be read, or another line is none of metrics.
+/// If the file cannot be read, or another line is not a line of metrics.
 pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
     let text = fs::read_to_string(path).map_err(|source| TrainError::Io {
         path: path.to_owned(),
@@ -340,8 +342,9 @@ pub(crate) struct MetricsLog {
 }
 
 impl MetricsLog {
-    /// Opens the log of a run that stands at `progress`, and takes back the lines beyond. Lines that cannot be read are left out, for
-    /// a checkpoint is worth more than they are; the file that has them is kept beside the new one, and a sentence says so.
+    /// Opens the log of a run that stands at `progress`, and removes later lines. Lines that cannot be read
+    /// are removed too, because a checkpoint is worth more than they are; then the old file is kept beside
+    /// the new one, and the returned sentence says so.
     pub(crate) fn open(path: PathBuf, progress: &Progress) -> Result<(Self, Option<String>), TrainError> {
         let failed = |source| TrainError::Io {
             path: path.clone(),
@@ -402,7 +405,7 @@ impl MetricsLog {
     pub(crate) fn write(&mut self, line: &MetricsLine) -> Result<(), TrainError> {
         let mut text = serde_json::to_string(line).map_err(|error| malformed(&self.path, &error))?;
         text.push('\n');
-        // In one piece, so that whoever follows the file sees whole lines.
+        // In one write, so that a process that follows the file sees whole lines.
         self.file
             .write_all(text.as_bytes())
             .map_err(|source| TrainError::Io {

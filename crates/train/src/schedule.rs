@@ -1,16 +1,16 @@
-//! The learning rate as a pure function of the step: a schedule has no state, so there is none to save.
+//! The learning rate as a pure function of the step: a schedule has no state to save.
 
 use std::f64::consts::PI;
 
 use serde::{Deserialize, Serialize};
 
-/// What the rate does after the warm-up.
+/// The learning rate after the warm-up.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum ScheduleKind {
-    /// Stays.
+    /// Constant.
     Constant,
-    /// Is multiplied by `gamma` after every `every_epochs` epochs of the run (`StepLR`).
+    /// Multiplied by `gamma` after every `every_epochs` epochs of the run (`StepLR`).
     Step {
         /// Epochs between two steps, 1 or more.
         every_epochs: u64,
@@ -37,13 +37,13 @@ pub struct ScheduleConfig {
     pub warmup_epochs: f64,
 }
 
-/// A schedule whose numbers make no sense.
+/// Invalid numbers of a schedule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScheduleError {
-    /// Negative or not a number.
+    /// Negative or NaN.
     #[error("warm-up of {0} epochs: give 0 or more")]
     Warmup(f64),
-    /// Never or not a factor.
+    /// `every_epochs` is 0, or `gamma` is not above 0.
     #[error("a step of {gamma} every {every_epochs} epochs: give a factor above 0 and 1 epoch or more")]
     Step {
         /// As given.

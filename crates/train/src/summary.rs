@@ -15,15 +15,15 @@ use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::timeline::Stage;
 
-/// What came of a run. Speeds and losses are of the whole run, also where it was made in several sittings; stages,
-/// CPU and memory are of the last sitting.
+/// The results of a run. Speeds and losses are those of the whole run, even if it was resumed; stages, CPU
+/// and memory are those since the last start or resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// The run's folder.
     pub run_dir: PathBuf,
     /// The network.
     pub arch: Arch,
-    /// What performed the pipeline.
+    /// The executor of the pipeline.
     pub executor: AnyExecutor,
     /// The device that computed.
     pub device: String,
@@ -31,42 +31,46 @@ pub struct RunSummary {
     pub epochs: u64,
     /// Optimiser steps.
     pub steps: u64,
-    /// Images trained on, each time they were.
+    /// Images trained on, counted each time.
     pub images: u64,
-    /// Mean wall time of a finished epoch's training, without validation and checkpoints; `None` before the first.
+    /// Mean wall time of a finished epoch's training, without validation and checkpoints; `None` before the
+    /// first epoch's end.
     pub seconds_per_epoch: Option<f64>,
-    /// Images trained on in a second, waiting included.
+    /// Images trained on per second, including waits.
     pub images_per_second: f64,
-    /// Share of the time that the trainer waited for batches, 0 to 1.
+    /// Share of the time in which the trainer waited for batches, 0 to 1.
     pub wait_share: f64,
-    /// Images per second that the loader delivers alone; `None` where not measured.
+    /// Images per second that the loader delivers by itself; `None` if it was not measured.
     pub loader_ceiling: Option<f64>,
-    /// Images per second that the trainer takes when batches are at hand; `None` where not measured.
+    /// Images per second that the trainer processes when it never waits for batches; `None` if it was not
+    /// measured.
     pub trainer_ceiling: Option<f64>,
-    /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` where not measured.
+    /// CPU time of all threads per image while the loader's ceiling was measured, seconds; `None` if it was
+    /// not measured.
     #[serde(default)]
     pub loader_cpu_seconds: Option<f64>,
-    /// The same of the trainer.
+    /// The same for the trainer.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
-    /// Time per image, summed over threads, that other programs kept the trainer from a core while its ceiling was measured,
-    /// seconds; 0 where not measured.
+    /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
+    /// while its ceiling was measured, seconds; 0 if it was not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
-    /// Cores that the run could use; 0 where it was not noted.
+    /// Cores that the run could use; 0 if it was not recorded.
     #[serde(default)]
     pub cores: u64,
-    /// How many of them other programs kept busy in the last sitting, on average; `None` where the platform does not tell.
+    /// The number of them that other programs kept busy since the last start or resume, on average; `None` if
+    /// the platform does not provide it.
     #[serde(default)]
     pub others_cores: Option<f64>,
-    /// Who decoded the training images of the last sitting, where the executor was `gpu`.
+    /// What decoded the training images since the last start or resume, if the executor was `gpu`.
     #[serde(default)]
     pub decoded: Option<DecodedBy>,
     /// Time spent in each stage, over all workers.
     pub stages: BTreeMap<Stage, Total>,
-    /// Mean busy share of the cores, percent; `None` where the platform does not tell.
+    /// Mean busy share of the cores, percent; `None` if the platform does not provide it.
     pub cpu: Option<Percentiles>,
-    /// Largest resident memory, bytes; `None` where the platform does not tell.
+    /// Peak resident memory, bytes; `None` if the platform does not provide it.
     pub peak_rss: Option<u64>,
     /// Mean training loss of the last finished epoch.
     pub train_loss: Option<f64>,
@@ -83,9 +87,10 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    /// What better feeding would gain, in a sentence; `None` where it was not measured.
+    /// The gain of faster loading, in a sentence; `None` if it was not measured.
     ///
-    /// At most what the run's two limits say. The rest of what the run lacks to the trainer's ceiling was no work of the loader's.
+    /// It is limited by the run's two limits. The loader does not cause the rest of the distance to the
+    /// trainer's ceiling.
     pub fn gain(&self) -> Option<String> {
         let (seconds, saved) = (self.seconds_per_epoch?, self.bound()?);
         let share = 100.0 * saved / seconds;
@@ -108,11 +113,11 @@ impl RunSummary {
         Some(text)
     }
 
-    /// Seconds per epoch that a loader without any cost would save at most; `None` where it was not measured.
+    /// The most seconds per epoch that a loader without any cost would save; `None` if it was not measured.
     ///
-    /// Two limits hold. The run cannot beat the trainer's ceiling, corrected for what other programs took. And it cannot save more
-    /// than the wait plus the loader's CPU time divided by the cores; a loader on a device has only the first limit, as it takes the
-    /// device's time.
+    /// There are two limits. The run cannot be faster than the trainer's ceiling, corrected for the use of
+    /// the cores by other programs. And it cannot save more than the wait plus the loader's CPU time divided
+    /// by the cores; a loader on a device has only the first limit, because it takes the device's time.
     fn bound(&self) -> Option<f64> {
         let (seconds, trainer_cpu) = (self.seconds_per_epoch?, self.trainer_cpu_seconds?);
         let rate = Some(self.images_per_second).filter(|rate| *rate > 0.0)?;

@@ -1,4 +1,4 @@
-//! What a run records of its time.
+//! The timeline of a run.
 //!
 //! | span | what | numbered by |
 //! |---|---|---|
@@ -9,10 +9,10 @@
 //! | `DataLoaderWorker` | a worker's share of a batch | step |
 //! | `read`, `decode`, `augment` | a worker's time for one image | step |
 //! | `validation`, `checkpoint` | these phases | step |
-//! | `Step:ModeKeys.EVAL` | a batch is validated, and waited for | batch |
+//! | `Step:ModeKeys.EVAL` | a batch is waited for and validated | batch |
 //!
-//! All numbers are from 1. The spans are written into the run's recording, and sent to another recorder where one asks for
-//! them ([`VARIABLE`](stokehold_profile::timeline::VARIABLE)).
+//! All numbers count from 1. The spans are written to the run's recording, and sent to another recorder if
+//! the environment names one ([`VARIABLE`](stokehold_profile::timeline::VARIABLE)).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::TrainError;
 use crate::observer::{Event, Observer};
 use crate::run::RunFolder;
 
-/// What the time of training steps was spent on. Validation does not count.
+/// What training steps spend their time on. Validation does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -36,7 +36,7 @@ pub enum Stage {
     Decode,
     /// A worker augments and normalises an image.
     Augment,
-    /// A worker's share of a batch, from its first image to its last; the three above are parts of it.
+    /// A worker's part of a batch, from its first image to its last; it includes the three above.
     Batch,
     /// The trainer waits for a batch.
     Wait,
@@ -81,7 +81,7 @@ impl fmt::Display for Stage {
     }
 }
 
-/// The timeline of a run under way.
+/// The timeline of a running run.
 pub(crate) struct Spans {
     timeline: Timeline,
     recorder: Recorder,
@@ -91,7 +91,8 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Starts recording in the run's folder. A recorder that cannot be reached is a warning.
+    /// Starts recording in the run's folder. If another recorder cannot be reached, the observer gets a
+    /// warning.
     pub fn start(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Self, TrainError> {
         let client = Client::from_env().unwrap_or_else(|error| {
             observer.event(Event::Warning(error.to_string()));
@@ -115,22 +116,22 @@ impl Spans {
         })
     }
 
-    /// The trainer waited for the batch of a step since `start`.
+    /// Records that the trainer waited for the batch of a step since `start`.
     pub fn waited(&self, start: Instant, step: u64) {
         self.since(self.stages[Stage::Wait as usize], start, step);
     }
 
-    /// The trainer computed a step since `start`.
+    /// Records that the trainer computed a step since `start`.
     pub fn stepped(&self, start: Instant, step: u64) {
         self.since(self.stages[Stage::Step as usize], start, step);
     }
 
-    /// The trainer waited for a batch and validated it since `start`.
+    /// Records that the trainer waited for a batch and validated it since `start`.
     pub fn validated(&self, start: Instant, batch: u64) {
         self.since(self.eval_step, start, batch);
     }
 
-    /// A phase has lasted since `start`.
+    /// Records a phase that began at `start`.
     pub fn phase(&self, name: &str, start: Instant, step: Option<u64>) {
         let args = Args {
             step,
@@ -139,9 +140,9 @@ impl Spans {
         self.recorder.record_since(self.timeline.name(name), start, args);
     }
 
-    /// The workers made the batch of a step.
+    /// Records the workers' spans for the batch of a step.
     pub fn loaded(&self, spans: &[stokehold_loader::Span], step: u64) {
-        // A worker does one batch after the other, so its share is one piece of its time.
+        // A worker makes one batch after the other, so its part is one interval of its time.
         let mut shares: BTreeMap<usize, (Instant, Instant)> = BTreeMap::new();
         for span in spans {
             let stage = match span.stage {
@@ -160,7 +161,7 @@ impl Spans {
         }
     }
 
-    /// Writes what is on its way. The result is the time of each stage; what a reader should know goes to the observer.
+    /// Writes all pending spans. Returns the time of each stage; notes go to the observer.
     pub fn finish(self, observer: &mut dyn Observer) -> BTreeMap<Stage, Total> {
         let Outcome {
             totals,

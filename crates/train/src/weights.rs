@@ -17,7 +17,7 @@ use crate::model::ResNet;
 /// What [`load_weights`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
-    /// The file's `fc` is for this many other classes; the model kept its own random one.
+    /// The number of classes of the file's `fc`, if it differs; then the model kept its own random one.
     pub replaced_head: Option<usize>,
 }
 
@@ -27,7 +27,7 @@ pub enum WeightsError {
     /// The file could not be read or written.
     #[error(transparent)]
     File(#[from] ArraysError),
-    /// The weights are of another architecture.
+    /// The weights belong to another architecture.
     #[error("{}", mismatch(path, missing, unexpected, shapes))]
     Mismatch {
         /// The file.
@@ -41,14 +41,14 @@ pub enum WeightsError {
     },
 }
 
-/// Puts the weights of a file into the model, running statistics included.
+/// Loads the weights of a file into the model, running statistics included.
 ///
 /// Reads `state_dict`s saved by `torch.save`, also inside a checkpoint (`state_dict`, `model_state_dict`,
-/// `model`) or under `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. What the file
-/// is, its content tells. Where only the number of classes differs, `fc` stays as the model has it.
+/// `model`) or under `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. The format is
+/// detected from the content. If only the number of classes differs, the model keeps its `fc`.
 ///
 /// # Errors
-/// If the file cannot be read, or if keys or shapes differ otherwise: then the weights are of another
+/// If the file cannot be read, or if keys or shapes differ otherwise: then the weights belong to another
 /// architecture.
 pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), WeightsError> {
     let mut found = unwrapped(read_arrays(path)?);
@@ -84,7 +84,7 @@ pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), Weig
         });
     }
 
-    // Running statistics that still wait for their update would come after those of the file.
+    // Pending updates of the running statistics would overwrite those of the file.
     let trained = model.devices().iter().any(|device| device.is_autodiff());
     let model = if trained { model.valid().train() } else { model };
     let model = model.map(&mut Fill {
@@ -94,10 +94,10 @@ pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), Weig
     Ok((model, Loaded { replaced_head }))
 }
 
-/// Writes the model as safetensors with torchvision's keys, aside and then renamed.
+/// Writes the model as safetensors with torchvision's keys, to a temporary file that is then renamed.
 ///
 /// PyTorch loads it with `load_state_dict(safetensors.torch.load_file(path), strict=True)`.
-/// `num_batches_tracked` is left out: it counts for `momentum=None` only, and PyTorch fills it in.
+/// `num_batches_tracked` is left out: only `momentum=None` uses it, and PyTorch fills it in.
 ///
 /// # Errors
 /// If the device or the file system fails.
@@ -110,7 +110,7 @@ pub fn save_safetensors(
         arrays: Ok(Vec::new()),
         path: ParameterPath::default(),
     };
-    // `valid` brings the running statistics up to the last update.
+    // `valid` applies pending updates of the running statistics.
     model.valid().visit(&mut collect);
     metadata.insert("format".to_string(), "pt".to_string());
     let metadata: HashMap<_, _> = metadata.into_iter().collect();
@@ -119,7 +119,7 @@ pub fn save_safetensors(
 
 const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
 
-/// The file's number of classes, where `fc` differs from the model's in nothing else.
+/// The file's number of classes, if `fc` differs from the model's only in that.
 fn other_head(
     expected: &BTreeMap<String, Vec<usize>>,
     found: &BTreeMap<String, TensorData>,
@@ -140,8 +140,8 @@ fn read_arrays(path: &Path) -> Result<BTreeMap<String, TensorData>, ArraysError>
     Ok(arrays.into_iter().map(|array| (array.name, array.data)).collect())
 }
 
-/// A safetensors file begins with the length of its header in 8 bytes and the header's brace; no pickle or
-/// archive does.
+/// Whether a file is safetensors: it begins with the length of its header in 8 bytes and the header's brace,
+/// which no pickle or archive does.
 fn is_safetensors(path: &Path) -> Result<bool, ArraysError> {
     let mut start = Vec::new();
     let read = File::open(path).and_then(|file| file.take(9).read_to_end(&mut start));
@@ -166,7 +166,7 @@ fn load_pth(path: &Path) -> Result<Vec<Array>, ArraysError> {
             DType::F64 => floats(&read()?, |b| f64::from_le_bytes(b) as f32),
             DType::F16 => floats(&read()?, |b| f16::from_le_bytes(b).to_f32()),
             DType::BF16 => floats(&read()?, |b| bf16::from_le_bytes(b).to_f32()),
-            // Counters such as num_batches_tracked: no array of a model.
+            // Counters such as num_batches_tracked are not arrays of a model.
             _ => continue,
         };
         let data = TensorData::new(values, tensor.shape().to_vec());
@@ -178,7 +178,7 @@ fn load_pth(path: &Path) -> Result<Vec<Array>, ArraysError> {
     Ok(arrays)
 }
 
-/// The arrays of the model alone, where a checkpoint or a wrapper put something before their names.
+/// The model's arrays, without the prefix that a checkpoint or a wrapper put before their names.
 fn unwrapped(mut arrays: BTreeMap<String, TensorData>) -> BTreeMap<String, TensorData> {
     const WRAPPERS: [&str; 4] = ["state_dict.", "model_state_dict.", "model.", "module."];
     while let Some(wrapper) = WRAPPERS

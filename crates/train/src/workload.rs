@@ -1,4 +1,4 @@
-//! What a run leaves for predictions: its [`Workload`] in the facts about its recording.
+//! Stores the input of predictions: a run's [`Workload`], in `recording.json`.
 
 use stokehold_loader::Loader;
 use stokehold_profile::About;
@@ -9,7 +9,7 @@ use crate::run::RunFolder;
 use crate::timeline::Stage;
 use crate::{RunSummary, TrainError, device};
 
-/// The workload of a run that is over. `images` are those of an epoch.
+/// The workload of a run that has ended. `images` is the number of images per epoch.
 pub(crate) fn of(
     config: &TrainConfig,
     summary: &RunSummary,
@@ -17,7 +17,7 @@ pub(crate) fn of(
     shards: bool,
     images: u64,
 ) -> Workload {
-    // A stage has a span for each image.
+    // A stage has one span per image.
     let stage_seconds = [Stage::Read, Stage::Decode, Stage::Augment]
         .into_iter()
         .filter_map(|stage| {
@@ -46,9 +46,10 @@ pub(crate) fn of(
     }
 }
 
-/// Puts it into `recording.json`, if the run was recorded.
+/// Stores it in `recording.json`, if the run was recorded.
 ///
-/// The recorder stops before the ceilings are measured, which are no part of the run, and cannot write it itself.
+/// The recorder stops before the ceilings are measured, which are not part of the run, so it cannot store it
+/// itself.
 pub(crate) fn store(folder: &RunFolder, workload: Workload) -> Result<(), TrainError> {
     let recording = folder.recording();
     if let Some(mut about) = About::read(&recording)? {

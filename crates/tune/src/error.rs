@@ -1,4 +1,4 @@
-//! What can go wrong with a study, apart from its trials.
+//! Errors of a study, apart from its trials.
 
 use std::path::{Path, PathBuf};
 
@@ -6,24 +6,25 @@ use stokehold_base::fault::Fault;
 use stokehold_jobs::JobError;
 use stokehold_prepare::PrepareError;
 
-/// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of its study.
+/// Why a study could not be described, opened or written. A trial that fails is no error: it is a result of
+/// its study.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// What was asked for makes no sense, or is not there.
+    /// A request is invalid, or names something that does not exist.
     #[error("{0}")]
     Input(String),
-    /// The file of a study is wrong.
+    /// The file of a study is invalid.
     #[error("{}{}: {reason}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
     File {
         /// The file.
         path: PathBuf,
-        /// Counted from one, where it is known.
+        /// The line, counted from one, if it is known.
         line: Option<usize>,
         /// What is wrong.
         reason: String,
     },
-    /// A trial's job cannot be described or kept.
+    /// A trial's job cannot be created or stored.
     #[error("job: {0}")]
     Job(#[from] JobError),
     /// A channel cannot be prepared.
@@ -31,10 +32,10 @@ pub enum TuneError {
     Prepare {
         /// The channel.
         channel: String,
-        /// Why.
+        /// The cause.
         source: PrepareError,
     },
-    /// The work was asked to stop before there was a study.
+    /// The work was interrupted before the study was created.
     #[error("interrupted; the same command goes on behind what is prepared")]
     Interrupted,
     /// A line in the middle of a journal is not what was written.
@@ -46,17 +47,17 @@ pub enum TuneError {
     Corrupt {
         /// The journal.
         path: PathBuf,
-        /// Counted from one.
+        /// The line, counted from one.
         line: usize,
         /// What is wrong.
         reason: String,
     },
-    /// The system refuses.
+    /// An operation on a file or folder failed.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What happens to a study, as its journal has it; and what is true after it.
+//! The events of a study, as its journal stores them, and the state that follows from them.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use crate::Values;
 use crate::spec::{Limits, Spec, Take};
 use crate::warm::Parent;
 
-/// What happened. Times are unix seconds.
+/// An event. Times are unix seconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase", deny_unknown_fields)]
 pub(crate) enum Event {
-    /// The first one.
+    /// The first event.
     Created {
         version: u32,
         time: f64,
         spec: Box<Spec>,
         parents: Vec<Parent>,
     },
-    /// Somebody wants this to be tried next.
+    /// A caller queued these values to be tried next.
     Enqueued { values: Values },
-    /// The limits are others from now on.
+    /// The limits were changed.
     Limits { limits: Limits },
-    /// A trial was handed out.
+    /// A trial was started.
     Asked {
         trial: usize,
         values: Values,
@@ -31,20 +31,20 @@ pub(crate) enum Event {
         worker: String,
         time: f64,
     },
-    /// A trial whose process died was handed out once more.
+    /// A trial whose process died was started again.
     Again { trial: usize, worker: String, time: f64 },
-    /// A trial was given back by a process that ends in good order.
+    /// A trial was given back by a process that ends normally.
     Back { trial: usize },
-    /// A trial that was stopped at a rung goes on.
+    /// A trial that was stopped at a rung continues.
     Promoted { trial: usize, worker: String, time: f64 },
-    /// A trial came so far.
+    /// A trial reported its objective.
     Reported {
         trial: usize,
         step: u64,
         value: f64,
         time: f64,
     },
-    /// The early stopping's rule does not want the rest.
+    /// The rule for early stopping ended the trial.
     Stop { trial: usize, step: u64 },
     /// A trial has ended.
     Told {
@@ -54,17 +54,17 @@ pub(crate) enum Event {
     },
 }
 
-/// Who chose a trial's values.
+/// The source of a trial's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// The strategy.
     Strategy,
-    /// Somebody who knows.
+    /// A caller.
     Enqueued,
 }
 
-/// How a trial ended.
+/// The outcome of a trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "lowercase")]
 pub enum Outcome {
@@ -73,52 +73,52 @@ pub enum Outcome {
         /// The objective.
         value: f64,
     },
-    /// It was stopped before.
+    /// It was stopped early.
     Stopped {
         /// Its last report, if there is one.
         value: Option<f64>,
     },
-    /// It gave no objective.
+    /// It has no objective.
     Failed {
         /// Why.
         reason: String,
     },
 }
 
-/// What a trial reported on its way.
+/// An intermediate result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Report {
-    /// The epoch, or whatever is counted.
+    /// The epoch, or another count.
     pub step: u64,
     /// The objective.
     pub value: f64,
-    /// When, unix seconds.
+    /// When it was reported, unix seconds.
     pub time: f64,
 }
 
 /// A trial.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// Counted from 0 in the order in which they were handed out.
+    /// Its number, from 0, in the order in which trials were started.
     pub number: usize,
     /// Its hyperparameters.
     pub values: Values,
-    /// Who chose them.
+    /// The source of its values.
     pub origin: Origin,
-    /// The process that has it; empty for one that was given back.
+    /// The process that runs it; empty for one that was given back.
     pub worker: String,
-    /// How often it was handed out: 1, and once more for every process that died with it. Giving it back does not count, and neither
-    /// does going on after a rung.
+    /// How often it was started: once, plus once for every process that died while running it. Giving it back
+    /// or continuing after a rung does not count.
     pub attempt: u32,
-    /// When it was handed out first, unix seconds.
+    /// When it was first started, unix seconds.
     pub asked: f64,
     /// When it ended.
     pub ended: Option<f64>,
-    /// What it reported, in the order of its steps.
+    /// Its reports, in the order of their steps.
     pub reports: Vec<Report>,
-    /// The step at which the early stopping's rule said stop.
+    /// The step at which the rule for early stopping ended it.
     pub stop: Option<u64>,
-    /// How it ended, if it has.
+    /// The outcome, once it has ended.
     pub outcome: Option<Outcome>,
 }
 
@@ -148,18 +148,18 @@ impl Trial {
     }
 }
 
-/// What is true of a study.
+/// The state of a study.
 #[derive(Debug, Clone)]
 pub struct History {
-    /// What was asked for, with the limits as they are now.
+    /// Its description, with the current limits.
     pub spec: Spec,
-    /// When it was made, unix seconds.
+    /// When it was created, unix seconds.
     pub created: f64,
     /// All trials by their numbers.
     pub trials: Vec<Trial>,
-    /// Results of the studies that it is built upon.
+    /// Results of the studies that it builds on.
     pub parents: Vec<Parent>,
-    /// What is to be tried next.
+    /// Values that are to be tried next.
     pub(crate) enqueued: std::collections::VecDeque<Values>,
 }
 
@@ -175,7 +175,7 @@ impl History {
         }
     }
 
-    /// Takes an event up; what is wrong with it, if it does not fit what was before.
+    /// Applies an event. Returns an error if the event contradicts the state.
     pub(crate) fn apply(&mut self, event: Event) -> Result<(), String> {
         let known = self.trials.len();
         let missing = |trial: usize| format!("there is no trial {trial} before it");
@@ -231,7 +231,7 @@ impl History {
                 time,
             } => {
                 let trial = self.trials.get_mut(trial).ok_or_else(|| missing(trial))?;
-                // A trial that was taken up again may report a step twice; the later one counts.
+                // A trial that was restarted may report a step twice; the later report is kept.
                 let at = trial.reports.partition_point(|report| report.step < step);
                 let report = Report { step, value, time };
                 match trial.reports.get_mut(at) {
@@ -256,7 +256,7 @@ impl History {
         self.trials.iter().filter(|trial| !trial.is_over())
     }
 
-    /// The trial with the best objective that ran to its end; of equal ones the first.
+    /// The trial with the best objective among those that ran to their end; of equal ones the first.
     pub fn best(&self) -> Option<&Trial> {
         let mut best: Option<(&Trial, f64)> = None;
         for trial in &self.trials {
@@ -269,7 +269,8 @@ impl History {
         best.map(|(trial, _)| trial)
     }
 
-    /// The best of this study and, where data and algorithm are the same, its parents: whose it is, values, objective.
+    /// The best result of this study and, if data and algorithm are the same, of its parents: the parent's
+    /// name, values, objective.
     pub fn overall_best(&self) -> Option<(Option<&str>, &Values, f64)> {
         let own = self
             .best()
@@ -295,7 +296,7 @@ impl History {
         self.spec.direction.loss(a) < self.spec.direction.loss(b)
     }
 
-    /// The number of trials by how they ended: completed, stopped, failed, running.
+    /// The numbers of trials by outcome.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for trial in &self.trials {
@@ -309,7 +310,7 @@ impl History {
         counts
     }
 
-    /// Trials that ended since the best one did, by the order of their ends.
+    /// The number of trials that ended after the best one did.
     pub(crate) fn without_improvement(&self) -> usize {
         let mut ended: Vec<&Trial> = self.trials.iter().filter(|trial| trial.is_over()).collect();
         ended.sort_by(|a, b| {
@@ -326,26 +327,26 @@ impl History {
         }
     }
 
-    /// Which parameters' values were tried, for tables: every name in order.
+    /// The names of all parameters that were tried, sorted, for tables.
     pub fn names(&self) -> Vec<&str> {
         self.spec.parameters.keys().map(String::as_str).collect()
     }
 }
 
-/// How many trials ended how.
+/// Numbers of trials by outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// To their end.
+    /// Ran to their end.
     pub completed: usize,
-    /// Before it.
+    /// Stopped early.
     pub stopped: usize,
-    /// Without an objective.
+    /// Failed: no objective.
     pub failed: usize,
-    /// Not yet.
+    /// Not ended yet.
     pub running: usize,
 }
 
-/// Values as one line: `batch-size=64 lr=0.01`.
+/// The values as one line: `batch-size=64 lr=0.01`.
 pub fn in_words(values: &Values) -> String {
     let words: BTreeMap<&String, String> = values
         .iter()
@@ -367,7 +368,7 @@ pub fn in_words(values: &Values) -> String {
     words.join(" ")
 }
 
-/// Four digits that matter.
+/// A number with four significant digits.
 pub fn short(x: f64) -> String {
     if x != 0.0 && !(1e-3..1e6).contains(&x.abs()) {
         let text = format!("{x:.3e}");

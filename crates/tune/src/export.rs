@@ -1,11 +1,12 @@
-//! A study as a table for other programs.
+//! Exports a study as a table for other programs.
 
 use serde_json::{Value, json};
 
 use crate::event::{History, Outcome, Trial};
 
-/// One line a trial: number, status, objective, seconds, reports, attempt, origin, reason, then a column for each parameter, which is empty
-/// where a parameter was not there. Commas, quotes and line ends are quoted (RFC 4180).
+/// One line per trial: number, status, objective, seconds, reports, attempt, origin, reason, then one column
+/// per parameter, which is empty if the trial does not have the parameter. Commas, quotes and line ends are
+/// quoted (RFC 4180).
 pub fn to_csv(history: &History) -> String {
     let names = history.names();
     let mut head: Vec<String> = COLUMNS.iter().map(|name| (*name).to_owned()).collect();
@@ -45,7 +46,8 @@ const COLUMNS: [&str; 8] = [
     "reason",
 ];
 
-/// Everything: the description, the parents, and every trial with its reports. Times are unix seconds.
+/// The complete study: the description, the parents, and every trial with its reports. Times are unix
+/// seconds.
 pub fn to_json(history: &History) -> Value {
     let trials: Vec<Value> = history
         .trials

@@ -1,7 +1,8 @@
-//! What the results say about the parameters: which of them matter, and how.
+//! Analyses the results: which parameters matter, and how.
 //!
-//! A Gaussian process of the results stands for the objective. Everything here is read off it, at points drawn from the space with a fixed
-//! seed, and is as good as the process is: of a handful of results it says little.
+//! A Gaussian process fitted to the results models the objective. All figures here are computed from it, at
+//! points drawn from the space with a fixed seed, and are as accurate as the model: with a handful of results
+//! they say little.
 
 use serde_json::Value;
 
@@ -10,11 +11,11 @@ use crate::random::Random;
 use crate::space::{Kind, Space};
 use crate::strategy::{Observed, Surrogate};
 
-/// Points whose variance is explained, and over how many of them is averaged.
+/// The number of points whose variance is explained, and the number of points that averages are taken over.
 const DRAWN: usize = 1024;
 const AVERAGED: usize = 256;
 
-/// Values of a parameter at which is averaged, where it has more.
+/// The number of values of a parameter at which averages are taken, if it has more.
 const LEVELS: usize = 25;
 
 /// A model of a study's objective.
@@ -29,14 +30,14 @@ pub struct Insight {
 /// A value of a parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Level {
-    /// Where it is on the parameter's scale: 0..=1, or the index of a category.
+    /// Its position on the parameter's scale: 0..=1, or the index of a category.
     pub at: f64,
     /// The value.
     pub value: Value,
 }
 
 impl Insight {
-    /// None where there are too few results to model: fewer than 4.
+    /// The model; `None` with fewer than 4 results.
     pub fn of(history: &History) -> Option<Self> {
         let space = Space::new(&history.spec.parameters).ok()?;
         let observed = Observed::of(&space, history);
@@ -57,9 +58,9 @@ impl Insight {
         })
     }
 
-    /// How much of the objective's variance each parameter explains by itself, 0..=1 (functional ANOVA; Hutter and others 2014), the
-    /// largest first. What is missing to 1 is explained by parameters together. The objective is taken as the model sees it, so that
-    /// a few very bad results do not decide alone.
+    /// The share of the objective's variance that each parameter explains by itself, 0..=1 (functional ANOVA;
+    /// Hutter and others 2014), the largest first. Interactions of parameters explain the rest. The objective
+    /// is taken on the model's scale, so that a few very bad results do not dominate.
     pub fn importance(&self) -> Vec<(String, f64)> {
         let all: Vec<f64> = self
             .drawn
@@ -81,17 +82,18 @@ impl Insight {
         shares
     }
 
-    /// The values at which a parameter is looked at, in the order of its scale. None of an unknown or static one.
+    /// The values at which a parameter is evaluated, in the order of its scale; `None` for an unknown or
+    /// static parameter.
     pub fn levels(&self, name: &str) -> Option<Vec<Level>> {
         Some(self.levels_at(self.dim(name)?))
     }
 
-    /// Where a value is on its parameter's scale.
+    /// The position of a value on its parameter's scale.
     pub fn position(&self, name: &str, value: &Value) -> Option<f64> {
         self.space.dims()[self.dim(name)?].kind.coordinate(value)
     }
 
-    /// The objective that is expected when one parameter changes and the others are those of the best trial.
+    /// The expected objective when one parameter varies and the others are those of the best trial.
     pub fn slice(&self, name: &str) -> Option<Vec<(Level, f64)>> {
         let j = self.dim(name)?;
         let at = |level: Level| {
@@ -103,7 +105,7 @@ impl Insight {
         Some(self.levels_at(j).into_iter().map(at).collect())
     }
 
-    /// The same with two parameters: a row for each level of the second one.
+    /// The same for two parameters: one row per level of the second.
     pub fn contour(&self, across: &str, up: &str) -> Option<Vec<Vec<f64>>> {
         let (i, j) = (self.dim(across)?, self.dim(up)?);
         let row = |y: &Level| {
@@ -126,7 +128,7 @@ impl Insight {
         self.direction.loss(self.surrogate.loss(seen))
     }
 
-    /// The mean over drawn points, with one parameter at a level.
+    /// The mean over the drawn points, with one parameter set to a level.
     fn average(&self, j: usize, level: f64) -> f64 {
         let at = |point: &Vec<f64>| {
             let mut point = point.clone();
@@ -136,7 +138,7 @@ impl Insight {
         self.drawn[..AVERAGED].iter().map(at).sum::<f64>() / AVERAGED as f64
     }
 
-    /// The middles of equal parts of a parameter's scale, or all its values.
+    /// The centres of equal parts of a parameter's scale, or all its values.
     fn cells(&self, j: usize) -> Vec<f64> {
         let kind = &self.space.dims()[j].kind;
         match kind.count() {

@@ -1,13 +1,14 @@
-//! The file that a study is: one event a line, only ever appended to.
+//! The file that stores a study: one event per line, append-only.
 //!
 //! ```text
 //! 5f3a9c01 {"event":"asked","trial":3,..}
 //! crc32 of the text, a space, the text as JSON
 //! ```
 //!
-//! Who writes holds the file's lock (the kernel's: it goes with the process) and has read everything before. A process that is killed
-//! while it writes leaves a line without its end. The next one that writes cuts it off, for nobody was told of it. A bad line with good
-//! ones behind it is another thing: a damaged file, and an error.
+//! A writer holds the file's lock (a kernel lock, released when the process ends) and has read all earlier
+//! lines. A process that is killed while it writes leaves an incomplete last line. The next writer removes
+//! it, because its event was never confirmed to a caller. A bad line before good ones is different: the file
+//! is damaged, and that is an error.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,16 +22,16 @@ use crate::event::Event;
 pub(crate) struct Journal {
     path: PathBuf,
     file: File,
-    /// What was read and applied: bytes and lines.
+    /// Bytes and lines that were read and applied.
     bytes: u64,
     lines: usize,
 }
 
-/// What reading found.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub events: Vec<Event>,
-    /// Bytes after the last whole line.
+    /// The number of bytes after the last complete line.
     pub torn: u64,
 }
 
@@ -58,7 +59,7 @@ impl Journal {
         }
     }
 
-    /// Waits until no other process writes.
+    /// Waits for other writers, and takes the lock.
     pub fn lock(&self) -> Result<(), TuneError> {
         self.file.lock().map_err(TuneError::io(&self.path))
     }
@@ -67,7 +68,7 @@ impl Journal {
         self.file.unlock().map_err(TuneError::io(&self.path))
     }
 
-    /// Whole lines that others have written since the last look.
+    /// Reads the complete lines that other processes have written since the last call.
     pub fn read(&mut self) -> Result<News, TuneError> {
         let mut text = Vec::new();
         let mut read = || -> io::Result<()> {
@@ -103,12 +104,12 @@ impl Journal {
         Ok(news)
     }
 
-    /// Cuts off what a writer left that was killed. The lock is held, and everything before was read.
+    /// Removes the incomplete line of a killed writer. Requires the lock, with all earlier lines read.
     pub fn cut(&mut self) -> Result<(), TuneError> {
         self.file.set_len(self.bytes).map_err(TuneError::io(&self.path))
     }
 
-    /// Appends events, all in one write. The lock is held, and everything before was read.
+    /// Appends events in one write. Requires the lock, with all earlier lines read.
     pub fn append(&mut self, events: &[Event]) -> Result<(), TuneError> {
         let mut text = String::new();
         for event in events {
@@ -120,7 +121,8 @@ impl Journal {
             self.file.sync_data()
         };
         if let Err(error) = write() {
-            // A full disk: nothing half-written is left. If that fails too, the next one who writes cuts it off.
+            // For example a full disk: remove what was written. If that fails too, the next writer removes
+            // it.
             let _ = self.file.set_len(self.bytes);
             return Err(TuneError::io(&self.path)(error));
         }

@@ -1,4 +1,5 @@
-//! Finds hyperparameters: which values to try next, which trials to give up, and a record of all of it that survives a crash.
+//! Finds hyperparameters: chooses the next values to try, stops poor trials early, and keeps a record that
+//! survives crashes.
 //!
 //! ```text
 //!  Spec ──► Study ── ask ──► Trial ──► your training ── report, tell ──► Study
@@ -6,43 +7,49 @@
 //!            └──────────────── journal.jsonl: every event a line ◄────────┘
 //! ```
 //!
-//! A [`Study`] is a folder with a journal, and nothing else. It is asked for a trial, told how far the trial came and how it ended. Every
-//! answer is a function of what the journal says, so any process may ask at any time: after a crash, beside others, on the next day.
+//! A [`Study`] is a folder with a journal, and nothing else. The caller asks it for a trial, and reports the
+//! trial's progress and result to it. Every answer is a function of the journal, so any process may ask at
+//! any time: after a crash, concurrently with others, on the next day.
 //!
-//! * **The journal** is only appended to, one checksummed line an event, by whoever holds its lock. A process that is killed leaves at
-//!   most a torn last line, which the next one cuts off: nobody was told of it.
-//! * **Several processes** may work on one study. Each has a file that it keeps locked while it lives. A trial whose process is gone is
-//!   handed out again under its number, with its values, before anything new; a trial that ended is never handed out again.
-//! * **The same seed and the same results choose the same next trial**, in whatever order the results came.
+//! * **The journal** is append-only, with one checksummed line per event, and only the process that holds its
+//!   lock writes to it. A process that is killed leaves at most an incomplete last line, which the next
+//!   writer removes: its event was never confirmed to a caller.
+//! * **Several processes** may work on one study. Each has a file that it keeps locked while it lives. A
+//!   trial whose process has died is started again, with its number and values, before any new trial. A trial
+//!   that has ended is never started again.
+//! * **The same seed and the same results give the same next trial**, in whatever order the results came.
 //!
 //! # Parameters
 //! | [`Range`] | values | [`Scaling`] |
 //! |---|---|---|
 //! | `Continuous` | min..=max | auto, linear, logarithmic, reverse-logarithmic |
 //! | `Integer` | min..=max | auto, linear, logarithmic |
-//! | `Categorical` | at most 30 texts, numbers or truths without an order | |
+//! | `Categorical` | at most 30 texts, numbers or booleans without an order | |
 //! | `Static` | always the same | |
 //!
-//! A parameter with [`When`] is only there when another one has certain values.
+//! A parameter with [`When`] exists only if another parameter has certain values.
 //!
 //! # Strategies
 //! | [`Strategy`] | chooses |
 //! |---|---|
-//! | `Bayesian` | by a Gaussian process of the results: where the improvement on the best is expected to be the largest |
-//! | `Tpe` | by the densities of better and other results: where they differ most |
-//! | `Random`, `Grid` | evenly; every combination once |
-//! | `Hyperband` | evenly, and stops most trials at steps that grow by a factor; the best of them go on |
+//! | `Bayesian` | by a Gaussian process of the results: the point with the largest expected improvement on the best |
+//! | `Tpe` | by the densities of the better and of the other results: the point where they differ most |
+//! | `Random`, `Grid` | uniformly; every combination once |
+//! | `Hyperband` | uniformly, and stops most trials at steps that grow by a factor; the best of them continue |
 //!
-//! Trials that run are taken into account: two that are asked for at once differ. A trial that failed counts as the worst one.
+//! Running trials are taken into account, so two that are started at the same time differ. A failed trial
+//! counts as the worst result.
 //!
 //! # Early stopping
-//! [`Rule::Auto`] stops a trial whose objective is worse than the median of the others' running averages at the same step, from its second
-//! report on; [`Rule::Asha`] all but the best at each rung; it goes on when it has become one of them. A stopped trial's last report is a result for the strategy, and
-//! never the best one.
+//! [`Rule::Auto`] stops a trial, from its second report on, when its objective is worse than the median of
+//! the others' running averages at the same step. [`Rule::Asha`] stops all but the best trials at each rung;
+//! a stopped trial continues when it has become one of the best. The last report of a stopped trial is a
+//! result for the strategy, and never the study's best one.
 //!
 //! # Trials as jobs
-//! A [`Plan`] is a study and the job that a trial is; [`run`] runs it, on slots with cores and GPUs of their own, and is what
-//! `stokehold tune` calls. Trials may share their images as shards that are made once: the same pixels, read faster. [`report::page`] draws a study, [`Insight`] says which parameters matter.
+//! A [`Plan`] is a study together with the job that each trial runs. [`run`] runs it, in slots with their own
+//! cores and GPUs; `stokehold tune` calls it. Trials may share their images as shards that are made once: the
+//! same pixels, read faster. [`report::page`] draws a study, and [`Insight`] shows which parameters matter.
 //!
 //! ```
 //! use stokehold_tune::{Ask, Parameter, Range, Scaling, Spec, Study};

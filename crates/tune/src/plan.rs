@@ -1,4 +1,5 @@
-//! A study of jobs, as a file says it: what is tuned, the job that a trial is, and what of its data all trials share.
+//! The description of a study of jobs, as a file has it: what to tune, the job of a trial, and the data that
+//! all trials share.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,30 +13,33 @@ use stokehold_jobs::{Job, Kind, Mode, Sharing};
 use crate::error::input;
 use crate::{Spec, TuneError, Values};
 
-/// The file of a study's folder that says what its trials are.
+/// The file in a study's folder that describes the jobs of its trials.
 const PLAN: &str = "plan.json";
 
 /// A study of jobs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Plan {
-    /// What is tuned.
+    /// What to tune.
     pub study: Spec,
-    /// What a trial runs.
+    /// The job of a trial.
     pub job: Job,
-    /// A file of JSON lines that the job writes, below its instance's folder (`output/data/run/metrics.jsonl`). The objective is a key of
-    /// its lines. Without it, the objective is one of the job's metrics, and read out of what the job prints.
+    /// A file of JSON lines that the job writes, below its instance's folder
+    /// (`output/data/run/metrics.jsonl`). The objective is a key of its lines. Without it, the objective is
+    /// one of the job's metrics, parsed from its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_file: Option<PathBuf>,
-    /// The objective is a metric that the job sends through the timeline's socket (`metric NAME VALUE [step=N]`).
+    /// Whether the objective is a metric that the job sends through the timeline's socket (`metric NAME VALUE
+    /// [step=N]`).
     #[serde(default)]
     pub timeline: bool,
-    /// Channels with images that become shards once, before the first trial, and are the channel of all trials: no pixel changes.
+    /// Channels with images that are converted to shards once, before the first trial, for all trials. No
+    /// pixel changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<String>,
 }
 
-/// As a file has it: the job may be a file of its own.
+/// The form in a file, where the job may be a separate file.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct Written {
@@ -50,15 +54,15 @@ struct Written {
 }
 
 impl Plan {
-    /// A file with every key explained.
+    /// An example file that explains every key.
     pub fn template() -> &'static str {
         include_str!("tune.toml")
     }
 
-    /// Reads the file of a study. Relative paths in it are meant from its folder.
+    /// Reads the file of a study. Relative paths in it are relative to its folder.
     ///
     /// # Errors
-    /// [`TuneError::File`] with the line; what [`check`](Self::check) finds.
+    /// [`TuneError::File`] with the line; the errors of [`check`](Self::check).
     pub fn read(path: &Path) -> Result<Self, TuneError> {
         let wrong = |line, reason| TuneError::File {
             path: path.to_owned(),
@@ -85,7 +89,7 @@ impl Plan {
         };
         if let Some(warm) = &mut written.study.warm_start {
             for parent in &mut warm.parents {
-                // Absolute: the study is compared with its file later, from wherever that may be.
+                // Absolute, because the study is compared with its file later, possibly from another folder.
                 let path = folder.join(&*parent);
                 *parent = std::path::absolute(&path).map_err(TuneError::io(&path))?;
             }
@@ -104,7 +108,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Whether it can be run, as far as can be said without touching anything.
+    /// Checks whether it can run, as far as possible without file or network access.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -146,7 +150,7 @@ impl Plan {
         }
     }
 
-    /// Whether a channel can be prepared, as far as can be said without its data.
+    /// Checks whether a channel can be prepared, as far as possible without its data.
     fn check_prepared(&self, name: &str) -> Result<(), TuneError> {
         let Some(channel) = self.job.channels.get(name) else {
             return input(format!("prepare: {name:?} is no channel of the job"));
@@ -162,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// The plan of a study's folder.
+    /// Reads the plan of a study's folder.
     ///
     /// # Errors
     /// There is none.
@@ -181,14 +185,14 @@ impl Plan {
         })
     }
 
-    /// Keeps it in a study's folder, which is made.
+    /// Stores it in a study's folder, which is created.
     pub(crate) fn save(&self, folder: &Path) -> Result<(), TuneError> {
         fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
         let path = folder.join(PLAN);
         let mut plan = self.clone();
         let here = std::env::current_dir().map_err(TuneError::io(Path::new(".")))?;
         if let (None, Some(file)) = (&plan.job.source_dir, plan.job.entry_point.file()) {
-            // The file alone is kept with the study: where it lies is no key of a job.
+            // Only the file itself is stored with the study, because its folder is not a key of a job.
             let source = folder.join("source");
             let (from, to) = (plan.job.beside.join(file), source.join(file));
             fs::create_dir_all(to.parent().unwrap_or(&source)).map_err(TuneError::io(&source))?;
@@ -201,8 +205,8 @@ impl Plan {
         whole::write(&path, text).map_err(TuneError::io(&path))
     }
 
-    /// The job of a trial: `{NAME}` in hyperparameters and variables is the value of the parameter NAME; a parameter that is not placed
-    /// so becomes a hyperparameter.
+    /// The job of a trial: `{NAME}` in hyperparameters and variables is replaced by the value of the
+    /// parameter NAME. Parameters without such a placeholder become hyperparameters.
     pub fn job_of(&self, values: &Values) -> Job {
         let mut job = self.job.clone();
         let mut placed = BTreeSet::new();
@@ -225,7 +229,7 @@ fn fill(at: &mut Value, values: &Values, placed: &mut BTreeSet<String>) {
     match at {
         Value::String(text) => {
             let whole = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
-            // Alone it keeps its kind: a number stays one.
+            // A placeholder that is the whole text keeps the value's type: a number stays a number.
             match whole.and_then(|name| values.get_key_value(name)) {
                 Some((name, value)) => {
                     placed.insert(name.clone());

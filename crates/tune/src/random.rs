@@ -1,13 +1,13 @@
-//! Numbers that look drawn, and are a function of a study's seed and a trial's number.
+//! Pseudo-random numbers, a function of a study's seed and a trial's number.
 
 use stokehold_base::random;
 
-/// The draws of a trial.
+/// The random numbers of a trial.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(random::Random);
 
 impl Random {
-    /// The draws of one trial of one study.
+    /// The random numbers of one trial of one study.
     pub fn of(seed: u64, trial: usize) -> Self {
         let study = random::mix(seed);
         Self(random::Random::from_state(
@@ -31,7 +31,7 @@ impl Random {
         (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
     }
 
-    /// An order of 0..n (Fisher and Yates).
+    /// A random permutation of 0..n (Fisher and Yates).
     pub fn order(&mut self, n: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..n).collect();
         for i in (1..n).rev() {

@@ -1,4 +1,5 @@
-//! Trials as jobs: each runs in a slot with cores and GPUs of its own, and what it prints, sends or writes is reported as it comes.
+//! Trials as jobs: each runs in a slot with its own cores and GPUs, and the metrics that it prints, sends or
+//! writes are reported as they come.
 //!
 //! ```text
 //! STUDY/plan.json       what a trial is
@@ -8,11 +9,12 @@
 //! STUDY/slots/0         locked by the process whose trial has the slot
 //! ```
 //!
-//! One thread has the study: it asks, reports and tells, and follows the files that have the trials' numbers: the job's own, of what the
-//! script printed or sent, or one that the script writes. One thread a running trial runs its job. A process that
-//! is killed takes its threads with it and leaves its scripts, its trials and its slots: the slots are free at once, the trials are handed
-//! out again by [`Study::ask`], and whoever gets one looks at its job first. A job that had ended is told and not run again; one that had
-//! not is resumed in its folder, with its checkpoints, after its script has been ended.
+//! One thread owns the study: it asks, reports and tells, and follows the files with the trials' metrics: the
+//! job's own file of printed or sent metrics, or one that the script writes. One thread per running trial
+//! runs its job. If the process is killed, its threads end, and its scripts, trials and slots remain: the
+//! slots are free at once, and [`Study::ask`] gives the trials to other processes. A process that gets such a
+//! trial first checks its job. A job that has ended is reported and not run again; otherwise its script is
+//! ended and the job resumed in its folder, with its checkpoints.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -33,36 +35,36 @@ use stokehold_base::lock;
 use crate::error::input;
 use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
 
-/// How often files and other processes are looked at.
+/// How often files and other processes are polled.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// What happens while a study runs.
+/// An event while a study runs.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// A trial was started, or goes on.
+    /// A trial was started, or continues.
     Started(&'a Trial),
-    /// A trial came further: its last report.
+    /// A trial reported: its last report.
     Reported(&'a Trial),
     /// A trial ended.
     Ended(&'a Trial),
-    /// Nothing, for a moment.
+    /// Nothing happened; sent regularly.
     Tick,
 }
 
 /// How running a study ended.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Ending {
-    /// It is over.
+    /// The study is finished.
     Finished(End),
     /// It was interrupted, and can be resumed.
     Interrupted,
 }
 
-/// Makes a study of jobs in a folder. The channels that its trials share are prepared first: `progress` is told of each, and when `stop` is
-/// set that ends soon, and goes on where it was when it is called again.
+/// Creates a study of jobs in a folder. First it prepares the channels that the trials share, and calls
+/// `progress` for each. When `stop` is set, preparing ends soon; the next call continues where it ended.
 ///
 /// # Errors
-/// What [`Plan::check`] finds; a parent that does not fit; there is a study; a channel cannot be prepared;
+/// The errors of [`Plan::check`]; a parent does not fit; the study exists; a channel cannot be prepared;
 /// [`TuneError::Interrupted`].
 pub fn create(
     plan: &Plan,
@@ -71,7 +73,7 @@ pub fn create(
     progress: &mut dyn FnMut(&str, Progress),
 ) -> Result<(), TuneError> {
     plan.check()?;
-    // Everything that may be wrong is found before anything is made.
+    // Find all errors before anything is created.
     Study::in_memory(plan.study.clone())?;
     if folder.join(JOURNAL).exists() {
         return input(format!(
@@ -120,10 +122,11 @@ pub fn job_name(trial: usize) -> String {
     format!("trial-{trial}")
 }
 
-/// Runs a study's trials until it is over or `stop` is set; other processes may do the same.
+/// Runs a study's trials until it is finished or `stop` is set. Other processes may run the same study at the
+/// same time.
 ///
 /// # Errors
-/// The journal or a job cannot be written. Trials that fail are no errors.
+/// The journal or a job cannot be written. A trial that fails is no error.
 pub fn run(
     study: Study,
     plan: &Plan,
@@ -146,7 +149,7 @@ pub fn run(
             show,
         };
         let ended = tuner.work(&receiver, stop, &start);
-        // After an error, too, nothing goes on running.
+        // Stop all trials, after an error too.
         tuner.stop_all();
         ended
     })
@@ -162,21 +165,21 @@ struct Tuner<'a> {
     show: &'a mut dyn FnMut(News<'_>, &History),
 }
 
-/// A trial that runs here.
+/// A trial that runs in this process.
 struct Running {
     stop: Arc<AtomicBool>,
     numbers: Followed,
-    /// Why it is stopped and counts as failed.
+    /// Why it is being stopped, to count as failed.
     broken: Option<String>,
 }
 
-/// What the thread of a trial says at its end.
+/// The result of a trial's thread.
 struct Ended {
     trial: usize,
     record: Result<Box<Record>, JobError>,
 }
 
-/// What the thread of a trial does.
+/// The work of a trial's thread.
 struct Work {
     trial: usize,
     claim: Claim,
@@ -198,7 +201,7 @@ impl Work {
         let record = stokehold_jobs::run(claim, &stop, &|_| {});
         drop(slot);
         let record = record.map(Box::new);
-        // Whoever listens is gone only when everything ends.
+        // The receiver is gone only when the whole run ends; ignore the send error.
         let _ = sender.send(Ended { trial, record });
     }
 }
@@ -267,7 +270,7 @@ impl Tuner<'_> {
         let found = match self.find(&trial) {
             Ok(found) => found,
             Err(error) => {
-                // Nothing is wrong with the values: the next one would fail likewise.
+                // The values are not at fault: the next trial would fail in the same way.
                 self.study.give_back(trial.number)?;
                 return Err(error);
             }
@@ -281,7 +284,7 @@ impl Tuner<'_> {
             }
         };
         if !is_new && !has_checkpoints(&self.store, trial.number) {
-            // It begins again, and so do its steps. With checkpoints it counts on.
+            // The job starts over, and so do its steps. With checkpoints it continues.
             running.numbers.pass()?;
         }
         start(Work {
@@ -296,7 +299,7 @@ impl Tuner<'_> {
         Ok(Next::Started)
     }
 
-    /// The job of a trial: a new one, or what a process that died left of it.
+    /// The job of a trial: a new one, or one that a dead process left.
     fn find(&self, trial: &Trial) -> Result<Found, TuneError> {
         let name = job_name(trial.number);
         let record = match self.store.get(&name) {
@@ -316,7 +319,7 @@ impl Tuner<'_> {
         };
         let is_cut_off = record.runner_died;
         let claim = match record.status {
-            // It was given up before its process died.
+            // The trial was stopped early before its process died.
             _ if trial.stop.is_some() && record.status != Status::Completed => {
                 return Ok(Found::Ended(Box::new(Record {
                     status: Status::Stopped,
@@ -325,7 +328,7 @@ impl Tuner<'_> {
                 })));
             }
             Status::InProgress | Status::Stopping => self.store.claim(&name)?,
-            // Its script had ended well; only its results were not packed yet.
+            // The script had succeeded; only its results were not packed yet.
             Status::Failed if is_cut_off && record.exit_code == Some(0) => {
                 return Ok(Found::Ended(Box::new(Record {
                     status: Status::Completed,
@@ -352,7 +355,7 @@ impl Tuner<'_> {
         job
     }
 
-    /// Where a trial's numbers are.
+    /// The file with a trial's metrics.
     fn numbers(&self, trial: usize) -> Followed {
         let (job, objective) = (self.store.path(&job_name(trial)), &self.plan.study.objective);
         match &self.plan.metrics_file {
@@ -390,7 +393,7 @@ impl Tuner<'_> {
         Ok(())
     }
 
-    /// Reports the numbers that came since the last look.
+    /// Reports the metrics that were written since the last call.
     fn look_at(&mut self, trial: usize) -> Result<(), TuneError> {
         let news = match self.running.get_mut(&trial) {
             Some(running) => running.numbers.news()?,
@@ -402,7 +405,7 @@ impl Tuner<'_> {
         Ok(())
     }
 
-    /// Tells how a trial's job ended.
+    /// Reports how a trial's job ended.
     fn settle(
         &mut self,
         trial: usize,
@@ -428,7 +431,7 @@ impl Tuner<'_> {
                     self.study.tell_failed(trial, reason)
                 }
                 Status::Stopped if is_unwanted => self.study.tell_stopped(trial),
-                // Its machine was taken away: it goes on as soon as there is a slot.
+                // The job's machine was taken away: it continues when there is a slot.
                 Status::Stopped if record.secondary == Secondary::Interrupted => {
                     return self.study.give_back(trial);
                 }
@@ -486,7 +489,7 @@ enum Found {
     Ended(Box<Record>),
 }
 
-/// Whether a job that was stopped was not done, and not out of time.
+/// Whether a stopped job is to continue: it did not reach a time limit.
 fn is_to_go_on(stopped: Secondary) -> bool {
     matches!(stopped, Secondary::Stopped | Secondary::Interrupted)
 }
@@ -496,7 +499,7 @@ fn has_checkpoints(store: &Store, trial: usize) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// A file of JSON lines that grows.
+/// A growing file of JSON lines.
 struct Followed {
     path: PathBuf,
     key: String,
@@ -506,7 +509,7 @@ struct Followed {
 }
 
 impl Followed {
-    /// The values of a key, of all lines or of those that have this `name`.
+    /// Follows the values of a key, in all lines or in those with this `name`.
     fn new(path: PathBuf, key: &str, name: Option<&str>) -> Self {
         Self {
             path,
@@ -517,14 +520,15 @@ impl Followed {
         }
     }
 
-    /// Passes over what is there.
+    /// Skips to the end of the file.
     fn pass(&mut self) -> Result<(), TuneError> {
         self.news()?;
         self.lines = 0;
         Ok(())
     }
 
-    /// Steps and values of the lines that came since the last look. The step is the line's `epoch`, or `step`, or its number.
+    /// Steps and values of the lines written since the last call. The step is the line's `epoch`, or `step`,
+    /// or its number.
     fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
         let mut text = Vec::new();
         let mut read = || -> std::io::Result<()> {
@@ -532,7 +536,7 @@ impl Followed {
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
                 opened => opened?,
             };
-            // Made anew by a trial that began again.
+            // A trial that started over has truncated the file.
             if file.metadata()?.len() < self.from {
                 (self.from, self.lines) = (0, 0);
             }
@@ -576,7 +580,7 @@ impl Followed {
     }
 }
 
-/// A slot that no process has, locked.
+/// Locks a slot that no process uses.
 fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneError> {
     let folder = folder.join("slots");
     fs::create_dir_all(&folder).map_err(TuneError::io(&folder))?;
@@ -589,7 +593,8 @@ fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneE
     Ok(None)
 }
 
-/// Seconds until a study is likely to be over: the mean of its trials' times, for those that are still to come. None before one ended.
+/// The estimated seconds until a study is finished: the mean time of its trials, for those that remain.
+/// `None` until a trial has ended.
 pub fn seconds_left(history: &History) -> Option<f64> {
     let limits = &history.spec.limits;
     let times: Vec<f64> = history

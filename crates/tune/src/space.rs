@@ -1,7 +1,8 @@
-//! What may be tried: parameters with ranges, how they are scaled, and when they are there at all.
+//! The search space: parameters with ranges, their scaling, and conditions for their existence.
 //!
-//! Strategies see a point: one number a parameter, in the order of their names. Continuous and integer parameters are in 0..=1
-//! after scaling, categorical ones are the index of their value, and one that is not there is NaN.
+//! Strategies work on points: one number per parameter, in the order of their names. Continuous and integer
+//! parameters are in 0..=1 after scaling, categorical ones are the index of their value, and a parameter that
+//! does not exist at this point is NaN.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +13,19 @@ use crate::TuneError;
 use crate::error::input;
 use crate::random::Random;
 
-/// Hyperparameters of a trial by name: numbers, texts or truths.
+/// Hyperparameters of a trial by name: numbers, texts or booleans.
 pub type Values = BTreeMap<String, Value>;
 
-/// How many values a categorical parameter takes at most, as in the reference.
+/// The most values of a categorical parameter, as in SageMaker.
 pub const MOST_CATEGORIES: usize = 30;
 
-/// A parameter: its range, and when it is there.
+/// A parameter: its range, and when it exists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Written", into = "Written")]
 pub struct Parameter {
-    /// What it may be.
+    /// The range.
     pub range: Range,
-    /// Only there when another parameter has one of some values.
+    /// It exists only if another parameter has one of certain values.
     pub when: Option<When>,
 }
 
@@ -34,7 +35,7 @@ impl From<Range> for Parameter {
     }
 }
 
-/// What a parameter may be.
+/// The possible values of a parameter.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Range {
     /// A number in min..=max.
@@ -43,32 +44,32 @@ pub enum Range {
         min: f64,
         /// The most.
         max: f64,
-        /// Where the range is searched more finely.
+        /// How to scale the range.
         scaling: Scaling,
     },
-    /// A whole number in min..=max.
+    /// An integer in min..=max.
     Integer {
         /// The least.
         min: i64,
         /// The most.
         max: i64,
-        /// Where the range is searched more finely.
+        /// How to scale the range.
         scaling: Scaling,
     },
-    /// One of some values without an order, at most [`MOST_CATEGORIES`].
+    /// One of several values without an order, at most [`MOST_CATEGORIES`].
     Categorical {
-        /// Texts, numbers or truths.
+        /// Texts, numbers or booleans.
         values: Vec<Value>,
     },
-    /// The same in every trial.
+    /// A constant, the same in every trial.
     Static {
-        /// What it is.
+        /// Its value.
         value: Value,
     },
 }
 
-/// A parameter as a file has it: `{ type = "continuous", min = 0.001, max = 0.1 }`. One struct, so that a key that is misspelt or
-/// belongs to another type is an error.
+/// A parameter as a file has it: `{ type = "continuous", min = 0.001, max = 0.1 }`. One struct for all types,
+/// so that a misspelt key, or a key of another type, is an error.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -96,7 +97,7 @@ enum Type {
     Static,
 }
 
-/// A number of a file, which JSON cannot say when it is not finite and TOML can.
+/// A number of a file. TOML has infinities and NaN, which JSON has not.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Number {
@@ -195,28 +196,28 @@ impl From<Parameter> for Written {
     }
 }
 
-/// How the distance of two values is seen.
+/// How distances between values are measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scaling {
-    /// Logarithmic where the range is positive and spans a factor of [`AUTO_LOGARITHMIC`] or more, else linear.
+    /// Logarithmic if the range is positive and spans a factor of [`AUTO_LOGARITHMIC`] or more, else linear.
     #[default]
     #[serde(rename = "auto")]
     Auto,
-    /// As it is.
+    /// By difference.
     #[serde(rename = "linear")]
     Linear,
-    /// By factors: the range is above 0.
+    /// By ratio; requires min > 0.
     #[serde(rename = "logarithmic")]
     Logarithmic,
-    /// By factors of what is missing to 1: the range is within 0 <= x < 1, and the parameter continuous.
+    /// By the ratio of `1 - x`; requires a continuous parameter within 0 <= x < 1.
     #[serde(rename = "reverse-logarithmic")]
     ReverseLogarithmic,
 }
 
-/// From which max / min on [`Scaling::Auto`] is logarithmic.
+/// [`Scaling::Auto`] is logarithmic if max / min is at least this.
 pub const AUTO_LOGARITHMIC: f64 = 100.0;
 
-/// A parameter is there when another one is there and has one of these values.
+/// A parameter exists if another one exists and has one of these values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct When {
@@ -226,10 +227,10 @@ pub struct When {
     pub is: Vec<Value>,
 }
 
-/// Parameters that were checked, as strategies see them.
+/// Validated parameters, as strategies see them.
 #[derive(Debug, Clone)]
 pub struct Space {
-    /// All but the static ones, by name.
+    /// All parameters except static ones, by name.
     dims: Vec<Dim>,
     fixed: Values,
 }
@@ -238,7 +239,7 @@ pub struct Space {
 pub(crate) struct Dim {
     pub name: String,
     pub kind: Kind,
-    /// The other dimension and which of its values.
+    /// The other dimension, and its values.
     when: Option<(usize, Vec<Value>)>,
 }
 
@@ -298,7 +299,7 @@ impl Scale {
 }
 
 impl Kind {
-    /// The number of values, where it is one.
+    /// The number of values, if it is finite.
     pub fn count(&self) -> Option<u64> {
         match self {
             Self::Continuous { min, max, .. } => (min == max).then_some(1),
@@ -307,7 +308,7 @@ impl Kind {
         }
     }
 
-    /// The coordinate of the i-th value of those that can be counted.
+    /// The coordinate of the i-th value, for parameters with finitely many.
     pub fn level(&self, i: u64) -> f64 {
         match self {
             Self::Continuous { .. } => 0.5,
@@ -316,7 +317,7 @@ impl Kind {
         }
     }
 
-    /// The next coordinate that stands for a value.
+    /// The nearest coordinate that represents a value.
     pub fn snap(&self, x: f64) -> f64 {
         match self {
             Self::Continuous { .. } => x.clamp(0.0, 1.0),
@@ -325,7 +326,7 @@ impl Kind {
         }
     }
 
-    /// The whole number that a coordinate stands for.
+    /// The integer that a coordinate represents.
     pub fn integer(&self, x: f64) -> i64 {
         match self {
             Self::Integer { scale, min, max } => (scale.value(x).round() as i64).clamp(*min, *max),
@@ -333,7 +334,8 @@ impl Kind {
         }
     }
 
-    /// From where to where coordinates stand for the same whole number. None where they are no numbers, or each is one of its own.
+    /// The range of coordinates that represent the same integer. `None` if the values are not numbers, or if
+    /// every coordinate is a different value.
     pub fn cell(&self, x: f64) -> Option<(f64, f64)> {
         match self {
             Self::Integer { scale, .. } => {
@@ -352,12 +354,12 @@ impl Kind {
         }
     }
 
-    /// None where the value is outside.
+    /// The coordinate of a value; `None` if the value is out of range.
     pub fn coordinate(&self, value: &Value) -> Option<f64> {
         match self {
             Self::Continuous { scale, min, max } => {
                 let x = value.as_f64()?;
-                // A value that was computed from the other end of the scale may be off by a rounding.
+                // A value computed from the other end of the scale may be off by a rounding error.
                 let slack = 1e-9 * (max - min);
                 (x >= min - slack && x <= max + slack).then(|| scale.unit(x.clamp(*min, *max)))
             }
@@ -382,7 +384,7 @@ impl Kind {
     }
 }
 
-/// 1 and 1.0 are one number.
+/// Whether two values are equal; 1 and 1.0 are.
 fn same(a: &Value, b: &Value) -> bool {
     match (a.as_f64(), b.as_f64()) {
         (Some(a), Some(b)) => a == b,
@@ -399,10 +401,10 @@ impl Dim {
 }
 
 impl Space {
-    /// Checks parameters.
+    /// Validates parameters.
     ///
     /// # Errors
-    /// [`TuneError::Input`] with the first one that is wrong, and what to change.
+    /// [`TuneError::Input`] with the first invalid parameter, and what to change.
     pub fn new(parameters: &BTreeMap<String, Parameter>) -> Result<Self, TuneError> {
         let mut space = Self {
             dims: Vec::new(),
@@ -477,7 +479,7 @@ impl Space {
         &self.dims
     }
 
-    /// Whether a parameter is there, given the rest of the point.
+    /// Whether a parameter exists, given the rest of the point.
     fn is_active(&self, point: &[f64], i: usize) -> bool {
         match &self.dims[i].when {
             None => true,
@@ -488,7 +490,7 @@ impl Space {
         }
     }
 
-    /// The point with every coordinate on a value, and NaN where nothing is.
+    /// The point with every coordinate moved to a value, and NaN for parameters that do not exist.
     pub(crate) fn snap(&self, point: &[f64]) -> Vec<f64> {
         let snapped: Vec<f64> = self
             .dims
@@ -507,13 +509,13 @@ impl Space {
             .collect()
     }
 
-    /// A point drawn evenly.
+    /// A point drawn uniformly.
     pub(crate) fn draw(&self, random: &mut Random) -> Vec<f64> {
         let point: Vec<f64> = self.dims.iter().map(|dim| dim.kind.draw(random)).collect();
         self.snap(&point)
     }
 
-    /// What a trial gets: the point's values and the static ones.
+    /// The values of a trial: those of the point, and the static ones.
     pub(crate) fn values(&self, point: &[f64]) -> Values {
         let point = self.snap(point);
         let mut values = self.fixed.clone();
@@ -525,10 +527,11 @@ impl Space {
         values
     }
 
-    /// The point of some values, with the other coordinates from another point.
+    /// The point of the given values, with the other coordinates taken from another point.
     ///
     /// # Errors
-    /// A value is outside its parameter's range, of an unknown parameter, or of one that is not there with the others.
+    /// A value is out of its parameter's range, or its parameter is unknown or does not exist beside the
+    /// others.
     pub(crate) fn complete(&self, values: &Values, mut point: Vec<f64>) -> Result<Vec<f64>, TuneError> {
         self.check_names(values)?;
         for (i, dim) in self.dims.iter().enumerate() {
@@ -574,7 +577,7 @@ impl Space {
     /// The point of a trial's values.
     ///
     /// # Errors
-    /// A parameter is missing, outside its range, or unknown.
+    /// A parameter is missing, out of range, or unknown.
     pub(crate) fn point(&self, values: &Values) -> Result<Vec<f64>, TuneError> {
         self.check_names(values)?;
         let coordinate = |dim: &Dim| match values.get(&dim.name) {
@@ -593,7 +596,7 @@ impl Space {
         Ok(point)
     }
 
-    /// Where a value is on its parameter's scale, 0..=1; categories in the middle of equal parts.
+    /// The position of a value on its parameter's scale, 0..=1; categories are at the centres of equal parts.
     pub(crate) fn share(&self, name: &str, value: &Value) -> Option<f64> {
         let kind = &self.dims.iter().find(|dim| dim.name == name)?.kind;
         let at = kind.coordinate(value)?;
@@ -603,7 +606,7 @@ impl Space {
         })
     }
 
-    /// Values to be named on a parameter's scale: all categories, or both ends and the middle.
+    /// Values to label on a parameter's scale: all categories, or both ends and the centre.
     pub(crate) fn marks(&self, name: &str) -> Vec<(Value, f64)> {
         let Some(dim) = self.dims.iter().find(|dim| dim.name == name) else {
             return Vec::new();
@@ -622,14 +625,14 @@ impl Space {
         marks
     }
 
-    /// How many trials differ, without regard to conditions; none where there is no end.
+    /// The number of different trials, ignoring conditions; `None` if it is infinite.
     pub(crate) fn count(&self) -> Option<u64> {
         self.dims
             .iter()
             .try_fold(1_u64, |all, dim| all.checked_mul(dim.kind.count()?))
     }
 
-    /// Every point of a space that can be counted, each once.
+    /// Every point of a finite space, each once.
     pub(crate) fn grid(&self) -> impl Iterator<Item = Vec<f64>> {
         let all = self.count().unwrap_or(0);
         (0..all).filter_map(|number| {
@@ -644,7 +647,7 @@ impl Space {
                 left /= count;
             }
             let point = self.snap(&point);
-            // Points that differ in what is not there are one.
+            // Points that differ only in parameters that do not exist are the same.
             point
                 .iter()
                 .zip(&first)
@@ -675,7 +678,7 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
                 return Err(format!("whole numbers go up to {MOST_INTEGER}"));
             }
             Kind::Integer {
-                // Every value gets a cell of the range.
+                // Every value gets an equal cell of the range before scaling.
                 scale: Scale::of(*scaling, auto(low, high), low - 0.5, high + 0.5),
                 min: *min,
                 max: *max,
@@ -708,7 +711,7 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
     }))
 }
 
-/// Up to here every whole number is an f64 of its own, and half of it, too.
+/// Up to here an f64 represents every integer and its half exactly.
 const MOST_INTEGER: f64 = 4_503_599_627_370_496.0;
 
 fn auto(min: f64, max: f64) -> Scaling {

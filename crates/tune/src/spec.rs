@@ -1,4 +1,4 @@
-//! What a study is: data, from a file or put together by a program.
+//! The description of a study, read from a file or built by a program.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,44 +9,45 @@ use crate::TuneError;
 use crate::error::input;
 use crate::space::{Parameter, Space, Values};
 
-/// A study, as it is asked for.
+/// A study as it is requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
-    /// The number that is made small or large: a metric's name.
+    /// The number to minimise or maximise: a metric's name.
     pub objective: String,
-    /// Which of the two.
+    /// Whether to minimise or maximise.
     #[serde(default)]
     pub direction: Direction,
-    /// Which of a trial's reports is its result, where it is told none.
+    /// Which of a trial's reports is its result, if the trial is told without one.
     #[serde(default)]
     pub take: Take,
-    /// What may be tried.
+    /// The parameters to search.
     pub parameters: BTreeMap<String, Parameter>,
-    /// Who chooses.
+    /// How to choose the next values.
     #[serde(default)]
     pub strategy: Strategy,
-    /// The same seed and the same results so far choose the same next trial.
+    /// The seed. The same seed and the same results so far give the same next trial.
     #[serde(default)]
     pub seed: u64,
-    /// When it ends, and how many trials run at once.
+    /// When the study ends, and how many trials run at the same time.
     #[serde(default)]
     pub limits: Limits,
-    /// Which trials are not worth their end.
+    /// Which trials to stop early.
     #[serde(default)]
     pub early_stopping: EarlyStopping,
     /// The steps at which trials are compared by `hyperband` and `asha`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
-    /// What is tried before anything else: some or all parameters of each; the strategy chooses the others.
+    /// Values to try before anything else: some or all parameters of each trial; the strategy chooses the
+    /// others.
     #[serde(default)]
     pub enqueue: Vec<Values>,
-    /// Studies that are built upon.
+    /// Earlier studies to build on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<WarmStart>,
 }
 
-/// Which objective is the better one.
+/// Which objective is better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -58,7 +59,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The objective as something to be minimised, and back.
+    /// Converts the objective to a loss to minimise, and back.
     pub fn loss(self, value: f64) -> f64 {
         match self {
             Self::Minimize => value,
@@ -80,43 +81,43 @@ pub enum Take {
     Mean,
 }
 
-/// Who chooses what is tried next.
+/// How the next values are chosen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// A Gaussian process of the results so far, and the point of most expected improvement.
+    /// By a Gaussian process of the results so far: the point with the largest expected improvement.
     #[default]
     Bayesian,
-    /// Two densities, of the better and of the other results, and the point where they differ most.
+    /// By two densities, of the better and of the other results: the point where they differ most.
     Tpe,
-    /// Evenly drawn.
+    /// Drawn uniformly.
     Random,
     /// Every combination of categorical and integer parameters, once.
     Grid,
-    /// Evenly drawn, with most trials stopped at the rungs.
+    /// Drawn uniformly, with most trials stopped at the rungs.
     Hyperband,
 }
 
-/// When a study ends, and how many trials run at once.
+/// When a study ends, and how many trials run at the same time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Limits {
-    /// Trials in all. Default 10.
+    /// The number of trials. Default 10.
     pub max_jobs: usize,
-    /// Trials at once, over all processes. Default 1.
+    /// Trials that run at the same time, over all processes. Default 1.
     pub max_parallel_jobs: usize,
-    /// So many failed trials end the study. Default 10.
+    /// The study ends after this many failed trials. Default 10.
     pub max_failed_jobs: usize,
-    /// So many ended trials in a row without a better one end the study.
+    /// The study ends after this many trials in a row without an improvement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_jobs_without_improvement: Option<usize>,
-    /// Seconds from the study's start.
+    /// The study ends this many seconds after its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_seconds: Option<f64>,
-    /// An objective that is good enough.
+    /// The study ends when an objective is at least this good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
-    /// End when the model sees no further improvement of more than 1 % as likely. For `bayesian`.
+    /// End when the model considers no further improvement of more than 1 % likely. For `bayesian`.
     pub until_converged: bool,
 }
 
@@ -134,19 +135,20 @@ impl Default for Limits {
     }
 }
 
-/// Which trials are stopped before their end.
+/// Which trials to stop before their end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct EarlyStopping {
     /// The rule. Default `off`.
     pub rule: Rule,
-    /// For `auto`: with what a trial is compared.
+    /// For `auto`: what a trial is compared with.
     pub against: Against,
-    /// For `auto`: no trial is stopped before it has reported so many times. Default 2: after the first report it would be all but a
-    /// contest of first reports, and those say most about the learning rate's size. From the second on the others' averages have an
-    /// early, bad report in them, which gives one that learns the benefit of the doubt.
+    /// For `auto`: no trial is stopped before it has made this many reports. Default 2. With 1, the
+    /// comparison would be one of first reports only, which mostly reflect the size of the learning rate.
+    /// From the second report on, the others' averages include an early, bad report, which favours a trial
+    /// that is improving.
     pub grace_reports: usize,
-    /// For `auto`: no trial is stopped before so many others can be compared. Default 3.
+    /// For `auto`: no trial is stopped before this many others can be compared. Default 3.
     pub min_trials: usize,
 }
 
@@ -168,13 +170,13 @@ pub enum Rule {
     /// Every trial runs to its end.
     #[default]
     Off,
-    /// A trial that is worse than the median of the others stops.
+    /// A trial that is worse than the median of the others is stopped.
     Auto,
-    /// At each rung only the best go on: 1 of `reduction` (asynchronous successive halving).
+    /// At each rung only the best 1 of `reduction` continue (asynchronous successive halving).
     Asha,
 }
 
-/// With what the median rule compares.
+/// What the median rule compares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
@@ -185,16 +187,16 @@ pub enum Against {
     Completed,
 }
 
-/// The steps at which trials are compared: `min-steps`, times `reduction`, and so on, below `max-steps`.
+/// The steps at which trials are compared: `min-steps`, that times `reduction`, and so on, below `max-steps`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rungs {
-    /// The first.
+    /// The first such step.
     #[serde(default = "one")]
     pub min_steps: u64,
-    /// What a whole trial takes.
+    /// The steps of a complete trial.
     pub max_steps: u64,
-    /// One of so many goes on.
+    /// One of this many trials continues.
     #[serde(default = "three")]
     pub reduction: u64,
 }
@@ -207,11 +209,11 @@ fn three() -> u64 {
     3
 }
 
-/// Studies that are built upon.
+/// Earlier studies to build on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarmStart {
-    /// What is the same.
+    /// What they have in common.
     pub kind: Kind,
     /// Their folders, at most 5.
     pub parents: Vec<PathBuf>,
@@ -220,14 +222,14 @@ pub struct WarmStart {
 /// What a study has in common with its parents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
-    /// Data and algorithm: the parents' results count like its own, and the best is the best of all.
+    /// Data and algorithm: the parents' results count like the study's own, also for the best result.
     IdenticalDataAndAlgorithm,
-    /// Not all: the parents' results say where to look first, and what they say weighs less.
+    /// Not everything: the parents' results show where to search first, with less weight.
     TransferLearning,
 }
 
 impl Spec {
-    /// A study of some parameters, with everything else as a file that does not say it.
+    /// A study of the given parameters, with the defaults of a study file for everything else.
     pub fn new(objective: &str, parameters: BTreeMap<String, Parameter>) -> Self {
         Self {
             objective: objective.to_owned(),
@@ -244,10 +246,10 @@ impl Spec {
         }
     }
 
-    /// Whether it can be run, as far as can be said without touching anything.
+    /// Checks whether it can run, as far as possible without file or network access.
     ///
     /// # Errors
-    /// [`TuneError::Input`] with the first thing that is wrong, and what to change.
+    /// [`TuneError::Input`] with the first error, and what to change.
     pub fn check(&self) -> Result<Space, TuneError> {
         let space = Space::new(&self.parameters)?;
         if self.objective.is_empty() {
@@ -316,13 +318,13 @@ impl Spec {
     }
 }
 
-/// A grid of more cells than this is a slip.
+/// A larger grid is taken for a mistake.
 const MOST_CELLS: u64 = 1_000_000;
 
-/// As in the reference.
+/// SageMaker's limit.
 const MOST_PARENTS: usize = 5;
 
-/// Some parameters, each within its range.
+/// Checks queued values: some of the parameters, each within its range.
 pub(crate) fn check_enqueued(space: &Space, values: &Values) -> Result<(), TuneError> {
     space
         .complete(values, vec![0.5; space.dims().len()])

@@ -1,4 +1,4 @@
-//! Which trials are not worth their end.
+//! Decides which trials to stop early.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use crate::event::{Outcome, Report, Trial};
 use crate::random::Random;
 use crate::spec::{Against, Direction, EarlyStopping, Rule, Rungs, Strategy};
 
-/// Whether a trial is to stop after a report.
+/// Whether to stop a trial after a report.
 pub(crate) fn is_hopeless(history: &History, trial: &Trial, report: Report) -> bool {
     let spec = &history.spec;
     match (&spec.rungs, spec.strategy, spec.early_stopping.rule) {
@@ -22,7 +22,8 @@ pub(crate) fn is_hopeless(history: &History, trial: &Trial, report: Report) -> b
     }
 }
 
-/// A trial that was stopped at a rung and is now among the best there, as others came later and were worse: the one that is farthest.
+/// A trial that was stopped at a rung and is now among the best there, because later ones were worse: the one
+/// that has come farthest.
 pub(crate) fn to_promote(history: &History) -> Option<usize> {
     history.spec.rungs.as_ref()?;
     let candidates = history.trials.iter().filter_map(|trial| {
@@ -63,7 +64,7 @@ fn is_below_median(history: &History, trial: &Trial, report: Report, rule: &Earl
     own > median(&mut averages)
 }
 
-/// The mean of what a trial reported up to a step, which it has to have come to.
+/// The mean of a trial's reports up to a step; `None` if it has not reached that step.
 fn running_average(trial: &Trial, step: u64) -> Option<f64> {
     let reached = trial.reports.last().is_some_and(|report| report.step >= step);
     let upto: Vec<f64> = trial
@@ -90,8 +91,9 @@ pub(crate) fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Asynchronous successive halving (Li and others, 2020), in a form that never waits: at each rung a trial goes on if it is among the
-/// best 1 of `reduction` of those that have come so far. One that is not is stopped, and [goes on](to_promote) when it has become one.
+/// Asynchronous successive halving (Li and others, 2020), in a form that never waits: at each rung a trial
+/// continues if it is among the best 1 of `reduction` of those that have reached the rung. Otherwise it is
+/// stopped, and [continues](to_promote) when it has become one of them.
 fn falls(
     history: &History,
     trial: &Trial,
@@ -105,7 +107,7 @@ fn falls(
         .min_steps
         .saturating_mul(rungs.reduction.saturating_pow(bracket));
     let mut rung = first;
-    // A trial that reports every few steps is compared at the rung that it just passed.
+    // A trial that reports only every few steps is compared at the rung that it has just passed.
     let before = trial
         .reports
         .iter()
@@ -135,8 +137,8 @@ fn falls(
     own > all[goes_on - 1]
 }
 
-/// Hyperband's brackets differ in their first rung; the first bracket has all of them, the last one none. A trial's bracket is drawn, and
-/// each bracket gets about the same number of steps.
+/// Hyperband's brackets differ in their first rung: the first bracket has all rungs, the last one none. A
+/// trial's bracket is drawn so that each bracket gets about the same number of steps.
 fn bracket(rungs: &Rungs, seed: u64, trial: usize) -> u32 {
     let mut weights = Vec::new();
     let mut first = rungs.min_steps;
@@ -144,7 +146,7 @@ fn bracket(rungs: &Rungs, seed: u64, trial: usize) -> u32 {
         .take_while(|rung| *rung < rungs.max_steps)
         .count();
     for bracket in 0..=all {
-        // A trial of this bracket takes so many steps on average: each rung is reached by one of `reduction`.
+        // The average number of steps of a trial in this bracket: one of `reduction` reaches the next rung.
         let levels = (all - bracket) as f64;
         weights.push(1.0 / (first.min(rungs.max_steps) as f64 * (levels + 1.0)));
         first = first.saturating_mul(rungs.reduction);

@@ -1,4 +1,4 @@
-//! A study: what was tried, what is running, and what is tried next.
+//! A study: past trials, running trials, and the choice of the next one.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,13 +15,13 @@ use crate::spec::{Limits, Spec, check_enqueued};
 use crate::strategy::{self, Choice};
 use crate::{Space, TuneError, Values, stopping, warm};
 
-/// The file of a study's folder that is the study.
+/// The journal's file name in a study's folder.
 pub const JOURNAL: &str = "journal.jsonl";
 
 /// The version of the journal's lines.
 const VERSION: u32 = 1;
 
-/// A trial that took so many processes with it is not handed out again.
+/// A trial during which this many processes died is not started again.
 const MOST_ATTEMPTS: u32 = 3;
 
 /// A study, open in this process.
@@ -33,7 +33,7 @@ pub struct Study {
     place: Option<Place>,
 }
 
-/// Where a study is kept.
+/// Where a study is stored.
 #[derive(Debug)]
 struct Place {
     folder: PathBuf,
@@ -41,7 +41,8 @@ struct Place {
     torn: u64,
 }
 
-/// Who hands trials out here: a file whose lock lives as long as this process. Its lock says to others whether it lives.
+/// Identifies this process in the study: a locked file. Other processes see from the lock whether this one is
+/// alive.
 #[derive(Debug)]
 struct Worker {
     name: String,
@@ -51,46 +52,47 @@ struct Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if let Some((path, _)) = &self.file {
-            // A name without a file is a worker that is gone, which is what it is now.
+            // Without its file the worker counts as gone, as it is now.
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// What there is to do.
+/// What to do next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Ask {
-    /// This trial.
+    /// Run this trial.
     Trial(Trial),
-    /// Nothing now: as many trials run as may, or what they will say decides. Ask again after one has ended, or in a while.
+    /// Nothing now: either as many trials run as allowed, or their results are needed first. Ask again after
+    /// one has ended, or after a while.
     Wait,
-    /// Nothing any more.
+    /// The study is finished.
     Finished(End),
 }
 
-/// What to do with a trial that reported.
+/// What to do with a trial after a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// Go on.
+    /// Continue.
     Continue,
-    /// It is not worth its end, or the study is over: stop it, and tell that it was stopped.
+    /// Stop it, and tell the study so: it is not promising, or the study is finished.
     Stop,
 }
 
-/// Why a study is over.
+/// Why a study is finished.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum End {
-    /// All trials were made.
+    /// All trials were run.
     MaxJobs,
-    /// Too many failed.
+    /// Too many trials failed.
     MaxFailedJobs,
-    /// The last ones made nothing better.
+    /// The last trials brought no improvement.
     NoImprovement,
-    /// Its time is over.
+    /// Its time limit has passed.
     MaxRunTime,
     /// An objective is good enough.
     Target,
-    /// The model sees no further improvement of more than 1 % as likely.
+    /// The model considers no further improvement of more than 1 % likely.
     Converged,
     /// Every combination was tried.
     NothingLeft,
@@ -111,10 +113,10 @@ impl std::fmt::Display for End {
 }
 
 impl Study {
-    /// A study that is forgotten with the process.
+    /// A study in memory, lost with the process.
     ///
     /// # Errors
-    /// What [`Spec::check`] finds; a parent that does not fit.
+    /// The errors of [`Spec::check`]; a parent does not fit.
     pub fn in_memory(spec: Spec) -> Result<Self, TuneError> {
         let space = spec.check()?;
         let parents = warm::read(&spec, &space)?;
@@ -129,10 +131,10 @@ impl Study {
         })
     }
 
-    /// Makes a study in a folder, which is made too.
+    /// Creates a study in a folder, which is created too.
     ///
     /// # Errors
-    /// What [`Spec::check`] finds; a parent that does not fit; there is a study.
+    /// The errors of [`Spec::check`]; a parent does not fit; the study exists.
     pub fn create(folder: &Path, spec: Spec) -> Result<Self, TuneError> {
         let space = spec.check()?;
         let parents = warm::read(&spec, &space)?;
@@ -151,7 +153,7 @@ impl Study {
             spec: Box::new(spec.clone()),
             parents: parents.clone(),
         };
-        // Written aside: a journal without its first line would be neither there nor not there.
+        // Written to a temporary file: a journal without its first line would be invalid.
         let aside = folder.join(format!("{JOURNAL}.{}", worker.name));
         let made = Journal::create(&aside).and_then(|mut journal| journal.append(&[event]));
         let linked = made.and_then(|()| fs::hard_link(&aside, &path).map_err(TuneError::io(&path)));
@@ -161,7 +163,7 @@ impl Study {
         Self::open(folder)
     }
 
-    /// Opens a study that was made before, to go on with it; other processes may have it open, too.
+    /// Opens an existing study to continue it. Other processes may have it open, too.
     ///
     /// # Errors
     /// There is none; its journal is damaged.
@@ -180,7 +182,7 @@ impl Study {
         })
     }
 
-    /// What is true of a study, without taking part in it.
+    /// The state of a study, without taking part in it.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -188,12 +190,13 @@ impl Study {
         load(folder).map(|(history, ..)| history)
     }
 
-    /// What is true of it, as far as this process has seen.
+    /// The state, as far as this process has read it.
     pub fn history(&self) -> &History {
         &self.history
     }
 
-    /// The bytes after the last whole line that opening found, which a process left that was killed while it wrote.
+    /// The number of bytes after the last complete line that opening found: left by a process that was killed
+    /// while it wrote.
     pub fn torn(&self) -> u64 {
         self.place.as_ref().map_or(0, |place| place.torn)
     }
@@ -210,7 +213,7 @@ impl Study {
         take_up(&mut self.history, news, &place.folder)
     }
 
-    /// Runs something that reads the newest state and may append events, while no other process writes.
+    /// Runs a function on the latest state, which may append events, while no other process writes.
     fn change<T>(
         &mut self,
         decide: impl FnOnce(&Self) -> Result<(T, Vec<Event>), TuneError>,
@@ -247,8 +250,8 @@ impl Study {
         Ok(result)
     }
 
-    /// What there is to do. A trial whose process has died is handed out again before anything new; then one that was stopped at a rung and
-    /// has become one of the best there: it has its reports, and goes on behind them.
+    /// What to do next. A trial whose process has died comes before new ones; then a trial that was stopped
+    /// at a rung and is now one of the best there: it keeps its reports and continues after them.
     ///
     /// # Errors
     /// The journal cannot be written, or is damaged.
@@ -330,7 +333,7 @@ impl Study {
         Ok(Decision::Trial(number))
     }
 
-    /// Why nothing is to be started any more, and what runs is to be stopped.
+    /// Why the study is finished, so that no trial starts and running ones are stopped; `None` if it is not.
     pub fn end_now(&self) -> Option<End> {
         let (history, limits) = (&self.history, &self.history.spec.limits);
         let best = history.overall_best().map(|(.., value)| value);
@@ -352,7 +355,7 @@ impl Study {
         }
     }
 
-    /// Running trials whose process is gone.
+    /// Running trials whose process has died.
     fn orphans(&self) -> Result<Vec<&Trial>, TuneError> {
         let Some(place) = &self.place else {
             return Ok(Vec::new());
@@ -372,10 +375,11 @@ impl Study {
         Ok(self.history.running().filter(is_orphan).collect())
     }
 
-    /// Takes up how far a trial came: the objective after a step (an epoch, or whatever is counted, from 1 on).
+    /// Reports a trial's objective after a step (an epoch, or another count, from 1 on).
     ///
     /// # Errors
-    /// The trial is not running here; the value is no number (tell that the trial failed); the journal cannot be written.
+    /// The trial does not run here; the value is NaN or infinite (report the trial as failed then); the
+    /// journal cannot be written.
     pub fn report(&mut self, trial: usize, step: u64, value: f64) -> Result<Verdict, TuneError> {
         self.change(|study| {
             let mut own = study.running_here(trial)?.clone();
@@ -404,10 +408,12 @@ impl Study {
         })
     }
 
-    /// Takes up that a trial ran to its end, with its objective; without one, what it reported says it.
+    /// Reports that a trial ran to its end, with its objective; without one, its result is computed from its
+    /// reports.
     ///
     /// # Errors
-    /// The trial is not running here; there is neither an objective nor a report; the journal cannot be written.
+    /// The trial does not run here; there is neither an objective nor a report; the journal cannot be
+    /// written.
     pub fn tell(&mut self, trial: usize, objective: Option<f64>) -> Result<Outcome, TuneError> {
         self.end(trial, |study, own| {
             let better = |a, b| study.history.is_better(a, b);
@@ -423,10 +429,10 @@ impl Study {
         })
     }
 
-    /// Takes up that a trial was stopped before its end.
+    /// Reports that a trial was stopped before its end.
     ///
     /// # Errors
-    /// The trial is not running here; the journal cannot be written.
+    /// The trial does not run here; the journal cannot be written.
     pub fn tell_stopped(&mut self, trial: usize) -> Result<Outcome, TuneError> {
         self.end(trial, |_, own| {
             Ok(Outcome::Stopped {
@@ -435,10 +441,10 @@ impl Study {
         })
     }
 
-    /// Takes up that a trial failed. Its region is avoided from now on as if it had been the worst.
+    /// Reports that a trial failed. It counts as the worst result, so its region is avoided.
     ///
     /// # Errors
-    /// The trial is not running here; the journal cannot be written.
+    /// The trial does not run here; the journal cannot be written.
     pub fn tell_failed(&mut self, trial: usize, reason: &str) -> Result<Outcome, TuneError> {
         self.end(trial, |_, _| {
             Ok(Outcome::Failed {
@@ -447,10 +453,10 @@ impl Study {
         })
     }
 
-    /// Gives a trial back that is to go on later, here or in another process.
+    /// Gives a trial back, to be continued later, here or in another process.
     ///
     /// # Errors
-    /// The trial is not running here; the journal cannot be written.
+    /// The trial does not run here; the journal cannot be written.
     pub fn give_back(&mut self, trial: usize) -> Result<(), TuneError> {
         self.change(|study| {
             study.running_here(trial)?;
@@ -490,10 +496,10 @@ impl Study {
         Ok(trial)
     }
 
-    /// Puts something into the queue that is tried before what the strategy chooses: some or all parameters.
+    /// Queues values, of some or all parameters, to be tried before what the strategy chooses.
     ///
     /// # Errors
-    /// A value is outside its range; the journal cannot be written.
+    /// A value is out of range; the journal cannot be written.
     pub fn enqueue(&mut self, values: Values) -> Result<(), TuneError> {
         self.change(|study| {
             check_enqueued(&study.space, &values)?;
@@ -501,19 +507,20 @@ impl Study {
         })
     }
 
-    /// Sets other limits from now on.
+    /// Changes the limits.
     ///
     /// # Errors
-    /// A limit makes no sense; the journal cannot be written.
+    /// A limit is invalid; the journal cannot be written.
     pub fn set_limits(&mut self, limits: Limits) -> Result<(), TuneError> {
         limits.check()?;
         self.change(|_| Ok(((), vec![Event::Limits { limits }])))
     }
 
-    /// Whether another description is this study's, apart from limits: a study whose ranges change is another one.
+    /// Checks that another description is this study's, except for limits: with other ranges it is another
+    /// study.
     ///
     /// # Errors
-    /// [`TuneError::Input`] with what is not the same.
+    /// [`TuneError::Input`] with the differences.
     pub fn fits(&self, spec: &Spec) -> Result<(), TuneError> {
         let own = &self.history.spec;
         let changed: Vec<String> = own
@@ -607,7 +614,7 @@ impl Worker {
     fn new(folder: &Path) -> Result<Self, TuneError> {
         let workers = folder.join("workers");
         fs::create_dir_all(&workers).map_err(TuneError::io(&workers))?;
-        // Never a name that another one had: the trials of one that is gone would seem to be with this one.
+        // Never reuse a name: the trials of a worker that is gone would seem to be with this one.
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{}-{:.0}-{count}", std::process::id(), now() * 1e3);
@@ -622,7 +629,7 @@ impl Worker {
     }
 }
 
-/// Whether a worker's process has its file locked.
+/// Whether a worker's process holds the lock on its file.
 fn is_alive(folder: &Path, worker: &str) -> Result<bool, TuneError> {
     if worker.is_empty() {
         return Ok(false);

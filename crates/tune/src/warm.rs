@@ -1,5 +1,5 @@
-//! Building upon earlier studies: their results are copied into the new study's journal when it is made, so that it needs nobody else
-//! later. Only a parent's own results are taken, not those of its parents.
+//! Warm starts: the results of earlier studies are copied into the new study's journal when it is created, so
+//! that it does not need them later. Only a parent's own results are copied, not those of its parents.
 
 use std::path::Path;
 
@@ -10,16 +10,16 @@ use crate::space::{Range, Space};
 use crate::spec::{Kind, Spec};
 use crate::{History, Study, TuneError, Values};
 
-/// A study that another one is built upon.
+/// A study that another one builds on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Parent {
     /// Its folder's name.
     pub name: String,
-    /// Data and algorithm are those of the child.
+    /// Whether data and algorithm are the child's.
     pub is_identical: bool,
-    /// What fits the child's parameters.
+    /// The results that fit the child's parameters.
     pub results: Vec<ParentResult>,
-    /// How many results do not, for their values are outside of the child's ranges.
+    /// The number of results that do not fit, because their values are out of the child's ranges.
     pub unfit: usize,
 }
 
@@ -32,7 +32,7 @@ pub struct ParentResult {
     pub value: f64,
 }
 
-/// As in the reference.
+/// SageMaker's limit.
 const MOST_CHANGES: usize = 10;
 
 /// Reads the parents of a study.
@@ -91,7 +91,8 @@ fn parent(
     };
     for trial in &history.trials {
         let Some(value) = trial.objective() else { continue };
-        // What was static or is static now has to be what it was; what the child does not know was the same all the time.
+        // A parameter that is static in either study must have the same value in both; one that the child
+        // does not have must be constant.
         let known = |name: &String| {
             let is_range = |range: &Range| !matches!(range, Range::Static { .. });
             spec.parameters.contains_key(name)

@@ -1,8 +1,9 @@
-//! What another way of loading or training would cost, measured on a few of the run's own images.
+//! Measures the costs of other ways of loading or training, on some of the run's own images.
 //!
-//! The images are copied aside, so that all sides read the same files from memory, and every side loads them with one worker
-//! in turns. Compared is CPU time, which other programs hardly disturb, within each turn, where the machine was the same for both. So the result
-//! holds for the run even where it was made on another machine.
+//! The images are copied first, so that all variants read the same files from memory. Each variant loads them
+//! with one worker, in alternation. The comparison uses CPU time, which other programs hardly disturb, within
+//! each turn, because the machine was then the same for all variants. So the result is valid for the run even
+//! if it was made on another machine.
 
 use std::error::Error;
 use std::fs;
@@ -24,19 +25,19 @@ use stokehold_train::{AnyExecutor, TrainConfig, step_times};
 
 use crate::terminal::note;
 
-/// Images that are loaded in every turn.
+/// Images per turn.
 const IMAGES: usize = 48;
 /// No further turn begins after this time,
 const LIMIT: Duration = Duration::from_secs(2);
-/// but after so many have been.
+/// unless fewer than this many turns were made.
 const LEAST: usize = 3;
-/// Nor after so many.
+/// The most turns.
 const MOST: usize = 15;
-/// A trainer that would take longer than this for the trial of a batch size is not tried.
+/// A batch size is not tried if its trial would take longer than this, seconds.
 const STEPS_LIMIT: f64 = 10.0;
 
-/// Measures what a run of Stokehold's could not while it trained, unless that has been done, and keeps it in the recording. The result says what could not
-/// be measured or kept, and why.
+/// Makes the measurements that a Stokehold run could not make while it trained, unless they exist, and stores
+/// them in the recording. Returns what could not be measured or stored, and why.
 pub fn once(record: &RunRecord, recording: &Path, about: &mut About) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(workload) = about.workload.as_mut() else {
@@ -55,14 +56,14 @@ pub fn once(record: &RunRecord, recording: &Path, about: &mut About) -> Vec<Stri
     notes
 }
 
-/// Whether the run measured what predictions start from.
+/// Whether the run has the measurements that predictions need.
 pub fn can_be_predicted(workload: &Workload) -> bool {
     workload.seconds_per_epoch.is_some()
         && workload.loader_ceiling.is_some()
         && workload.trainer_ceiling.is_some()
 }
 
-/// Fills in [`Workload::alternatives`]; `notes` says what could not be measured, and why.
+/// Fills in [`Workload::alternatives`]. Adds to `notes` what could not be measured, and why.
 fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
     let loaders =
         own_images(record).and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
@@ -76,7 +77,7 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
     }
 }
 
-/// The training images of the run, if they are still there.
+/// The training images of the run, if they still exist.
 fn own_images(record: &RunRecord) -> Result<Images, String> {
     let config = &record.config;
     let mut dataset =
@@ -93,7 +94,7 @@ fn own_images(record: &RunRecord) -> Result<Images, String> {
     Ok(dataset.train)
 }
 
-/// The other executor, where the run had not the faster one, and shards, where it had single files.
+/// The other executor, if the run did not use the faster one, and shards, if it used single files.
 fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>, Box<dyn Error>> {
     let config = &record.config;
     let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
@@ -129,7 +130,7 @@ fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>,
     in_turns(&own, &others)
 }
 
-/// A loader as the run's, with one worker and nothing to fail at.
+/// A loader like the run's, but with one worker and no limit for bad images.
 fn side(config: &TrainConfig, images: Images, executor: Executor) -> Result<Loader, Box<dyn Error>> {
     let options = LoaderOptions {
         batch_size: images.len().max(1),
@@ -145,7 +146,7 @@ fn side(config: &TrainConfig, images: Images, executor: Executor) -> Result<Load
     Ok(Loader::new(Arc::new(images), config.pipeline.clone(), options)?)
 }
 
-/// Loads with every side in turns, and takes the median of the ratios to the first.
+/// Loads with every variant in alternation, and takes the median of the ratios to the first.
 fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative>, Box<dyn Error>> {
     let mut ratios = vec![Vec::new(); others.len()];
     let begin = Instant::now();
@@ -172,7 +173,7 @@ fn in_turns(own: &Loader, others: &[(Change, Loader)]) -> Result<Vec<Alternative
     Ok(alternatives.collect())
 }
 
-/// CPU time of an image in one pass.
+/// CPU time per image in one pass.
 fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
     let cpu = ProcessTime::try_now()?;
     let mut images = 0;
@@ -182,7 +183,7 @@ fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
     Ok(cpu.try_elapsed()?.as_secs_f64() / images.max(1) as f64)
 }
 
-/// Copies the images into class folders. One that cannot be read is left out: it is the run's to name.
+/// Copies the images into class folders. Unreadable ones are skipped: the run itself reports them.
 fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
     let mut bytes = SampleBytes::new();
     for sample in 0..images.len() {
@@ -199,7 +200,7 @@ fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Twice the batch: its steps against the run's, in turns.
+/// Twice the batch size: its steps compared with the run's, in alternation.
 fn of_batch_size(record: &RunRecord, workload: &Workload) -> Result<Alternative, String> {
     let config = &record.config;
     let larger = 2 * config.batch_size;

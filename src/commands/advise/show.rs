@@ -23,7 +23,7 @@ pub fn json(advised: &Advised, trial: Option<&Trial>) -> Result<String, serde_js
     }))
 }
 
-/// As text: the verdict, a row for each change with the reason below, the model's fit.
+/// As text: the verdict, a row for each change with the reason below it, and the model's fit.
 pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
     let mut text = format!("{}\n", advised.verdict);
     let workload = &advised.workload;

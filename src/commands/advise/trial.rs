@@ -1,4 +1,5 @@
-//! `--try`: the run's own configuration for a moment, with a change and without, in turns.
+//! `--try`: trains for a short time with the run's own configuration, with and without a change, in
+//! alternation.
 
 use std::error::Error;
 use std::path::Path;
@@ -15,31 +16,32 @@ use super::Advised;
 use crate::failure::Usage;
 use crate::terminal::note;
 
-/// What one side of the trial is meant to take, in seconds.
+/// The intended time of one side of the trial, in seconds.
 const SECONDS: f64 = 15.0;
-/// Each side is trained so often; the first pair finds caches cold.
+/// How often each side is trained; the first pair has cold caches.
 const TURNS: usize = 2;
 
-/// A prediction and what came of it. Times are of a whole epoch, as long as the images of the trial say.
+/// A prediction and the measured result. Times are for a whole epoch, extrapolated from the images of the
+/// trial.
 #[derive(Debug, Clone, Serialize)]
 pub struct Trial {
-    /// What was changed.
+    /// The change.
     pub title: String,
-    /// Images that each side trained on in a turn.
+    /// Images that each side trained on per turn.
     pub images: usize,
     /// Mean time of an epoch without the change, seconds.
     pub unchanged_seconds: f64,
     /// Mean time of an epoch with the change, seconds.
     pub changed_seconds: f64,
-    /// Predicted share of the time that is left, with the change against without.
+    /// Predicted time with the change, as a share of the time without.
     pub predicted_ratio: f64,
     /// Measured share.
     pub measured_ratio: f64,
-    /// Whether it was stopped before its end; the numbers are then of what was done.
+    /// Whether it was stopped early; then the numbers cover the finished part.
     pub interrupted: bool,
 }
 
-/// Whether a change is an option of training, and no more.
+/// Whether a change is just an option of training.
 pub fn can_be_tried(change: &Change) -> bool {
     matches!(
         change,
@@ -47,7 +49,7 @@ pub fn can_be_tried(change: &Change) -> bool {
     )
 }
 
-/// Trains both sides in turns.
+/// Trains both sides in alternation.
 pub fn run(
     advised: &Advised,
     best: &Advice,
@@ -58,11 +60,11 @@ pub fn run(
     let out = out.unwrap_or(aside.path());
     let config = &advised.record.config;
     let mut images = Dataset::open(&config.data, config.val_split, config.seed)?;
-    // Nothing is validated: only training is timed.
+    // Without validation: only training is timed.
     images.val = None;
     let now = best.seconds_per_epoch + best.gain_seconds;
     let all = images.train.len().min(config.max_images.unwrap_or(usize::MAX));
-    // Whole batches of either side.
+    // Complete batches for either side.
     let step = 2 * config.batch_size;
     let most = (SECONDS * all as f64 / now) as usize / step * step;
     images.limit(most.clamp(3 * step, all.max(3 * step)));

@@ -19,7 +19,7 @@ use crate::gpu::GpuArgs;
 use crate::progress;
 use crate::terminal;
 
-/// What `bench disturbance` takes.
+/// Options of `bench disturbance`.
 #[derive(Debug, ClapArgs)]
 pub struct DisturbanceArgs {
     /// A folder of images, at any depth; labels do not matter [default: generated photographs]
@@ -27,10 +27,10 @@ pub struct DisturbanceArgs {
     /// The network
     #[arg(long, default_value_t = Arch::Resnet18)]
     arch: Arch,
-    /// What computes: auto, cpu, cuda or vulkan
+    /// Device that computes: auto, cpu, cuda or vulkan
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
-    /// Who performs the operations: per-op, fused or gpu
+    /// Executor of the operations: per-op, fused or gpu
     #[arg(long, default_value_t = AnyExecutor::default())]
     executor: AnyExecutor,
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct DisturbanceArgs {
     /// Side of the images in pixels
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(32..=4096))]
     image_size: u32,
-    /// Images in a batch
+    /// Images per batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Worker threads: auto or a number
@@ -71,7 +71,7 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = Pipeline::published(args.load, args.image_size);
     let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
     let feed = Feed::new(source, pipeline, options, &maker)?;
-    // As many classes as ImageNet has; all images are of the first.
+    // The number of classes of ImageNet; all images belong to the first.
     let found = disturbance(&feed, args.arch, 1000, &device, args.pairs as usize)?;
     let median = |seconds: &[f64]| percentile(seconds, 50.0).unwrap_or(0.0);
     let (beside, alone) = (median(&found.beside), median(&found.alone));

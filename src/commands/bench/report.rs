@@ -1,4 +1,4 @@
-//! What `bench loader` says: one line a number of workers, and where more of them stop helping.
+//! The output of `bench loader`: one line per number of workers, and where more workers stop helping.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ pub struct StageMeans {
     pub decode: f64,
     /// From pixels to floats.
     pub augment: f64,
-    /// From the first to the last image of a batch by the clock, shared among its images: several workers make it less
-    /// than the sum of the above.
+    /// Wall time from the first to the last image of a batch, divided by its images: with several workers it
+    /// is less than the sum of the above.
     pub batch: f64,
 }
 
-/// The result of one number of workers.
+/// The result for one number of workers.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     data: PathBuf,
@@ -43,19 +43,19 @@ pub struct Report {
     images_per_second: f64,
     /// Slowest and fastest pass.
     spread: [f64; 2],
-    /// Images per second of CPU time, median: what other programs on the machine disturb least.
+    /// Images per second of CPU time, median: least affected by other programs on the machine.
     images_per_cpu_second: f64,
     passes: Vec<f64>,
-    /// The most memory that the process had resident until then, bytes; the program itself included.
+    /// Peak resident memory of the process until then, bytes; the program itself included.
     peak_rss: Option<u64>,
-    /// Who decoded the images of the last pass, where the executor is gpu.
+    /// What decoded the images of the last pass, if the executor is gpu.
     decoded: Option<DecodedBy>,
     /// Median over the passes, microseconds per image.
     stages_us: StageMeans,
 }
 
 impl Report {
-    /// Sums up the timed passes of a loader.
+    /// Summarises the timed passes of a loader.
     pub fn new(data: &Path, args: &LoaderArgs, loader: &Loader, passes: Vec<Pass>) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
         let rates = of(|p| p.images as f64 / p.seconds);
@@ -90,7 +90,7 @@ impl Report {
     }
 }
 
-/// The median; 0 of nothing.
+/// The median; 0 without values.
 fn median(values: &[f64]) -> f64 {
     percentile(values, 50.0).unwrap_or(0.0)
 }
@@ -101,16 +101,16 @@ pub struct Sweep {
     reports: Vec<Report>,
 }
 
-/// A number of workers is enough where it reaches this share of the best.
+/// A number of workers is enough if it reaches this share of the best speed.
 const ENOUGH: f64 = 0.95;
 
 impl Sweep {
-    /// Of at least one report.
+    /// Needs at least one report.
     pub fn new(reports: Vec<Report>) -> Sweep {
         Sweep { reports }
     }
 
-    /// The fewest workers that reach 95 % of the best speed.
+    /// The smallest number of workers that reaches 95 % of the best speed.
     fn knee(&self) -> Option<&Report> {
         let best = self
             .reports

@@ -1,11 +1,11 @@
-//! A loader that is asked for passes, so that another program can time several loaders turn by turn.
+//! Runs passes of a loader on request, so that another program can time several loaders in alternation.
 
 use super::LoaderBench;
 use std::error::Error;
 use std::io::{BufRead, Write};
 
-/// Answers each line `pass` with `{"seconds": .., "images": .., "cpu_seconds": .., "version": ..}`; the end of the
-/// input ends it.
+/// Answers each line `pass` with `{"seconds": .., "images": .., "cpu_seconds": .., "version": ..}`, until the
+/// end of the input.
 pub fn serve(bench: &mut LoaderBench) -> Result<(), Box<dyn Error>> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;

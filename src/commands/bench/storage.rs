@@ -1,4 +1,5 @@
-//! `stokehold bench storage`: what each way of bringing data from a bucket to a training gives, on the user's own data.
+//! `stokehold bench storage`: compares the ways to get data from a bucket to a training, on the user's own
+//! data.
 //!
 //! ```text
 //!  this process                                    the job's process
@@ -6,8 +7,9 @@
 //!  copies, mounts, feeds pipes                        or the loader reads the bucket itself
 //! ```
 //!
-//! Every way is a real job of `stokehold-jobs`, one after the other, and what reads is the loader, so that what is measured is what a
-//! training gets. All read the same images. The file that the job runs is a line that starts this program again.
+//! Every way is a real job of `stokehold-jobs`, one after the other, and the loader reads the data, so the
+//! measurement is what a training would get. All ways read the same images. The file that the job runs is one
+//! line that starts this program again.
 
 mod read;
 mod report;
@@ -37,24 +39,25 @@ use report::{Epoch, Report, Row};
 
 pub use read::{ReadArgs, read};
 
-/// What `bench storage` takes.
+/// Options of `bench storage`.
 #[derive(Debug, ClapArgs)]
 pub struct StorageArgs {
     /// The place of the images: s3://bucket/prefix, gs://, az://
     uri: String,
-    /// Take batches no faster than a trainer of so many images a second [default: as fast as they come]
+    /// Take batches no faster than a trainer with this many images per second [default: as fast as they come]
     #[arg(long, value_name = "N")]
     trainer_images_per_s: Option<f64>,
-    /// Measure with at most so many images, evenly spaced over all: every way reads them, and two store them on this machine
+    /// Measure with at most this many images, evenly spaced over all: every way reads them, and two store
+    /// them on this machine
     #[arg(long, value_name = "N", default_value_t = 4000)]
     max_images: usize,
-    /// Where copies and caches go meanwhile, on the disk that is to be measured [default: the system's folder for such]
+    /// Folder for copies and caches, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<Local>,
     /// Side of the images in pixels
     #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
     image_size: u32,
-    /// Images in a batch
+    /// Images per batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Worker threads: auto or a number
@@ -65,7 +68,7 @@ pub struct StorageArgs {
     json: bool,
 }
 
-/// A way of bringing data to a training.
+/// A way to get data to a training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     File,
@@ -78,7 +81,7 @@ enum Way {
 }
 
 impl Way {
-    /// File goes first, because its copy is the local disk that all are compared with.
+    /// File comes first, because its copy is the local disk that the others are compared with.
     const ALL: [Self; 7] = [
         Self::File,
         Self::Disk,
@@ -155,7 +158,7 @@ pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What all measurements have in common.
+/// The common parts of all measurements.
 struct Bench<'a> {
     args: &'a StorageArgs,
     stop: &'a AtomicBool,
@@ -165,7 +168,7 @@ struct Bench<'a> {
     images: usize,
 }
 
-/// Every image once, and once more.
+/// Every image is read twice.
 const EPOCHS: u64 = 2;
 
 impl<'a> Bench<'a> {
@@ -233,7 +236,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// Where mode File leaves its copy.
+    /// The folder with the copy of mode File.
     fn copied(&self) -> PathBuf {
         self.store.path("file").join("algo-1/input/data/images")
     }
@@ -243,7 +246,7 @@ impl<'a> Bench<'a> {
         job.name = Some(way.name().replace([' ', ','], "").to_lowercase());
         job.source_dir = Some(self.work.path().join("source"));
         job.profile = false;
-        // Its script is this program: it reads, and wants no /opt/ml.
+        // Its script is this program, which only reads and needs no /opt/ml.
         job.opt_ml = false;
         job.stop_seconds = 5;
         job.cache_dir = Some(self.work.path().join("cache"));
@@ -291,11 +294,11 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What the reading process has said so far.
+/// What the reading process has reported so far.
 struct Seen {
-    /// The traffic of this process at the last look.
+    /// The traffic of this process at the last check.
     before: Traffic,
-    /// That of the reading process.
+    /// The traffic of the reading process.
     there: Traffic,
     first_batch: f64,
     cpu_seconds: f64,
@@ -313,7 +316,7 @@ impl Seen {
         }
     }
 
-    /// Takes a line, if it is one of the reader's.
+    /// Parses a line, if it is one of the reader's.
     fn take(&mut self, line: &str) {
         let Ok(said) = serde_json::from_str::<read::Said>(line) else {
             return;
@@ -334,7 +337,7 @@ impl Seen {
     }
 }
 
-/// How long a trainer of so many images a second computes with a batch.
+/// How long a trainer with this many images per second computes on a batch.
 fn step(images: usize, rate: f64) -> Duration {
     Duration::from_secs_f64(images as f64 / rate)
 }

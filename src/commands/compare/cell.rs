@@ -1,4 +1,4 @@
-//! The cells of a comparison, and how one is run: trial A, then trial B.
+//! The cells of a comparison, each run as trial A, then trial B.
 
 use std::error::Error;
 use std::fs;
@@ -17,16 +17,16 @@ use super::settings::Settings;
 use super::watch::Watch;
 use crate::files;
 
-/// Steps of the run that is thrown away before the first one of a model and an executor.
+/// Steps of the warm-up run before the first run of a model and an executor.
 const WARM_UP_STEPS: usize = 2;
 
-/// The cells, model by model and load by load.
+/// The cells, sorted by model and load.
 pub struct Cells<'a> {
     settings: Settings,
     cells: Vec<(Arch, u32)>,
     out: &'a Path,
     dataset: &'a Dataset,
-    /// The models and executors that the process is warm for.
+    /// The models and executors that were warmed up in this process.
     warm: Vec<(Arch, ExecutorChoice)>,
 }
 
@@ -60,13 +60,13 @@ impl<'a> Cells<'a> {
         self.cells.len()
     }
 
-    /// The steps of one run.
+    /// The number of steps of one run.
     pub fn steps_of_a_run(&self) -> u64 {
         let images = self.dataset.train.len();
         images.div_ceil(self.settings.batch_size) as u64 * self.settings.epochs
     }
 
-    /// What an earlier call has left that is not measured again, in a sentence; `None` where that is nothing.
+    /// The results of an earlier call that are not measured again, in a sentence; `None` if there are none.
     pub fn kept(&self, out: &Path) -> Result<Option<String>, TrainError> {
         let (mut kept, mut since) = (0, f64::INFINITY);
         for number in 0..self.cells.len() {
@@ -101,7 +101,7 @@ impl<'a> Cells<'a> {
         Ok(false)
     }
 
-    /// Runs both trials of a cell, or reads what is finished of them; `None` when stopped meanwhile.
+    /// Runs both trials of a cell, or reads those that are finished; `None` if stopped meanwhile.
     pub fn run(
         &mut self,
         number: usize,
@@ -120,7 +120,7 @@ impl<'a> Cells<'a> {
                     None => return Ok(None),
                 },
             };
-            // A comparison is of times: a network of each cell would fill the disk for nothing.
+            // A comparison needs times only: models of all cells would fill the disk.
             let folder = RunFolder::new(&config.run_dir);
             files::remove_dir(&folder.checkpoints())?;
             files::remove_file(&folder.model())?;
@@ -139,7 +139,7 @@ impl<'a> Cells<'a> {
         Ok(Some(Cell::new(model, load, trials)))
     }
 
-    /// Trains one run, from its latest checkpoint where there is one; `None` when stopped.
+    /// Trains one run, from its latest checkpoint if there is one; `None` if stopped.
     fn train(
         &mut self,
         config: &TrainConfig,
@@ -159,8 +159,8 @@ impl<'a> Cells<'a> {
         Ok(Some(summary).filter(|summary| !summary.interrupted))
     }
 
-    /// Makes a few steps that do not count, so that neither trial pays for threads that start, memory that is touched
-    /// first and kernels that a GPU compiles.
+    /// Makes a few steps that do not count, so that neither trial's time includes starting threads, touching
+    /// memory for the first time, and compiling GPU kernels.
     fn warm_up(&self, config: &TrainConfig, stop: &AtomicBool) -> Result<(), Box<dyn Error>> {
         let mut dataset = self.dataset.clone();
         dataset.limit(WARM_UP_STEPS * config.batch_size);
@@ -206,7 +206,7 @@ fn epoch_seconds(folder: &RunFolder) -> Result<Vec<f64>, TrainError> {
     Ok(seconds.collect())
 }
 
-/// Adds the CPU time of a sitting to that of the run's earlier ones.
+/// Adds the CPU time since the last start to that of the run's earlier starts.
 fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Error>> {
     let before = read_cpu_time(folder)?;
     let sum = CpuTime {
@@ -217,7 +217,7 @@ fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// The CPU time of a run's sittings, but those that were killed.
+/// The CPU time of all starts of a run, except those that were killed.
 fn read_cpu_time(folder: &RunFolder) -> Result<CpuTime, Box<dyn Error>> {
     let path = cpu_time_file(folder);
     match fs::read(&path) {

@@ -1,4 +1,4 @@
-//! What the numbers say, in plain sentences, and not more than they say.
+//! The results in plain sentences, without overstating them.
 
 use stokehold_pipeline::Executor;
 use stokehold_train::AnyExecutor;
@@ -8,7 +8,7 @@ use super::report::{Cell, Report, Trial};
 use super::trial_name;
 use super::verdict::{Verdict, mean_of};
 
-/// The conclusion, a paragraph each; nothing without cells.
+/// The conclusion, one paragraph per item; empty without cells.
 pub fn of(report: &Report) -> Vec<String> {
     let Some(first) = report.models().first().copied() else {
         return Vec::new();
@@ -27,7 +27,7 @@ pub fn of(report: &Report) -> Vec<String> {
     lines
 }
 
-/// Every model over all its loads, in a line.
+/// One line for every model, over all its loads.
 pub fn headline(report: &Report) -> Option<String> {
     let of = |model: Arch| {
         let cells = report.cells_of(model);
@@ -50,7 +50,7 @@ fn loads(cells: &[&Cell]) -> String {
     format!("load{plural} {}", each.join(", "))
 }
 
-/// How a model fared over its loads, and at each.
+/// The result of a model over its loads, and at each.
 fn of_model(report: &Report, model: Arch) -> Option<String> {
     let cells = report.cells_of(model);
     let (lowest, highest) = (*cells.first()?, *cells.last()?);
@@ -101,7 +101,8 @@ fn chance(p: f64) -> String {
     }
 }
 
-/// At which loads B's epochs are shorter or longer than A's, and at which they cannot be told apart.
+/// The loads at which B's epochs are shorter or longer than A's, and those at which the two cannot be told
+/// apart.
 fn over_loads(report: &Report, cells: &[&Cell]) -> String {
     let mut parts = [
         ("shorter", Vec::new()),
@@ -125,7 +126,7 @@ fn over_loads(report: &Report, cells: &[&Cell]) -> String {
     format!(" Load by load, the epochs of {b} are {}.", parts.join(", "))
 }
 
-/// How it is decided what can be told apart.
+/// How differences are tested.
 fn test() -> String {
     "Whether A and B can be told apart is decided by one test everywhere: Welch's t-test of their epochs at 5 %, two-sided, \
      in which one run also differs from the next by as much as the trainer alone did between the runs of a model. The 5 % \
@@ -133,7 +134,7 @@ fn test() -> String {
         .to_owned()
 }
 
-/// The fastest and the slowest measurement of a model's trainer alone, which is the same in every run.
+/// The fastest and the slowest measurement of a model's trainer alone, which does the same work in every run.
 fn trainer_alone(report: &Report, model: Arch) -> Option<(f64, f64)> {
     let trials = report.cells_of(model).into_iter().flat_map(|cell| &cell.trials);
     let rates = trials.filter_map(|trial| trial.summary.trainer_ceiling);
@@ -143,7 +144,7 @@ fn trainer_alone(report: &Report, model: Arch) -> Option<(f64, f64)> {
     })
 }
 
-/// A warning where one and the same thing was measured at speeds that differ by more than a tenth.
+/// A warning if measurements of the same work differ by more than a tenth.
 fn unquiet(report: &Report, model: Arch) -> Option<String> {
     let (low, high) = trainer_alone(report, model)?;
     (high > 1.1 * low).then(|| {
@@ -154,7 +155,7 @@ fn unquiet(report: &Report, model: Arch) -> Option<String> {
     })
 }
 
-/// What loader and trainer cost alone.
+/// The costs of loader and trainer alone.
 fn costs(report: &Report, cell: &Cell) -> Vec<String> {
     let [a, b] = names(report);
     let [trial_a, trial_b] = &cell.trials;
@@ -189,7 +190,7 @@ fn costs(report: &Report, cell: &Cell) -> Vec<String> {
              {ms_b:.1} ms with {b}. Other work on the machine disturbs this less than seconds per epoch."
         ));
     }
-    // Whatever else the machine does only makes it slower.
+    // Other work on the machine only makes it slower, so take the fastest.
     if let Some((_, ceiling)) = trainer_alone(report, cell.model) {
         let reached = |trial: &Trial| 100.0 * trial.summary.images_per_second / ceiling;
         lines.push(format!(
@@ -202,7 +203,7 @@ fn costs(report: &Report, cell: &Cell) -> Vec<String> {
     lines
 }
 
-/// How alike the two trials learnt.
+/// How similarly the two trials learnt.
 fn equal_work(report: &Report) -> Option<String> {
     let [a, b] = [report.executor(0), report.executor(1)];
     let difference = |cell: &Cell| {

@@ -1,4 +1,4 @@
-//! `compare.html`: one page, pictures and tables, that needs no script, no network and no other file.
+//! `compare.html`: one page of charts and tables that needs no script, no network and no other file.
 //!
 //! It is well-formed XML as well as HTML, so that any XML parser reads it.
 
@@ -13,15 +13,15 @@ use stokehold_profile::{Recording, dimension};
 use super::report::Report;
 use super::{LETTERS, conclusion, table};
 
-/// What this page adds to the style of all reports.
+/// The style of this page, in addition to that of all reports.
 const STYLE: &str = include_str!("html/style.css");
 
-/// The system samples of a cell's two runs, oldest first; empty where the platform does not tell.
+/// The system samples of a cell's two runs, oldest first; empty if the platform does not provide them.
 pub type Samples = [Vec<Sample>; 2];
 
-/// The cores over a time.
+/// The use of the cores in an interval.
 pub struct Sample {
-    /// Its beginning, unix seconds.
+    /// Its start, unix seconds.
     pub since: f64,
     /// Its end, unix seconds.
     pub time: f64,
@@ -30,13 +30,14 @@ pub struct Sample {
 }
 
 impl Sample {
-    /// All of a recording, oldest first.
+    /// All samples of a recording, oldest first.
     pub fn all(recording: &Recording) -> Vec<Self> {
         let Some(node) = recording.nodes.first() else {
             return Vec::new();
         };
         let cores: Vec<_> = node.of(dimension::CPU).collect();
-        // The first one is of the time since the recording began, which is all there is of a run shorter than an interval.
+        // The first one covers the time since the recording began; a run shorter than an interval has no
+        // other.
         let started = recording.about.as_ref().map(|about| about.started);
         let before = |tick: usize| match tick.checked_sub(1) {
             Some(last) => Some(node.ticks[last]),
@@ -55,7 +56,7 @@ impl Sample {
     }
 }
 
-/// The page of a report, whose cells' samples are in the same order as the cells.
+/// The page of a report; `samples` are in the order of the cells.
 pub fn page(report: &Report, samples: &[Samples]) -> String {
     let headline = conclusion::headline(report).unwrap_or_else(|| report.title());
     let paragraphs =
@@ -90,13 +91,13 @@ pub fn page(report: &Report, samples: &[Samples]) -> String {
     )
 }
 
-/// What the columns of the table of runs mean.
+/// An explanation of the columns of the table of runs.
 const COLUMNS: &str = "Images/s over the whole run; loader and trainer are the speeds of each without the other, in images/s; waited is \
                        the trainer's share of time without a batch; CPU ms/image is the CPU time of loader and trainer together; CPU \
                        p50/95/99 are percentiles of the share of all cores that was busy; loss and top-1 are the last epoch's, in training \
                        and in validation, the latter over the given number of images (of how many, where some were bad).";
 
-/// Which colour is which trial.
+/// The legend of the trials' colours.
 fn key(report: &Report) -> String {
     let item = |trial: usize| {
         format!(

@@ -1,4 +1,4 @@
-//! The numbers of a comparison: what `compare.json` holds.
+//! The numbers of a comparison: the contents of `compare.json`.
 
 use std::error::Error;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::files;
 pub struct Report {
     pub settings: Settings,
     pub dataset: DatasetFacts,
-    /// Bytes of all images; `None` where storage does not say without reading them.
+    /// Bytes of all images; `None` if the storage does not know without reading them.
     #[serde(default)]
     pub bytes: Option<u64>,
     pub machine: Machine,
@@ -51,7 +51,7 @@ pub struct Trial {
     pub summary: RunSummary,
 }
 
-/// CPU time of the whole process, loader and trainer, in training steps that were watched. Other work on the machine
+/// CPU time of the whole process, loader and trainer, in measured training steps. Other work on the machine
 /// hardly changes it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct CpuTime {
@@ -61,7 +61,7 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
-    /// Milliseconds for an image; `None` where no step was watched.
+    /// Milliseconds per image; `None` if no step was measured.
     pub fn ms_per_image(&self) -> Option<f64> {
         (self.images > 0).then(|| 1e3 * self.seconds / self.images as f64)
     }
@@ -78,7 +78,7 @@ impl Cell {
         }
     }
 
-    /// What the two runs recorded of the machine; nothing where the platform does not tell.
+    /// The system samples of the two runs; empty if the platform does not provide them.
     fn samples(&self) -> Result<Samples, ProfileError> {
         let [a, b] = self.trials.each_ref().map(|trial| {
             let path = RunFolder::new(&trial.summary.run_dir).recording();
@@ -113,8 +113,8 @@ pub fn better_by(a: f64, b: f64) -> f64 {
 }
 
 impl Report {
-    /// A report without cells, to be written to the folder `out`. A report that is there must be of the same settings, machine
-    /// and data.
+    /// A report without cells, to be written to the folder `out`. An existing report must have the same
+    /// settings, machine and data.
     pub fn open(
         out: &Path,
         settings: Settings,
@@ -178,7 +178,7 @@ impl Report {
         ))))
     }
 
-    /// Writes the report in all its forms.
+    /// Writes the report in all formats.
     pub fn write(&self, out: &Path) -> Result<(), Box<dyn Error>> {
         files::write(&out.join("compare.json"), self.json()?)?;
         files::write(&out.join("compare.csv"), table::csv(self))?;
@@ -214,7 +214,7 @@ impl Report {
         format!("{} against {}", self.executor(0), self.executor(1))
     }
 
-    /// What is compared, on what, and where: a few sentences.
+    /// The comparison, its data and its machine, in a few sentences.
     pub fn what(&self) -> Vec<String> {
         let settings = &self.settings;
         let val = match self.dataset.val {
@@ -282,7 +282,7 @@ impl Report {
         cells
     }
 
-    /// Milliseconds of a core that the loader spends on an image when it works alone.
+    /// Milliseconds of a core that the loader needs per image when it works alone.
     pub fn core_ms(&self, trial: &Trial) -> Option<f64> {
         Some(1e3 * trial.summary.loader_cpu_seconds?)
     }

@@ -1,4 +1,4 @@
-//! What both trials of every cell have in common, and the run that follows from it.
+//! The common settings of both trials of all cells, and the configuration of a run.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, Trai
 /// Batches over which each ceiling is measured after a run.
 const CEILING_BATCHES: usize = 8;
 
-/// The two executors that are compared; parses from `per-op,fused`.
+/// The two executors to compare; parses from `per-op,fused`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trials(pub [AnyExecutor; 2]);
 
@@ -35,7 +35,7 @@ impl FromStr for Trials {
     }
 }
 
-/// All that decides what a comparison's numbers are, but which cells it has.
+/// Everything that determines a comparison's numbers, except its list of cells.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The version of Stokehold.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub data: PathBuf,
     /// Share of each class that was split off for validation.
     pub val_split: Option<f64>,
-    /// Training images that are used at most.
+    /// The most training images to use.
     pub max_images: Option<usize>,
     /// The executors of A and B.
     pub trials: Trials,
@@ -57,18 +57,18 @@ pub struct Settings {
     pub lr: f64,
     pub momentum: f64,
     pub device: DeviceChoice,
-    /// How the executor `gpu` works, where it is one of the two.
+    /// Options of the executor `gpu`, if it is one of the two.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpu: GpuOptions,
 }
 
-/// What older comparisons did not have leaves their folder's name as it was.
+/// Default options are not stored, so that older comparisons keep their folder's name.
 fn is_default(options: &GpuOptions) -> bool {
     *options == GpuOptions::default()
 }
 
 impl Settings {
-    /// Checks every range that can be checked without looking at the data.
+    /// Checks every range that can be checked without reading the data.
     pub fn check(&self, models: &[Arch], loads: &[u32]) -> Result<(), TrainError> {
         for &model in models {
             for &load in loads {
@@ -126,7 +126,7 @@ impl Settings {
         }
     }
 
-    /// `compare/<data>-<hash of the settings>`, so that other settings have another folder.
+    /// `compare/<data>-<hash of the settings>`, so that other settings get another folder.
     pub fn default_folder(&self) -> PathBuf {
         let text = serde_json::to_string(self).unwrap_or_else(|_| format!("{self:?}"));
         // FNV-1a, 32 bits.
@@ -142,7 +142,7 @@ impl Settings {
         name.map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// What differs from `now`, a phrase for each setting.
+    /// The differences from `now`, a phrase for each setting.
     pub fn changes(&self, now: &Self) -> Result<Vec<String>, serde_json::Error> {
         let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
         let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {

@@ -8,7 +8,8 @@ use super::LETTERS;
 use super::report::{Cell, Report, Trial};
 use super::verdict::Verdict;
 
-/// The published table: model, load, seconds per epoch of both trials, better by; and whether that is more than chance.
+/// The published table: model, load, seconds per epoch of both trials, better by; and whether that is more
+/// than chance.
 pub fn published(report: &Report) -> Table {
     let header = [
         "model",
@@ -42,7 +43,7 @@ fn told_apart(report: &Report, cell: &Cell) -> &'static str {
     }
 }
 
-/// A row for each run: speeds, ceilings, CPU, and what shows that the work was equal.
+/// A row for each run: speeds, ceilings, CPU, and figures that show that the work was equal.
 pub fn details(report: &Report) -> Table {
     let header = [
         "model",
@@ -97,7 +98,7 @@ fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
     value.map_or_else(dash, show)
 }
 
-/// What was not measured.
+/// The text for a missing value.
 fn dash() -> String {
     "–".to_owned()
 }
@@ -105,7 +106,7 @@ fn dash() -> String {
 /// A column of the CSV: its name and its value.
 type Measure = (&'static str, fn(&Trial) -> Option<f64>);
 
-/// What the CSV has of each trial.
+/// The columns of the CSV for each trial.
 const MEASURES: [Measure; 16] = [
     ("seconds_per_epoch", |trial| Some(trial.seconds_per_epoch())),
     ("shortest_epoch", |trial| Some(trial.range().0)),
@@ -127,7 +128,7 @@ const MEASURES: [Measure; 16] = [
     }),
 ];
 
-/// A line for each cell, with full precision; what was not measured is empty.
+/// A line for each cell, with full precision; values that were not measured are empty.
 pub fn csv(report: &Report) -> String {
     let mut text = "model,load,a,b".to_owned();
     for letter in ["a", "b"] {

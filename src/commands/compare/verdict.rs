@@ -1,12 +1,13 @@
-//! Whether the numbers tell two trials apart: one test, which the headline, the table and the text all go by.
+//! Tests whether the numbers tell two trials apart: one test for the headline, the table and the text.
 //!
-//! Two things make epochs of the same work differ. One epoch of a run takes longer than another: that is the variance of the run's
-//! epochs. And one run is slower than the next, as other programs, the clock and the memory differ: that is the same for all epochs of
-//! a run, so no number of epochs shows it. But every run measures its trainer alone, which is the same in all runs of a model, and by as
-//! much as those speeds vary, runs do.
+//! Epochs of the same work differ for two reasons. One epoch of a run takes longer than another: that is the
+//! variance of the run's epochs. And one run is slower than another because of other programs, the clock rate
+//! and the memory: that is the same for all epochs of a run, so no number of epochs shows it. But every run
+//! measures its trainer alone, which does the same work in all runs of a model, and the variance of those
+//! speeds estimates the variance between runs.
 //!
-//! So with cells of a model, in which run r has the mean m of n epochs whose variance is s², and with the relative variance v of the
-//! trainer alone over the model's k runs,
+//! So with the cells of a model, in which run r has the mean m of n epochs whose variance is s², and with the
+//! relative variance v of the trainer alone over the model's k runs,
 //!
 //! ```text
 //! D = mean over the cells of (m of A - m of B)
@@ -14,48 +15,49 @@
 //! t = D / sqrt(V)
 //! ```
 //!
-//! is judged by Student's distribution, two-sided, with the degrees of freedom of Welch and Satterthwaite: n - 1 of each s², k - 1 of v.
-//! As many questions as are asked, so many times the probability of a difference by chance is taken (Bonferroni): in the headline one of
-//! each model, in the table one of each cell.
+//! is tested with Student's distribution, two-sided, with the degrees of freedom of Welch and Satterthwaite:
+//! n - 1 for each s², k - 1 for v. The probability of a difference by chance is multiplied by the number of
+//! tests (Bonferroni): one per model in the headline, one per cell in the table.
 
 use stokehold_base::student::{chance, variance};
 use stokehold_train::model::Arch;
 
 use super::report::{Cell, Report, Trial};
 
-/// Chance is called a difference in one of so many comparisons at most.
+/// The significance level: the probability of reporting a chance difference anywhere in a comparison.
 const LEVEL: f64 = 0.05;
 
-/// What can be said of two trials. The number is the probability that chance alone makes such a difference or a larger one.
+/// What can be said of two trials. The number is the probability that chance alone makes a difference of at
+/// least this size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// B's epochs are shorter.
     Faster(f64),
     /// B's epochs are longer.
     Slower(f64),
-    /// Chance may have made the difference.
+    /// Chance may explain the difference.
     Unclear(f64),
-    /// How far chance goes is not known, and why.
+    /// The test is not possible, and why.
     Unknown(&'static str),
 }
 
 impl Verdict {
-    /// Of one cell of a report.
+    /// For one cell of a report.
     pub fn of_cell(report: &Report, cell: &Cell) -> Self {
         Self::of(report, &[cell], report.cells.len())
     }
 
-    /// Of a model over all its loads.
+    /// For a model over all its loads.
     pub fn of_model(report: &Report, model: Arch) -> Self {
         Self::of(report, &report.cells_of(model), report.models().len())
     }
 
-    /// Whether it is a difference.
+    /// Whether the difference is significant.
     pub fn is_shown(self) -> bool {
         matches!(self, Self::Faster(_) | Self::Slower(_))
     }
 
-    /// Of cells of one model, as one of so many questions.
+    /// For cells of one model, as one of `questions` tests.
     fn of(report: &Report, cells: &[&Cell], questions: usize) -> Self {
         let [a, b] = report.settings.trials.0;
         if a == b {
@@ -95,8 +97,8 @@ pub fn mean_of(cells: &[&Cell], trial: usize) -> f64 {
     seconds.sum::<f64>() / cells.len().max(1) as f64
 }
 
-/// The relative variance of the trainer alone over a model's runs, and its degrees of freedom; `None` with fewer than two runs that
-/// measured it.
+/// The relative variance of the trainer alone over a model's runs, and its degrees of freedom; `None` if
+/// fewer than two runs measured it.
 fn between_runs(report: &Report, model: Arch) -> Option<(f64, f64)> {
     let runs = report.cells_of(model).into_iter().flat_map(|cell| &cell.trials);
     let rates: Vec<f64> = runs

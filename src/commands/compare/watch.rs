@@ -1,4 +1,4 @@
-//! What a comparison shows of itself while it runs: a bar on a terminal, lines elsewhere.
+//! The progress of a comparison: a bar on a terminal, lines elsewhere.
 
 use crate::terminal::note;
 use std::path::Path;
@@ -13,20 +13,20 @@ use super::cell::Cells;
 use super::report::{CpuTime, Report, Trial};
 use crate::progress;
 
-/// Watches the runs one after the other.
+/// Shows the runs one after the other.
 pub struct Watch {
     bar: ProgressBar,
     cells: usize,
     steps_of_a_run: u64,
-    /// Runs begun, the one under way included.
+    /// Runs begun, including the current one.
     runs: u64,
-    /// The run under way.
+    /// The current run.
     name: String,
     epochs: u64,
     batches: usize,
-    /// When the epoch under way began, and its images since.
+    /// The start of the current epoch, and its images since.
     epoch: (Instant, usize),
-    /// The CPU time of the run under way, and the process's at the end of the step before.
+    /// The CPU time of the current run, and the process's at the end of the previous step.
     cpu_time: CpuTime,
     cpu_before: Duration,
 }
@@ -52,17 +52,17 @@ impl Watch {
         }
     }
 
-    /// The CPU time of the run's steps in this sitting.
+    /// The CPU time of the run's steps since its last start.
     pub fn cpu_time(&self) -> CpuTime {
         self.cpu_time
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| note!("{line}"));
     }
 
-    /// The run of a trial is looked at, and trained if need be.
+    /// A trial's run is checked, and trained if needed.
     pub fn begin(&mut self, cell: usize, trial: usize, config: &TrainConfig, load: u32) {
         self.runs += 1;
         self.name = format!(
@@ -79,7 +79,7 @@ impl Watch {
 
     /// The run is finished.
     pub fn end(&mut self, trial: &Trial) {
-        // Steps that were made in an earlier sitting are not this one's speed.
+        // Steps of an earlier start do not count for the current speed.
         let done = self.runs * self.steps_of_a_run;
         self.bar.inc(done.saturating_sub(self.bar.position()));
         let seconds = trial.seconds_per_epoch();
@@ -90,12 +90,12 @@ impl Watch {
         self.say(&line);
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
 
-    /// The next step begins now.
+    /// Marks the start of the next step.
     fn begin_step(&mut self) {
         self.cpu_before = ProcessTime::now().as_duration();
     }
@@ -152,7 +152,7 @@ impl Observer for Watch {
                 }
                 self.epoch = (Instant::now(), 0);
             }
-            // The last thing before the next epoch.
+            // The last event before the next epoch.
             Event::Checkpoint(_) => self.begin_step(),
             Event::MeasuringCeilings => self
                 .bar

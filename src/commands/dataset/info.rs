@@ -1,7 +1,7 @@
 //! `stokehold dataset info`: every image of a data set, read and decoded.
 //!
-//! A header says little about a file: half of it may be missing. So every image is decoded as training would, by
-//! several threads, and what does not decode is named.
+//! A header says little about a file: half of the file may be missing. So several threads decode every image
+//! as training would, and report those that fail.
 
 use crate::terminal;
 use std::error::Error;
@@ -20,7 +20,7 @@ use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 use super::report::Report;
 use crate::{damage, progress};
 
-/// Looks through the data set in `dir` and prints the report; the exit code is 1 where files are broken.
+/// Examines the data set in `dir` and prints the report; the exit code is 1 if files are broken.
 pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn Error>> {
     let data = Dataset::open(dir, None, 0)?;
     damage::warn_of(&data);
@@ -43,14 +43,14 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
     Ok(ExitCode::from(u8::from(!report.broken.is_empty())))
 }
 
-/// What was found out about one file.
+/// The result for one file.
 pub struct Image {
     /// `train` or `val`.
     pub part: &'static str,
     pub class: u32,
     pub path: String,
     pub bytes: u64,
-    /// What it is, or why it is nothing.
+    /// Its properties, or why it is not an image.
     pub content: Result<ImageInfo, String>,
 }
 
@@ -93,7 +93,7 @@ fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBa
 
 fn content(bytes: &[u8]) -> Result<ImageInfo, String> {
     let info = probe(bytes).map_err(|error| error.to_string())?;
-    // A decoder that meets its own bug must not keep the other files from being looked at.
+    // A panic in a decoder must not stop the examination of the other files.
     match catch_unwind(|| decode(bytes, &DecodeOptions::default())) {
         Ok(decoded) => decoded.map(|_| info).map_err(|error| error.to_string()),
         Err(_) => Err("the decoder fails on this file, which is a bug in stokehold; please report it".into()),

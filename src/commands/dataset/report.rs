@@ -1,4 +1,4 @@
-//! What `stokehold dataset info` says, as a table and as JSON.
+//! The output of `stokehold dataset info`, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -10,7 +10,7 @@ use stokehold_pipeline::{Format, ImageInfo};
 use super::info::Image;
 use crate::terminal::cell;
 
-/// Everything `info` says; this is the JSON.
+/// The whole report, and its JSON form.
 #[derive(Serialize)]
 pub struct Report {
     path: String,
@@ -18,22 +18,22 @@ pub struct Report {
     train: usize,
     val: usize,
     bytes: u64,
-    /// Width and height of the smallest, the middle and the largest whole image, by number of pixels.
+    /// Width and height of the smallest, the median and the largest valid image, by number of pixels.
     size: Option<Spread<[u32; 2]>>,
-    /// Bytes of a file, of all files that are not broken.
+    /// Bytes per file, over all files that are not broken.
     file_bytes: Option<Spread<u64>>,
     formats: BTreeMap<Format, usize>,
-    /// By colour mode and bits a channel, such as "rgb" or "grey 16-bit".
+    /// By colour mode and bits per channel, such as "rgb" or "grey 16-bit".
     colors: BTreeMap<String, usize>,
-    /// Files whose extension promises another format; the content decides.
+    /// Files whose extension does not match their content; the content decides.
     misnamed: usize,
-    /// Files that ask to be turned when shown.
+    /// Files with an EXIF orientation other than upright.
     exif_rotated: usize,
     classes: Vec<Class>,
     pub broken: Vec<Broken>,
 }
 
-/// The smallest, the middle and the largest.
+/// The smallest, the median and the largest.
 #[derive(Serialize)]
 struct Spread<T> {
     min: T,
@@ -41,7 +41,7 @@ struct Spread<T> {
     max: T,
 }
 
-/// What there is of one class.
+/// The numbers of one class.
 #[derive(Serialize)]
 struct Class {
     name: String,
@@ -52,7 +52,7 @@ struct Class {
     broken: usize,
 }
 
-/// A file that does not become an image.
+/// A file that cannot be decoded.
 #[derive(Serialize)]
 pub struct Broken {
     path: String,
@@ -62,7 +62,7 @@ pub struct Broken {
 }
 
 impl Report {
-    /// Sums the images of the data set in `dir` up.
+    /// Summarises the images of the data set in `dir`.
     pub fn new(dir: &Path, names: &[String], images: Vec<Image>) -> Self {
         let whole: Vec<(&Image, &ImageInfo)> = images
             .iter()

@@ -1,4 +1,4 @@
-//! The plan of a sample drawn on its image: left the image as it is stored, right what the sample becomes.
+//! Draws the plan of a sample on its image: left the image as it is stored, right the resulting sample.
 //!
 //! ```text
 //!  dark      not read               yellow  the region that is decoded
@@ -10,7 +10,7 @@
 use std::error::Error;
 use stokehold_pipeline::{DecodeOptions, Executor, Explanation, Resampling, RgbImage, Step, decode, perform};
 
-/// The longest side of the image in the picture; longer ones are shown smaller.
+/// The longest side of the image in the picture; larger images are scaled down.
 const LONGEST: u32 = 1600;
 const GAP: usize = 16;
 const PAPER: [u8; 3] = [24, 24, 27];
@@ -37,7 +37,7 @@ pub fn draw(plan: &Explanation, bytes: &[u8]) -> Result<Vec<u8>, Box<dyn Error>>
     Ok(png)
 }
 
-/// The image as it is stored, by what happens to its pixels.
+/// The image as it is stored, shaded by what happens to its pixels.
 fn source(plan: &Explanation, image: &RgbImage) -> Canvas {
     let shrink = image.width.max(image.height).div_ceil(LONGEST);
     let (width, height) = ((image.width / shrink).max(1), (image.height / shrink).max(1));
@@ -69,7 +69,7 @@ fn source(plan: &Explanation, image: &RgbImage) -> Canvas {
     canvas
 }
 
-/// How bright a pixel of the image is shown.
+/// The brightness of a pixel of the image.
 fn shade(plan: &Explanation, (x, y): (u32, u32), shown: bool, shrink: u32, pixel: [u8; 3]) -> [u8; 3] {
     let transformed = if shown { 1.0 } else { 0.6 };
     let Some(mcus) = &plan.decoding.mcus else {
@@ -86,10 +86,10 @@ fn shade(plan: &Explanation, (x, y): (u32, u32), shown: bool, shrink: u32, pixel
     pixel.map(|v| (f64::from(v) * transformed + light).min(255.0) as u8)
 }
 
-/// Which points of the image the result shows.
+/// The points of the image that the result shows.
 struct Seen<'a> {
     resampling: &'a Resampling,
-    /// From points of the image to points of the result; none where the map has no inverse.
+    /// From points of the image to points of the result; `None` if the map has no inverse.
     inverse: Option<[f64; 6]>,
 }
 
@@ -121,7 +121,7 @@ impl Seen<'_> {
     }
 }
 
-/// What the sample becomes, before it is made floats.
+/// The resulting sample, before its conversion to floats.
 fn result(plan: &Explanation, image: &RgbImage) -> Canvas {
     let floats = plan.steps.iter().position(|step| *step == Step::ToFloat);
     let steps = &plan.steps[..floats.unwrap_or(plan.steps.len())];
@@ -131,7 +131,7 @@ fn result(plan: &Explanation, image: &RgbImage) -> Canvas {
     for (i, pixel) in canvas.pixels.iter_mut().enumerate() {
         *pixel = [0, 1, 2].map(|c| (values[c * size + i] * 255.0).round() as u8);
     }
-    // Later stages may change the size; then the mask has no place on the result.
+    // Later stages may change the size; then the mask does not fit the result.
     if let [only] = plan.performed.as_slice()
         && let Some(resampling) = &only.resampling
     {
@@ -166,7 +166,7 @@ impl Canvas {
         }
     }
 
-    /// Lines two pixels thick around a quadrilateral; what lies outside is left out.
+    /// Draws lines two pixels thick around a quadrilateral, clipped to the canvas.
     fn outline(&mut self, corners: [(f64, f64); 4], color: [u8; 3]) {
         for i in 0..4 {
             let ((x0, y0), (x1, y1)) = (corners[i], corners[(i + 1) % 4]);

@@ -1,4 +1,4 @@
-//! Runs a job here, or in a process of its own that survives the terminal.
+//! Runs a job in this process, or in a background process that survives the terminal.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -40,7 +40,7 @@ pub struct Args {
     asked: Asked,
 }
 
-/// What a job file can say, too.
+/// Options that a job file has, too.
 #[derive(Debug, ClapArgs)]
 #[group(multiple = true)]
 #[command(next_help_heading = "The job")]
@@ -119,7 +119,7 @@ pub struct RunnerArgs {
 }
 
 impl Asked {
-    /// The job of a file, of these options, or of both.
+    /// The job described by a file, by these options, or by both.
     fn job(self, file: Option<Local>) -> Result<Job, Box<dyn Error>> {
         let mut job = match (&file, &self.entry_point) {
             (Some(file), _) => Job::read(file)?,
@@ -177,12 +177,12 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let claim = claim(store, &name, resume)?;
     let stop = stop_on_signals(store, &name)?;
     let json = args.json;
-    // Whoever reads may go away; the job does not end for that.
+    // The reader of the output may go away; the job continues.
     let show = |news: News<'_>| {
         let _ = match news {
-            // Its end is told with all that is known then.
+            // The end is reported later, with all details.
             News::State(record) if record.status.is_final() => Ok(()),
-            // A copy of the data may take long, and nothing is printed then.
+            // Copying the data may take long, and prints nothing.
             News::State(record) => writeln!(terminal::err(), "job {name} {}", show::state(record)),
             News::Line(line) if json => print(&Line {
                 stream: "err",
@@ -199,7 +199,7 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(code(&record))
 }
 
-/// Runs a job in this process, which was started by [`detach`] to do that.
+/// Runs a job in this process, which [`detach`] has started for that.
 pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Error>> {
     stokehold_jobs::detach()?;
     let claim = claim(store, &args.name, args.resume)?;
@@ -208,7 +208,7 @@ pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Erro
     Ok(code(&stokehold_jobs::run(claim, stop, &|_| ())?))
 }
 
-/// What a runner says when the job is its own.
+/// What a runner prints once it holds the job.
 const READY: &str = "ready";
 
 fn claim(store: &Store, name: &str, resume: bool) -> Result<Claim, Box<dyn Error>> {
@@ -218,8 +218,8 @@ fn claim(store: &Store, name: &str, resume: bool) -> Result<Claim, Box<dyn Error
     })
 }
 
-/// The first Ctrl-C stops the job, the second one kills its script, the third one leaves it to whoever looks next. On spot
-/// machines SIGTERM says that this one is taken away.
+/// The first Ctrl-C stops the job, the second one kills its script, the third one ends this process, and the
+/// next command that reads the job cleans up. On spot machines SIGTERM means that the machine is taken away.
 fn stop_on_signals(store: &Store, name: &str) -> Result<&'static AtomicBool, Box<dyn Error>> {
     static STOP: AtomicBool = AtomicBool::new(false);
     let is_spot = store.job(name)?.spot.is_some();
@@ -242,9 +242,9 @@ fn stop_on_signals(store: &Store, name: &str) -> Result<&'static AtomicBool, Box
     Ok(&STOP)
 }
 
-/// Has a process of its own run a job, and returns when that process has it.
+/// Starts a background process for a job, and returns once that process holds the job.
 fn detach(store: &Store, name: &str, resume: bool) -> Result<ExitCode, Box<dyn Error>> {
-    // So that a name that is not there is said here.
+    // So that an unknown name is reported here.
     store.get(name)?;
     let log = store.path(name).join("runner.log");
     let errors = File::create(&log).map_err(|error| files::named(&log, &error))?;

@@ -9,7 +9,7 @@ use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, S
 
 use crate::shell;
 
-/// How a job ended, in one line or two.
+/// The end of a job, in one or two lines.
 pub fn end(store: &Store, record: &Record) -> String {
     let mut text = format!("job {} {}", record.name, state(record));
     if let Some(reason) = &record.failure_reason {
@@ -17,7 +17,7 @@ pub fn end(store: &Store, record: &Record) -> String {
     }
     if (record.status, record.secondary) == (Status::Stopped, Secondary::Interrupted) {
         let mut words = vec![OsStr::new("job")];
-        // Where it is not found without being told.
+        // It is outside the default folder, so say where.
         if Store::of_user().is_ok_and(|usual| usual.root() != store.root()) {
             words.extend([OsStr::new("--jobs"), store.root().as_os_str()]);
         }
@@ -68,7 +68,7 @@ pub fn list(records: &[Record]) -> String {
     text
 }
 
-/// All that is known of a job.
+/// Everything about a job.
 pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
     let mut text = String::new();
     let mut row = |name: &str, value: &str| {
@@ -137,7 +137,7 @@ fn kept(kept: &Kept) -> String {
     text
 }
 
-/// As SageMaker says it of managed spot training, and the money.
+/// The bill in SageMaker's format for managed spot training, and the cost.
 fn bill(bill: &Bill) -> String {
     let mut text = format!(
         "{} interruptions, {:.0} s in all, training seconds: {:.0}, billable seconds: {:.0}",
@@ -152,7 +152,7 @@ fn bill(bill: &Bill) -> String {
     text
 }
 
-/// What the second line of a value begins with.
+/// The prefix of the second line of a value.
 const INDENTED: &str = "\n            ";
 
 fn runs(job: &Job) -> String {
@@ -171,7 +171,7 @@ fn runs(job: &Job) -> String {
     text
 }
 
-/// The status, and what it is at or why it ended where that says more.
+/// The status, with the detailed state or the reason of the end if that adds something.
 pub fn state(record: &Record) -> String {
     match (record.status, record.secondary) {
         (Status::InProgress, at) => format!("{at:?}"),
@@ -204,7 +204,7 @@ fn took(record: &Record) -> String {
     duration(end - record.created)
 }
 
-/// The last metrics, or why it failed.
+/// The last metrics, or the reason of the failure.
 fn result(record: &Record) -> String {
     match &record.failure_reason {
         Some(reason) => reason.replace('\n', " ").chars().take(60).collect(),
@@ -223,7 +223,7 @@ fn date(unix: f64) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// Whole seconds above ten, else tenths.
+/// Whole seconds above ten, else with one decimal.
 fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     match seconds < 10.0 {

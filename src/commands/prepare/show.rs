@@ -1,4 +1,4 @@
-//! What `stokehold prepare` shows: a bar on a terminal, lines in a log, and what was done.
+//! The output of `stokehold prepare`: a bar on a terminal, lines in a log, and a report.
 
 use crate::terminal::{self, note};
 use std::error::Error;
@@ -17,10 +17,10 @@ use crate::progress;
 /// How often a log gets a line.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Names and reasons are listed up to here; the rest is counted.
+/// At most this many names and reasons are listed; the rest is counted.
 const MOST_LINES: usize = 20;
 
-/// Shows how far the work is: a bar on a terminal, otherwise a line now and then.
+/// Shows the progress: a bar on a terminal, otherwise a line from time to time.
 pub struct Show {
     what: String,
     bar: ProgressBar,
@@ -47,7 +47,7 @@ impl Show {
         if kept > 0 && !self.kept_told {
             self.kept_told = true;
             self.line(&format!("{kept} images are in finished shards, which are kept"));
-            // What was found done says nothing of how fast the rest goes.
+            // Work that was already done says nothing about the speed of the rest.
             self.bar.set_length(of as u64);
             self.bar.set_position(kept as u64);
             self.bar.reset_eta();
@@ -73,14 +73,14 @@ impl Show {
     }
 
     fn line(&self, text: &str) {
-        // A reader that went away is no reason to end the work.
+        // The reader of the output may be gone; the work continues.
         self.bar.suspend(|| {
             note!("{text}");
         });
     }
 }
 
-/// Says what was prepared.
+/// Prints what was prepared.
 pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     let warn = |what: &str, list: &[stokehold_prepare::Left]| {
         for left in list.iter().take(MOST_LINES) {
@@ -131,7 +131,7 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says which samples could not be extracted; the exit code is 1 where there are any.
+/// Prints which samples could not be extracted; the exit code is 1 if there are any.
 pub fn lost(lost: &[Lost]) -> ExitCode {
     for Lost { name, reason } in lost {
         note!("{name}: {reason}");
@@ -145,7 +145,7 @@ pub fn lost(lost: &[Lost]) -> ExitCode {
     ExitCode::from(u8::from(!lost.is_empty()))
 }
 
-/// Says what a check found; the exit code is 1 where that is anything wrong.
+/// Prints the findings of a check; the exit code is 1 if anything is wrong.
 pub fn findings(out: &Path, against: Option<&Path>, findings: &Findings) -> Result<ExitCode, Box<dyn Error>> {
     let mut to = terminal::out();
     for problem in &findings.problems {

@@ -1,4 +1,4 @@
-//! Signals as a queue, each with where it came from.
+//! Signals as a queue, each with its sender.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that a recorder passes on or acts on.
+/// The signals that a recorder forwards or acts on.
 const SIGNALS: [Signal; 9] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -27,7 +27,7 @@ const SIGNALS: [Signal; 9] = [
 /// The queue.
 pub struct Signals {
     queue: SignalFd,
-    /// What was blocked before.
+    /// The signals that were blocked before.
     before: SigSet,
 }
 
@@ -39,7 +39,7 @@ pub struct Arrived {
 }
 
 impl Signals {
-    /// Queues the signals for this thread and those that it starts.
+    /// Queues the signals for this thread and the threads that it starts.
     pub fn block() -> nix::Result<Self> {
         let set: SigSet = SIGNALS.into_iter().collect();
         let before = SigSet::thread_get_mask()?;
@@ -50,7 +50,7 @@ impl Signals {
         })
     }
 
-    /// Has a program get its signals as if it had been started without this queue.
+    /// Makes a program get its signals as if it had been started without this queue.
     pub fn restore_in<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let before = self.before;
         // SAFETY: between fork and exec only functions that are async-signal-safe may be called. `pthread_sigmask` is
@@ -59,7 +59,7 @@ impl Signals {
         unsafe { command.pre_exec(move || before.thread_set_mask().map_err(Into::into)) }
     }
 
-    /// The next signal; `None` when none comes in this time.
+    /// The next signal; `None` if none comes within this time.
     pub fn wait(&self, time: Option<Duration>) -> nix::Result<Option<Arrived>> {
         let timeout = time.map_or(PollTimeout::NONE, |time| {
             PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX)

@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// Colours by what they stand for.
+/// Colours by their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Colour {
     /// The terminal's own.
     Plain,
-    /// For what matters less.
+    /// For less important text.
     Soft,
     /// Cores.
     Core,
@@ -18,7 +18,7 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// The sequence that turns it on, of the 256 colours that terminals agree on: readable on light and dark.
+    /// The escape sequence for it, from the 256 colours that terminals agree on: readable on light and dark.
     fn sequence(self) -> &'static str {
         match self {
             Self::Plain => "\x1b[0m",
@@ -47,21 +47,21 @@ impl Frame {
         }
     }
 
-    /// Writes from a place on, as far as the line goes. What would steer the terminal, or take another width than one
-    /// column, is a question mark.
+    /// Writes text at a position, up to the end of the line. Characters that would control the terminal, or
+    /// are not one column wide, become question marks.
     pub fn put(&mut self, x: usize, y: usize, colour: Colour, text: &str) {
         if y >= self.height {
             return;
         }
         let line = &mut self.cells[y * self.width..(y + 1) * self.width];
         for (cell, c) in std::iter::zip(line.iter_mut().skip(x), text.chars()) {
-            // Blocks and arrows are ours; everything else beyond Latin may be wide or combine.
+            // Blocks and arrows are our own; any other character beyond Latin may be wide or combining.
             let narrow = matches!(c, ' '..='~' | '\u{a1}'..='\u{24f}' | '\u{2010}'..='\u{2027}' | '\u{2580}'..='\u{259f}');
             *cell = (if narrow { c } else { '?' }, colour);
         }
     }
 
-    /// What is on a line, without its colours and the blanks at its end.
+    /// The text of a line, without colours and trailing blanks.
     #[cfg(test)]
     pub fn line(&self, y: usize) -> String {
         let line = &self.cells[y * self.width..(y + 1) * self.width];
@@ -69,11 +69,11 @@ impl Frame {
         text.trim_end().to_owned()
     }
 
-    /// The text that draws the screen, from its upper left corner on. `coloured` says whether colours are wanted.
+    /// The text that draws the screen, from its upper left corner on. `coloured` enables colours.
     pub fn text(&self, coloured: bool) -> String {
         let mut text = "\x1b[H".to_owned();
         for (y, line) in self.cells.chunks(self.width.max(1)).enumerate() {
-            // Each line is addressed, so that one that a terminal wraps does not move the others.
+            // Each line is positioned, so that a line that the terminal wraps does not move the others.
             let _ = write!(text, "\x1b[{};1H", y + 1);
             let mut colour = Colour::Plain;
             for &(c, of) in line {

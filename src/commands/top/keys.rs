@@ -1,4 +1,5 @@
-//! The terminal while `top` runs: another screen, keys without Enter, all put back at the end, however it comes.
+//! The terminal while `top` runs: alternate screen, keys without Enter. Everything is restored at the end,
+//! also after an error.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::time::{Duration, Instant};
@@ -9,40 +10,40 @@ use rustix::termios::{
 
 use super::frame::Frame;
 
-/// The alternate screen without cursor, and without a line going on in the next one.
+/// The alternate screen, without cursor and line wrap.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J";
 const LEAVE: &str = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l";
-/// How long a look for keys takes.
+/// How long to wait for keys.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// A terminal that is in use until it is dropped.
+/// A terminal in this mode, until it is dropped.
 pub struct Terminal {
-    /// How the keyboard was; `None` where standard input is not one.
+    /// The settings before; `None` if standard input is not a terminal.
     before: Option<Termios>,
     coloured: bool,
     size: (usize, usize),
 }
 
 impl Terminal {
-    /// Takes the terminal over.
+    /// Changes the terminal's mode.
     ///
     /// # Errors
-    /// Where it cannot be written to or set.
+    /// If it cannot be written to or changed.
     pub fn enter() -> io::Result<Self> {
         let stdin = io::stdin();
         let mut before = None;
         if stdin.is_terminal() {
             let found = tcgetattr(&stdin)?;
             let mut keys = found.clone();
-            // Ctrl-C stays a signal.
+            // Ctrl-C still sends a signal.
             keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-            // A read returns what is there after a tenth of a second.
+            // A read returns after a tenth of a second at most.
             keys.special_codes[SpecialCodeIndex::VMIN] = 0;
             keys.special_codes[SpecialCodeIndex::VTIME] = 1;
             tcsetattr(&stdin, OptionalActions::Now, &keys)?;
             before = Some(found);
         }
-        // From here on it is put back, also where the next line fails.
+        // From here on it is restored, also if the next line fails.
         let terminal = Self {
             before,
             coloured: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
@@ -52,15 +53,15 @@ impl Terminal {
         Ok(terminal)
     }
 
-    /// Draws what `picture` makes of the screen's columns and lines.
+    /// Draws the result of `picture`, which gets the screen's columns and lines.
     ///
     /// # Errors
-    /// Where the terminal cannot be written to.
+    /// If the terminal cannot be written to.
     pub fn draw(&mut self, picture: impl FnOnce(usize, usize) -> Frame) -> io::Result<()> {
         let size = tcgetwinsize(io::stdout()).map_or((80, 24), |size| {
             (usize::from(size.ws_col), usize::from(size.ws_row))
         });
-        // A terminal that does not know its size says 0.
+        // A terminal that does not know its size reports 0.
         let size = if size.0 == 0 || size.1 == 0 {
             (80, 24)
         } else {
@@ -74,7 +75,7 @@ impl Terminal {
         ))
     }
 
-    /// Whether q or Escape was pressed. Takes a tenth of a second where nothing was.
+    /// Whether q or Escape was pressed. Waits a tenth of a second for a key.
     pub fn asks_to_leave(&mut self) -> bool {
         let began = Instant::now();
         let mut keys = [0; 64];
@@ -84,10 +85,10 @@ impl Terminal {
             0
         };
         let keys = &keys[..read];
-        // Escape alone: arrow keys begin with it.
+        // Only Escape alone: arrow keys begin with it.
         let leave = keys == b"\x1b" || keys.iter().any(|key| b"qQ\x03".contains(key));
         if read == 0 {
-            // A keyboard that went away answers at once.
+            // A closed keyboard returns at once; wait here.
             std::thread::sleep(WAIT.saturating_sub(began.elapsed()));
         }
         leave
@@ -96,7 +97,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // There is nobody left to tell.
+        // The error cannot be reported; ignore it.
         let _ = show(LEAVE);
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);

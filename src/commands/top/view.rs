@@ -1,4 +1,4 @@
-//! What `top` shows: computed from a recording's last minutes, and drawn into a [`Frame`].
+//! The contents of `top`: computed from a recording's last minutes, and drawn into a [`Frame`].
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -9,29 +9,29 @@ use stokehold_profile::{Node, Recording, Series, dimension, span};
 
 use super::frame::{Colour, Frame};
 
-/// The figures are means over so much time, seconds.
+/// The figures are means over this time, seconds.
 const LATELY: f64 = 10.0;
-/// A run that has not written for so long, seconds, is told to be silent.
+/// A run that has not written for this long, seconds, is reported as silent.
 const SILENT: f64 = 10.0;
-/// Columns before the heat map, and behind it.
+/// Columns before and after the heat map.
 const LABEL: usize = 12;
 const VALUE: usize = 6;
 /// From idle to busy.
 const SHADES: [&str; 5] = [" ", "░", "▒", "▓", "█"];
 
-/// A run at a moment.
+/// The state of a run.
 pub struct Now {
     title: String,
-    /// The last moment of which anything is known, unix seconds; `None` before the first.
+    /// The last moment with data, unix seconds; `None` before the first.
     at: Option<f64>,
     /// Seconds since then.
     silent: f64,
     /// Whether the run has ended.
     pub ended: bool,
-    /// Since when it is switched off, unix seconds.
+    /// When it was switched off, unix seconds.
     paused: Option<f64>,
     cores: Option<f64>,
-    /// The parts of the cores that the run and other programs took, percent.
+    /// The shares of the cores that the run and other programs used, percent.
     whose: Option<(f64, f64)>,
     gpus: Option<f64>,
     memory: Option<f64>,
@@ -47,7 +47,7 @@ pub struct Now {
 struct Row {
     name: String,
     colour: Colour,
-    /// Whether neighbours of its kind may share its line.
+    /// Whether it may share a line with neighbours of its kind.
     shares: bool,
     of: Of,
 }
@@ -74,7 +74,7 @@ impl Row {
     }
 }
 
-/// The part of a recording from a moment on.
+/// The part of a recording after a time.
 pub fn cut(recording: &Recording, from: f64) -> Recording {
     let node = |node: &Node| {
         let first = node.ticks.partition_point(|tick| *tick < from);
@@ -129,7 +129,7 @@ impl Now {
             images_per_second: workload
                 .and_then(|workload| Some(steps_per_second? * workload.batch_size as f64)),
             wait_share: wait_share(recording, lately),
-            // What limits the last minutes; of the whole run the report speaks.
+            // The limit of the last minutes; the report covers the whole run.
             verdict: verdict(recording, findings, None, &[]),
             window,
             rows: recording
@@ -195,7 +195,7 @@ fn rows(node: &Node, nodes: usize) -> Vec<Row> {
         .collect()
 }
 
-/// Mean of a dimension's samples from a moment on; `None` where there are none.
+/// Mean of a dimension's samples after a time; `None` if there are none.
 fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
     let (mut sum, mut count) = (0.0, 0u32);
     for node in &recording.nodes {
@@ -209,7 +209,8 @@ fn mean(recording: &Recording, of: &'static str, from: f64) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Mean parts of the cores from a moment on that the run and other programs took, percent; `None` where that is not known.
+/// Mean shares of the cores that the run and other programs used after a time, percent; `None` if that is not
+/// known.
 fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
     let (mut run, mut others, mut cores) = (0.0, 0.0, 0.0);
     for node in &recording.nodes {
@@ -229,7 +230,7 @@ fn whose(recording: &Recording, from: f64) -> Option<(f64, f64)> {
     (cores > 0.0).then(|| (run / cores, others / cores))
 }
 
-/// Steps that ended from a moment on, per second; `None` where none is known at all.
+/// Steps per second that ended after a time; `None` if there are no steps at all.
 fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
     let mut any = false;
     let mut lately = 0u32;
@@ -240,7 +241,7 @@ fn steps_per_second(recording: &Recording, from: f64) -> Option<f64> {
     any.then(|| f64::from(lately) / LATELY)
 }
 
-/// Share of the trainers' time from a moment on that they waited, 0 to 1; `None` where nothing is known.
+/// Share of the trainers' waiting after a time, 0 to 1; `None` if nothing is known.
 fn wait_share(recording: &Recording, from: f64) -> Option<f64> {
     let since = |start: f64, end: f64| (end - start.max(from)).max(0.0);
     let (mut waited, mut worked) = (0.0, 0.0);
@@ -279,7 +280,7 @@ fn figures(now: &Now) -> String {
     }
 }
 
-/// Whether the run goes on.
+/// Whether the run is still running.
 fn state(now: &Now) -> String {
     if now.ended {
         "ended".to_owned()
@@ -295,7 +296,7 @@ fn state(now: &Now) -> String {
 /// Everything on one line, for a log.
 pub fn line(now: &Now) -> String {
     if now.paused.is_some() && !now.ended {
-        // What was measured before is none of now's figures.
+        // Older measurements are not current figures.
         return state(now);
     }
     let at = now.at.map_or("-".to_owned(), moment);
@@ -336,7 +337,7 @@ pub fn draw(now: &Now, width: usize, height: usize) -> Frame {
     let Some(at) = now.at.filter(|_| room > 0 && plot > 0) else {
         return frame;
     };
-    // The map moves by whole columns: one that is drawn keeps its shade.
+    // The map moves by whole columns, so that a drawn column keeps its shade.
     let column = now.window / plot as f64;
     let to = (at / column).ceil() * column;
     let grid = Grid::new(to - now.window, to, plot);
@@ -363,7 +364,7 @@ pub fn draw(now: &Now, width: usize, height: usize) -> Frame {
     frame
 }
 
-/// The rows' percentages by column, neighbours of a kind averaged until they fit.
+/// The rows' percentages by column, with neighbours of a kind averaged until they fit.
 fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>)> {
     let all: Vec<Vec<u8>> = rows.iter().map(|row| row.columns(grid).mean).collect();
     let groups = |together: usize| -> Vec<std::ops::Range<usize>> {
@@ -377,7 +378,7 @@ fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>
         }
         groups
     };
-    // As many cores to a row as it takes; there are never more rows than for one core each.
+    // As many cores per row as needed; with one core per row the rows are the most.
     let fitting = (1..=rows.len()).map(groups).find(|groups| groups.len() <= room);
     let groups = fitting.unwrap_or_else(|| groups(rows.len()));
     let each = groups.into_iter().take(room).map(|group| {
@@ -404,7 +405,7 @@ fn merged(rows: &[Row], grid: Grid, room: usize) -> Vec<(String, Colour, Vec<u8>
     each.collect()
 }
 
-/// A text in lines of at most `width` characters, broken between words.
+/// Wraps a text into lines of at most `width` characters, between words.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
@@ -422,9 +423,9 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// `12:56:32 UTC`, after its date.
+/// `12:56:32 UTC`, without the date.
 fn moment(unix: f64) -> String {
-    // To the end of the year 9999, which is as far as the format goes.
+    // Up to the end of the year 9999, the limit of the format.
     let unix = unix.clamp(0.0, 253_402_300_799.0);
     let text = humantime::format_rfc3339_seconds(UNIX_EPOCH + Duration::from_secs_f64(unix)).to_string();
     text.replace('T', " ").replace('Z', " UTC")

@@ -24,7 +24,8 @@ pub struct Args {
     /// images from the user's cache folder.
     pub data: Option<PathBuf>,
 
-    /// Go on from the run's latest checkpoint; with the same other options the result is that of an uninterrupted run.
+    /// Continue from the run's latest checkpoint; with the same other options the result is that of an
+    /// uninterrupted run.
     #[arg(long)]
     pub resume: bool,
 
@@ -55,18 +56,18 @@ struct DataOptions {
     /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --image-size].
     #[arg(long, value_name = "PIXELS")]
     eval_resize: Option<u32>,
-    /// What happens to training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json file.
-    /// A file and caltech have their own size.
+    /// Pipeline of training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json
+    /// file. A file and caltech have their own size.
     #[arg(long, value_name = "NAME|FILE", default_value = "imagenet-train")]
     pipeline: String,
     /// The published augmentation load instead of --pipeline: N times flip, flip, rotate before the random crop.
     #[arg(long, value_name = "N", conflicts_with = "pipeline")]
     load: Option<u32>,
-    /// What happens to validation images [default: resize, centre crop, normalise].
+    /// Pipeline of validation images [default: resize, centre crop, normalise].
     #[arg(long, value_name = "FILE")]
     eval_pipeline: Option<Local>,
-    /// Who performs the pipeline: fused (one resampling an image), per-op (operation after operation), gpu (as fused, on
-    /// the device that trains), or auto (fused or gpu, whichever trains faster here).
+    /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), gpu
+    /// (as fused, on the device that trains), or auto (fused or gpu, whichever trains faster here).
     #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
     executor: ExecutorChoice,
     /// Apply the EXIF orientation of photos (torchvision does not).
@@ -86,8 +87,8 @@ struct ModelOptions {
     /// The network: resnet18, resnet34, resnet50, resnet101 or resnet152.
     #[arg(long, default_value_t = Arch::Resnet18)]
     model: Arch,
-    /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts anew where the classes
-    /// differ.
+    /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts from random
+    /// weights if the classes differ.
     #[arg(long, value_name = "FILE")]
     weights: Option<Local>,
     /// Train the last layer only.
@@ -111,10 +112,10 @@ enum ScheduleName {
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Optimisation")]
 struct OptimizerOptions {
-    /// Times that every image is trained on, at least 1.
+    /// Number of epochs, at least 1.
     #[arg(long, default_value_t = 10)]
     epochs: u64,
-    /// Images in a step, at least 1.
+    /// Images per step, at least 1.
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Leave out the images that do not fill the last batch of an epoch.
@@ -135,7 +136,7 @@ struct OptimizerOptions {
     /// Weight decay, 0 or more [default: 0, with AdamW 0.01].
     #[arg(long)]
     weight_decay: Option<f64>,
-    /// What becomes of the learning rate.
+    /// Schedule of the learning rate.
     #[arg(long, value_enum, default_value_t = ScheduleName::Constant)]
     schedule: ScheduleName,
     /// Epochs between two steps of the step schedule.
@@ -164,13 +165,13 @@ struct OptimizerOptions {
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Machine")]
 struct MachineOptions {
-    /// What computes: auto, cpu, cuda or vulkan.
+    /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     /// Loader threads, or auto for as many as there are cores.
     #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
     workers: Workers,
-    /// Batches in work or ready at most; 0 stands for as few as keep all workers busy.
+    /// Most batches in work or ready; 0 for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
     #[command(flatten)]
@@ -186,7 +187,7 @@ struct RecordOptions {
     /// Where runs are kept.
     #[arg(long, value_name = "DIR", default_value = "runs")]
     runs: Local,
-    /// Checkpoints to keep beside the best; 0 writes none.
+    /// Number of checkpoints to keep besides the best; 0 writes none.
     #[arg(long, value_name = "N", default_value_t = 3)]
     keep_checkpoints: usize,
     /// Write a checkpoint every N steps too, not only after each epoch.
@@ -201,7 +202,7 @@ struct RecordOptions {
 }
 
 impl Args {
-    /// The run that is described; makes the generated data set where none is given.
+    /// The configuration of the run; generates the default data set if none is given.
     pub fn into_config(self) -> Result<TrainConfig, Box<dyn Error>> {
         let Self {
             data,

@@ -1,6 +1,6 @@
-//! What `stokehold train` shows: a bar for each epoch on a terminal, and lines that suit a log everywhere.
+//! The output of `stokehold train`: a bar for each epoch on a terminal, and log lines everywhere.
 //!
-//! All of it goes to standard error; standard output has the summary alone.
+//! All of it goes to standard error; standard output has only the summary.
 
 use crate::terminal::note;
 use std::io::IsTerminal;
@@ -18,7 +18,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at standard error for a terminal.
+    /// Checks whether standard error is a terminal.
     pub fn new() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
@@ -29,13 +29,13 @@ impl Watch {
     }
 
     fn line(&self, text: impl AsRef<str>) {
-        // A reader that went away is no reason to end the training.
+        // The reader of the output may be gone; the training continues.
         self.bar.suspend(|| {
             note!("{}", text.as_ref());
         });
     }
 
-    /// Shows how far `what` is, on a terminal.
+    /// Shows the progress of `what`, on a terminal.
     fn show(&mut self, what: String, done: u64, of: u64) {
         if !self.terminal {
             return;

@@ -1,4 +1,5 @@
-//! A study on a terminal: the best so far, and a line for each trial that runs. Where there is no terminal, a line for each event.
+//! A study on a terminal: the best so far, and a line for each running trial. Without a terminal, a line for
+//! each event.
 
 use crate::terminal;
 use std::collections::BTreeMap;
@@ -12,19 +13,19 @@ use stokehold_tune::{History, Outcome, Trial, in_words, short};
 
 use super::best_so_far;
 
-/// A trial's curve is so long at most.
+/// The most points of a trial's curve.
 const SPARKS: usize = 16;
 
-/// What is shown while a study runs.
+/// The output while a study runs.
 pub struct Watch {
-    /// None where there is no terminal.
+    /// `None` without a terminal.
     screen: Option<MultiProgress>,
     head: ProgressBar,
     trials: BTreeMap<usize, ProgressBar>,
 }
 
 impl Watch {
-    /// Nothing yet.
+    /// An empty output.
     pub fn new() -> Self {
         let screen = io::stderr().is_terminal().then(MultiProgress::new);
         let line = line();
@@ -38,16 +39,16 @@ impl Watch {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn say(&self, text: &str) {
-        // A terminal or pipe that went away is no reason to end.
+        // The terminal or pipe may be gone; ignore that.
         let _ = match &self.screen {
             Some(screen) => screen.println(terminal::plain(text)),
             None => writeln!(terminal::err(), "{text}"),
         };
     }
 
-    /// Takes up what happened.
+    /// Shows an event.
     pub fn see(&mut self, news: &News<'_>, history: &History) {
         match news {
             News::Started(trial) => {
@@ -100,7 +101,7 @@ impl Drop for Watch {
 }
 
 fn line() -> ProgressBar {
-    // The template is a constant that holds nothing but the message.
+    // The template is a constant with only the message.
     let style = ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(0).with_style(style)
 }
@@ -140,7 +141,7 @@ fn running(trial: &Trial) -> String {
     )
 }
 
-/// A curve of letters: the lowest number the lowest.
+/// A curve of characters: the lowest number is the lowest.
 fn sparks(values: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let shown = &values[values.len().saturating_sub(SPARKS)..];
@@ -172,7 +173,7 @@ fn ended(trial: &Trial) -> String {
     }
 }
 
-/// A study at rest: what it is, how far it is, and its best trials.
+/// A study that is not running: its description, its progress, and its best trials.
 pub fn status(history: &History) -> String {
     let spec = &history.spec;
     let counts = history.counts();

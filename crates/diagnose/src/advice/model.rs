@@ -1,13 +1,13 @@
-//! The model that the [front page](super) explains: a run as a few numbers, and the time of its epoch.
+//! The model that the [parent module](super) describes: a run as a few numbers, and the time of its epoch.
 
 use stokehold_profile::workload::{Workload, undisturbed};
 
-/// A run, as far as its speed is concerned.
+/// The properties of a run that determine its speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Setting {
-    /// Images of an epoch.
+    /// Images per epoch.
     pub images: f64,
-    /// Images of a step.
+    /// Images per step.
     pub batch_size: u64,
     /// Cores.
     pub cores: u64,
@@ -17,13 +17,13 @@ pub(super) struct Setting {
     pub loader_cpu: f64,
     /// Time per image that a worker waits without computing, seconds.
     pub wait: f64,
-    /// Images per second that the trainer takes alone.
+    /// Images per second that the trainer processes alone.
     pub trainer: f64,
     /// CPU time of the trainer per image, seconds.
     pub trainer_cpu: f64,
 }
 
-/// How many times as long the run's epochs took as the model says for them; `None` where there is no finished epoch or no ceilings.
+/// The ratio of the run's epoch time to the model's; `None` without a finished epoch or without ceilings.
 pub fn fit(workload: &Workload) -> Option<f64> {
     let seconds = workload.seconds_per_epoch.filter(|seconds| positive(*seconds))?;
     Some(seconds / Setting::of(workload)?.seconds())
@@ -32,8 +32,8 @@ pub fn fit(workload: &Workload) -> Option<f64> {
 /// Beyond this factor, either way, the model does not describe the run.
 const FIT: f64 = 1.5;
 
-/// Why nothing is predicted although everything was measured: the run's epochs took so much longer or shorter than the model says that
-/// it does not describe them. `None` where it does, and where there is no [`fit`].
+/// Why nothing is predicted although everything was measured: the run's epochs were so much longer or shorter
+/// than the model's that it does not describe them. `None` if it does, and if there is no [`fit`].
 pub fn misfit(workload: &Workload) -> Option<String> {
     let fit = fit(workload).filter(|fit| !(1.0 / FIT..=FIT).contains(fit))?;
     let mut text = format!(
@@ -50,7 +50,7 @@ fn positive(value: f64) -> bool {
 }
 
 impl Setting {
-    /// The run as it was; `None` where a number that the model needs was not measured, or is none.
+    /// The run as it was; `None` if a number that the model needs was not measured, or is invalid.
     pub fn of(workload: &Workload) -> Option<Self> {
         let measured = |value: Option<f64>| value.filter(|value| positive(*value));
         let loader = measured(workload.loader_ceiling)?;
@@ -73,14 +73,15 @@ impl Setting {
                 .copied()
                 .filter(|seconds| positive(*seconds))
         };
-        // Decoding and augmenting wait for nothing but a core; as much as they were stretched, reads were.
+        // Decoding and augmenting wait only for cores; reads were slowed down by the same factor.
         let computing = stage("decode").unwrap_or(0.0) + stage("augment").unwrap_or(0.0);
         let read = stage("read").unwrap_or(0.0) / (computing / loader_cpu).max(1.0);
-        // With more workers than cores they wait for each other too, and on a busy machine for other programs; only as much as
-        // reading took can have been storage.
+        // If there are more workers than cores, they also wait for each other, and on a busy machine for
+        // other programs; so the wait for storage is at most the time of reading.
         let at_once = workload.num_workers.min(workload.cores) as f64;
         let waited = (at_once / loader - loader_cpu).min(read);
-        // Reads that took longer than all computing of an image did wait, whatever a ceiling with warm caches says.
+        // Reads that took longer than all computing of an image did wait, even if the ceiling was measured
+        // with warm caches.
         let cold = read - loader_cpu;
         let trainer = undisturbed(
             trainer,
@@ -100,12 +101,12 @@ impl Setting {
         })
     }
 
-    /// Share of a core that a worker wants.
+    /// Share of a core that a worker uses.
     fn worker_cores(&self) -> f64 {
         self.loader_cpu / (self.loader_cpu + self.wait)
     }
 
-    /// Cores that the trainer keeps busy, at most all.
+    /// Cores that the trainer keeps busy, at most all of them.
     pub fn trainer_cores(&self) -> f64 {
         (self.trainer_cpu * self.trainer).min(self.cores as f64)
     }
@@ -125,7 +126,7 @@ impl Setting {
         )
     }
 
-    /// Images per second of the two together.
+    /// Images per second of both together.
     pub fn rate(&self) -> f64 {
         let (loader, trainer) = (self.loader(), self.trainer);
         let (beside_trainer, beside_loader) = self.beside();
@@ -136,15 +137,15 @@ impl Setting {
         }
     }
 
-    /// Threads that the trainer computes with: those that keep its cores busy.
+    /// The number of the trainer's threads: as many as it keeps cores busy.
     fn trainer_threads(&self) -> f64 {
         self.trainer_cores().max(1.0)
     }
 
-    /// The most of a core that a thread gets while loader and trainer are both at work.
+    /// The largest share of a core that a thread gets while loader and trainer are both at work.
     ///
-    /// What a thread does not want goes to the others: with the groups in the order of what their threads want, the level
-    /// is what is left for the threads that want more.
+    /// The part that a thread does not use goes to the others: with the groups sorted by what their threads
+    /// need, this is what is left for each of the threads that need more.
     fn level(&self) -> f64 {
         let cores = self.cores as f64;
         let threads = self.trainer_threads();
@@ -168,7 +169,7 @@ impl Setting {
         batch / self.loader() + (self.images - batch) / self.rate() + batch / self.trainer
     }
 
-    /// With another loader and another trainer, by factors of what an image costs them.
+    /// With other costs per image, as factors for loader and trainer.
     pub fn costing(&self, loader: f64, trainer: f64, batch_size: u64) -> Self {
         Self {
             loader_cpu: loader * self.loader_cpu,
@@ -179,7 +180,8 @@ impl Setting {
         }
     }
 
-    /// On a machine with so many cores, each as fast, and a worker for each. `shared` says that the trainer computes on them.
+    /// On a machine with this number of equally fast cores, with one worker per core. `shared` means that the
+    /// trainer computes on them.
     pub fn on_cores(&self, cores: u64, shared: bool) -> Self {
         let mut then = Self {
             cores,
@@ -196,8 +198,8 @@ impl Setting {
         then
     }
 
-    /// The same where the trainer is no faster on more cores, no better off than its share on fewer, and each core more is worth half of
-    /// one here.
+    /// The same, if the trainer is no faster on more cores and only proportionally slower on fewer, and each
+    /// further core is worth half of one here.
     pub fn at_worst_on_cores(&self, cores: u64, shared: bool) -> Self {
         let worth = cores.min(self.cores) + cores.saturating_sub(self.cores) / 2;
         let fewer = (cores as f64 / self.cores as f64).min(1.0);
@@ -213,15 +215,16 @@ impl Setting {
         }
     }
 
-    /// Whether workers wait for storage for a share of their time that is worth a word.
+    /// Whether workers wait for storage for a share of their time that is worth mentioning.
     pub fn waits_for_storage(&self) -> bool {
         self.wait > 0.1 * (self.loader_cpu + self.wait)
     }
 
-    /// Numbers of workers worth a prediction: half and twice as many, one for each core, and as many as the trainer can use.
+    /// Numbers of workers worth a prediction: half and twice as many, one per core, and as many as the
+    /// trainer can use.
     pub fn worker_counts(&self) -> Vec<u64> {
         let wanted = (self.trainer * (self.loader_cpu + self.wait)).ceil();
-        // More than this compute on all cores already, whatever they wait.
+        // With more than this, all cores compute already, even with the waits.
         let useful = (self.cores as f64 * (1.0 + self.wait / self.loader_cpu)).ceil();
         let mut counts = vec![
             self.workers / 2,

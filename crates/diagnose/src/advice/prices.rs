@@ -1,4 +1,4 @@
-//! What machines cost: a small table for everyone to edit.
+//! The prices of machines: a small table that users can edit.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,12 +7,12 @@ use serde::Deserialize;
 use stokehold_profile::ProfileError;
 use toml::Spanned;
 
-/// The table that comes with the program.
+/// The built-in table.
 const BUILT_IN: &str = include_str!("../../prices.toml");
 
 /// Machines and their prices.
 ///
-/// As TOML, with every field but `here` and `gpu` required:
+/// In TOML, with every field but `here` and `gpu` required:
 ///
 /// ```
 /// # let text = r#"
@@ -33,11 +33,11 @@ const BUILT_IN: &str = include_str!("../../prices.toml");
 pub struct Prices {
     /// The currency of the prices.
     pub currency: String,
-    /// Where the prices come from.
+    /// The source of the prices.
     pub source: String,
-    /// When they were valid.
+    /// Their date.
     pub date: String,
-    /// The machine of the table that runs are made on; `None` where the table does not say.
+    /// The table's name for the machine that runs are made on; `None` if the table does not say.
     pub here: Option<String>,
     /// The machines.
     pub machines: Vec<MachinePrice>,
@@ -49,7 +49,7 @@ pub struct Prices {
 pub struct MachinePrice {
     /// Its name.
     pub name: String,
-    /// Cores, as the operating system counts them; at least 1.
+    /// Its cores, as the operating system counts them; at least 1.
     pub cores: u64,
     /// Its accelerator, if it has one.
     pub gpu: Option<String>,
@@ -69,16 +69,16 @@ struct Table {
 }
 
 impl Prices {
-    /// The table that comes with the program.
+    /// The built-in table.
     pub fn built_in() -> Self {
-        // A test reads it.
+        // A test checks that it is valid.
         Self::parse(BUILT_IN, Path::new("prices.toml")).unwrap_or_default()
     }
 
     /// Reads a table.
     ///
     /// # Errors
-    /// If the file cannot be read, or as [`Prices::parse`] says.
+    /// If the file cannot be read; the errors of [`Prices::parse`].
     pub fn load(path: &Path) -> Result<Self, ProfileError> {
         let text = std::fs::read_to_string(path).map_err(|source| ProfileError::Io {
             path: path.to_owned(),
@@ -90,8 +90,8 @@ impl Prices {
     /// Reads a table from its text; `path` is for messages.
     ///
     /// # Errors
-    /// [`ProfileError::Malformed`] with the line: no TOML, an unknown or a missing field, no cores, a price that is not above 0,
-    /// a name twice, or a `here` that no machine is called.
+    /// [`ProfileError::Malformed`] with the line: invalid TOML, an unknown or missing field, no cores, a
+    /// price that is not above 0, a name that occurs twice, or a `here` that names no machine.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ProfileError> {
         let malformed = |at: Option<usize>, reason: &str| ProfileError::Malformed {
             path: path.to_owned(),
@@ -142,7 +142,7 @@ impl Prices {
         })
     }
 
-    /// The machine of a name.
+    /// The machine with this name.
     pub fn machine(&self, name: &str) -> Option<&MachinePrice> {
         self.machines.iter().find(|machine| machine.name == name)
     }
@@ -153,7 +153,7 @@ impl Prices {
     }
 }
 
-/// An amount of money with two digits that say something, however small it is: `0.00012 USD`.
+/// An amount of money with two significant digits, however small it is: `0.00012 USD`.
 pub fn amount(cost: f64, currency: &str) -> String {
     let size = cost.abs().log10().floor();
     let decimals = if size.is_finite() {

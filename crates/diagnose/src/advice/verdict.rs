@@ -1,4 +1,4 @@
-//! The verdict: how a run did, what limits it, and what helps most, in one sentence.
+//! The verdict: how a run did, what limits it, and which change helps most, in one sentence.
 
 use stokehold_profile::{Recording, dimension, span};
 
@@ -9,8 +9,9 @@ use crate::rules::Finding;
 /// One sentence about a run, such as "The trainer waited for data 63 % of the time; decoding on 2 cores is the limit; fused
 /// instead of per-op would make an epoch 41 s instead of 112 s."
 ///
-/// Of a run of Stokehold's the workload says what limits it. Of any other one the waits between the steps do, how busy GPUs and cores were
-/// on average, and the rules that fired. Where none of these was recorded the sentence says that.
+/// For a Stokehold run, the workload determines the limit. For any other run, it is determined by the waits
+/// between the steps, the average use of GPUs and cores, and the rules that fired. If none of these was
+/// recorded, the sentence says that.
 pub fn verdict(
     recording: &Recording,
     findings: &[Finding],
@@ -21,7 +22,7 @@ pub fn verdict(
         Some(workload) => of_workload(workload),
         None => of_recording(recording, findings),
     };
-    // What this machine can do stands first there.
+    // Changes on this machine come first in that list.
     if let Some(best) = advice.first() {
         let now = best.seconds_per_epoch + best.gain_seconds;
         parts.push(if best.is_worth_it() {
@@ -47,7 +48,7 @@ pub fn verdict(
     sentence + "."
 }
 
-/// How long it waited, and what limits it.
+/// How long the trainer waited, and what limits the run.
 fn of_workload(workload: &Workload) -> Vec<String> {
     let mut parts = vec![waited(workload.wait_share)];
     let (Some(loader), Some(trainer)) = (workload.loader_ceiling, workload.trainer_ceiling) else {
@@ -55,7 +56,7 @@ fn of_workload(workload: &Workload) -> Vec<String> {
         parts.extend(workload.others());
         return parts;
     };
-    // Without what other programs took while they were measured.
+    // Corrected for the use of the cores by other programs during the measurement.
     let alone = Setting::of(workload);
     let (loader, trainer) = alone.map_or((loader, trainer), |alone| (alone.loader(), alone.trainer));
     let slowest = slowest_stage(workload);
@@ -68,7 +69,7 @@ fn of_workload(workload: &Workload) -> Vec<String> {
     } else if workload.device != "cpu" {
         "the trainer is the limit".to_owned()
     } else {
-        // Cores that both share: the loader's part of the CPU time is what could be saved.
+        // Both share the cores: at most the loader's part of the CPU time could be saved.
         match (workload.loader_cpu_seconds, workload.trainer_cpu_seconds) {
             (Some(loader), Some(trainer)) if loader + trainer > 0.0 => {
                 let share = percent(loader / (loader + trainer));
@@ -115,7 +116,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     }
     let gpu = mean(recording, dimension::GPU);
     let used = used_cores(recording);
-    // Of a recording that does not tell whose time it was, only the machine's.
+    // If the recording does not tell programs apart, use the machine's figure.
     let cpu = mean(recording, dimension::CPU).filter(|_| used.is_none());
     let mut busy: Vec<String> = [("the GPUs", gpu), ("the machine's cores", cpu)]
         .into_iter()
@@ -130,7 +131,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     if !busy.is_empty() {
         parts.push(busy.join(" and "));
     }
-    // Most telling first: what held the cores back comes before their being busy.
+    // The most specific first: what slowed the cores down comes before their being busy.
     const LIMITS: [(&str, &str); 7] = [
         ("CgroupThrottled", "the cgroup's CPU quota is the limit"),
         ("ThermalThrottle", "heat slows the GPUs down"),
@@ -162,7 +163,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     parts
 }
 
-/// Share of the steps' and waits' time that was waiting, over all machines; `None` where no wait was recorded.
+/// The share of waiting in the time of steps and waits, over all machines; `None` if no wait was recorded.
 fn wait_share(recording: &Recording) -> Option<f64> {
     let total = |name| -> f64 {
         let nodes = recording.nodes.iter();
@@ -178,11 +179,12 @@ fn wait_share(recording: &Recording) -> Option<f64> {
 /// A run that uses more of the cores than this is limited by them.
 const FULL: f64 = 0.9;
 
-/// Other programs that use more of the cores than this, as the rule OtherPrograms has it, disturb what is measured.
+/// If other programs use more of the cores than this (as in the rule OtherPrograms), they affect the
+/// measurements.
 const SHARED: f64 = 0.25;
 
-/// How many cores the run and other programs used on average, and how many there are, of all machines; `None` where one
-/// does not tell them apart.
+/// The average numbers of cores that the run and other programs used, and the number of cores, summed over
+/// machines; `None` if a machine does not tell the two apart.
 fn used_cores(recording: &Recording) -> Option<[f64; 3]> {
     let mut sum = [0.0; 3];
     for node in &recording.nodes {
@@ -194,7 +196,7 @@ fn used_cores(recording: &Recording) -> Option<[f64; 3]> {
     (sum[2] > 0.0).then_some(sum)
 }
 
-/// Mean over all series of a dimension and the time of all ticks, percent.
+/// Mean over all series of a dimension, and over the time of all ticks, percent.
 fn mean(recording: &Recording, dimension: &str) -> Option<f64> {
     let each = recording
         .nodes
@@ -224,7 +226,7 @@ fn workers(count: u64) -> String {
     format!("{count} worker{}", if count == 1 { "" } else { "s" })
 }
 
-/// Three digits, which is more than a prediction is good for.
+/// Three digits, which is more than a prediction's accuracy.
 fn seconds(value: f64) -> String {
     match value {
         value if value < 0.995 => format!("{value:.2} s"),

@@ -1,17 +1,18 @@
-//! Time in columns: what a screen can show of a long recording, with its extremes.
+//! Divides time into columns, to show a long recording on a screen with its extremes.
 //!
-//! A sample tells of the interval before its tick, so it is seen in every column that this interval touches: no
-//! stripes where columns are narrower than intervals, and a gap where nothing was sampled. A column keeps the mean,
-//! weighted by time, and the least and the largest value, so that one busy sample in a week is still there.
+//! A sample covers the interval before its tick, so it appears in every column that this interval touches:
+//! there are no stripes if columns are narrower than intervals, and there is a gap if nothing was sampled. A
+//! column stores the mean, weighted by time, and the smallest and largest value, so that one busy sample in a
+//! week remains visible.
 
-/// A stretch of time, cut into equal columns.
+/// A range of time, divided into equal columns.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Grid {
     /// Start, unix seconds.
     pub from: f64,
     /// Width of a column, seconds.
     pub column: f64,
-    /// How many.
+    /// The number of columns.
     pub columns: usize,
 }
 
@@ -27,10 +28,10 @@ impl Grid {
         }
     }
 
-    /// The columns that a time from `start` to `end` touches, each with the seconds of it that lie there.
+    /// The columns that the time from `start` to `end` touches, each with its seconds in that column.
     fn touched(self, start: f64, end: f64) -> impl Iterator<Item = (usize, f64)> {
         let (start, end) = ((start - self.from) / self.column, (end - self.from) / self.column);
-        // Also where a time ends before it begins, or is no number.
+        // False for NaN, and if the end is before the start.
         let inside = end > 0.0 && start < self.columns as f64 && start <= end;
         let first = start.max(0.0) as usize;
         let last = (end.ceil() as usize).clamp(first + 1, self.columns.max(first + 1));
@@ -42,7 +43,7 @@ impl Grid {
     }
 }
 
-/// Stands for a column in which nothing is known.
+/// The value of a column without data.
 pub const GAP: u8 = 255;
 
 /// Percentages by column, each 0 to 100 or [`GAP`].
@@ -50,13 +51,13 @@ pub const GAP: u8 = 255;
 pub struct Columns {
     /// Means over the column's time.
     pub mean: Vec<u8>,
-    /// The least values.
+    /// The smallest values.
     pub min: Vec<u8>,
     /// The largest values.
     pub max: Vec<u8>,
 }
 
-/// Which sample is seen in which column: the same for all series of a node.
+/// The columns that each sample covers: the same for all series of a node.
 pub struct Cover {
     columns: usize,
     parts: Vec<Part>,
@@ -69,15 +70,15 @@ struct Part {
 }
 
 impl Cover {
-    /// The cover of samples taken at `ticks`, strictly ascending, each of which tells of so many seconds before it
-    /// ([`Node::lengths`](stokehold_profile::Node::lengths)).
+    /// The cover of samples taken at `ticks`, strictly ascending, each of which covers the given number of
+    /// seconds before it ([`Node::lengths`](stokehold_profile::Node::lengths)).
     pub fn new(grid: Grid, ticks: &[f64], lengths: &[f64]) -> Self {
         let mut parts = Vec::with_capacity(ticks.len() + grid.columns);
         for (tick, (&end, length)) in ticks.iter().zip(lengths).enumerate() {
             parts.extend(grid.touched(end - length, end).map(|(column, seconds)| Part {
                 tick: tick as u32,
                 column: column as u32,
-                // More than nothing, so that a mean exists wherever there is a value.
+                // Greater than zero, so that there is a mean wherever there is a value.
                 seconds: (seconds as f32).max(1e-6),
             }));
         }
@@ -87,7 +88,7 @@ impl Cover {
         }
     }
 
-    /// The columns of percentages, one for each tick, NaN where there was none.
+    /// Columns for percentages, one value for each tick, NaN for a gap.
     pub fn of(&self, values: &[f32]) -> Columns {
         let mut sums = vec![(0.0f64, 0.0f64, f32::INFINITY, f32::NEG_INFINITY); self.columns];
         for part in &self.parts {
@@ -102,7 +103,7 @@ impl Cover {
         }
         let byte = |seconds: f64, value: f64| if seconds > 0.0 { percent(value) } else { GAP };
         Columns {
-            // Rounding must not take a mean beyond the extremes.
+            // Rounding must not move a mean beyond the extremes.
             mean: sums
                 .iter()
                 .map(|sum| byte(sum.0, (sum.1 / sum.0).max(sum.2.into()).min(sum.3.into())))
@@ -113,7 +114,8 @@ impl Cover {
     }
 }
 
-/// The share of each column that lies in one of the times, percent. Times that overlap count once each, to at most 100.
+/// The share of each column that lies in the given times, percent. Overlapping times are added up, to at most
+/// 100.
 pub fn shares(grid: Grid, times: impl Iterator<Item = (f64, f64)>) -> Columns {
     let mut seconds = vec![0.0; grid.columns];
     for (start, end) in times {

@@ -1,9 +1,11 @@
-//! What the page's script draws: the heat map's columns, steps and epochs, evidence, and the stages of chosen steps.
+//! The data for the page's script: the heat map's columns, steps and epochs, evidence, and the stages of
+//! chosen steps.
 //!
-//! A heat map has levels, from coarse to fine. The first two are of the whole run; where even those have more than one
-//! sample in a column, four stretches are there sample by sample: those where values vary most. Each row of a level is
-//! three times its columns of bytes: means, how far the least value lies below, how far the largest lies above.
-//! Differences are small, so the bytes deflate well. A level's size does not depend on the length of the run.
+//! A heat map has levels, from coarse to fine. The first two cover the whole run. If even those have more
+//! than one sample per column, four ranges are included sample by sample: those where values vary most. Each
+//! row of a level is three bytes per column: means, how far the smallest value is below, how far the largest
+//! is above. The differences are small, so the bytes compress well. A level's size does not depend on the
+//! length of the run.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -19,31 +21,31 @@ use super::columns::{Columns, Cover, GAP, Grid, shares};
 use super::figures::{self, Step};
 use crate::rules::Finding;
 
-/// Columns of the first level: a wide screen's.
+/// The columns of the first level: the width of a wide screen.
 const COLUMNS: usize = 2000;
-/// The second level has so many times more.
+/// The second level has this many times more columns.
 const FINER: usize = 8;
-/// Stretches with a column for every sample.
+/// Ranges with a column for every sample.
 const STRETCHES: usize = 4;
-/// At most so many bytes in a level before they are deflated.
+/// The most bytes in a level before compression.
 const LEVEL_BYTES: usize = 6_000_000;
-/// More steps than this are not marked one by one.
+/// Individual steps are marked only if there are at most this many.
 const MARKED_STEPS: usize = 4000;
-/// More epochs than this are not marked.
+/// Epochs are marked only if there are at most this many.
 const MARKED_EPOCHS: usize = 1000;
-/// Evidence of one rule that is marked.
+/// The most pieces of evidence of one rule that are marked.
 const MARKED_EVIDENCE: usize = 50;
-/// Steps whose stages can be looked at.
+/// The number of steps whose stages can be shown.
 const CHOSEN_STEPS: usize = 16;
-/// Spans of a chosen step that are drawn.
+/// The most spans of a chosen step that are drawn.
 const STEP_SPANS: usize = 400;
 
-/// The data of a run, or nothing where no moment of it is known.
+/// The data of a run; `None` if the recording has no data at any time.
 pub fn of(recording: &Recording, findings: &[Finding], label: &str) -> Option<Value> {
     let (mut start, mut end) = recording.extent()?;
     for node in &recording.nodes {
         if let Some((first, length)) = node.ticks.first().zip(lengths(recording, node).first()) {
-            // The first sample tells of the time before it.
+            // The first sample covers the time before it.
             start = start.min(first - length);
         }
     }
@@ -81,7 +83,7 @@ pub fn of(recording: &Recording, findings: &[Finding], label: &str) -> Option<Va
     }))
 }
 
-/// What all levels have in common.
+/// The common properties of all levels.
 struct Plan {
     start: f64,
     end: f64,
@@ -89,7 +91,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// The levels that cover the whole run, when the finest thing to show takes `finest` seconds.
+    /// The levels that cover the whole run, if the finest thing to show takes `finest` seconds.
     fn whole(&self, finest: f64) -> Vec<Grid> {
         let seconds = (self.end - self.start).max(1e-3);
         let most = (LEVEL_BYTES / (3 * self.rows.max(1))).max(200);
@@ -105,7 +107,7 @@ impl Plan {
     }
 }
 
-/// Seconds between samples of a node: measured, or as recorded, or the usual half.
+/// Seconds between samples of a node: measured, or as recorded, or the default of half a second.
 fn interval(recording: &Recording, node: &Node) -> f64 {
     let planned = recording
         .about
@@ -114,7 +116,7 @@ fn interval(recording: &Recording, node: &Node) -> f64 {
     node.interval().unwrap_or(planned).max(1e-3)
 }
 
-/// Seconds that each sample of a node tells of; of a single one that does not say, those that were planned.
+/// Seconds that each sample of a node covers; for a single sample without a length, the planned interval.
 fn lengths(recording: &Recording, node: &Node) -> Vec<f64> {
     let known = |length: f64| {
         if length > 0.0 {
@@ -133,7 +135,7 @@ struct Row<'a> {
     values: std::borrow::Cow<'a, [f32]>,
 }
 
-/// Everything of a node that is a percentage: cores, GPUs, and what else held the run up.
+/// Everything of a node that is a percentage: cores, GPUs, and other limits of the run.
 fn rows(node: &Node) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     if let Some(used) = node.core_use() {
@@ -147,7 +149,7 @@ fn rows(node: &Node) -> Vec<Row<'_>> {
     }
     let mut push = |group, of: &'static str, name: fn(&Series) -> String, idle: bool| {
         for series in node.of(of) {
-            // A row of nothing but zeros says as little as no row.
+            // Omit a row of zeros: it says nothing.
             if idle || series.values.iter().any(|value| *value > 0.0) {
                 rows.push(Row {
                     group,
@@ -188,7 +190,7 @@ fn rows(node: &Node) -> Vec<Row<'_>> {
     rows
 }
 
-/// The mean of several series at each tick, of those that have a value there.
+/// The mean of several series at each tick, over those that have a value there.
 fn means(series: &[&Series], ticks: usize) -> Vec<f32> {
     let mut sums = vec![(0.0f32, 0u32); ticks];
     for one in series {
@@ -278,7 +280,7 @@ fn heat(recording: &Recording, node: &Node, plan: &Plan) -> Value {
     })
 }
 
-/// Where the stretches begin in which values vary most within the columns of a level.
+/// The starts of the ranges in which values vary most within the columns of a level.
 fn lively(grid: Grid, rows: &[Columns], seconds: f64) -> Vec<f64> {
     let wide = ((seconds / grid.column) as usize).clamp(1, grid.columns);
     let spread = |column: usize| -> u64 {
@@ -313,12 +315,12 @@ fn deflated(rows: &[Columns]) -> String {
         bytes.extend(differences(&row.mean, &row.max));
     }
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(6));
-    // A vector takes every write.
+    // Writing to a vector cannot fail.
     let deflated = encoder.write_all(&bytes).and_then(|()| encoder.finish());
     STANDARD.encode(deflated.unwrap_or_default())
 }
 
-/// The stages of chosen steps: the first, the ordinary, the slowest, those that waited longest for data.
+/// The stages of chosen steps: the first, typical ones, the slowest, and those with the longest waits.
 fn stages(node: &Node, steps: &[Step], origin: f64) -> Vec<Value> {
     let mut chosen: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     let mut order: Vec<usize> = (0..steps.len()).collect();
@@ -334,14 +336,14 @@ fn stages(node: &Node, steps: &[Step], origin: f64) -> Vec<Value> {
     order.sort_by(|a, b| steps[*b].wait.total_cmp(&steps[*a].wait));
     order.retain(|step| steps[*step].wait > 0.0);
     choose(&order, "longest wait", 5);
-    // The longest span of each end would have to be known to search by start; there are few chosen steps.
+    // Searching by start would need the longest span; there are few chosen steps, so scan.
     chosen
         .into_iter()
         .take(CHOSEN_STEPS)
         .map(|(step, why)| {
             let step = steps[step];
             let (from, to) = (step.start - step.wait, step.start + step.duration);
-            // An epoch holds everything else.
+            // An epoch contains everything else.
             let epoch = node.names.iter().position(|name| name == span::EPOCH);
             let meets = |span: &&stokehold_profile::Span| {
                 span.start < to && span.end() > from && Some(span.name as usize) != epoch
@@ -386,13 +388,14 @@ fn us(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
 
-/// JSON for a script element: nothing in it can end the element or begin another, and XML parsers accept it.
+/// JSON for a script element: nothing in it can end the element or begin another one, and XML parsers accept
+/// it.
 pub fn script(data: &Value) -> String {
     let text = data.to_string();
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            // Outside of strings JSON has none of these.
+            // JSON has none of these outside of strings.
             '<' | '>' | '&' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{fffe}' | '\u{ffff}' => {
                 safe += &format!("\\u{:04x}", u32::from(c));
             }

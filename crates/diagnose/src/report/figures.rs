@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use stokehold_profile::{Node, Recording, Series, span};
 
-/// When a run did what, seconds.
+/// The times of a run, seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Job {
     /// Start, unix seconds.
@@ -16,7 +16,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// The job of a recording; `None` where nothing is known of any moment.
+    /// The job of a recording; `None` if it has no data at any time.
     pub fn of(recording: &Recording) -> Option<Self> {
         let known = recording.extent();
         let about = recording.about.as_ref();
@@ -33,7 +33,7 @@ impl Job {
         Some(Self {
             start,
             end,
-            // A clock that was set meanwhile does not make a part of the job longer than the job.
+            // If the clock was set meanwhile, a part of the job must still not be longer than the job.
             training: training.map(|(from, to)| (from.clamp(start, end), to.clamp(start, end))),
         })
     }
@@ -54,29 +54,29 @@ impl Job {
     }
 }
 
-/// The percentiles that tables show.
+/// The percentiles in tables.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Spread {
-    /// How many values.
+    /// The number of values.
     pub count: usize,
     /// Mean.
     pub mean: f64,
-    /// Least value.
+    /// Smallest value.
     pub min: f64,
     /// Median.
     pub p50: f64,
-    /// Nine of ten values are at most this.
+    /// 90th percentile.
     pub p90: f64,
-    /// Nineteen of twenty.
+    /// 95th percentile.
     pub p95: f64,
-    /// Ninety-nine of a hundred.
+    /// 99th percentile.
     pub p99: f64,
     /// Largest value.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of the values that are numbers; `None` when there are none.
+    /// The spread of the values except NaN; `None` if there are none.
     pub fn of(values: impl Iterator<Item = f32>) -> Option<Self> {
         let mut values = numbers(values)?;
         let count = values.len();
@@ -95,13 +95,14 @@ impl Spread {
         })
     }
 
-    /// What the percentiles table shows: min, p50, p90, p95, p99, max.
+    /// The columns of the percentiles table: min, p50, p90, p95, p99, max.
     pub fn table(&self) -> [f64; 6] {
         [self.min, self.p50, self.p90, self.p95, self.p99, self.max]
     }
 }
 
-/// What a box plot shows: least value, 5th, 25th, 50th, 75th and 95th percentile, largest; `None` without values.
+/// The values of a box plot: smallest, 5th, 25th, 50th, 75th and 95th percentile, largest; `None` without
+/// values.
 pub fn box_plot(values: impl Iterator<Item = f32>) -> Option<[f64; 7]> {
     let mut values = numbers(values)?;
     let (min, max) = extremes(&values);
@@ -109,7 +110,7 @@ pub fn box_plot(values: impl Iterator<Item = f32>) -> Option<[f64; 7]> {
     Some([min, p5, p25, p50, p75, p95, max])
 }
 
-/// The values that are numbers; `None` without any.
+/// The values except NaN; `None` if there are none.
 fn numbers(values: impl Iterator<Item = f32>) -> Option<Vec<f32>> {
     let values: Vec<f32> = values.filter(|value| value.is_finite()).collect();
     (!values.is_empty()).then_some(values)
@@ -124,8 +125,8 @@ fn extremes(values: &[f32]) -> (f64, f64) {
     (f64::from(min), f64::from(max))
 }
 
-/// Percentiles of values, as [`percentile`](stokehold_base::stats::percentile) defines them; `points` ascend. Orders the values only as
-/// far as it must: a week's samples are millions.
+/// Percentiles of values, as [`percentile`](stokehold_base::stats::percentile) defines them; `points` ascend.
+/// Sorts the values only as far as needed: a week's samples are millions.
 fn percentiles<const N: usize>(values: &mut [f32], points: [f64; N]) -> [f64; N] {
     let last = values.len() - 1;
     let (mut rest, mut offset) = (values, 0);
@@ -148,13 +149,13 @@ pub struct Step {
     pub start: f64,
     /// Duration, seconds.
     pub duration: f64,
-    /// Its number, where the file has one.
+    /// Its number, if the file has one.
     pub number: Option<u64>,
-    /// The wait for its batch, seconds; 0 where none was recorded.
+    /// The wait for its batch, seconds; 0 if none was recorded.
     pub wait: f64,
 }
 
-/// The steps of the mode that a node spent most steps in, training where it trained.
+/// The steps of the mode with the most steps on a node; training, if there are training steps.
 pub fn steps(node: &Node) -> Option<(String, Vec<Step>)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for (mode, _) in node.steps() {
@@ -183,7 +184,7 @@ pub fn steps(node: &Node) -> Option<(String, Vec<Step>)> {
     Some((mode.to_owned(), steps))
 }
 
-/// What steps longer than this are outliers, seconds: mean and `deviations` standard deviations.
+/// The duration above which a step is an outlier, seconds: the mean plus `deviations` standard deviations.
 pub fn outlier_from(steps: &[Step], deviations: f64) -> f64 {
     let count = steps.len() as f64;
     let mean = steps.iter().map(|step| step.duration).sum::<f64>() / count;
@@ -201,7 +202,7 @@ pub fn epochs(recording: &Recording) -> Vec<f64> {
     epochs.map(|epoch| epoch.duration).collect()
 }
 
-/// Seconds of an epoch: what the trainer measured, or else the mean of the recorded epochs.
+/// Seconds per epoch: as the trainer measured, or else the mean of the recorded epochs.
 pub fn seconds_per_epoch(recording: &Recording) -> Option<f64> {
     let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
     workload
@@ -212,7 +213,8 @@ pub fn seconds_per_epoch(recording: &Recording) -> Option<f64> {
         })
 }
 
-/// Share of the training loop that the trainers waited for batches, 0 to 1; `None` without steps or waits.
+/// Share of the training loop in which the trainers waited for batches, 0 to 1; `None` without steps or
+/// waits.
 pub fn wait_share(recording: &Recording) -> Option<f64> {
     let mut waited = 0.0;
     let mut together = 0.0;
@@ -227,7 +229,7 @@ pub fn wait_share(recording: &Recording) -> Option<f64> {
     (together > 0.0).then(|| waited / together)
 }
 
-/// How many values lie in each of 20 classes of five points, from 0 to 100 percent.
+/// The number of values in each of 20 classes of five points, from 0 to 100 percent.
 pub fn histogram<'a>(series: impl Iterator<Item = &'a Series>) -> [u64; 20] {
     let mut counts = [0; 20];
     for value in series.flat_map(|series| &series.values) {

@@ -1,4 +1,4 @@
-//! What the rules found: all of them in a table, and each that fired with when and where.
+//! The rules' results: a table of all of them, and details of each that fired.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use stokehold_profile::Recording;
 use super::figures::Job;
 use crate::rules::{Finding, Rule};
 
-/// Pieces of evidence that are shown of a finding.
+/// The most pieces of evidence that are shown for a finding.
 const EVIDENCE: usize = 12;
 
 pub fn rules(findings: &[Finding]) -> String {
@@ -59,7 +59,7 @@ fn outcome(finding: &Finding) -> &'static str {
     }
 }
 
-/// What a rule detects, what it found and what helps.
+/// What a rule detects, what it found, and its recommendation.
 fn described(finding: &Finding) -> String {
     let rule = Rule::ALL.iter().find(|rule| rule.name == finding.rule);
     let detects = rule.map_or(String::new(), |rule| format!("Detects {}.", rule.detects));
@@ -67,14 +67,14 @@ fn described(finding: &Finding) -> String {
     lines.map(String::as_str).join("\n").trim().to_owned()
 }
 
-/// Rules that fired before those that did not, and those before the ones that could not judge.
+/// Rules that fired, then those that did not, then those that could not be evaluated.
 pub fn ordered(findings: &[Finding]) -> Vec<&Finding> {
     let mut ordered: Vec<&Finding> = findings.iter().collect();
     ordered.sort_by_key(|finding| (!finding.triggered, !finding.judged));
     ordered
 }
 
-/// Each rule that fired, with when and where.
+/// Each rule that fired, with times and places.
 pub fn details(findings: &[Finding], recording: &Recording) -> String {
     let start = Job::of(recording).map_or(0.0, |job| job.start);
     let mut html = String::new();

@@ -1,16 +1,17 @@
-//! The report of a run: one page that explains it, and the JSON files that other tools read.
+//! The report of a run: one page, and the JSON files that other tools read.
 //!
 //! ```text
 //! rule-output/ProfilerReport-<unix time>/profiler-output/profiler-report.html
 //!                                                        profiler-reports/<Rule>.json
 //! ```
 //!
-//! The names are those of SageMaker Debugger's report; the time is that of the run's begin. The page is one file that needs no network: tables and pictures
-//! are in it as HTML and SVG, so it reads without a script and on paper; a small script draws the heat map, which can
-//! be zoomed, and the stages of a chosen step, from columns that `columns.rs` and `data.rs` make. It is well-formed
-//! XML too. Everything that came from a recording is taken for hostile and escaped where it is written.
+//! The names are those of SageMaker Debugger's report; the time is that of the run's start. The page is one
+//! file that needs no network: it contains tables and charts as HTML and SVG, so it can be read without
+//! scripts and on paper. A small script draws the heat map, which can be zoomed, and the stages of a chosen
+//! step, from columns that `columns.rs` and `data.rs` make. The page is well-formed XML too. Everything that
+//! comes from a recording is treated as hostile and escaped when it is written.
 //!
-//! [`write_pair`] makes one page of two runs, with both on the same scales.
+//! [`write_pair`] makes one page of two runs, with the same scales for both.
 
 pub mod columns;
 mod data;
@@ -34,23 +35,24 @@ use crate::advice::Advice;
 use crate::rules::Finding;
 use figures::Job;
 
-/// What a report is made of.
+/// The contents of a report.
 #[derive(Debug, Clone, Copy)]
 pub struct Contents<'a> {
     /// The run.
     pub recording: &'a Recording,
-    /// What every rule found.
+    /// The findings of all rules.
     pub findings: &'a [Finding],
     /// The run in one sentence.
     pub verdict: &'a str,
-    /// What to change, the largest gain first.
+    /// The predicted changes, the largest gain first.
     pub advice: &'a [Advice],
-    /// What costs are in: [`Prices::currency`](crate::advice::Prices::currency).
+    /// The currency of costs: [`Prices::currency`](crate::advice::Prices::currency).
     pub currency: &'a str,
 }
 
-/// Where the report of a run goes when nothing else is asked for: a folder below `base`, the run's own folder or its recording's, named
-/// for the moment that the run began. So a run has one, and a later report takes the place of an earlier one.
+/// The default folder for the report of a run: below `base`, the run's own folder or its recording's, named
+/// after the time at which the run began. So a run has one report, and a later report replaces an earlier
+/// one.
 pub fn folder_in(base: &Path, recording: &Recording) -> PathBuf {
     let began = Job::of(recording).map_or(0.0, |job| job.start);
     run_folder(base)
@@ -59,7 +61,7 @@ pub fn folder_in(base: &Path, recording: &Recording) -> PathBuf {
         .join(FOLDER)
 }
 
-/// A run's folder, given itself or its recording's.
+/// A run's folder, given that folder or its recording's.
 fn run_folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if path.file_name().is_some_and(|name| name == FOLDER) => parent,
@@ -67,8 +69,8 @@ fn run_folder(path: &Path) -> &Path {
     }
 }
 
-/// Writes `profiler-report.html` and `profiler-reports/<Rule>.json` into a folder, which is made where it is missing.
-/// Returns the page's path.
+/// Writes `profiler-report.html` and `profiler-reports/<Rule>.json` into a folder, which is created if
+/// needed. Returns the page's path.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -76,7 +78,7 @@ pub fn write(contents: &Contents<'_>, folder: &Path) -> Result<PathBuf, ProfileE
     let reports = folder.join("profiler-reports");
     make(&reports)?;
     for finding in contents.findings {
-        // Rules are named by this program, never by a recording.
+        // Rule names come from this program, never from a recording.
         let text = format!("{:#}\n", finding.published());
         put(&reports.join(format!("{}.json", finding.rule)), &text)?;
     }
@@ -85,8 +87,8 @@ pub fn write(contents: &Contents<'_>, folder: &Path) -> Result<PathBuf, ProfileE
     Ok(path)
 }
 
-/// Writes `profiler-comparison.html`, two runs side by side, into a folder, which is made where it is missing. Returns
-/// the page's path.
+/// Writes `profiler-comparison.html`, two runs side by side, into a folder, which is created if needed.
+/// Returns the page's path.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -97,12 +99,12 @@ pub fn write_pair(pair: [&Contents<'_>; 2], folder: &Path) -> Result<PathBuf, Pr
     Ok(path)
 }
 
-/// A page with its script. `runs` is what the script draws.
+/// A page with its script. `runs` is the script's data.
 fn document(title: &str, body: &str, runs: &[Value]) -> String {
     const STYLE: &str = include_str!("page.css");
     const SCRIPT: &str = include_str!("page.js");
     let data = data::script(&Value::Array(runs.to_vec()));
-    // The data comes last: what is above it is read and painted first.
+    // The data comes last, so that the page above it is shown first.
     let scripts = format!(
         "<script id=\"data\" type=\"application/json\">{data}</script>\n\
          <script>//<![CDATA[\n{SCRIPT}//]]></script>\n"

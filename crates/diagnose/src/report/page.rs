@@ -14,7 +14,7 @@ use super::{Contents, data, judged, tables};
 use crate::advice::{Advice, amount, misfit};
 use crate::rules::Finding;
 
-/// Problems that are shown.
+/// The most problems that are shown.
 const PROBLEMS: usize = 40;
 
 pub fn page(contents: &Contents<'_>) -> String {
@@ -47,7 +47,7 @@ fn header(contents: &Contents<'_>) -> String {
     html + "</header>\n"
 }
 
-/// What was run, where and when, in sentences.
+/// The command, the machine and the time, in sentences.
 pub fn facts(recording: &Recording) -> Vec<String> {
     let mut facts = Vec::new();
     if let Some(about) = &recording.about {
@@ -58,7 +58,7 @@ pub fn facts(recording: &Recording) -> Vec<String> {
             name(machine.cpu.as_deref().unwrap_or("Processor unknown")),
             machine.cores,
             match recording.intervals() {
-                // Later than usual by a half: another interval was set meanwhile.
+                // Half longer than the usual interval: it was changed during the run.
                 Some((least, most)) if most > 1.5 * least =>
                     format!("{} to {}", duration(least), duration(most)),
                 _ => duration(about.interval_ms as f64 / 1000.0),
@@ -88,7 +88,7 @@ pub fn facts(recording: &Recording) -> Vec<String> {
     facts
 }
 
-/// Cores, GPUs and ticks of all nodes.
+/// The numbers of cores, GPUs and ticks of all nodes.
 fn extent(recording: &Recording) -> (usize, usize, usize) {
     let count = |of: &'static str| recording.nodes.iter().map(|node| node.of(of).count()).sum();
     let ticks = recording.nodes.iter().map(|node| node.ticks.len()).sum();
@@ -235,7 +235,7 @@ fn job(recording: &Recording) -> String {
     section("Job summary", &(bar + &table.html() + &waited + &missing))
 }
 
-/// The heat map's place; the script draws it.
+/// The element for the heat map; the script draws it.
 pub fn heat(recording: &Recording, known: bool) -> String {
     let (cores, gpus, samples) = extent(recording);
     let heading = if gpus > 0 {
@@ -264,7 +264,7 @@ pub fn heat(recording: &Recording, known: bool) -> String {
     figure(heading, &words, &heat_box(""))
 }
 
-/// The element that a heat map of a run is drawn into.
+/// The element that the script draws a run's heat map into.
 pub fn heat_box(label: &str) -> String {
     format!(
         "<div class=\"heat\" data-run=\"{label}\"></div>\n<noscript><p class=\"note\">The heat map needs \
@@ -272,7 +272,7 @@ pub fn heat_box(label: &str) -> String {
     )
 }
 
-/// Histograms, box plots and step durations, as far as there is something to draw.
+/// Histograms, box plots and step durations, as far as there is data.
 fn tiles(recording: &Recording, findings: &[Finding]) -> String {
     let mut tiles = String::new();
     let series = |of: &'static str| recording.nodes.iter().flat_map(move |node| node.of(of));
@@ -345,7 +345,7 @@ pub fn gpu_figure(boxes: &[(&'static str, String, [f64; 7])]) -> String {
     )
 }
 
-/// The box plots of GPUs, each with its node's name where there are several.
+/// The box plots of GPUs, with the node's name if there are several nodes.
 pub fn gpu_boxes(
     recording: &Recording,
     class: &'static str,
@@ -366,14 +366,14 @@ pub fn gpu_boxes(
     boxes
 }
 
-/// By how many standard deviations the rule calls a step an outlier.
+/// The number of standard deviations above which the rule calls a step an outlier.
 pub fn deviations(findings: &[Finding]) -> f64 {
     let rule = findings.iter().find(|finding| finding.rule == "StepOutlier");
     let value = rule.and_then(|rule| rule.parameters.iter().find(|(name, _)| *name == "stddev"));
     value.and_then(|(_, value)| value.parse().ok()).unwrap_or(3.0)
 }
 
-/// What the durations of steps are, and from what duration on a step is an outlier.
+/// The durations of steps in a sentence, and the duration above which a step is an outlier.
 pub fn step_sentence(steps: &[Step], deviations: f64) -> (String, f64) {
     let limit = figures::outlier_from(steps, deviations);
     let outliers = steps.iter().filter(|step| step.duration > limit).count();
@@ -420,7 +420,7 @@ fn stages(recording: &Recording) -> String {
     )
 }
 
-/// What a reader should know of the recording itself.
+/// Notes about the recording itself.
 fn notes(recording: &Recording) -> String {
     let noted = recording.about.iter().flat_map(|about| &about.notes);
     let all: Vec<&String> = noted.chain(&recording.problems).collect();

@@ -1,4 +1,4 @@
-//! Two runs on one page, on the same scales.
+//! Two runs on one page, with the same scales.
 
 use serde_json::Value;
 use stokehold_base::student::welch;
@@ -84,7 +84,8 @@ fn header(pair: [&Contents<'_>; 2]) -> String {
     )
 }
 
-/// What the two runs trained on that differs, so that their times say nothing of one another; `None` where nothing is known to.
+/// The differences in what the two runs trained on, which make their times incomparable; `None` if there are
+/// none.
 fn other_work(pair: [&Contents<'_>; 2]) -> Option<String> {
     let [a, b] = pair.map(|contents| contents.recording.about.as_ref()?.workload.as_ref());
     let (a, b) = (a?, b?);
@@ -95,7 +96,7 @@ fn other_work(pair: [&Contents<'_>; 2]) -> Option<String> {
     differ("images an epoch", &a.images, &b.images).or_else(|| differ("as device", &a.device, &b.device))
 }
 
-/// What B saves against A, in a phrase.
+/// The saving of B compared to A, in a phrase.
 fn saved(a: f64, b: f64, what: &str) -> String {
     let percent = 100.0 * (a - b) / a;
     let (a, b) = (duration(a), duration(b));
@@ -119,7 +120,7 @@ fn verdicts(pair: [&Contents<'_>; 2]) -> String {
     section("Verdicts", &body)
 }
 
-/// The numbers of both runs, and by how much B differs.
+/// The numbers of both runs, and the difference of B.
 fn figures_table(pair: [&Contents<'_>; 2]) -> String {
     let recordings = pair.map(|contents| contents.recording);
     let mut table = Table::new(&["", "A", "B", "B against A"], &[0]);
@@ -260,7 +261,7 @@ fn or_none(sentence: &str) -> &str {
     }
 }
 
-/// The published trial figures: percentiles of CPU, GPU, memory and I/O of both runs.
+/// The figures of the published report: percentiles of CPU, GPU, memory and I/O of both runs.
 fn usage(findings: [&[Finding]; 2]) -> String {
     let details = findings.map(|findings| {
         let rule = findings

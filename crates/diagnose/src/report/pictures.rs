@@ -1,6 +1,6 @@
-//! The pictures that need no script: histograms, box plots, step durations.
+//! The charts that need no script: histograms, box plots, step durations.
 //!
-//! Each is drawn for half the page's width and for a telephone, where the style sheet makes the letters larger.
+//! Each is designed for half the page's width and for a phone, where the style sheet enlarges the text.
 
 use stokehold_page::svg::{Svg, short, ticks};
 use stokehold_page::words::{duration, shortened};
@@ -13,26 +13,26 @@ const RIGHT: f64 = 26.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 50.0;
 const HEIGHT: f64 = 250.0;
-/// Columns of the picture of step durations.
+/// Columns of the chart of step durations.
 const STEP_COLUMNS: usize = 220;
-/// Outliers that are drawn.
+/// The most outliers that are drawn.
 const OUTLIERS: usize = 100;
-/// Box plots that are drawn.
+/// The most box plots that are drawn.
 const BOXES: usize = 64;
-/// Letters of a box plot's name.
+/// The most letters of a box plot's name.
 const LABEL: usize = 18;
 
-/// A run's part of a picture: its colour's class, its name, and what is drawn.
+/// A run's part of a chart: its colour's class, its name, and its data.
 pub struct Part<'a, T: ?Sized> {
     /// `a` or `b`.
     pub class: &'static str,
-    /// What it is called under the pointer.
+    /// The name in the tooltip.
     pub name: &'static str,
     /// The data.
     pub of: &'a T,
 }
 
-/// Shares of the samples in each class of five points; two runs stand side by side.
+/// Shares of the samples in each class of five points; two runs are drawn side by side.
 pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
     let shares: Vec<[f64; 20]> = parts
         .iter()
@@ -61,7 +61,7 @@ pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
             if share > 0.0 {
                 let percent = class as f64 * 5.0;
                 let left = x(percent) + 1.0 + bar * number as f64;
-                // What is there can be seen, be it one sample of a million.
+                // Every nonempty class is visible, even with one sample of a million.
                 let height = (y(0.0) - y(share)).max(1.0);
                 let title = format!(
                     "{}{share:.2} % of the samples from {percent} to {} %",
@@ -80,8 +80,8 @@ pub fn histogram(parts: &[Part<'_, [u64; 20]>], what: &str) -> String {
     svg.finish(HEIGHT, &format!("Histogram of {what}."))
 }
 
-/// Box plots of utilisation: the box from the 25th to the 75th percentile, the median in it, whiskers to the 5th and
-/// 95th, dots at the extremes.
+/// Box plots of utilisation: the box spans the 25th to the 75th percentile with the median in it, whiskers
+/// reach the 5th and 95th, and dots mark the extremes.
 pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
     let shown = &rows[..rows.len().min(BOXES)];
     let row = (190.0 / shown.len().max(1) as f64).clamp(18.0, 40.0);
@@ -89,7 +89,7 @@ pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
     let mut svg = Svg::new(WIDTH);
     let names: Vec<String> = shown.iter().map(|(_, name, _)| shortened(name, LABEL)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
-    // As wide as a letter is on a telephone.
+    // The width of a letter on a phone.
     let left = (11.5 * longest as f64 + 12.0).max(LEFT);
     let x = |percent: f64| left + percent.clamp(0.0, 100.0) / 100.0 * (WIDTH - left - RIGHT - 6.0);
     for tick in [0.0, 25.0, 50.0, 75.0, 100.0] {
@@ -123,8 +123,8 @@ pub fn boxes(rows: &[(&'static str, String, [f64; 7])], what: &str) -> String {
     svg.finish(height, &format!("Box plots of {what}."))
 }
 
-/// Durations of steps in their order: the mean of neighbours as a line, their range as a band, outliers as dots.
-/// Drawn on a scale of powers of ten where the longest step dwarfs the ordinary one.
+/// Durations of consecutive steps: the mean of neighbours as a line, their range as a band, outliers as dots.
+/// The scale is logarithmic if the longest step is much longer than the typical one.
 pub fn steps(parts: &[Part<'_, [Step]>], outliers: &[f64]) -> String {
     let durations = || parts.iter().flat_map(|part| part.of).map(|step| step.duration);
     let longest = durations().fold(0.0, f64::max).max(1e-6);

@@ -1,4 +1,4 @@
-//! The tables of what was sampled and done: system usage, percentiles, processes, framework metrics.
+//! The tables of samples and spans: system usage, percentiles, processes, framework metrics.
 
 use std::fmt::Write;
 
@@ -11,12 +11,12 @@ use stokehold_profile::{Node, Recording, Series, dimension, span, totals};
 use super::figures::{Job, Spread};
 use crate::rules::Finding;
 
-/// Processes that the table shows.
+/// The most processes in the table.
 const PROCESSES: usize = 20;
-/// Rows of the table of framework metrics.
+/// The most rows of the table of framework metrics.
 const FRAMEWORK_ROWS: usize = 40;
 
-/// The published table: a row for each machine and metric.
+/// The table of the published report: a row for each machine and metric.
 pub fn usage(findings: &[Finding]) -> String {
     let Some(table) = usage_table(findings) else {
         return section("System usage", &paragraph("note", "Nothing was sampled."));
@@ -53,7 +53,7 @@ fn usage_table(findings: &[Finding]) -> Option<Table> {
     (!table.is_empty()).then_some(table)
 }
 
-/// The metrics of the published table, the units they are shown in, and how many of the file's these are.
+/// The metrics of the published table, their units, and the divisor from the file's units.
 pub const METRICS: [(&str, &str, f64); 8] = [
     ("CPU", "percent", 1.0),
     ("CPU of the run", "percent", 1.0),
@@ -65,7 +65,7 @@ pub const METRICS: [(&str, &str, f64); 8] = [
     ("Network", "MB/s", 1e6),
 ];
 
-/// What a series is called in tables, and what its values are divided by.
+/// The name of a series in tables, and the divisor of its values.
 fn label(node: &Node, series: &Series, nodes: usize) -> (String, f64) {
     let (what, scale) = match series.dimension.as_str() {
         dimension::CPU | dimension::GPU => ("busy, %", 1.0),
@@ -117,7 +117,7 @@ fn is_process(series: &Series) -> bool {
     [dimension::PROCESS_CPU, dimension::PROCESS_MEMORY].contains(&series.dimension.as_str())
 }
 
-/// Everything that was sampled, in percentiles.
+/// Percentiles of all samples.
 pub fn percentiles(recording: &Recording) -> String {
     let mut table = Table::new(&["", "min", "p50", "p90", "p95", "p99", "max"], &[0]);
     let mut all = (0, 0);
@@ -130,7 +130,7 @@ pub fn percentiles(recording: &Recording) -> String {
             let (label, scale) = label(node, series, recording.nodes.len());
             let cells = spread.table().map(|value| digits(value / scale));
             let row = std::iter::once(label).chain(cells);
-            // What differs from core to core is looked up; what there is one of is read.
+            // Per-core series go into a collapsed part; single series are shown.
             if [dimension::CPU, dimension::IO_WAIT].contains(&series.dimension.as_str()) {
                 rest.row(row);
                 all.1 += 1;
@@ -157,7 +157,7 @@ pub fn percentiles(recording: &Recording) -> String {
     section("Percentiles", &body)
 }
 
-/// The processes that took most of the processor.
+/// The processes with the most CPU time.
 pub fn processes(recording: &Recording) -> String {
     let mut rows = Vec::new();
     for node in &recording.nodes {
@@ -264,7 +264,7 @@ pub fn framework(recording: &Recording) -> String {
     section(heading, &(paragraph("note", &note) + &table.html()))
 }
 
-/// A phase in words, where it is a known one.
+/// A phase in words, if it is a known one.
 fn phase(of: &str) -> String {
     let words = match of {
         span::STEP => "training step",
@@ -280,7 +280,7 @@ fn phase(of: &str) -> String {
     format!("{words} ({of})")
 }
 
-/// A number that a JSON file has, in units of `scale`, with two decimals; a dash where it has none.
+/// A number in a JSON file, in units of `scale`, with two decimals; a dash if it is missing.
 pub(super) fn number(value: Option<&Value>, scale: f64) -> String {
     value
         .and_then(Value::as_f64)

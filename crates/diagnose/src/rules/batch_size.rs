@@ -1,8 +1,9 @@
-//! BatchSize: GPUs that a larger batch would use better, or a smaller machine.
+//! BatchSize: GPUs that a larger batch would use better, or that allow a smaller machine.
 //!
-//! Of the latest `window` samples, the 95th percentile of the cores' mean (of what the run kept busy of them, where the
-//! recording tells that), and for a GPU that of its utilisation and that of its memory, are all below their thresholds. Judged at every scan that has more than `patience` and more than
-//! `window` samples of the cores. Frameworks that take all of a GPU's memory at once hide this.
+//! The rule fires if, over the latest `window` samples, the 95th percentiles of the cores' mean (of the run's
+//! own use, if the recording has it), of a GPU's utilisation and of its memory are all below their
+//! thresholds. It is evaluated at every scan that has more than `patience` and more than `window` samples of
+//! the cores. Frameworks that allocate all of a GPU's memory at once hide this.
 //!
 //! The details are box plots over all samples. (In smdebug the whiskers of the memory use a quartile of the
 //! utilisation by mistake.)
@@ -139,7 +140,7 @@ fn gpus(node: &Node) -> Vec<Gpu<'_>> {
         .collect()
 }
 
-/// Whether there were samples enough.
+/// Evaluates a node. Returns whether there were enough samples.
 fn judge_node(case: &Case, node: &Node, cores: &[f32], scans: &Scans, gpus: &mut [Gpu]) -> bool {
     let mut judged = false;
     let size = case.count("window");

@@ -1,39 +1,43 @@
-//! CPUBottleneck and IOBottleneck: the accelerator idles because cores are full, or because storage is slow.
+//! CPUBottleneck and IOBottleneck: the accelerator is idle because cores are full, or because storage is
+//! slow.
 //!
-//! A snapshot is a bottleneck when some GPU is used less than `gpu_threshold` while some core is busy, or waits for
-//! storage, more than its threshold. The rule fires when more than `threshold` percent of a machine's snapshots are
-//! bottlenecks, and there are more than `patience` of them.
+//! A snapshot is a bottleneck if some GPU is used less than `gpu_threshold` while some core is busy, or waits
+//! for storage, more than its threshold. The rule fires if more than `threshold` percent of a machine's
+//! snapshots are bottlenecks, and more than `patience` of them.
 //!
-//! # Whose cores
+//! # Cores of the run
 //!
-//! A core that another program fills is nobody's bottleneck here. No kernel tells which process kept which core busy, but
-//! recordings of ours have the CPU time of the recorded processes and that of all others ([`CoreUse`](stokehold_profile::CoreUse)). Of the cores that
-//! are full, CPUBottleneck counts as the run's no more than its CPU time can fill; and at least as many as that of the
-//! others cannot, or as there are processes of the run that use about one core (from `cpu_threshold` to 110 %). A
-//! recording without the two is judged by all the full cores of the machine, as the published rule does, and the finding
-//! says so. Whose waiting for storage it was no kernel tells.
+//! A core that another program fills does not count here. The kernel does not report which process kept which
+//! core busy, but our recordings have the CPU time of the recorded processes and that of all others
+//! ([`CoreUse`](stokehold_profile::CoreUse)). Of the full cores, CPUBottleneck attributes to the run at most
+//! as many as its CPU time can fill; and at least as many as the others' CPU time cannot fill, or as there
+//! are processes of the run that use about one core (from `cpu_threshold` to 110 %). A recording without the
+//! two times is judged by all full cores of the machine, as in the published rule, and the finding says so.
+//! The kernel does not report which process waited for storage.
 //!
 //! # Without a GPU
 //!
-//! A machine without any series of a GPU is judged by the trainer: its share of computing, of the time it computed or
-//! waited for a batch, stands for the GPU's utilisation. A trainer that waits 60 % of a snapshot's time is a GPU used
-//! 40 %. Where neither steps nor waits are known either, cores alone are judged:
+//! On a machine without any GPU series the trainer is judged instead: the share of computing in the time that
+//! it computed or waited for a batch replaces the GPU's utilisation. A trainer that waits 60 % of a
+//! snapshot's time counts as a GPU used 40 %. If there are neither steps nor waits, only cores are judged:
 //!
-//! - CPUBottleneck: the work hangs on one core. The fullest core, or a single process (up to 110 % of a core, so not
-//!   one with several busy threads), is above `cpu_threshold` while the other cores are used less than 50 % on
-//!   average: by the run, where that is known. A process counts since the kernel may move it from core to core within a sample.
+//! - CPUBottleneck: the work depends on one core. The fullest core, or a single process (up to 110 % of a
+//!   core, so not one with several busy threads), is above `cpu_threshold` while the other cores are used
+//!   less than 50 % on average, by the run if that is known. Processes count because the kernel may move one
+//!   from core to core within a sample.
 //! - IOBottleneck: some core waits for storage more than `io_threshold`.
 //!
-//! On a machine without GPU, IOBottleneck also takes the kernel's pressure stall information for a core: some task was
-//! stalled for storage more than `io_threshold` percent of the time. A core that finds other work while a task waits
-//! for storage counts as busy, not as waiting.
+//! On a machine without a GPU, IOBottleneck also treats the kernel's pressure stall information like a core:
+//! some task was stalled for storage more than `io_threshold` percent of the time. A core that runs other
+//! work while a task waits for storage counts as busy, not as waiting.
 //!
-//! The finding says by which of the three it was judged; in its details `judged_by` is `gpu`, `trainer` or `cores`.
+//! The finding says which of the three was judged; `judged_by` in its details is `gpu`, `trainer` or `cores`.
 //!
-//! # Where this differs from smdebug
+//! # Differences from smdebug
 //!
-//! It throws the samples of all machines together; we judge each machine, add their counts and fire when one of them
-//! does. `Details.bottlenecks` lists every bottleneck up to 10 000; of more, every n-th, and `every` is n.
+//! smdebug combines the samples of all machines; we judge each machine, add up their counts, and fire if one
+//! of them fires. `Details.bottlenecks` lists every bottleneck up to 10 000; if there are more, every n-th,
+//! and `every` is n.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +108,7 @@ pub(super) const IO: Rule = Rule {
     judge: |case| judge(case, &Kind::IO),
 };
 
-/// What distinguishes the two.
+/// The differences between the two rules.
 struct Kind {
     dimension: &'static str,
     core_threshold: &'static str,
@@ -131,7 +135,7 @@ impl Kind {
     };
 }
 
-/// What stands for the accelerator on a machine.
+/// What replaces the accelerator on a machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Judge {
     Gpu,
@@ -149,16 +153,17 @@ impl Judge {
     }
 }
 
-/// One machine, judged.
+/// The result for one machine.
 struct Judged<'a> {
     node: &'a Node,
     snapshots: Snapshots,
     by: Judge,
-    /// Whether cores that other programs filled are left out.
+    /// Whether cores that other programs filled are excluded.
     of_the_run: bool,
-    /// For every snapshot, how many cores are full.
+    /// The number of full cores in every snapshot.
     full: Vec<u16>,
-    /// For every snapshot, how many GPUs idle; for a trainer 1 or 0; for cores alone, 1 where the others have room.
+    /// The number of idle GPUs in every snapshot; for a trainer 1 or 0; for cores alone, 1 if the others have
+    /// room.
     idle: Vec<u16>,
     bottlenecks: usize,
     fires: bool,
@@ -271,11 +276,11 @@ fn io_pressure(node: &Node) -> impl Iterator<Item = &Series> {
 /// A process that uses more than this, percent of one core, has several busy threads.
 const ONE_CORE: f32 = 110.0;
 
-/// Whose cores' time it was, for every snapshot, percent of one core.
+/// The use of the cores by the run and by others, for every snapshot, percent of one core.
 struct Whose {
     run: Vec<f32>,
     others: Vec<f32>,
-    /// What each process of the run used.
+    /// The use by each process of the run.
     processes: Vec<Vec<f32>>,
 }
 
@@ -292,7 +297,7 @@ impl Whose {
 
     /// How many of a snapshot's full cores the run has filled.
     fn full_by_the_run(&self, at: usize, full: u16, threshold: f32) -> u16 {
-        // As many as a time fills to more than the threshold; none where it is not known.
+        // The number of cores that a time fills to more than the threshold; 0 if the time is not known.
         let filled = |time: f32| ((time / threshold.max(1.0)).ceil() as u16).saturating_sub(1);
         let alone = self.processes.iter().filter(|process| {
             let used = process[at];
@@ -305,7 +310,8 @@ impl Whose {
     }
 }
 
-/// Marks snapshots whose cores have room but for the fullest, and counts a process that fills a core as one.
+/// Marks snapshots in which all cores but the fullest have room, and counts a process that fills a core as a
+/// full core.
 fn hangs_on_one_core(
     node: &Node,
     snapshots: &Snapshots,
@@ -315,7 +321,7 @@ fn hangs_on_one_core(
     idle: &mut [u16],
 ) {
     const ROOM: f32 = 50.0;
-    // Sum, most and number of the cores' values.
+    // Sum, maximum and number of the cores' values.
     let mut cores = vec![(0f32, 0f32, 0u16); snapshots.len()];
     for core in node.of(dimension::CPU) {
         snapshots.each(core, |at, value| {
@@ -349,7 +355,7 @@ fn details(judged: &[Judged]) -> Value {
         low += one.idle.iter().filter(|idle| **idle > 0).count() as u64;
         for at in (0..one.snapshots.len()).filter(|at| one.is_bottleneck(*at)) {
             if place % every == 0 {
-                // Times are positive, so their bits sort as they do.
+                // Times are positive, so their bits sort in the same order.
                 let entry = listed.entry(one.snapshots.times[at].to_bits()).or_default();
                 let gpus = if one.by == Judge::Gpu { one.idle[at] } else { 0 };
                 *entry = (entry.0 + u64::from(gpus), entry.1 + u64::from(one.full[at]));

@@ -1,15 +1,15 @@
-//! What a rule is given, and the parts of findings that all rules make alike.
+//! The input of a rule, and helpers for findings.
 
 use serde_json::json;
 use stokehold_profile::{Node, Recording};
 
 use crate::rules::{Finding, Parameters, Rule};
 
-/// What a finding says about cores of a machine whose recording does not tell whose time they spent.
+/// The note in a finding about the cores of a machine whose recording does not tell programs apart.
 pub(super) const WHOLE_MACHINE: &str = " Whose programs' time it was is not recorded: these are the figures of the \
                                         whole machine, with all that ran there.";
 
-/// [`WHOLE_MACHINE`] where that is so.
+/// [`WHOLE_MACHINE`] for such a machine, else nothing.
 pub(super) fn whose(node: &Node) -> &'static str {
     match node.core_use() {
         Some(_) => "",
@@ -17,12 +17,12 @@ pub(super) fn whose(node: &Node) -> &'static str {
     }
 }
 
-/// A recording before a rule.
+/// A recording and a rule to evaluate.
 pub(super) struct Case<'a> {
     pub rule: &'static Rule,
     pub recording: &'a Recording,
     pub parameters: &'a Parameters,
-    /// What the rules before this one in the table found.
+    /// The findings of the rules before this one in the table.
     pub before: &'a [Finding],
 }
 
@@ -31,17 +31,17 @@ impl<'a> Case<'a> {
         &self.recording.nodes
     }
 
-    /// The value of one of the rule's numbers.
+    /// The value of a parameter that is a number.
     pub fn number(&self, name: &str) -> f64 {
         self.parameters.number(self.rule.name, name)
     }
 
-    /// The value of one of the rule's counts.
+    /// The value of a parameter that is a count.
     pub fn count(&self, name: &str) -> u64 {
         self.number(name) as u64
     }
 
-    /// A finding that did not fire and has nothing in it yet.
+    /// An empty finding that did not fire.
     pub fn finding(&self) -> Finding {
         Finding {
             rule: self.rule.name,

@@ -1,8 +1,9 @@
-//! CgroupThrottled: the container's CPU quota holds the job back.
+//! CgroupThrottled: the container's CPU quota slows the job down.
 //!
-//! A sample is throttled when the quota held tasks back for more than `throttled_threshold` percent of its time
-//! (`nr_throttled` and `throttled_usec` of the kernel's `cpu.stat`, recorded as `ThrottledPercent`). Fires when more
-//! than `threshold` percent of a machine's samples are. Cores that look half idle may be all that the quota allows.
+//! A sample is throttled if the quota stopped tasks for more than `throttled_threshold` percent of its time
+//! (`nr_throttled` and `throttled_usec` of the kernel's `cpu.stat`, recorded as `ThrottledPercent`). The rule
+//! fires if more than `threshold` percent of a machine's samples are throttled. Cores that look half idle may
+//! be all that the quota allows.
 
 use serde_json::json;
 use stokehold_profile::{Series, dimension};

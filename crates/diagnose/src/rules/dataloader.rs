@@ -1,12 +1,12 @@
-//! Dataloader: fewer or more loader workers at work than the cores can use.
+//! Dataloader: the loader has fewer or more busy workers than the cores can use.
 //!
-//! For every second in which a `DataLoaderWorker` was busy, the workers that were busy in it are counted. With more than
-//! 10 such seconds, the rule fires when the median (cut to a whole number) is below `min_threshold` percent of the
-//! machine's cores, or above `max_threshold` percent of them.
+//! For every second in which a `DataLoaderWorker` was busy, the busy workers are counted. With more than 10
+//! such seconds, the rule fires if the median (truncated to an integer) is below `min_threshold` percent of
+//! the machine's cores, or above `max_threshold` percent of them.
 //!
-//! smdebug counts a worker only in the second in which its batch began, and so takes slow workers for few; we count
-//! it in every second of its work. Few workers are no fault where the trainer waits for nothing, so our own defaults
-//! are content with a quarter of the cores; `LoaderBound` tells whether more would help.
+//! smdebug counts a worker only in the second in which its batch began, and so undercounts slow workers; we
+//! count it in every second of its work. Few workers are no fault if the trainer does not wait, so our own
+//! defaults accept a quarter of the cores; `LoaderBound` tells whether more would help.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -39,7 +39,7 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// Seconds with busy workers that there must be more than, as in smdebug.
+/// More than this many seconds with busy workers are needed, as in smdebug.
 const ENOUGH: u64 = 10;
 
 fn judge(case: &Case) -> Finding {
@@ -114,11 +114,11 @@ fn judge(case: &Case) -> Finding {
     finding
 }
 
-/// Seconds with busy workers: from the first to the last of them, and how many workers were busy in each.
+/// Seconds with busy workers: the range from the first to the last, and the number of busy workers in each.
 struct Busy {
     from: f64,
     to: f64,
-    /// How many seconds had how many workers.
+    /// The number of seconds, by number of workers.
     seconds: BTreeMap<u64, u64>,
     workers: usize,
 }
@@ -128,7 +128,7 @@ impl Busy {
         self.seconds.values().sum()
     }
 
-    /// The median of the workers over the seconds, cut to a whole number.
+    /// The median number of workers over the seconds, truncated to an integer.
     fn median(&self) -> u64 {
         let at = |place: u64| {
             let mut before = 0;
@@ -151,8 +151,8 @@ fn busy_workers(node: &Node) -> Option<Busy> {
             .filter(|span| span.start.is_finite() && span.duration.is_finite())
     };
     let first = spans().next()?.start.floor();
-    // Where the number of busy workers changes, and by how many. Spans come by their start, so the seconds of one worker
-    // that touch are one change at their beginning and one at their end.
+    // Where the number of busy workers changes, and by how much. Spans are sorted by start, so adjacent
+    // seconds of one worker become one change at their beginning and one at their end.
     let mut changes: BTreeMap<u64, i64> = BTreeMap::new();
     let mut until: HashMap<Option<u32>, u64> = HashMap::new();
     for span in spans() {

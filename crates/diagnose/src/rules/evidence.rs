@@ -1,4 +1,4 @@
-//! Evidence: when and where a finding can be seen.
+//! Evidence: the times and places of a finding.
 
 use std::ops::Range;
 
@@ -7,11 +7,11 @@ use stokehold_profile::{Node, Series, span};
 use crate::rules::Evidence;
 use crate::rules::snapshot::Snapshots;
 
-/// How many intervals a finding names at most for one machine.
+/// The most intervals that a finding lists for one machine.
 const MOST: usize = 20;
 
-/// The runs of snapshots in which something held. Breaks of less than a hundredth of the recording, or of one
-/// snapshot, are bridged; of more than 20 runs the longest are kept. They are in the order of time.
+/// The runs of snapshots in which `held` is true. Breaks shorter than a hundredth of the recording, or of one
+/// snapshot, are bridged; of more than 20 runs the longest are kept. They are sorted by time.
 pub(super) fn runs(snapshots: &Snapshots, held: impl Fn(usize) -> bool) -> Vec<Range<usize>> {
     let Some(last) = snapshots.len().checked_sub(1) else {
         return Vec::new();
@@ -31,8 +31,8 @@ pub(super) fn runs(snapshots: &Snapshots, held: impl Fn(usize) -> bool) -> Vec<R
     })
 }
 
-/// Times of one thing after the other, those joined that lie less than a hundredth of `extent` apart; of more than 20
-/// the longest. They come and go by their start.
+/// Merges consecutive times that are less than a hundredth of `extent` apart; of more than 20 the longest are
+/// kept. Input and output are sorted by start.
 pub(super) fn bridged(times: impl IntoIterator<Item = (f64, f64)>, extent: f64) -> Vec<(f64, f64)> {
     let mut joined: Vec<(f64, f64)> = Vec::new();
     for (from, to) in times {
@@ -44,7 +44,7 @@ pub(super) fn bridged(times: impl IntoIterator<Item = (f64, f64)>, extent: f64) 
     longest(joined, |(from, to)| to - from)
 }
 
-/// The longest 20, in their order.
+/// The longest 20, in their original order.
 pub(super) fn longest<T>(mut items: Vec<T>, length: impl Fn(&T) -> f64) -> Vec<T> {
     if items.len() > MOST {
         let mut lengths: Vec<f64> = items.iter().map(&length).collect();
@@ -56,13 +56,13 @@ pub(super) fn longest<T>(mut items: Vec<T>, length: impl Fn(&T) -> f64) -> Vec<T
     items
 }
 
-/// Evidence of a run of snapshots.
+/// The evidence for a run of snapshots.
 pub(super) fn of_run(node: &Node, snapshots: &Snapshots, run: &Range<usize>, what: String) -> Evidence {
     let (from, to) = (snapshots.time(run.start).0, snapshots.time(run.end - 1).1);
     of_time(node, from, to, what)
 }
 
-/// Evidence of a time, with the training steps that lie in it or reach into it.
+/// The evidence for a time, with the training steps that overlap it.
 pub(super) fn of_time(node: &Node, from: f64, to: f64, what: String) -> Evidence {
     Evidence {
         from,
@@ -77,7 +77,7 @@ fn steps(node: &Node, from: f64, to: f64) -> Option<(u64, u64)> {
     let name = node.names.iter().position(|name| name == span::STEP)? as u32;
     let start = node.spans.partition_point(|span| span.start < from);
     let end = node.spans.partition_point(|span| span.start < to);
-    // Of the steps that began before, the last one may reach into the time.
+    // Of the steps that began before, the last one may overlap the time.
     let before = node.spans[..start].iter().rev().find(|span| span.name == name);
     let numbers = before
         .filter(|span| span.end() > from)
@@ -94,8 +94,8 @@ fn steps(node: &Node, from: f64, to: f64) -> Option<(u64, u64)> {
     })
 }
 
-/// Which of the series were beyond something in a run: those that were in at least half of the `held` snapshots, or
-/// else the one that was most often.
+/// Which series were beyond a limit during a run: those that were in at least half of the `held` snapshots,
+/// or else the one that was most often.
 pub(super) fn which<'a>(
     snapshots: &Snapshots,
     run: &Range<usize>,
@@ -128,7 +128,7 @@ pub(super) fn which<'a>(
     }
 }
 
-/// Names in a sentence: `cpu0, cpu1`, and of more than eight `cpu0, .. and 88 more`.
+/// Names in a sentence: `cpu0, cpu1`; more than eight are shortened to `cpu0, .. and 88 more`.
 pub(super) fn list(names: &[&str]) -> String {
     match names.len() {
         0..=8 => names.join(", "),
@@ -136,7 +136,8 @@ pub(super) fn list(names: &[&str]) -> String {
     }
 }
 
-/// Times in a sentence, counted from the start of the recording: `90 s to 150 s (cpu0)`; of more than three, the longest.
+/// Times in a sentence, counted from the start of the recording: `90 s to 150 s (cpu0)`; of more than three,
+/// the longest.
 pub(super) fn when(evidence: &[Evidence], start: f64) -> String {
     let mut named: Vec<&Evidence> = evidence.iter().collect();
     named.sort_by(|a, b| (b.to - b.from).total_cmp(&(a.to - a.from)));
@@ -158,7 +159,7 @@ pub(super) fn when(evidence: &[Evidence], start: f64) -> String {
     named.iter().map(time).collect::<Vec<_>>().join(", ") + more
 }
 
-/// Seconds since the start, or hours, minutes and seconds where there are many.
+/// Seconds since the start, or hours, minutes and seconds if there are many.
 fn moment(seconds: f64) -> String {
     if seconds.abs() < 600.0 {
         return format!("{seconds:.0} s");

@@ -1,12 +1,12 @@
-//! GPUMemoryIncrease: the memory in use of a GPU rises while it should stay.
+//! GPUMemoryIncrease: a GPU's memory in use rises when it should be constant.
 //!
-//! At every sample beyond `patience` the mean of the latest `window` samples is compared with the mean of the `window`
-//! before those; more than `increase` points above violates. Where training steps are known, only samples from the
-//! first to the last of them count.
+//! At every sample beyond `patience` the mean of the latest `window` samples is compared with the mean of the
+//! `window` samples before; a rise of more than `increase` points is a violation. If training steps are
+//! known, only samples from the first to the last step are used.
 //!
-//! smdebug compares windows that are one sample apart, of which the older leaves out two more: with its defaults a rise
-//! of 5 points needs a jump of 25 within a second. Its documentation speaks of the moving average of the previous
-//! iteration, and windows that follow each other are what that says.
+//! smdebug compares windows that are one sample apart, of which the older omits two more: with its defaults a
+//! rise of 5 points needs a jump of 25 within a second. Its documentation describes the moving average of the
+//! previous iteration, which means consecutive windows.
 
 use std::collections::VecDeque;
 
@@ -47,11 +47,11 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// What was seen of one GPU.
+/// The state for one GPU.
 #[derive(Default)]
 struct Seen {
     samples: u64,
-    /// Times of the two windows of each violation.
+    /// The times of the two windows of each violation.
     rises: Vec<(f64, f64)>,
     most: f64,
 }
@@ -115,7 +115,7 @@ fn judge(case: &Case) -> Finding {
 }
 
 fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {
-    // A window longer than the recording never fills.
+    // A window longer than the recording is never full.
     let window = (case.count("window") as usize).min(gpu.values.len().max(1));
     let (patience, increase) = (case.count("patience"), case.number("increase"));
     let mut seen = Seen::default();

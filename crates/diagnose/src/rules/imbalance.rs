@@ -1,12 +1,13 @@
-//! Imbalance: machines that train together, and one holds the others up.
+//! Imbalance: of machines that train together, one slows the others down.
 //!
-//! Machines are compared by the mean seconds of their training steps and of the waits for their batches. Fires when the
-//! greatest mean of one of the two is more than `threshold` percent of a mean step with its wait (the mean of the
-//! machines') above the smallest. Where machines exchange gradients in every step, one that waits longer for data makes
-//! the others' steps longer; so the summary names the machine that waits most before the one that computes longest.
+//! Machines are compared by the mean seconds of their training steps and of the waits for their batches. The
+//! rule fires if, for one of the two, the largest mean exceeds the smallest by more than `threshold` percent
+//! of a mean step with its wait (the mean over the machines). If machines exchange gradients in every step,
+//! one that waits longer for data makes the others' steps longer; so the summary names the machine that waits
+//! most before the one that computes longest.
 //!
-//! The time that all have steps in is looked at in 50 parts, and the evidence names those in which it held. Ranks that
-//! share a machine are not told apart: spans do not say which process they are of.
+//! The time in which all machines have steps is divided into 50 parts, and the evidence names the parts with
+//! an imbalance. Ranks that share a machine are not told apart, because spans do not name their process.
 
 use serde_json::json;
 use stokehold_profile::Node;
@@ -61,7 +62,8 @@ impl Sum {
     }
 }
 
-/// How different machines are: the machine that is longest, and by how many percent of a mean step with its wait.
+/// The difference between machines: the slowest machine, and the difference in percent of a mean step with
+/// its wait.
 #[derive(Clone, Copy)]
 struct Difference {
     longest: usize,
@@ -155,7 +157,7 @@ fn sum(node: &Node) -> Sum {
     sum
 }
 
-/// The parts of the time that all machines have steps in, in which one was apart.
+/// The parts of the common time in which a machine was apart.
 fn evidence(nodes: &[&Node], threshold: f64) -> Vec<Evidence> {
     const PARTS: usize = 50;
     let extent = |node: &&Node| {
@@ -177,7 +179,7 @@ fn evidence(nodes: &[&Node], threshold: f64) -> Vec<Evidence> {
             parts[part.min(PARTS - 1)][place].add(step.waited, step.span.duration);
         }
     }
-    // By machine, the parts in which it was the longest.
+    // For each machine, the parts in which it was the slowest.
     let mut apart: Vec<Vec<(f64, f64)>> = vec![Vec::new(); nodes.len()];
     for (at, sums) in parts.iter().enumerate() {
         if sums.iter().any(|sum| sum.count == 0) {

@@ -1,17 +1,16 @@
-//! LoadBalancing: GPUs of a machine that work differently much.
+//! LoadBalancing: GPUs of one machine that are unevenly used.
 //!
-//! Of each GPU's utilisation a histogram is made, in 49 bins of 2 points from 0 to 98 as in smdebug
-//! (`arange(0, 100, 2)`); for each pair of GPUs of a machine that have more than `patience` samples, the rule fires when
-//! the Jensen-Shannon distance of their histograms is more than `threshold`. With `P` and `Q` the histograms divided by
-//! their sums, `M = (P + Q) / 2` and the natural logarithm,
-//!
+//! A histogram of each GPU's utilisation is made, in 49 bins of 2 points from 0 to 98 as in smdebug
+//! (`arange(0, 100, 2)`). For each pair of GPUs of a machine with more than `patience` samples, the rule
+//! fires if the Jensen-Shannon distance of their histograms is more than `threshold`. With `P` and `Q` the
+//! histograms divided by their sums, `M = (P + Q) / 2` and the natural logarithm,
 //! ```text
 //! distance = sqrt((sum P ln(P / M) + sum Q ln(Q / M)) / 2),    from 0 (alike) to sqrt(ln 2) = 0.83 (nothing in common)
 //! ```
 //!
-//! (Lin 1991; Endres and Schindelin 2003.) Values above 98 are in no bin of the published histogram, so smdebug cannot
-//! tell a GPU that is always full from one that was never sampled. They are a fiftieth class of the distance here, and
-//! not of the counts in the details. Machines are compared by `Imbalance`.
+//! (Lin 1991; Endres and Schindelin 2003.) Values above 98 are in no bin of the published histogram, so
+//! smdebug cannot tell a GPU that is always full from one that was never sampled. Here they are a fiftieth
+//! class for the distance, but not in the counts in the details. `Imbalance` compares machines.
 
 use serde_json::{Map, Value, json};
 use stokehold_profile::{Node, Series, dimension};
@@ -42,7 +41,7 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// Bins of the published histogram, and one for what is above.
+/// The bins of the published histogram; one more is used for the values above.
 const BINS: usize = 49;
 
 type Histogram = [u64; BINS + 1];
@@ -131,7 +130,7 @@ fn judge(case: &Case) -> Finding {
 fn histogram(values: &[f32]) -> Histogram {
     let mut histogram = [0; BINS + 1];
     for value in values.iter().filter(|value| **value >= 0.0) {
-        // As numpy's, the last bin has its upper edge.
+        // As in numpy, the last bin includes its upper edge.
         let bin = if *value == 98.0 {
             BINS - 1
         } else {
@@ -164,7 +163,7 @@ fn mean(values: &[f32]) -> f64 {
     sum / count.max(1) as f64
 }
 
-/// When the GPUs of the pairs farthest apart were used differently by more than 20 points.
+/// The times at which the GPUs of the most different pairs were used differently by more than 20 points.
 fn evidence(node: &Node, apart: &[(f64, &Gpu, &Gpu)]) -> Vec<Evidence> {
     const PAIRS: usize = 4;
     const POINTS: f32 = 20.0;

@@ -1,8 +1,9 @@
 //! LoaderBound: the trainer waits for data.
 //!
-//! A step waited when its wait is more than `wait_threshold` percent of its wait and its computing together. Fires when
-//! more than `threshold` percent of the training steps waited, or when more than `total_threshold` percent of the time of
-//! all of them was waiting: a loader whose batches come in bursts lets few steps wait, but those long.
+//! A step waited if its wait is more than `wait_threshold` percent of its wait plus its computing. The rule
+//! fires if more than `threshold` percent of the training steps waited, or if waiting took more than
+//! `total_threshold` percent of the time of all steps: with a loader whose batches come in bursts, few steps
+//! wait, but for long.
 
 use serde_json::json;
 

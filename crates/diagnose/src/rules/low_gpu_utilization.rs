@@ -1,11 +1,11 @@
-//! LowGPUUtilization: a GPU that is under-used, or used by fits and starts.
+//! LowGPUUtilization: a GPU that is under-used, or whose use fluctuates.
 //!
-//! Of the latest `window` samples of a GPU: a 95th percentile below `threshold_p95` is under-use; one above, with a 5th
-//! percentile below `threshold_p5`, is fluctuation. Judged for every GPU at every scan that has more than `patience`
-//! of its samples.
+//! In the latest `window` samples of a GPU, a 95th percentile below `threshold_p95` is under-use; one above
+//! it, with a 5th percentile below `threshold_p5`, is fluctuation. Evaluated for every GPU at every scan that
+//! has more than `patience` of its samples.
 //!
-//! In the details, `gpu_max`, the quartiles and whiskers are those of all samples, `gpu_95` and `gpu_5` those of the
-//! last window that violated. `last_timestamp` is the last sample's, microseconds.
+//! In the details, `gpu_max`, the quartiles and whiskers are over all samples, `gpu_95` and `gpu_5` over the
+//! last window with a violation. `last_timestamp` is the last sample's, microseconds.
 
 use serde_json::{Value, json};
 use stokehold_profile::{Node, Series, dimension};
@@ -59,9 +59,9 @@ impl Fault {
     const ALL: [Self; 2] = [Self::UnderUsed, Self::Fluctuates];
 }
 
-/// What was seen of one GPU.
+/// The state for one GPU.
 struct Seen {
-    /// Scans that violated: which fault, when the window was, its 95th and 5th percentile.
+    /// Violations: the fault, the window's time, its 95th and 5th percentile.
     faults: Vec<(Fault, (f64, f64), f64, f64)>,
     samples: u64,
 }
@@ -170,7 +170,7 @@ fn judge_gpu(case: &Case, node: &Node, gpu: &Series, scans: &Scans) -> Seen {
     }
 }
 
-/// The last sample's time, microseconds, as details carry it.
+/// The last sample's time, microseconds, for the details.
 pub(super) fn last_timestamp(node: &Node) -> Value {
     json!(node.ticks.last().map(|tick| (tick * 1e6) as u64))
 }

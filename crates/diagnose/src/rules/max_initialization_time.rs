@@ -1,10 +1,11 @@
-//! MaxInitializationTime: the training loop takes long to begin.
+//! MaxInitializationTime: the training loop starts late.
 //!
-//! Fires when the first step of any mode begins more than `threshold` minutes after the first sample, or when that time
-//! has passed and none was seen. A recording without any span is not judged: whoever marks no steps has none missing.
+//! The rule fires if the first step of any mode begins more than `threshold` minutes after the first sample,
+//! or if that time has passed without a step. A recording without any span is not judged, because its program
+//! marks no steps.
 //!
-//! In the details `job_start` and `job_end` are the first and the last sample, unix seconds (spans where there are no
-//! samples), `first` and `last` the starts of the first and the last step, microseconds.
+//! In the details `job_start` and `job_end` are the first and the last sample, unix seconds (spans if there
+//! are no samples), `first` and `last` the starts of the first and the last step, microseconds.
 
 use serde_json::json;
 

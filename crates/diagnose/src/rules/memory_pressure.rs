@@ -1,8 +1,8 @@
 //! MemoryPressure: main memory is short.
 //!
-//! Fires when in more than `threshold` percent of a machine's samples some task was stalled for memory for more than
-//! `pressure_threshold` percent of the time (the kernel's pressure stall information), or when the swap in use rose by
-//! more than `swap_threshold` points from its least so far.
+//! The rule fires if in more than `threshold` percent of a machine's samples some task was stalled for memory
+//! for more than `pressure_threshold` percent of the time (the kernel's pressure stall information), or if
+//! the swap in use rose by more than `swap_threshold` points from its lowest value before.
 
 use serde_json::json;
 use stokehold_profile::{Node, Series, dimension};
@@ -41,7 +41,7 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// The greatest rise of the swap in use: points, and the ticks of its least and its most.
+/// The largest rise of the swap in use: points, and the ticks of its lowest and highest value.
 struct Rise {
     points: f32,
     from: usize,

@@ -1,29 +1,29 @@
-//! Rules: what a recording says about the run, each with its evidence.
+//! Rules: tests of a recording, each with evidence.
 //!
 //! # How a recording is judged
 //!
-//! [`judge`] puts every rule of [`Rule::ALL`] to the recording, in the table's order, and each gives one [`Finding`],
-//! fired or not. A rule is one file: its parameters with their ranges and defaults, and a function that passes over the
-//! columns of samples and the spans where they lie, without copying them. A rule that lacks its data (no GPU, no
-//! steps) does not fire, and its summary says what is missing.
+//! [`judge`] applies every rule of [`Rule::ALL`] to the recording, in the table's order, and each gives one
+//! [`Finding`], fired or not. A rule is one file: its parameters with their ranges and defaults, and a
+//! function that reads the columns of samples and the spans in place, without copying them. A rule that lacks
+//! its data (no GPU, no steps) does not fire, and its summary says what is missing.
 //!
 //! Twelve rules are those of SageMaker Debugger, with its names, its parameters, its tests and its JSON
-//! ([`Finding::published`]); how they test was read from the public sources of `smdebug`
-//! (`smdebug/profiler/analysis/rules`) and of sagemaker-debugger-rulesconfig, and each rule's file says where ours
-//! differs. The others are ours.
+//! ([`Finding::published`]); the tests were taken from the public sources of `smdebug`
+//! (`smdebug/profiler/analysis/rules`) and of sagemaker-debugger-rulesconfig, and each rule's file states our
+//! differences. The others are ours.
 //!
-//! What `patience`, `window` and a scan are, in all of them:
+//! The meaning of `patience`, `window` and scans in all rules:
 //!
-//! - *datapoints* are the samples of a machine. `patience` is how many there must be, and one more, before a rule is
-//!   judged: they count, they are not cut off. A run that is shorter never fires.
-//! - `window` is how many of the latest samples a percentile or a mean is taken of.
-//! - SageMaker scans a running job every 60 s, with what is known by then. A rule that looks at the latest window is
-//!   therefore judged here at every full 60 s of the recording and at its end, and fires when it would have fired at
-//!   one of those scans. Where training steps are known, scans see the samples from the first to the last of them,
-//!   and `patience` counts from there: GPUs idle while a job starts and ends, and that says nothing about how they are
-//!   fed. A rule on shares of the whole run is judged once, at the end: what AWS counts in
-//!   `RuleTriggered`, how many scans fired, is 0 or 1 here.
-//! - A value that is missing (NaN: a gap, a core that was offline) takes no part in anything.
+//! - *datapoints* are the samples of a machine. A rule is judged if there are more than `patience` of them;
+//!   those samples are used, too, not cut off. A shorter run never fires.
+//! - `window` is the number of latest samples for a percentile or a mean.
+//! - SageMaker scans a running job every 60 s, with the data so far. A rule on the latest window is therefore
+//!   judged here at every full 60 s of the recording and at its end, and fires if it would have fired at one
+//!   of those scans. If training steps are known, scans see the samples from the first to the last step, and
+//!   `patience` counts from there: GPUs are idle while a job starts and ends, and that says nothing about how
+//!   they are fed. A rule on shares of the whole run is judged once, at the end: the number of scans that
+//!   fired, which AWS counts in `RuleTriggered`, is 0 or 1 here.
+//! - A missing value (NaN: a gap, a core that was offline) is ignored everywhere.
 //!
 //! # The rules
 //!
@@ -54,15 +54,16 @@
 //!
 //! # Without a GPU
 //!
-//! On a machine without GPU, the trainer stands for it in CPUBottleneck and IOBottleneck: the share of its time that it
-//! computed is taken for the GPU's utilisation. Where no steps are known either, cores alone are judged, and the
-//! finding says so.
+//! On a machine without a GPU, CPUBottleneck and IOBottleneck judge the trainer instead: the share of its
+//! time in which it computed replaces the GPU's utilisation. If no steps are known either, only cores are
+//! judged, and the finding says so.
 //!
-//! # Whose cores
+//! # Cores of the run
 //!
-//! A machine may have other work to do. Recordings of ours tell the CPU time of the recorded processes from that of all
-//! other programs, and every rule judges the run by its own; `OtherPrograms` says what the others took. A recording that
-//! does not tell the two apart is judged by the whole machine's figures, and the findings say so.
+//! A machine may have other work to do. Our recordings separate the CPU time of the recorded processes from
+//! that of all other programs, and every rule judges the run by its own; `OtherPrograms` reports the rest. A
+//! recording that does not separate the two is judged by the whole machine's figures, and the findings say
+//! so.
 //!
 //! # Cost
 //!
@@ -119,7 +120,7 @@ use stokehold_profile::Recording;
 /// A rule.
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
-    /// Its name, such as `CPUBottleneck`: the published one where there is one.
+    /// Its name, such as `CPUBottleneck`: the published one if there is one.
     pub name: &'static str,
     /// What it detects, in a sentence.
     pub detects: &'static str,
@@ -154,7 +155,7 @@ impl Rule {
     ];
 }
 
-/// Puts every rule to a recording; the findings are in the order of [`Rule::ALL`].
+/// Applies every rule to a recording; the findings are in the order of [`Rule::ALL`].
 pub fn judge(recording: &Recording, parameters: &Parameters) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(Rule::ALL.len());
     for rule in Rule::ALL {
@@ -170,28 +171,28 @@ pub fn judge(recording: &Recording, parameters: &Parameters) -> Vec<Finding> {
     findings
 }
 
-/// What one rule found.
+/// The result of one rule.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// The rule's name, such as `CPUBottleneck`.
     pub rule: &'static str,
     /// Whether it fired.
     pub triggered: bool,
-    /// Whether it had what it judges by, on some machine at least. Its summary says what was missing where it had not.
+    /// Whether its data was recorded, at least on some machine. If not, its summary says what was missing.
     pub judged: bool,
-    /// How often its condition held.
+    /// The number of violations.
     pub violations: u64,
-    /// How many values it looked at.
+    /// The number of values that were tested.
     pub datapoints: u64,
     /// Its parameters with the values used, in the order of the published report.
     pub parameters: Vec<(&'static str, String)>,
-    /// The numbers, in the shape of the published JSON where there is one.
+    /// The numbers, in the format of the published JSON if there is one.
     pub details: Value,
-    /// What was found, in a sentence with numbers.
+    /// The result, in a sentence with numbers.
     pub summary: String,
-    /// What helps, in a sentence; empty where it did not fire.
+    /// A recommendation, in a sentence; empty if it did not fire.
     pub recommendation: String,
-    /// When and where.
+    /// Times and places.
     pub evidence: Vec<Evidence>,
 }
 
@@ -212,7 +213,7 @@ impl Finding {
     }
 }
 
-/// Where a finding can be seen.
+/// The time and place of a finding.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Evidence {
     /// Start, unix seconds.
@@ -223,6 +224,6 @@ pub struct Evidence {
     pub node: String,
     /// The cores, GPUs or processes: `cpu3`, `gpu0, gpu1`.
     pub what: String,
-    /// First and last training step in that time, where steps are known.
+    /// First and last training step in that time, if steps are known.
     pub steps: Option<(u64, u64)>,
 }

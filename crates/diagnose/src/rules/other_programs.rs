@@ -1,9 +1,10 @@
-//! OtherPrograms: other programs use the cores beside the run.
+//! OtherPrograms: other programs use the cores besides the run.
 //!
-//! A sample is shared when other programs, the kernel and the hypervisor took more than `others_threshold` percent of the
-//! machine's cores. Fires when more than `threshold` percent of the samples are shared. The run may have wanted those
-//! cores or not; what was measured on them depends on the others too. A recording that does not tell the two apart
-//! (SageMaker Debugger's, and those of Stokehold before it recorded this) is not judged.
+//! A sample is shared if other programs, the kernel and the hypervisor used more than `others_threshold`
+//! percent of the machine's cores. The rule fires if more than `threshold` percent of the samples are shared.
+//! Whether or not the run could have used those cores, its measurements depend on the other programs too. A
+//! recording that does not tell the two apart (SageMaker Debugger's, and those of earlier versions of
+//! Stokehold) is not judged.
 
 use serde_json::json;
 use stokehold_profile::{Series, dimension};

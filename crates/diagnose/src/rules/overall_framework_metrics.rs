@@ -1,9 +1,10 @@
-//! OverallFrameworkMetrics: where the time of the training loop went. It never fires.
+//! OverallFrameworkMetrics: what the training loop spent its time on. It never fires.
 //!
-//! `phase` has the share of each mode's steps, and as `others` the time between the first and the last step that was no
-//! step, in percent of both together; `phase_time` the same in seconds. `general` has the share of every other name of a
-//! span, largest first up to 100 of them, in percent of their sum, and `general_time` their seconds. Seconds of all
-//! machines, and of workers that work at the same time, are added.
+//! `phase` has the share of each mode's steps, and as `others` the time between the first and the last step
+//! outside of steps, in percent of both together; `phase_time` has the same in seconds. `general` has the
+//! share of every other name of a span, largest first, up to 100 of them, in percent of their sum, and
+//! `general_time` their seconds. Seconds of all machines, and of workers that work at the same time, are
+//! added up.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +39,8 @@ fn judge(case: &Case) -> Finding {
             *group.entry(name).or_default() += seconds;
         }
         let steps = node.steps().map(|(_, step)| (step.start, step.end()));
-        // Steps of several trainers overlap; time that any of them computed is no other time.
+        // Steps of several trainers overlap: the time in which any of them computed does not count as other
+        // time.
         let (mut others, mut until) = (0.0, None);
         for (start, end) in steps {
             let known: &mut f64 = until.get_or_insert(start);

@@ -1,13 +1,15 @@
-//! OverallSystemUsage: how much of each machine was used. It never fires.
+//! OverallSystemUsage: the utilisation of each machine. It never fires.
 //!
-//! Per machine and metric the largest, 99th, 95th and 50th percentile and smallest of the samples, two decimals.
-//! Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each sample; network is the sum of its
-//! series, in bytes per second; memory is that of the machine, in percent. Negative values are 0, as in smdebug.
+//! Per machine and metric it has the largest, 99th, 95th and 50th percentile and smallest of the samples,
+//! with two decimals. Cores, GPUs and I/O wait are means over the cores or GPUs of the machine at each
+//! sample; network is the sum of its series, in bytes per second; memory is that of the machine, in percent.
+//! Negative values become 0, as in smdebug.
 //!
-//! Where the recording tells whose time it was, `CPU of the run` and `CPU of other programs` are the two parts of `CPU`.
+//! If the recording tells the run from other programs, `CPU of the run` and `CPU of other programs` are the
+//! two parts of `CPU`.
 //!
-//! smdebug divides by the number of core or GPU names of all machines; we divide by the values that are there, so
-//! that a core that goes offline does not look idle.
+//! smdebug divides by the number of core or GPU names of all machines; we divide by the number of values
+//! present, so that a core that goes offline does not look idle.
 
 use serde_json::{Map, Value, json};
 use stokehold_profile::{Node, Series, dimension};
@@ -23,14 +25,14 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// A metric: its published name, which series it is of, and how they are put together.
+/// A metric: its published name, its series, and how they are combined.
 type Metric = (&'static str, fn(&Series) -> bool, Together);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Together {
     Mean,
     Sum,
-    /// Percent of one core, as a share of all the cores.
+    /// Percent of one core, converted to a share of all cores.
     OfCores,
 }
 use Together::{Mean, OfCores, Sum};
@@ -100,7 +102,7 @@ fn judge(case: &Case) -> Finding {
     finding
 }
 
-/// At every tick, the mean or the sum of the series that belong; NaN where none has a value.
+/// At every tick, the mean or the sum of the matching series; NaN if none has a value.
 fn together(node: &Node, belongs: fn(&Series) -> bool, how: Together) -> impl Iterator<Item = f64> {
     let cores = node.of(dimension::CPU).count() as f64;
     sums(node, belongs)

@@ -1,8 +1,9 @@
-//! Parameters of rules: which there are, their ranges, and the values used.
+//! Parameters of rules: their names, ranges, and values.
 //!
-//! The rules' own table ([`Rule::ALL`]) lists every parameter once, with its range and its value in each of the sets
-//! of defaults. [`Parameters`] starts as one of those sets and is changed by name, `CPUBottleneck_threshold=40`, the
-//! way that SageMaker Debugger's ProfilerReport is configured; the rule's name may be written in any case, as there.
+//! The rules' own table ([`Rule::ALL`]) lists every parameter once, with its range and its value in each set
+//! of defaults. [`Parameters`] starts as one of those sets and is changed by name,
+//! `CPUBottleneck_threshold=40`, as SageMaker Debugger's ProfilerReport is configured; the case of the rule's
+//! name is ignored, as there.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,9 @@ use crate::rules::Rule;
 /// A set of default values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Defaults {
-    /// Ours: the guide's, but made for runs of minutes too. AWS's sets judge nothing before hundreds of samples
-    /// (1000 of 500 ms are eight minutes) and call only that a bottleneck which fills more than half of the run.
+    /// Ours: the guide's, adapted to runs of minutes too. AWS's sets judge nothing before hundreds of samples
+    /// (1000 of 500 ms are eight minutes), and report a bottleneck only if it takes more than half of the
+    /// run.
     #[default]
     Stokehold,
     /// Those of sagemaker-debugger-rulesconfig (2021).
@@ -24,7 +26,7 @@ pub enum Defaults {
 }
 
 impl Defaults {
-    /// Every set, by the name that users write.
+    /// Every set, by its name in options.
     pub const NAMES: [(&'static str, Self); 3] = [
         ("stokehold", Self::Stokehold),
         ("rulesconfig", Self::RulesConfig),
@@ -48,17 +50,18 @@ impl std::str::FromStr for Defaults {
 /// A parameter of a rule.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Parameter {
-    /// Its name: the published one where there is one.
+    /// Its name: the published one if there is one.
     pub name: &'static str,
-    /// What it says, with its unit.
+    /// Its meaning, with its unit.
     pub meaning: &'static str,
-    /// What values it takes.
+    /// Its allowed values.
     pub range: Range,
-    /// Its value in [`Defaults::Stokehold`], [`Defaults::RulesConfig`] and [`Defaults::Guide`]; NaN stands for `None`.
+    /// Its value in [`Defaults::Stokehold`], [`Defaults::RulesConfig`] and [`Defaults::Guide`]; NaN means
+    /// `None`.
     pub defaults: [f64; 3],
 }
 
-/// `patience` of the rules that are ours: the same in every set.
+/// `patience` of our own rules: the same in every set.
 pub(super) const PATIENCE: Parameter = Parameter {
     name: "patience",
     meaning: "samples; judged with more",
@@ -66,16 +69,16 @@ pub(super) const PATIENCE: Parameter = Parameter {
     defaults: [20.0; 3],
 };
 
-/// The values that a parameter takes.
+/// The allowed values of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Range {
     /// A number from 0 to 100.
     Percent,
     /// A number from the first to the second.
     Number(f64, f64),
-    /// A whole number from this one on.
+    /// An integer from this one on.
     Count(u64),
-    /// A step's mode: `TRAIN`, `EVAL`, `PREDICT`, `GLOBAL`, or `None` for each of them.
+    /// A step's mode: `TRAIN`, `EVAL`, `PREDICT`, `GLOBAL`, or `None` for all of them.
     Mode,
 }
 
@@ -104,7 +107,7 @@ impl std::fmt::Display for Value {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Number(number) => write!(f, "{number}"),
-            // As Python prints it, whose report this is the format of.
+            // As Python prints it: the report's format is a Python program's.
             Self::Mode(mode) => f.write_str(mode.as_deref().unwrap_or("None")),
         }
     }
@@ -116,7 +119,7 @@ pub enum ParameterError {
     /// There is no such set of defaults.
     #[error("no defaults are called '{name}'; there are stokehold, rulesconfig and guide")]
     Defaults {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The text is not `Rule_parameter=value`.
@@ -128,7 +131,7 @@ pub enum ParameterError {
     /// There is no such rule.
     #[error("no rule is called '{name}'; there are {}", names(Rule::ALL.iter().map(|rule| rule.name)))]
     Rule {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The rule has no such parameter.
@@ -136,21 +139,21 @@ pub enum ParameterError {
     Name {
         /// The rule.
         rule: &'static str,
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: Vec<&'static str>,
     },
-    /// The value is not one that the parameter takes.
+    /// The value is out of range.
     #[error("{rule}_{name} must be {range}, not '{value}'")]
     Value {
         /// The rule.
         rule: &'static str,
         /// The parameter.
         name: &'static str,
-        /// What it takes.
+        /// Its range.
         range: Range,
-        /// What was given.
+        /// The given value.
         value: String,
     },
     /// A file of parameters cannot be read.
@@ -158,7 +161,7 @@ pub enum ParameterError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// A file of parameters is not TOML.
@@ -169,7 +172,7 @@ pub enum ParameterError {
         /// What is wrong, and where.
         source: Box<toml::de::Error>,
     },
-    /// A file of parameters is TOML, but one of its entries cannot be used.
+    /// A file of parameters is TOML, but one of its entries is invalid.
     #[error("{path}: {source}")]
     Entry {
         /// The file.
@@ -196,7 +199,7 @@ fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// The values of all parameters of all rules.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parameters {
-    /// For each rule of the table, for each of its parameters.
+    /// For each rule of the table, the values of its parameters.
     values: Vec<Vec<Value>>,
 }
 
@@ -225,7 +228,8 @@ impl Parameters {
     /// Sets one parameter: `CPUBottleneck_threshold=40`.
     ///
     /// # Errors
-    /// Text of another form, an unknown rule or parameter, a value out of its range; the message lists what there is.
+    /// Text in another format, an unknown rule or parameter, or a value out of range; the message lists what
+    /// is allowed.
     pub fn set(&mut self, text: &str) -> Result<(), ParameterError> {
         let form = || ParameterError::Form {
             text: text.to_owned(),
@@ -265,11 +269,11 @@ impl Parameters {
         Ok(())
     }
 
-    /// Sets what a TOML file says, by tables (`[CPUBottleneck]`, then `threshold = 40`) or by flat names
-    /// (`CPUBottleneck_threshold = 40`).
+    /// Sets the parameters in a TOML file, in tables (`[CPUBottleneck]`, then `threshold = 40`) or with flat
+    /// names (`CPUBottleneck_threshold = 40`).
     ///
     /// # Errors
-    /// A file that cannot be read or is not TOML, and what [`set`](Self::set) refuses; then nothing is changed.
+    /// A file that cannot be read or is not TOML; the errors of [`set`](Self::set). Then nothing is changed.
     pub fn load(&mut self, path: &Path) -> Result<(), ParameterError> {
         let text = std::fs::read_to_string(path).map_err(|source| ParameterError::Read {
             path: path.to_owned(),
@@ -305,10 +309,10 @@ impl Parameters {
         Ok(())
     }
 
-    /// The value of a rule's number.
+    /// The value of a rule's parameter that is a number.
     ///
     /// # Panics
-    /// When the table lists no such number: a mistake in the rule, which every test of the rule finds.
+    /// If the table has no such number: a mistake in the rule, which every test of the rule finds.
     pub(crate) fn number(&self, rule: &str, name: &str) -> f64 {
         match self.value(rule, name) {
             Value::Number(number) => *number,
@@ -316,7 +320,7 @@ impl Parameters {
         }
     }
 
-    /// The value of a rule's mode; `None` for each of them.
+    /// The value of a rule's mode; `None` for all of them.
     ///
     /// # Panics
     /// As [`number`](Self::number).
@@ -358,7 +362,7 @@ fn parse(text: &str, range: Range) -> Option<Value> {
     let fits = match range {
         Range::Percent => (0.0..=100.0).contains(&number),
         Range::Number(low, high) => (low..=high).contains(&number) && number.is_finite(),
-        // Beyond 2^53 not every whole number is a float.
+        // Beyond 2^53 an f64 does not represent every integer.
         Range::Count(low) => {
             number.fract() == 0.0 && (low as f64..=9_007_199_254_740_992.0).contains(&number)
         }

@@ -1,12 +1,14 @@
 //! PreprocessOnTrainerCores: the loader's workers take cores from a trainer that computes on them.
 //!
-//! Judged on machines whose GPUs, if any, were not sampled, but the cores, training steps and workers were: there the
-//! trainer computes on the cores that workers use. A sample is contended when the trainer computed in at least half of it, at
-//! least one worker was busy for half of it, and the run kept the cores on average more than `cpu_threshold` percent busy
-//! (whoever kept them busy, where the recording does not tell the run's time from other programs'). Fires when more than
-//! `threshold` percent of the samples in which the trainer computed are contended, and steps are slower for it: the median of steps with at least half a worker busy beside them is more than `slowdown_threshold` percent above
-//! that of steps with less than a tenth of one. Where there are not ten steps of each kind, nothing shows how fast
-//! steps would be alone, and the samples decide.
+//! This is judged on machines without GPU samples, but with samples of the cores, training steps and workers:
+//! there the trainer computes on the cores that workers use. A sample is contended if the trainer computed in
+//! at least half of it, at least one worker was busy for half of it, and the run kept the cores on average
+//! more than `cpu_threshold` percent busy (or all programs did, if the recording does not tell them apart).
+//! The rule fires if more than `threshold` percent of the samples in which the trainer computed are
+//! contended, and steps are slower because of it: the median of steps with at least half a worker busy beside
+//! them is more than `slowdown_threshold` percent above that of steps with less than a tenth of one. If there
+//! are fewer than ten steps of either kind, nothing shows how fast steps would be alone, and the samples
+//! alone decide.
 
 use serde_json::json;
 use stokehold_profile::{Node, Span, dimension, span};
@@ -46,7 +48,7 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// Steps of each kind that it takes to compare.
+/// The number of steps of each kind that a comparison needs.
 const ENOUGH: usize = 10;
 
 fn judge(case: &Case) -> Finding {
@@ -138,7 +140,7 @@ fn judge_node(case: &Case, node: &Node) -> Option<Found> {
     })
 }
 
-/// How much longer steps take with workers busy beside them, percent, of the median alone.
+/// How much longer steps take with workers busy beside them, percent of the median alone.
 fn slowdown(node: &Node) -> Option<f64> {
     let mut workers = node
         .spans_of(span::WORKER)

@@ -1,6 +1,6 @@
-//! ProfilerReport: all the other rules together. It fires when one of them does.
+//! ProfilerReport: all other rules together. It fires if one of them does.
 //!
-//! Its details have for every rule whether it fired; violations are the rules that did, datapoints the rules.
+//! Its details say for every rule whether it fired; violations are the rules that did, datapoints the rules.
 
 use serde_json::{Map, Value};
 

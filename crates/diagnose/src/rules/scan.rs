@@ -1,8 +1,8 @@
-//! Scans: SageMaker looks at a running job every 60 s, at the latest window of samples.
+//! Scans: SageMaker evaluates a running job every 60 s, on the latest window of samples.
 //!
-//! A GPU idles while a job starts and while it ends, and that says nothing about how it is fed. AWS leaves that to
-//! `patience`, which is to be longer than the start. Where training steps are known we know better: scans see the
-//! samples from the first step to the last, and `patience` counts from there.
+//! A GPU is idle while a job starts and ends, and that says nothing about how it is fed. AWS leaves that to
+//! `patience`, which must be longer than the start. If training steps are known we can do better: scans see
+//! the samples from the first step to the last, and `patience` counts from there.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ const BETWEEN: f64 = 60.0;
 
 /// The scans of a node.
 pub(super) struct Scans {
-    /// The ticks that are seen.
+    /// The ticks that scans see.
     pub seen: Range<usize>,
-    /// For every scan, the tick that it does not see any more: at every full minute since the first tick that brought
-    /// new ones, and at the end.
+    /// For every scan, the first tick that it does not see: at every full minute since the first tick, if
+    /// there are new ticks, and at the end.
     ends: Vec<usize>,
 }
 
@@ -30,7 +30,7 @@ impl Scans {
             (first, last) = (first.min(step.start), last.max(step.end()));
         }
         if first <= last {
-            // Of a step that began within a sample's time, the next sample is the first of its own.
+            // If a step begins within a sample's time, the next sample is the first one of the step.
             seen.start = node.ticks.partition_point(|tick| *tick <= first);
             seen.end = node.ticks.partition_point(|tick| *tick <= last).max(seen.start);
         }
@@ -49,14 +49,14 @@ impl Scans {
         Self { seen, ends }
     }
 
-    /// How many numbers of a column are seen in all.
+    /// The total number of values that scans see in a column.
     pub fn numbers(&self, column: &[f32]) -> u64 {
         let seen = column.get(self.seen.clone()).unwrap_or_default();
         seen.iter().filter(|value| !value.is_nan()).count() as u64
     }
 
-    /// Gives `see` the latest `size` numbers of a column at every scan that has more than `patience` of them; with
-    /// fewer than `size`, all of them.
+    /// Calls `see` with the latest `size` values of a column, at every scan that has more than `patience` of
+    /// them; if there are fewer than `size`, with all of them.
     pub fn windows(&self, column: &[f32], size: u64, patience: u64, mut see: impl FnMut(Window)) {
         let (mut counted, mut numbers) = (self.seen.start, 0u64);
         for &end in &self.ends {
@@ -72,7 +72,7 @@ impl Scans {
         }
     }
 
-    /// The latest `size` numbers of a column before the tick `end`; `None` where there is none.
+    /// The latest `size` values of a column before the tick `end`; `None` if there are none.
     pub fn latest(&self, column: &[f32], end: usize, size: u64) -> Option<Window> {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         let (mut first, mut last) = (end, None);
@@ -97,12 +97,12 @@ impl Scans {
     }
 }
 
-/// What a scan sees.
+/// The window of a scan.
 pub(super) struct Window {
     /// The first and the last tick of the window.
     pub first: usize,
     pub last: usize,
-    /// The tick that the scan does not see any more.
+    /// The first tick that the scan does not see.
     pub end: usize,
     /// The window's values.
     pub values: Sorted,

@@ -1,4 +1,4 @@
-//! Rules on how much of the time a sampled value was beyond a limit.
+//! Helpers for rules on the share of the time in which a sampled value was beyond a limit.
 
 use stokehold_profile::{Node, Series};
 
@@ -12,12 +12,12 @@ pub(super) struct Share<'a> {
     pub node: &'a Node,
     pub snapshots: Snapshots,
     beyond: Vec<bool>,
-    /// How many snapshots were.
+    /// The number of those snapshots.
     pub count: usize,
 }
 
 impl<'a> Share<'a> {
-    /// Counts; `None` where the machine has no such series or no samples.
+    /// Counts them; `None` if the machine has no such series or no samples.
     pub fn of(
         node: &'a Node,
         belongs: impl Fn(&Series) -> bool,
@@ -44,7 +44,7 @@ impl<'a> Share<'a> {
         100.0 * self.count as f64 / self.snapshots.len().max(1) as f64
     }
 
-    /// When it was, and of which series.
+    /// The times, and the series.
     pub fn evidence(
         &self,
         belongs: impl Fn(&Series) -> bool,
@@ -62,8 +62,8 @@ impl<'a> Share<'a> {
             .collect()
     }
 
-    /// Adds the counts to a finding, and says whether there are more samples than its `patience` and a greater share
-    /// of them is beyond than its `threshold`.
+    /// Adds the counts to a finding. Returns whether there are more samples than its `patience`, and a share
+    /// of them above its `threshold` is beyond the limit.
     pub fn add_to(&self, finding: &mut Finding, case: &Case) -> bool {
         finding.violations += self.count as u64;
         finding.datapoints += self.snapshots.len() as u64;

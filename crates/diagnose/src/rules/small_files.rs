@@ -1,11 +1,12 @@
 //! SmallFiles: data is read in many small pieces.
 //!
-//! Where the loader marks its reads with their bytes (spans named `read`), each is an open, and every second is looked
-//! at: it has small files when more than `opens_threshold` were opened in it, of less than `bytes_threshold` bytes on
-//! average. Otherwise the read calls of the process tree stand for opens, sample by sample, with `calls_threshold` and
-//! `call_bytes_threshold`; programs read in smaller pieces than they open, and for other reasons, so these are other
-//! numbers, and the finding says which of the two it was judged by. Fires when more than `threshold` percent of the
-//! seconds from the first read to the last, or of the samples, have small files.
+//! If the loader marks its reads with their bytes (spans named `read`), each counts as an open, and every
+//! second is tested: it has small files if more than `opens_threshold` files were opened in it, with less
+//! than `bytes_threshold` bytes on average. Otherwise the read calls of the process tree are used instead,
+//! sample by sample, with `calls_threshold` and `call_bytes_threshold`; programs read in smaller pieces than
+//! files, and for other reasons, so these thresholds differ, and the finding says which of the two was used.
+//! The rule fires if more than `threshold` percent of the seconds from the first read to the last, or of the
+//! samples, have small files.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -58,7 +59,7 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// Reads, and their bytes.
+/// The number of reads, and their bytes.
 #[derive(Clone, Copy, Default)]
 struct Reads {
     count: f64,
@@ -72,11 +73,11 @@ impl AddAssign for Reads {
     }
 }
 
-/// Reads of a machine: of each piece of time with any its start, its end and the reads per second in it.
+/// Reads of a machine: for each piece of time with reads its start, its end and the reads per second in it.
 struct Recorded {
     opens: bool,
     pieces: Vec<(f64, f64, Reads)>,
-    /// How many pieces there are, those without reads too.
+    /// The number of pieces, including those without reads.
     count: u64,
 }
 

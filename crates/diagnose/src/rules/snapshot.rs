@@ -1,8 +1,8 @@
 //! Snapshots: samples that were taken together.
 //!
-//! SageMaker's agents sample cores and GPUs in several threads, so values that belong together are stamped up to 20 ms
-//! apart, and `smdebug` takes everything within 20 ms of the first for one snapshot. We do the same; in our own
-//! recordings every tick is a snapshot.
+//! SageMaker's agents sample cores and GPUs in several threads, so values of the same time have timestamps up
+//! to 20 ms apart, and `smdebug` takes everything within 20 ms of the first for one snapshot. We do the same;
+//! in our own recordings every tick is a snapshot.
 
 use stokehold_profile::{Node, Series, lengths, span};
 
@@ -15,7 +15,7 @@ pub(super) struct Snapshots {
     pub times: Vec<f64>,
     /// For every tick, the snapshot it belongs to.
     of_tick: Vec<u32>,
-    /// How long the time is that each tells of, seconds.
+    /// The length of each snapshot's interval, seconds.
     lengths: Vec<f64>,
     /// The median of the lengths, seconds.
     pub interval: f64,
@@ -33,7 +33,7 @@ impl Snapshots {
         }
         let lengths = match times.len() == node.ticks.len() {
             true => node.lengths(),
-            // Ticks of one snapshot have nearly no time between them.
+            // Ticks of one snapshot are only milliseconds apart.
             false => lengths::between(&times),
         };
         Self {
@@ -48,13 +48,13 @@ impl Snapshots {
         self.times.len()
     }
 
-    /// The time that a snapshot tells of.
+    /// The interval that a snapshot covers.
     pub fn time(&self, snapshot: usize) -> (f64, f64) {
         let to = self.times[snapshot];
         (to - self.lengths[snapshot], to)
     }
 
-    /// The values of a column that has one for each tick, by snapshot; NaN where there was none.
+    /// The values of a column with one value per tick, by snapshot; NaN for a gap.
     pub fn column(&self, values: &[f32]) -> Vec<f32> {
         let mut column = vec![f32::NAN; self.len()];
         for (&snapshot, &value) in self.of_tick.iter().zip(values) {
@@ -65,7 +65,7 @@ impl Snapshots {
         column
     }
 
-    /// Calls `see` with the snapshot of every value of a series that is a number.
+    /// Calls `see` with the snapshot of every value of a series except NaN.
     pub fn each(&self, series: &Series, mut see: impl FnMut(usize, f32)) {
         for (&snapshot, &value) in self.of_tick.iter().zip(&series.values) {
             if !value.is_nan() {
@@ -74,7 +74,7 @@ impl Snapshots {
         }
     }
 
-    /// The values of a series in some snapshots, NaN where there was none.
+    /// The values of a series in some snapshots, NaN for a gap.
     pub fn within<'a>(&self, series: &'a Series, from: usize, to: usize) -> &'a [f32] {
         let start = self.of_tick.partition_point(|&at| (at as usize) < from);
         let end = self.of_tick.partition_point(|&at| (at as usize) < to);
@@ -82,9 +82,9 @@ impl Snapshots {
         &series.values[start.min(known)..end.min(known)]
     }
 
-    /// How busy the trainer was in every snapshot's time, percent: the seconds of its steps among the seconds of its
-    /// steps and its waits, of all trainers of the node; NaN where there was neither. `None` when the node has no
-    /// span of either.
+    /// How busy the trainer was in every snapshot's interval, percent: the seconds of its steps, relative to
+    /// the seconds of its steps and waits, over all trainers of the node; NaN if there was neither. `None` if
+    /// the node has no span of either.
     pub fn trainer_busy(&self, node: &Node) -> Option<Vec<f32>> {
         let seconds = self.seconds(node, |name| match name {
             span::WAIT => Some(0),
@@ -95,8 +95,8 @@ impl Snapshots {
         Some(seconds.into_iter().map(busy).collect())
     }
 
-    /// The seconds of every snapshot's time that spans fill, added up in the place that `place` gives their names.
-    /// `None` when the node has no span of such a name.
+    /// The seconds of every snapshot's interval that spans fill, added up at the index that `place` gives for
+    /// their names. `None` if the node has no span of such a name.
     pub fn seconds<const N: usize>(
         &self,
         node: &Node,
@@ -110,7 +110,7 @@ impl Snapshots {
                 continue;
             };
             known = true;
-            // Spans come by their start, so no later one reaches into a snapshot that ended before this start.
+            // Spans are sorted by start, so no later one overlaps a snapshot that ended before this start.
             while first < self.len() && self.times[first] <= span.start {
                 first += 1;
             }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use stokehold_base::stats::of_sorted;
 use stokehold_profile::{Node, Series, dimension};
 
-/// Values in ascending order, without those that are no numbers.
+/// Values in ascending order, without NaN.
 #[derive(Default)]
 pub(super) struct Sorted(Vec<f64>);
 
@@ -23,13 +23,14 @@ impl Sorted {
         self.0.is_empty()
     }
 
-    /// A percentile as numpy's; 0 where there are no values.
+    /// A percentile as in numpy; 0 if there are no values.
     pub fn p(&self, p: f64) -> f64 {
         of_sorted(&self.0, p).unwrap_or(0.0)
     }
 
-    /// What a box plot shows, with the names of the published JSON: the quartiles, the 95th percentile, and whiskers
-    /// that reach 1.5 times the distance of the quartiles, or to the last value where that is nearer.
+    /// The figures of a box plot, with the names of the published JSON: the quartiles, the 95th percentile,
+    /// and whiskers that reach 1.5 times the distance of the quartiles, or to the last value if that is
+    /// nearer.
     pub fn box_plot(&self) -> Value {
         let (p25, p75) = (self.p(25.0), self.p(75.0));
         let reach = 1.5 * (p75 - p25);
@@ -44,7 +45,7 @@ impl Sorted {
     }
 }
 
-/// The mean and the standard deviation of all the values (divided by n, as numpy's); zeros where there are none.
+/// The mean and the standard deviation of all values (divided by n, as in numpy); zeros if there are none.
 pub(super) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let count = values.len().max(1) as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -52,9 +53,9 @@ pub(super) fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     (mean, (squares / count).sqrt())
 }
 
-/// Counts finite values in bins of equal width from the least to the greatest, and gives the bins' edges: numpy's
-/// `histogram`, the last bin with its upper edge. Where all values are equal the bins reach from half below to half
-/// above, where there are none from 0 to 1.
+/// Counts finite values in bins of equal width from the smallest to the largest, and returns the counts and
+/// the bins' edges, as numpy's `histogram`: the last bin includes its upper edge. If all values are equal,
+/// the bins span half below to half above; if there are none, 0 to 1.
 pub(super) fn histogram(values: &[f64], bins: usize) -> (Vec<u64>, Vec<f64>) {
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -74,7 +75,7 @@ pub(super) fn histogram(values: &[f64], bins: usize) -> (Vec<u64>, Vec<f64>) {
     (counts, edges)
 }
 
-/// At every tick of a node, the sum of the values of the series that belong, and how many there are.
+/// At every tick of a node, the sum of the values of the matching series, and their number.
 pub(super) fn sums(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec<(f64, u32)> {
     let mut sums = vec![(0f64, 0u32); node.ticks.len()];
     for series in node.series.iter().filter(|series| belongs(series)) {
@@ -87,15 +88,15 @@ pub(super) fn sums(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec<(f64, 
     sums
 }
 
-/// At every tick of a node, the mean of the series that belong; NaN where none has a value.
+/// At every tick of a node, the mean of the matching series; NaN if none has a value.
 pub(super) fn mean_column(node: &Node, belongs: impl Fn(&Series) -> bool) -> Vec<f32> {
     // 0 / 0 is NaN.
     let mean = |(sum, count): (f64, u32)| (sum / f64::from(count)) as f32;
     sums(node, belongs).into_iter().map(mean).collect()
 }
 
-/// At every tick of a node, how busy the run kept the cores on average, percent; how busy they were, where the recording
-/// does not tell whose time it was.
+/// At every tick of a node, the run's average use of the cores, percent; the use by all programs, if the
+/// recording does not tell them apart.
 pub(super) fn cores_column(node: &Node) -> Vec<f32> {
     match node.core_use() {
         Some(used) => used.shares(used.run),

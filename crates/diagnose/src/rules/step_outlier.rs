@@ -1,12 +1,12 @@
 //! StepOutlier: steps that take much longer than the others.
 //!
-//! For every machine and every mode (training, validation, ..) with more than 100 steps, an outlier is a step longer
-//! than the mean plus `stddev` standard deviations (of all steps, outliers included; divided by n). Fires when a mode
-//! has more than `n_outliers` of them. `mode` restricts it to one mode.
+//! For every machine and every mode (training, validation, ..) with more than 100 steps, an outlier is a step
+//! longer than the mean plus `stddev` standard deviations (of all steps, outliers included; divided by n).
+//! The rule fires if a mode has more than `n_outliers` of them. `mode` restricts it to one mode.
 //!
-//! In the details, which are in seconds, `probs` counts the steps that are no outliers in 100 bins of equal width,
-//! `binedges` has their 101 edges, and `step_numbers` are the outliers' (at most 1000). smdebug keeps the last mode it
-//! saw of a machine; we keep the mode with the most outliers, `TRAIN` where they tie.
+//! In the details, which are in seconds, `probs` counts the steps that are not outliers in 100 bins of equal
+//! width, `binedges` has their 101 edges, and `step_numbers` are the outliers' (at most 1000). smdebug keeps
+//! the last mode that it saw of a machine; we keep the mode with the most outliers, or `TRAIN` if they tie.
 
 use serde_json::{Value, json};
 use stokehold_profile::{Node, Span, span};
@@ -43,9 +43,9 @@ pub(super) const RULE: Rule = Rule {
     judge,
 };
 
-/// Steps that a mode must have more than, as in smdebug.
+/// A mode needs more than this many steps, as in smdebug.
 const ENOUGH: usize = 100;
-/// Numbers of outliers that the details list at most.
+/// The most outliers' numbers that the details list.
 const LISTED: usize = 1000;
 
 /// The steps of one mode on one machine.
@@ -61,7 +61,7 @@ struct Mode<'a> {
 
 fn judge(case: &Case) -> Finding {
     let mut finding = case.finding();
-    // Published in this place, though it is the same number.
+    // Published here too, though it is the same number.
     finding
         .parameters
         .insert(0, ("threshold", case.number("stddev").to_string()));
@@ -76,7 +76,7 @@ fn judge(case: &Case) -> Finding {
                 modes.push(mode);
             }
         }
-        // Training comes first, so that it is what ties leave.
+        // Training comes first, so that it wins a tie.
         modes.sort_by_key(|mode| (*mode != "TRAIN", mode.to_owned()));
         let mut most: Option<Mode> = None;
         for mode in modes {

@@ -4,18 +4,18 @@ use std::collections::HashMap;
 
 use stokehold_profile::{Node, Span, span};
 
-/// A training step and how long the trainer waited for its batch.
+/// A training step, with the time for which the trainer waited for its batch.
 #[derive(Clone, Copy)]
 pub(super) struct Step<'a> {
     pub span: &'a Span,
-    /// When the trainer began to wait, unix seconds; the step's start where no wait is known.
+    /// When the trainer began to wait, unix seconds; the step's start if no wait is known.
     pub from: f64,
-    /// Seconds waited; 0 where no wait is known.
+    /// Seconds waited; 0 if no wait is known.
     pub waited: f64,
 }
 
 impl Step<'_> {
-    /// The share of wait and step together that was waited, percent.
+    /// The share of waiting in wait and step together, percent.
     pub fn share(&self) -> f64 {
         let both = self.waited + self.span.duration;
         if both > 0.0 {
@@ -26,8 +26,8 @@ impl Step<'_> {
     }
 }
 
-/// The training steps of a node, by start. A step's wait is the latest one before it with the same number; of spans
-/// without number, the latest one.
+/// The training steps of a node, by start. A step's wait is the latest one before it with the same number,
+/// or, for spans without a number, the latest one.
 pub(super) fn steps(node: &Node) -> impl Iterator<Item = Step<'_>> {
     let place = |name: &str| {
         node.names
@@ -53,7 +53,7 @@ pub(super) fn steps(node: &Node) -> impl Iterator<Item = Step<'_>> {
     })
 }
 
-/// Whether the node's trainer marked its waits.
+/// Whether the node's trainer recorded its waits.
 pub(super) fn has_waits(node: &Node) -> bool {
     node.spans_of(span::WAIT).next().is_some()
 }

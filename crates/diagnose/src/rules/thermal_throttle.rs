@@ -1,7 +1,8 @@
 //! ThermalThrottle: a GPU runs slower because it is hot.
 //!
-//! A sample is throttled when NVML gives heat as a reason for lower clocks. Each GPU is judged alone: fires when more
-//! than `threshold` percent of its samples are. The finding names its clocks and temperature with and without.
+//! A sample is throttled if NVML reports heat as a reason for lower clocks. Each GPU is judged by itself: the
+//! rule fires if more than `threshold` percent of its samples are throttled. The finding has its clocks and
+//! temperature with and without throttling.
 
 use serde_json::json;
 use stokehold_profile::{Node, Series, dimension};
@@ -83,7 +84,7 @@ fn judge(case: &Case) -> Finding {
     finding
 }
 
-/// The medians of another series of the GPU in samples that were throttled, and in those that were not.
+/// The medians of another series of the GPU in throttled samples, and in the others.
 fn medians(node: &Node, gpu: &Series, dimension: &str) -> [Option<f64>; 2] {
     let other = node
         .series

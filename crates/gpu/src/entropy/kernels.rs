@@ -1,21 +1,22 @@
-//! The kernels, and the layout of what they are told.
+//! The kernels, and the layout of their input.
 //!
-//! # Why nothing is read or written outside, and every loop ends
+//! # Why no access is out of bounds, and every loop ends
 //!
-//! What the kernels are told is computed by the host from the header and from how many bytes there are. Coded data, which
-//! lie among the same `words`, are read by [`big_endian`] alone, and decide only these:
+//! The host computes the kernels' parameters from the header and the number of bytes. Coded data, which are
+//! among the same `words`, are read by [`big_endian`] alone, and determine only these:
 //!
-//! - *How far a reader moves.* A step moves it by at least one bit and not beyond its segment, whose bits are fewer than
-//!   2^31, so a loop until a place in the segment ends after as many steps as there are bits. A walk reads at most [`WALK`] subsequences.
-//! - *Which place of an MCU a reader is at*: below the number of places by construction; where it comes from a state, by
-//!   [`resume`].
-//! - *Which coefficient is meant*: a step gives one below 64 or none.
-//! - *Which block is meant.* Counting wrongly gives a wrong MCU, but a block is written only where its column and row lie
-//!   in its component's window, which the host sized the buffer for.
-//! - *Which entry of a code is looked at*: nine bits of data, or eight bits behind a search among seven lengths.
+//! - *How far a reader moves.* A step moves it by at least one bit and not beyond its segment, which has
+//!   fewer than 2^31 bits. So a loop up to a place in the segment ends after at most as many steps as there
+//!   are bits. A walk decodes at most [`WALK`] subsequences.
+//! - *The place of a reader within an MCU*: below the number of places by construction; if it comes from a
+//!   state, [`resume`] limits it.
+//! - *The index of a coefficient*: a step gives one below 64 or none.
+//! - *The index of a block.* A wrong count gives a wrong MCU, but a block is written only if its column and
+//!   row are within its component's window, which the host sized the buffer for.
+//! - *The entry of a code table*: nine bits of data, or eight bits after a search among seven lengths.
 //!
-//! Words behind a segment's last read as zero. Besides, every read and write is checked against its buffer, as
-//! in all kernels here.
+//! Words after a segment's last one read as zero. In addition, every read and write is checked against its
+//! buffer, as in all kernels here.
 
 use crate::kernels::{held, read, word, write};
 use cubecl::prelude::*;
@@ -23,26 +24,26 @@ use cubecl::prelude::*;
 /// Units of a cube.
 pub(crate) const UNITS: u32 = 64;
 
-// What is wrong with an image, in a word for each.
-/// A decode began where its predecessor did not end: too few rounds.
+// The faults of an image, one bit each.
+/// A subsequence was not decoded from the state in which its predecessor ended: too few rounds.
 pub(crate) const UNSYNCHRONISED: u32 = 1;
-/// Bits that are no code.
+/// Bits that are not a code.
 pub(crate) const NO_CODE: u32 = 2;
-/// A run of zeros out of its block.
+/// A run of zeros beyond its block.
 pub(crate) const OVERRUN: u32 = 4;
 /// The data of a segment end before its last block.
 pub(crate) const TOO_SHORT: u32 = 8;
 
-// A code in numbers of 16 bits, one a word: length and symbol for every nine bits that begin with a whole code, otherwise zero; for
-// lengths from 10 on the first 16 bits behind all codes up to it; what leads from a code of that length to its symbol's
-// index; the symbols.
+// A code as 16-bit numbers, one per word: length and symbol for every nine bits that begin with a whole code,
+// otherwise zero; for each length from 10 on the first 16 bits after all codes up to that length; the offset
+// from a code of that length to its symbol's index; the symbols.
 pub(crate) const HEADS: u32 = 512;
 pub(crate) const LONG_LENGTHS: u32 = 7;
 pub(crate) const SYMBOLS: u32 = HEADS + 2 * LONG_LENGTHS;
 pub(crate) const CODE_SIZE: u32 = SYMBOLS + 256;
 
-// The words of a batch hold the data, codes and images of scans, all segments, and for each subsequence where its
-// segment's words are among those.
+// The words of a batch contain the data, codes and images of scans, all segments, and for each subsequence
+// the place of its segment's words.
 
 // An image in words: blocks of an MCU; MCUs a row; of four components: first block among all of the batch, first needed
 // column and row, blocks a needed row, needed rows, blocks of an MCU across and down; of ten places of an MCU:
@@ -53,28 +54,28 @@ pub(crate) const PLACES: u32 = COMPONENTS + 4 * COMPONENT_SIZE;
 pub(crate) const PLACE_SIZE: u32 = 3;
 pub(crate) const IMAGE_SIZE: u32 = PLACES + 10 * PLACE_SIZE;
 
-// A segment in words: first word of data, bits, first subsequence, subsequences, first MCU, blocks to be read, where
-// its image's words are, its image's number.
+// A segment in words: first word of data, bits, first subsequence, subsequences, first MCU, blocks to read,
+// the place of its image's words, its image's number.
 
 /// The bits of a state, as [`state_of`] packs it.
 const STATE: u32 = 0xFFFF;
 
-/// Later than any round.
+/// Higher than any round.
 const ALL_ROUNDS: u32 = 0xFFFF;
 
 /// The most subsequences of a walk.
 const WALK: u32 = 64;
 
-/// What is summed up over subsequences: blocks, and the differences of four components.
+/// The quantities that are summed over subsequences: blocks, and the differences of four components.
 pub(crate) const SUMS: u32 = 5;
 
-/// A place behind all sums.
+/// A place after all sums.
 const NO_SUM: u32 = 0x8000_0000;
 
-/// Subsequences that one unit sums up over.
+/// The number of subsequences that one unit sums.
 pub(crate) const STRETCH: u32 = 64;
 
-/// The number of this cube, where there are more than fit in one dimension.
+/// The index of this cube, which may exceed one dimension.
 #[cube]
 fn cube_number() -> u32 {
     CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X
@@ -83,30 +84,30 @@ fn cube_number() -> u32 {
 /// A reader of one segment.
 #[derive(CubeType)]
 struct Reader {
-    /// The segment: its first word of data, how many words and bits it has.
+    /// The segment: its first word of data, its words and bits.
     begin: u32,
     count: u32,
     bits: u32,
-    /// Where its image's words are.
+    /// The place of its image's words.
     image: u32,
     /// The next bit.
     position: u32,
-    /// The place in the MCU, and the coefficient in coding order, that the next symbol is about.
+    /// The place within the MCU, and the index (in coding order) of the coefficient, of the next symbol.
     place: u32,
     k: u32,
-    /// The place's component, and where its codes are.
+    /// The component of that place, and the place of its codes.
     component: u32,
     dc: u32,
     ac: u32,
-    /// The word that holds the next bit, and that behind it.
+    /// The word with the next bit, and the word after it.
     high: u32,
     low: u32,
-    /// What the last step read: a value and which coefficient it is, 64 for none.
+    /// The result of the last step: a value, and the index of its coefficient, 64 for none.
     value: u32,
     at: u32,
-    /// Whether a block ended with it.
+    /// Whether the last step ended a block.
     ended: bool,
-    /// Why it could not be read, or zero.
+    /// The fault of the last step, or zero.
     fault: u32,
 }
 
@@ -120,7 +121,7 @@ fn big_endian(words: &[u32], begin: u32, count: u32, index: u32) -> u32 {
     (value << 24) | ((value & 0xFF00) << 8) | ((value >> 8) & 0xFF00) | (value >> 24)
 }
 
-/// A reader of a segment that begins in a `state`, as [`state_of`] packs it, of the subsequence that begins at bit
+/// A reader that starts in a `state`, as [`state_of`] packs it, at the subsequence that begins at bit
 /// `start`.
 #[cube]
 fn resume(words: &[u32], segment: u32, start: u32, state: u32) -> Reader {
@@ -151,7 +152,7 @@ fn resume(words: &[u32], segment: u32, start: u32, state: u32) -> Reader {
     reader
 }
 
-/// Takes what is known of the reader's place.
+/// Loads the parameters of the reader's place.
 #[cube]
 fn enter(reader: &mut Reader, words: &[u32]) {
     let record = reader.image + PLACES + PLACE_SIZE * reader.place;
@@ -160,14 +161,14 @@ fn enter(reader: &mut Reader, words: &[u32]) {
     reader.ac = word(words, record + 2);
 }
 
-/// The state of a reader behind a subsequence that ends at bit `end`: bits read beyond it, at most 30, place and
-/// coefficient.
+/// The state of a reader after a subsequence that ends at bit `end`: the number of bits read beyond it, at
+/// most 30, place and coefficient.
 #[cube]
 fn state_of(reader: &Reader, end: u32) -> u32 {
     (reader.position - end) | (reader.place << 5) | (reader.k << 9)
 }
 
-/// Length (from bit 8 on) and symbol of the code that a window begins with, zero for none.
+/// Length (from bit 8 on) and symbol of the code at the start of a window; zero if there is none.
 #[cube]
 fn find(words: &[u32], code: u32, window: u32) -> u32 {
     let mut found = word(words, code + (window >> 23));
@@ -176,7 +177,7 @@ fn find(words: &[u32], code: u32, window: u32) -> u32 {
         let mut longer = 0u32;
         #[unroll]
         for i in 0..LONG_LENGTHS {
-            // As many lengths are too short as have their end before the window.
+            // The number of lengths that are too short: those whose end is before the window.
             if word(words, code + HEADS + i) <= sixteen {
                 longer += 1;
             }
@@ -190,7 +191,7 @@ fn find(words: &[u32], code: u32, window: u32) -> u32 {
     found
 }
 
-/// The value that the highest `size` bits, 0 to 15, mean: with a leading zero they are negative.
+/// The value of the highest `size` bits, 0 to 15: negative if the first one is zero.
 #[cube]
 fn extended(bits: u32, size: u32) -> u32 {
     let mut value = (bits >> 1) >> (31 - size);
@@ -200,8 +201,8 @@ fn extended(bits: u32, size: u32) -> u32 {
     value
 }
 
-/// Reads a symbol and its value. What cannot be read moves on by one bit, or to the end; a run out of the block ends the
-/// block. The reader must stand before the end of its segment.
+/// Reads a symbol and its value. At an invalid code it moves by one bit, or to the end; a run beyond the
+/// block ends the block. The reader must be before the end of its segment.
 #[cube]
 fn step(reader: &mut Reader, words: &[u32]) {
     let shift = reader.position % 32;
@@ -225,7 +226,7 @@ fn step(reader: &mut Reader, words: &[u32]) {
         reader.fault = TOO_SHORT.runtime();
         taken = reader.bits - reader.position;
     } else {
-        // The coefficient behind this symbol's; 64 or more ends the block.
+        // The coefficient after this symbol's; 64 or more ends the block.
         let mut next = 64u32;
         if reader.k == 0 {
             reader.at = 0u32;
@@ -257,8 +258,8 @@ fn step(reader: &mut Reader, words: &[u32]) {
     reader.position += taken;
 }
 
-/// Decodes a subsequence of the segment, that ends at bit `stop`, from a state, and returns the state it comes to. Notes
-/// what it adds up to at `sum`.
+/// Decodes a subsequence, which ends at bit `stop`, from a state. Returns the state at its end, and adds its
+/// sums at `sum`.
 #[cube]
 fn follow(
     words: &[u32],
@@ -279,7 +280,7 @@ fn follow(
     while reader.position < stop {
         step(&mut reader, words);
         if reader.at == 0 {
-            // The component is that of the block, which does not end with its first coefficient.
+            // The component is that of the current block, which does not end with its first coefficient.
             #[unroll]
             for i in 0..4usize {
                 if reader.component == i as u32 {
@@ -299,11 +300,11 @@ fn follow(
     state_of(&reader, stop)
 }
 
-// Of each subsequence that its segment goes on behind there are two decodes, the last one and the one before: `entries`
-// holds the states they began in, with the round from bit 16 on, and `exits` those they came to. A round writes over the
-// older one and looks only at those of earlier rounds, so it does not matter in which order its units work.
+// Every subsequence except a segment's last has two decodes, the last one and the one before: `entries` holds
+// their initial states, with the round from bit 16 on, and `exits` their final ones. A round overwrites the
+// older decode and reads only decodes of earlier rounds, so the order of its units does not matter.
 
-/// Which decode of a subsequence is the last of those before a round.
+/// Which of a subsequence's two decodes is the latest before a round.
 #[cube]
 fn last_before(entries: &mut [u32], index: u32, round: u32) -> u32 {
     let first = held(entries, 2 * index) >> 16;
@@ -315,19 +316,20 @@ fn last_before(entries: &mut [u32], index: u32, round: u32) -> u32 {
     last
 }
 
-/// Notes a subsequence's first decode.
+/// Stores a subsequence's first decode.
 #[cube]
 fn note_first(entries: &mut [u32], exits: &mut [u32], index: u32, entry: u32, exit: u32) {
     write(entries, 2 * index, entry | 0x1_0000);
     write(exits, 2 * index, exit);
-    // None, and before it.
+    // No decode before it.
     write(entries, 2 * index + 1, 0u32);
 }
 
-/// Rounds 0 and 1. Decodes each subsequence from its first bit, as if a block of an MCU's first place began there, which
-/// is true of a segment's first, and then the next one from the state that this comes to.
+/// Rounds 0 and 1. Decodes each subsequence from its first bit, as if a block at the MCU's first place began
+/// there (which is true for a segment's first subsequence), and then the next one from the state that this
+/// ends in.
 ///
-/// A segment's last subsequence is left out: nothing depends on where it ends.
+/// Skips a segment's last subsequence: nothing depends on its final state.
 #[cube(launch)]
 pub(crate) fn guess(
     words: &[u32],
@@ -363,7 +365,8 @@ pub(crate) fn guess(
     }
 }
 
-/// Whether a subsequence was decoded, before a round, from another state than its predecessor came to.
+/// Whether the latest decode of a subsequence before a round started from another state than its
+/// predecessor's final one.
 #[cube]
 fn is_wrong(
     words: &[u32],
@@ -383,12 +386,13 @@ fn is_wrong(
     wrong
 }
 
-/// A further round. Where a subsequence is wrong and the one before it is not, decodes from the state that this came to,
-/// and so on to the next ones, until a state is come to that was come to before and what follows was decoded from it: where
-/// several in a row are wrong, nothing synchronised for a while, and decodes from guesses would be in vain. The beginning
-/// of the next walk ends a walk too, and so do the segment's last subsequence and [`WALK`] subsequences.
+/// A further round. If a subsequence is wrong and the one before it is right, decodes it from that one's
+/// final state, and continues through the next ones until it reaches a state that was reached before and from
+/// which the next subsequence was decoded. Where several in a row are wrong, nothing synchronised for a
+/// while, and decoding from guesses would be useless. A walk also ends at the start of the next walk, at the
+/// segment's last subsequence, and after [`WALK`] subsequences.
 ///
-/// No two walks touch the same subsequence, since each ends before the next begins.
+/// Two walks never touch the same subsequence, since each ends before the next begins.
 #[cube(launch)]
 pub(crate) fn walk(
     words: &[u32],
@@ -406,7 +410,7 @@ pub(crate) fn walk(
         let segment = segments + word(words, owners + begin);
         let first = word(words, segment + 2);
         let last = first + word(words, segment + 3) - 1;
-        // A segment's first is never wrong.
+        // A segment's first subsequence is never wrong.
         if is_wrong(words, entries, exits, segment, begin, round)
             && !is_wrong(words, entries, exits, segment, begin - 1, round)
         {
@@ -434,10 +438,10 @@ pub(crate) fn walk(
     }
 }
 
-/// Turns what each subsequence adds up to into what those before it in its segment and its stretch do. A unit does a
-/// stretch, and notes in `totals` what all of it after the last segment's beginning adds up to.
+/// Replaces the sums of each subsequence by the sums over those before it in its segment and stretch. A unit
+/// processes a stretch, and stores in `totals` the sums over its part after the last start of a segment.
 ///
-/// Without memory that units share: it crashes lavapipe.
+/// Without memory shared by units: it crashes lavapipe.
 #[cube(launch)]
 pub(crate) fn accumulate(
     words: &[u32],
@@ -475,7 +479,7 @@ pub(crate) fn accumulate(
     }
 }
 
-/// Notes for each stretch what those before it add up to, from the beginning of the segment of its first subsequence on.
+/// Computes for each stretch the sums before it, from the start of the segment of its first subsequence on.
 #[cube(launch)]
 pub(crate) fn accumulate_stretches(
     words: &[u32],
@@ -507,7 +511,7 @@ pub(crate) fn accumulate_stretches(
     }
 }
 
-/// What the subsequences before one in its segment add up to.
+/// The sums over the subsequences before this one in its segment.
 #[cube]
 fn sum_before(sums: &[u32], bases: &[u32], index: u32, first: u32, #[comptime] which: u32) -> u32 {
     let stretch = index / STRETCH;
@@ -518,7 +522,7 @@ fn sum_before(sums: &[u32], bases: &[u32], index: u32, first: u32, #[comptime] w
     sum
 }
 
-/// Sets the words of two buffers to zero, of which the first is not the shorter one.
+/// Sets the words of two buffers to zero; the first must not be the shorter one.
 #[cube(launch)]
 pub(crate) fn clear(zeros: &mut [u32], more: &mut [u32]) {
     let index = cube_number() * UNITS + UNIT_POS;
@@ -526,13 +530,13 @@ pub(crate) fn clear(zeros: &mut [u32], more: &mut [u32]) {
     write(more, index, 0u32);
 }
 
-/// Where the coefficients of a block begin; [`NOWHERE`] of one that is not needed.
+/// The place of a block's coefficients; [`NOWHERE`] if the block is not needed.
 #[cube]
 fn block_begin(words: &[u32], image: u32, place: u32, column: u32, row: u32) -> u32 {
     let packed = word(words, image + PLACES + PLACE_SIZE * place);
     let component = image + COMPONENTS + COMPONENT_SIZE * (packed & 255);
     let wide = word(words, component + 3);
-    // What lies left of the window or above it wraps to numbers that are too great.
+    // Left of the window or above it, the difference wraps to a number that is too large.
     let across = column * word(words, component + 5) + ((packed >> 8) & 255) - word(words, component + 1);
     let down = row * word(words, component + 6) + ((packed >> 16) & 255) - word(words, component + 2);
     let mut begin = NOWHERE.runtime();
@@ -542,11 +546,11 @@ fn block_begin(words: &[u32], image: u32, place: u32, column: u32, row: u32) -> 
     begin
 }
 
-/// Of a block that is not needed.
+/// The place of a block that is not needed.
 const NOWHERE: u32 = 0xFFFF_FFFF;
 
-/// Decodes every subsequence once more, from the state its predecessor came to, and writes the coefficients that are
-/// needed and not zero, in rows. `coefficients` must be zero. What is wrong with an image is noted in `faults`.
+/// Decodes every subsequence once more, from its predecessor's final state, and writes the needed nonzero
+/// coefficients, in rows. `coefficients` must be zero. Faults of an image are stored in `faults`.
 #[cube(launch)]
 pub(crate) fn decode(
     words: &[u32],

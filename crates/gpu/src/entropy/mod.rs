@@ -1,32 +1,35 @@
-//! Huffman decoding on the device: coded data go up as they are, coefficients come out.
+//! Huffman decoding on the device: coded data are uploaded, and the result is coefficients.
 //!
-//! Huffman codes can only be read from the beginning, so a decoder that begins anywhere else reads nonsense. But codes
-//! synchronise themselves: sooner or later the nonsense ends a symbol where a symbol ends, a block where a block ends
-//! and an MCU where an MCU ends, and from there on it is right (Weissenberger and Schmidt, "Accelerating JPEG
-//! Decompression on GPUs", arXiv 2111.09219). So coded data are cut into *subsequences* of equal length, and many units
-//! decode one each:
+//! Huffman codes can only be read from the beginning, so a decoder that begins elsewhere reads nonsense. But
+//! such codes synchronise: sooner or later the wrong decode ends a symbol where a symbol ends, a block where
+//! a block ends and an MCU where an MCU ends, and from there on it is right (Weissenberger and Schmidt,
+//! "Accelerating JPEG Decompression on GPUs", arXiv 2111.09219). So coded data are cut into *subsequences* of
+//! equal length, and many units decode one each:
 //!
-//! 1. **Host** ([`Scans`]). [`Decoder::coded`](stokehold_jpeg::Decoder::coded) finds the restart intervals that the region
-//!    needs, as *segments* that can be read alone, and removes the stuffed zeros. Of symbols nothing is read. Images with
-//!    the same codes share them.
-//! 2. **Synchronise.** In round 0 every subsequence is decoded as if an MCU began at its first bit, which is true of a
-//!    segment's first. A decode ends in a *state*: how many bits beyond the subsequence's end, at which block of the MCU,
-//!    at which coefficient. In round 1, of the same launch, each unit goes on through the next subsequence. Nearly all are
-//!    right then. In each further round those that were not decoded from the state their predecessor came to are decoded
-//!    again from it, and so on to the next ones, until they come to a state that was come to before.
-//! 3. **Accumulate.** How many blocks end before a subsequence, and what the differences of DC coefficients before it add
-//!    up to, from the segment's beginning.
-//! 4. **Write.** Every subsequence is decoded once more, and its coefficients are written where the hybrid way unpacks
-//!    them to: dequantising, transforming and all that follows are the same.
+//! 1. **Host** ([`Scans`]). [`Decoder::coded`](stokehold_jpeg::Decoder::coded) finds the restart intervals
+//!    that the region needs, as *segments* that can be read independently, and removes the stuffed zeros. It
+//!    decodes no symbols. Images with the same codes share them.
+//! 2. **Synchronise.** Round 0 decodes every subsequence as if an MCU began at its first bit, which is true
+//!    for a segment's first one. A decode ends in a *state*: the number of bits beyond the subsequence's end,
+//!    the block within the MCU, and the coefficient. In round 1, in the same launch, each unit continues
+//!    through the next subsequence. Nearly all are right then. Each further round decodes again those that
+//!    were not decoded from their predecessor's final state, and continues through the next ones until it
+//!    reaches a state that was reached before.
+//! 3. **Accumulate.** Computes the number of blocks before each subsequence, and the sums of the DC
+//!    differences before it, from the segment's beginning.
+//! 4. **Write.** Decodes every subsequence once more, and writes its coefficients where the hybrid mode
+//!    unpacks them: dequantising, transforming and all later stages are the same.
 //!
 //! # Why the result is exact
 //!
-//! Writing begins each subsequence in the state its predecessor came to and checks that it was decoded from just that
-//! state. The segment's first was decoded from its true beginning. So by induction every state is the true one, however
-//! many rounds there were. Where the check fails, since there were too few rounds, or where a code, a run or the end of
-//! the data is wrong before the last block that is needed, the image is *faulty*: its coefficients mean nothing, and the
-//! CPU decides what it is. So rounds are bounded and queued all at once, and an image that the device decodes is one that
-//! the CPU would decode to the same coefficients. See [`kernels`] for why no data can lead a kernel astray.
+//! Writing starts each subsequence in its predecessor's final state, and checks that its latest decode
+//! started from that same state. The segment's first subsequence was decoded from its true beginning. So by
+//! induction every state is the true one, regardless of the number of rounds. If the check fails because
+//! there were too few rounds, or if a code, a run or the end of the data is wrong before the last needed
+//! block, the image is *faulty*: its coefficients are discarded, and the CPU decides whether the image is
+//! valid. So the rounds are bounded and queued all at once, and an image that the device decodes is one that
+//! the CPU would decode to the same coefficients. See [`kernels`] for why no data can make a kernel
+//! misbehave.
 
 mod kernels;
 mod scans;
@@ -40,18 +43,20 @@ use cubecl::prelude::*;
 use cubecl::server::ServerError;
 use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};
 
-/// Bits of a subsequence, a multiple of 32: long enough to synchronise in, short enough that a photo has hundreds.
+/// The length of a subsequence in bits, a multiple of 32: long enough to synchronise in, short enough that a
+/// photo has hundreds.
 pub(crate) const SUBSEQUENCE: u32 = 1024;
 
-/// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7; what would take many more,
-/// such as pictures of one colour, decodes sooner on a CPU. A round in which nothing is left to do costs a launch.
+/// The most rounds of a batch. Of 400 photos half took 3 further ones and none more than 7. Images that would
+/// take many more, such as pictures of one colour, decode sooner on a CPU. A round with nothing left to do
+/// costs a launch.
 pub(crate) const MOST_ROUNDS: u32 = 10;
 
-/// What decoding left on the device.
+/// The results of decoding on the device.
 pub(crate) struct Decoded {
-    /// A word for each scan: what is wrong with it, as [`Faults`] reads it.
+    /// One word per scan with its faults, as [`Faults`] reads it.
     pub faults: Buffer,
-    /// For each subsequence twice the state it was decoded from, and from bit 16 on the round; the later one counts.
+    /// For each subsequence two initial states, with the round from bit 16 on; the later one is used.
     #[cfg(test)]
     pub entries: Buffer,
 }

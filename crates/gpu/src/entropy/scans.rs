@@ -1,4 +1,4 @@
-//! The scans of a batch as the kernels want them.
+//! The scans of a batch in the kernels' layout.
 
 use super::kernels::{
     CODE_SIZE, COMPONENT_SIZE, COMPONENTS, HEADS, IMAGE_SIZE, LONG_LENGTHS, PLACE_SIZE, PLACES, STRETCH,
@@ -12,13 +12,14 @@ use stokehold_jpeg::{Coded, CodedPlace, CodedSegment, HuffmanCode};
 /// The most bytes of a segment: its bits are counted in 31 bits.
 const MOST_BYTES: usize = 1 << 27;
 
-/// The coded data of one image, and what it takes to read them.
+/// The coded data of one image, and its tables.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// Four bytes a word, the first in the lowest place.
     data: Vec<u32>,
     segments: Vec<CodedSegment>,
-    /// The kernels' words, without what only a batch knows: where codes are, and each component's first block.
+    /// The image's words, except those that depend on the batch: the place of its codes, and each component's
+    /// first block.
     image: Box<[u32; IMAGE_SIZE as usize]>,
     /// The codes of each component.
     codes: Vec<[Code; 2]>,
@@ -29,12 +30,12 @@ pub(crate) struct Scan {
 type Code = ([u8; 16], Vec<u8>);
 
 impl Scan {
-    /// Words that it takes in a batch, without codes and subsequences.
+    /// The number of words in a batch, without codes and subsequences.
     pub fn words(&self) -> usize {
         self.data.len() + IMAGE_SIZE as usize
     }
 
-    /// None where a segment is too long for its bits to be counted.
+    /// `None` if a segment is too long for its bits to be counted.
     pub fn new(coded: &Coded<'_>) -> Option<Scan> {
         if coded.segments.iter().any(|segment| segment.length > MOST_BYTES) {
             return None;
@@ -72,7 +73,7 @@ impl Scan {
     }
 }
 
-/// Bytes, four a word, with zeros behind the last.
+/// Bytes, four per word, padded with zeros.
 fn fours(bytes: &[u8]) -> Vec<u32> {
     let (fours, rest) = bytes.as_chunks();
     let mut last = [0; 4];
@@ -83,33 +84,33 @@ fn fours(bytes: &[u8]) -> Vec<u32> {
     words
 }
 
-/// An image's words about components.
+/// The part of an image's words for components.
 fn components(image: &mut [u32; IMAGE_SIZE as usize]) -> &mut [[u32; COMPONENT_SIZE as usize]] {
     image[COMPONENTS as usize..PLACES as usize].as_chunks_mut().0
 }
 
-/// An image's words about places of an MCU.
+/// The part of an image's words for places of an MCU.
 fn places(image: &mut [u32; IMAGE_SIZE as usize]) -> &mut [[u32; PLACE_SIZE as usize]] {
     image[PLACES as usize..].as_chunks_mut().0
 }
 
-/// The scans of a batch. What the kernels need of each is among the words of the batch; this is what they are told about
-/// all of them together.
+/// The scans of a batch. The words of the batch have the data of each scan; this has the parameters of all of
+/// them together.
 #[derive(Debug)]
 pub(crate) struct Scans {
     /// Bits of a subsequence, a multiple of 32.
     pub length: u32,
     /// The most rounds that are launched.
     pub most_rounds: u32,
-    /// Where the codes are that were met already.
+    /// The places of the codes added so far.
     known: BTreeMap<Code, u32>,
-    /// How many scans there are.
+    /// The number of scans.
     pub count: usize,
     /// Words of segments.
     segments: Vec<u32>,
-    /// For each subsequence, where its segment is among all.
+    /// For each subsequence, the index of its segment.
     pub owners: Vec<u32>,
-    /// Subsequences of the longest segment.
+    /// The number of subsequences of the longest segment.
     pub longest: u32,
 }
 
@@ -146,7 +147,7 @@ impl Scans {
         }
         for segment in &scan.segments {
             let bits = 8 * segment.length as u32;
-            // A segment without a bit has a subsequence too: it finds that blocks are missing.
+            // A segment without bits has one subsequence, which finds that blocks are missing.
             let subsequences = bits.div_ceil(self.length).max(1);
             let at = self.segments.len() as u32;
             self.segments.extend([
@@ -166,7 +167,7 @@ impl Scans {
         self.count += 1;
     }
 
-    /// Where a code is.
+    /// The place of a code.
     fn code(&mut self, words: &mut Words, code: &Code) -> u32 {
         if let Some(&at) = self.known.get(code) {
             return at;
@@ -177,7 +178,7 @@ impl Scans {
         at
     }
 
-    /// Adds what is known of all scans to the words, and returns where the words of segments and subsequences begin.
+    /// Adds the segments and subsequences of all scans to the words. Returns their places.
     pub fn place(&self, words: &mut Words) -> [u32; 2] {
         [&self.segments, &self.owners].map(|each| {
             let here = words.here();
@@ -186,13 +187,13 @@ impl Scans {
         })
     }
 
-    /// The image of a segment, named as in `owners`.
+    /// The image of a segment, by an index of `owners`.
     #[cfg(test)]
     pub fn image_of(&self, owner: u32) -> usize {
         self.segments[owner as usize + 7] as usize
     }
 
-    /// Bytes on the device: of words that are still to be placed, and of what is kept of subsequences and images.
+    /// Bytes on the device: of words still to be placed, and of the buffers for subsequences and images.
     pub fn pieces(&self) -> [u64; 2] {
         let words = self.segments.len() + self.owners.len();
         let states = (4 + SUMS as usize) * self.owners.len()
@@ -202,10 +203,10 @@ impl Scans {
     }
 }
 
-/// A code in the kernels' form.
+/// A code in the kernels' layout.
 fn table((lengths, symbols): &Code) -> [u16; CODE_SIZE as usize] {
     let mut table = [0; CODE_SIZE as usize];
-    // Codes of a length are numbers that follow one another; those of the next length follow twice the last.
+    // Codes of the same length are consecutive numbers; those of the next length continue at twice the last.
     let (mut next, mut index) = (0u32, 0usize);
     for (length, &count) in (1u32..).zip(lengths) {
         let count = u32::from(count);
@@ -229,17 +230,17 @@ fn table((lengths, symbols): &Code) -> [u16; CODE_SIZE as usize] {
     table
 }
 
-/// What is wrong with a scan.
+/// The faults of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Faults(pub u32);
 
 impl Faults {
-    /// Whether its coefficients are right.
+    /// Whether its coefficients are valid.
     pub fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether there were too few rounds, and all that is known of it is that.
+    /// Whether the only fault is that there were too few rounds.
     #[cfg(test)]
     pub fn is_unsynchronised(self) -> bool {
         self.0 & super::kernels::UNSYNCHRONISED != 0

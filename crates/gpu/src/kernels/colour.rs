@@ -1,13 +1,13 @@
-//! Changes of single pixels, in Pillow's arithmetic, and contrast.
+//! Operations on single pixels, in Pillow's arithmetic, and contrast.
 
 use super::{channel, float, held, packed, read, rounded, word, write};
 use cubecl::prelude::*;
 
-/// Units of a cube that adds an image up.
+/// Units of a cube that sums over an image.
 pub(crate) const SUMMING: u32 = 256;
 
-/// Applies points, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey; then the factor's bits or
-/// the shift.
+/// Applies point operations, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey; then
+/// the factor's bits or the shift.
 #[cube]
 pub(crate) fn apply_points(
     words: &[u32],
@@ -53,7 +53,7 @@ fn luminance(red: i32, green: i32, blue: i32) -> i32 {
     (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 }
 
-/// `from + factor * (to - from)`, clipped, the fraction cut off.
+/// `from + factor * (to - from)`, clipped and truncated.
 #[cube]
 fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
     let scaled = rounded(factor * f32::cast_from(to - from), zero);
@@ -61,7 +61,7 @@ fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
     i32::cast_from(max(min(value, f32::new(255.0)), f32::new(0.0)))
 }
 
-/// Through hue, saturation and value; `hues` are the bytes of `HueTables`, hue first.
+/// Shifts the hue in HSV; `hues` are the bytes of `HueTables`, hue first.
 #[cube]
 fn shifted_hue(hues: &[u8], red: i32, green: i32, blue: i32, shift: u32) -> u32 {
     let most = max(max(red, green), blue);
@@ -117,9 +117,9 @@ fn shifted_hue(hues: &[u8], red: i32, green: i32, blue: i32, shift: u32) -> u32 
     pixel
 }
 
-/// Sums of luminance: each of 256 units adds up every 256th pixel. `records` holds three words for each image, which
-/// `CUBE_POS_X` counts: where its pixels begin, how many there are, and where the mean goes among the pixels, with 256
-/// words behind it for the sums.
+/// Sums of luminance: each of 256 units sums every 256th pixel. `records` has three words for each image,
+/// which `CUBE_POS_X` indexes: the place of its pixels, their number, and the place of the mean among the
+/// pixels, with 256 words after it for the sums.
 #[cube(launch)]
 pub(crate) fn sums(words: &[u32], pixels: &mut [u32], records: u32) {
     let record = records + 3 * CUBE_POS_X;
@@ -150,7 +150,7 @@ pub(crate) fn mean(words: &[u32], pixels: &mut [u32], records: u32, images: u32)
         for i in 1..257u32 {
             total += held(pixels, at + i);
         }
-        // Half is rounded up: without doubling the total, which needs all its bits.
+        // Round half up without doubling the total, which needs all its bits.
         let rest = total % count;
         let mut mean = total / count;
         if rest >= count - rest {
@@ -160,8 +160,9 @@ pub(crate) fn mean(words: &[u32], pixels: &mut [u32], records: u32, images: u32)
     }
 }
 
-/// Blends with the mean. `records` holds seven words for each image, which `CUBE_POS_Y` counts: where its pixels begin,
-/// how many there are, where the mean is, the factor's bits, where the result goes, where points are, how many.
+/// Blends with the mean. `records` has seven words for each image, which `CUBE_POS_Y` indexes: the place of
+/// its pixels, their number, the place of the mean, the factor's bits, the place of the result, the place of
+/// the point operations, their number.
 #[cube(launch)]
 pub(crate) fn contrast(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
     let record = records + 7 * CUBE_POS_Y;

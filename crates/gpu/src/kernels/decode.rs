@@ -1,9 +1,9 @@
 //! From packed coefficients to blocks, and from blocks to planes of samples.
 //!
-//! Records of components are nine words: where the heads of its blocks begin among the words, how many blocks there
-//! are, its first block among all, where its 64 quantisation steps begin, blocks a row, where its plane begins, bytes
-//! from row to row of it, samples along a side of a block, where its values begin among the words. `CUBE_POS_Y` counts
-//! components.
+//! A component's record has nine words: the place of its blocks' heads among the words, the number of blocks,
+//! its first block, the place of its 64 quantisation steps, blocks per row, the place of its plane, the
+//! plane's bytes per row, samples per side of a block, the place of its values among the words. `CUBE_POS_Y`
+//! indexes components.
 
 use super::{clamped, read, saturated, signed, word, wrapped, write};
 use cubecl::prelude::*;
@@ -15,8 +15,9 @@ pub(crate) const UNPACKED: u32 = 4;
 /// Blocks of a cube of [`transform`].
 pub(crate) const TRANSFORMED: u32 = 64;
 
-/// Puts every coefficient, also those that are zero, in its place. A head is three words: the mask of coefficients that
-/// are not zero, in rows, low half first, and which of the component's values, of which a word holds two, is the first.
+/// Writes every coefficient, including zeros, to its place. A head is three words: the mask of nonzero
+/// coefficients, in rows, low half first, and the index of the block's first value among the component's
+/// values, of which a word holds two.
 #[cube(launch)]
 pub(crate) fn unpack(words: &[u32], coefficients: &mut [i16], table: u32) {
     let record = table + RECORD * CUBE_POS_Y;
@@ -45,8 +46,9 @@ pub(crate) fn unpack(words: &[u32], coefficients: &mut [i16], table: u32) {
     }
 }
 
-/// Dequantises and transforms blocks, in the arithmetic of crate jpeg's kernels `idct` and `reduced`: a unit does a
-/// block. One with nothing but its first coefficient takes the short way, which wraps where the long one saturates.
+/// Dequantises and transforms blocks, in the arithmetic of crate jpeg's kernels `idct` and `reduced`, one
+/// block per unit. A block with only its first coefficient takes a shortcut, which wraps where the full
+/// transform saturates.
 #[cube(launch)]
 pub(crate) fn transform(words: &[u32], coefficients: &[i16], planes: &mut [u8], table: u32) {
     let record = table + RECORD * CUBE_POS_Y;
@@ -109,8 +111,8 @@ fn samples(values: &mut Array<i32>, planes: &mut [u8], at: u32, stride: u32, #[c
     }
 }
 
-/// One pass over eight values that leaves `side` in `y`. Results lose `more` bits beyond those that the pass along
-/// columns takes off.
+/// One pass over eight values that leaves `side` values in `y`. Results are shifted by `more` bits beyond the
+/// shift of the pass along columns.
 #[cube]
 fn pass(
     values: &Array<i32>,

@@ -1,15 +1,15 @@
 //! From pixels to the numbers of a batch.
 //!
-//! To-float, normalisation and rounding to half precision work on each byte alone, so the host has made a table of
-//! them and the device looks numbers up: bits of any type, exactly as the CPU has them.
+//! To-float, normalisation and rounding to half precision work on each byte alone, so the host makes a table
+//! of the results and the device looks them up: bits of any type, exactly as on the CPU.
 
 use super::{read, word, write};
 use cubecl::prelude::*;
 
-/// Writes three planes of each sample, which `CUBE_POS_Y` counts. `records` holds four words for each: where its pixels
-/// begin, where its table begins (three times 256 numbers), where erased rectangles are described, how many. A
-/// rectangle is eight words: left, top, width, height, 1 where every place has its own number, and then where these
-/// are; else the three channels' numbers.
+/// Writes three planes of each sample, which `CUBE_POS_Y` indexes. `records` has four words for each: the
+/// place of its pixels, the place of its table (three times 256 numbers), the place of the erased rectangles,
+/// their number. A rectangle is eight words: left, top, width, height, 1 if every pixel has its own number,
+/// and then their place; else the three channels' numbers.
 #[cube(launch)]
 pub(crate) fn emit<N: Int>(
     words: &[u32],
@@ -36,7 +36,7 @@ pub(crate) fn emit<N: Int>(
             let y = v - word(words, rectangle + 1);
             let wide = word(words, rectangle + 2);
             let high = word(words, rectangle + 3);
-            // Left of it and above it the differences wrap round to more than any width.
+            // Left of it and above it the differences wrap to more than any width.
             if x < wide && y < high {
                 let mut at = rectangle + 5;
                 let mut step = 1u32;

@@ -1,4 +1,4 @@
-//! One pixel of a resampling: the plan's map back to the source, in the arithmetic of `fused`.
+//! Resampling by gathering: maps each pixel back to the source, in the arithmetic of `fused`.
 
 use super::colour::apply_points;
 use super::{channel, clamped, held, packed, read, saturated, signed, word, write};
@@ -7,19 +7,20 @@ use cubecl::prelude::*;
 /// Units of a cube: a tile of 16 x 16 pixels.
 pub(crate) const TILE: u32 = 16;
 
-/// A source is its kind and then, for pixels (0 among the pixels, 4 among the words): where they begin, width, height. For
-/// a JPEG's components (1 grey, 2 YCbCr, 3 RGB): the first pixel's column and row in the scaled image, a word that means
-/// nothing, and nine words for each component: where its plane begins, bytes from row to row, samples a row, rows, the
-/// first sample's column and row, pixels along a sample across and down, and how it is upsampled (0 repeated, 1 across,
-/// 2 down, 3 both).
+/// A source begins with its kind. For pixels (0 among the pixels, 4 among the words) there follow their
+/// place, width and height. For a JPEG's components (1 grey, 2 YCbCr, 3 RGB): the first pixel's column and
+/// row in the scaled image, an unused word, and nine words for each component: the place of its plane, bytes
+/// per row, samples per row, rows, the first sample's column and row, pixels per sample across and down, and
+/// the kind of upsampling (0 repeated, 1 across, 2 down, 3 both).
 ///
-/// A program is: 1 where components are resampled apart, fills, where they are, points, where they are; for an upright
-/// one where the weights across are for each channel, then down; for a turned one where both axes are, its rows, and
-/// where the first column inside of each row is. Places are counted from the program's first word. A fill is its
-/// colour and two words a row, the columns inside of it.
+/// A program has: 1 if components are resampled separately, the number and place of fills, the number and
+/// place of point operations; an upright one then has the places of each channel's weights across and down; a
+/// turned one has the places of both axes, its rows, and the place of each row's first column inside. Places
+/// count from the program's first word. A fill is its colour, and two words per row: the columns inside of
+/// it.
 ///
-/// `records` holds six words for each image, which `CUBE_POS_Z` counts: 1 for turned, width, height, where the result
-/// goes among the pixels, where the program begins, where the source is described.
+/// `records` has six words for each image, which `CUBE_POS_Z` indexes: 1 for turned, width, height, the place
+/// of the result among the pixels, the place of the program, the place of the source.
 #[cube(launch)]
 pub(crate) fn resample(
     words: &[u32],
@@ -38,7 +39,7 @@ pub(crate) fn resample(
         let program = word(words, record + 4);
         let source = word(words, record + 5);
         let mut pixel = 0u32;
-        // The first fill, from the last step's on, that the pixel is not inside of.
+        // The first fill, from the last step's on, that this pixel is outside of.
         let frames = word(words, program + 1);
         let table = program + word(words, program + 2);
         let mut filled = 0u32;
@@ -122,7 +123,7 @@ fn source_pixel(words: &[u32], planes: &[u8], pixels: &mut [u32], source: u32, x
     pixel
 }
 
-/// A pixel made of a JPEG's components as libjpeg makes it.
+/// A pixel of a JPEG's components, computed as libjpeg does.
 #[cube]
 fn pixel_of_planes(words: &[u32], planes: &[u8], source: u32, x: u32, y: u32) -> u32 {
     let kind = word(words, source);
@@ -150,7 +151,7 @@ fn pixel_of_planes(words: &[u32], planes: &[u8], source: u32, x: u32, y: u32) ->
     pixel
 }
 
-/// A byte of a value times 64.
+/// Converts a value times 64 to a byte.
 #[cube]
 fn byte(value: i32) -> i32 {
     clamped(saturated(value + 32) >> 6, 0, 255)
@@ -162,7 +163,7 @@ fn product(value: i32, weight: i32) -> i32 {
     (value * weight + 16384) >> 15
 }
 
-/// What the pixels of a row come to under their weights, rounded to 64ths of a byte.
+/// The weighted sums of a row's pixels, rounded to 64ths of a byte.
 #[derive(CubeType)]
 struct RowSums {
     red: i32,
@@ -199,8 +200,8 @@ fn row_sums(
     }
 }
 
-/// Along rows and columns of pixels. A table of weights is: weights a position, positions, each one's first sample, the
-/// weights.
+/// Along rows and columns of pixels. A table of weights has: weights per position, positions, each one's
+/// first sample, the weights.
 #[cube]
 fn upright(
     words: &[u32],
@@ -232,7 +233,7 @@ fn upright(
     packed(byte(red), byte(green), byte(blue))
 }
 
-/// Along rows and columns of each component's own samples; colours are made of the result.
+/// Along rows and columns of each component's own samples, followed by the conversion to colour.
 #[cube]
 fn upright_apart(words: &[u32], planes: &[u8], program: u32, source: u32, u: u32, v: u32) -> u32 {
     let first = component(words, planes, program, source + 4, 0u32, u, v);
@@ -295,8 +296,8 @@ fn component(
     value
 }
 
-/// A window of its own. An axis is: weights a phase, least and greatest place, slope in two words, sixteen steps, two
-/// words a row of where its points begin, the weights of 128 phases.
+/// A window for each pixel. An axis has: weights per phase, lowest and highest place, slope in two words,
+/// sixteen steps, two words per row with the start of its points, the weights of 128 phases.
 #[cube]
 fn turned(
     words: &[u32],
@@ -336,7 +337,7 @@ fn turned(
     )
 }
 
-/// The place of column `u` of row `v` along an axis, with 12 fractional bits.
+/// The position of column `u` of row `v` along an axis, with 12 fractional bits.
 #[cube]
 fn place(words: &[u32], axis: u32, from: u32, u: u32, v: u32) -> i32 {
     let inside = u - from;

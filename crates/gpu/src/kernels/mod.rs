@@ -1,9 +1,10 @@
-//! The kernels. All they are told stands in one buffer of 32-bit `words`: tables, programs and records, whose layout
-//! [`words`](crate::words) writes. A unit works on one coefficient, one row of a block, or one pixel.
+//! The kernels. Their parameters are in one buffer of 32-bit `words`: tables, programs and records, whose
+//! layout [`words`](crate::words) writes. A unit works on one coefficient, one row of a block, or one pixel.
 //!
-//! Every index is checked, here and not by CubeCL, whose checked launches leave slices unchecked on Vulkan: reads are
-//! moved to the end of their buffer, writes outside of theirs are left out. So whatever a file says, a kernel stays
-//! within its buffers; and since counts come from the host, who has them from the header, every loop ends.
+//! Every index is checked here, because CubeCL's checked launches do not check slices on Vulkan: reads are
+//! moved to the end of their buffer, and writes outside of their buffer are skipped. So whatever a file
+//! contains, a kernel stays within its buffers; and because the host computes the counts from the header,
+//! every loop ends.
 
 pub(crate) mod colour;
 pub(crate) mod decode;
@@ -13,19 +14,19 @@ pub(crate) mod surroundings;
 
 use cubecl::prelude::*;
 
-/// What a buffer holds at `at`.
+/// The element of a buffer at `at`.
 #[cube]
 pub(crate) fn read<T: CubePrimitive>(buffer: &[T], at: u32) -> T {
     buffer[min(at as usize, buffer.len() - 1)]
 }
 
-/// What a buffer that is also written to holds at `at`.
+/// The element at `at` of a buffer that is also written to.
 #[cube]
 pub(crate) fn held<T: CubePrimitive>(buffer: &mut [T], at: u32) -> T {
     buffer[min(at as usize, buffer.len() - 1)]
 }
 
-/// Changes what a buffer holds at `at`.
+/// Sets the element of a buffer at `at`.
 #[cube]
 pub(crate) fn write<T: CubePrimitive>(buffer: &mut [T], at: u32, value: T) {
     if (at as usize) < buffer.len() {
@@ -65,8 +66,8 @@ pub(crate) fn wrapped(value: i32) -> i32 {
     (value << 16) >> 16
 }
 
-/// A float that later arithmetic cannot be merged with: `zero` is 0, which no compiler knows. So a product is rounded
-/// before it is added to, as on the CPU.
+/// A float that the compiler cannot merge with later arithmetic, because it does not know that `zero` is 0.
+/// So a product is rounded before an addition, as on the CPU.
 #[cube]
 pub(crate) fn rounded(value: f32, zero: u32) -> f32 {
     f32::reinterpret(u32::reinterpret(value) ^ zero)

@@ -1,8 +1,9 @@
-//! Blur and dilation: what looks at a pixel's surroundings.
+//! Blur and dilation: operations that read a pixel's neighbours.
 //!
-//! `records` holds nine words for each image, which `CUBE_POS_Z` counts: width, height, where its pixels begin, where
-//! the result goes, where points are, how many, where weights are (of a blur; of a dilation the radius), how many, and
-//! where three floats a pixel go between the two passes of a blur.
+//! `records` has nine words for each image, which `CUBE_POS_Z` indexes: width, height, the place of its
+//! pixels, the place of the result, the place of the point operations, their number, the place of the weights
+//! (for a dilation the radius), their number, and the place of three floats per pixel for the intermediate
+//! result of a blur.
 
 use super::colour::apply_points;
 use super::{channel, float, held, packed, rounded, word, write};
@@ -21,7 +22,7 @@ fn mirrored(at: u32, radius: u32, size: u32) -> u32 {
     min(place, size - 1)
 }
 
-/// Applies a record's points to a pixel of its result and writes it.
+/// Applies a record's point operations to a result pixel and writes it.
 #[cube]
 fn finish(words: &[u32], hues: &[u8], pixels: &mut [u32], record: u32, at: u32, pixel: u32, zero: u32) {
     let points = word(words, record + 4);
@@ -57,7 +58,7 @@ pub(crate) fn blur_across(words: &[u32], pixels: &mut [u32], records: u32, zero:
     }
 }
 
-/// Rounds to the nearest, of two that are equally near to the even one.
+/// Rounds to the nearest integer, ties to even.
 #[cube]
 fn nearest_even(value: f32) -> i32 {
     let below = i32::cast_from(value);
@@ -69,7 +70,7 @@ fn nearest_even(value: f32) -> i32 {
     min(nearest, 255)
 }
 
-/// Sums of those down columns.
+/// Sums of these down columns.
 #[cube(launch)]
 pub(crate) fn blur_down(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
     let record = records + 9 * CUBE_POS_Z;
@@ -96,7 +97,7 @@ pub(crate) fn blur_down(words: &[u32], hues: &[u8], pixels: &mut [u32], records:
     }
 }
 
-/// Maximum over a square; what lies outside the image does not count.
+/// The maximum over a square; positions outside the image are ignored.
 #[cube(launch)]
 pub(crate) fn dilate(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
     let record = records + 9 * CUBE_POS_Z;

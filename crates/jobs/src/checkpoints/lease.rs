@@ -1,9 +1,11 @@
-//! One job at a time keeps its checkpoints at a place: a small object there says which, and until when.
+//! A lease, so that only one job at a time keeps its checkpoints at a place. A small object there names the
+//! job and its time.
 //!
-//! The object is written over its own version only ([`Bucket::put_if`]), so of two jobs that come at once one gets it. Its
-//! owner renews it every [`RENEWAL`]; not renewed for [`TERM`], it is anybody's. So a runner that was killed frees the place
-//! within a minute, and at once for its own job: the owner is told by a number that lies in the job's folder. The clocks of
-//! two machines that share a place have to agree to half a minute.
+//! The object is only written over the version that was read ([`Bucket::put_if`]), so of two jobs that come
+//! at the same time one gets it. The owner renews the lease every [`RENEWAL`]; a lease that was not renewed
+//! for [`TERM`] is free. So after a runner was killed, its place is free within a minute, and at once for the
+//! same job: a number in the job's folder identifies the owner. The clocks of two machines that share a place
+//! must agree to within half a minute.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,13 +27,13 @@ pub(super) const KEY: &str = ".stokehold-lease.json";
 
 const TERM: Duration = Duration::from_secs(60);
 const RENEWAL: Duration = Duration::from_secs(15);
-/// After a renewal that failed.
+/// The pause after a renewal that failed.
 const AGAIN: Duration = Duration::from_secs(3);
 
-/// The contents of the object.
+/// The contents of the lease object.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Owner {
-    /// What tells this job from all others.
+    /// Identifies this job among all others.
     id: String,
     /// Its name, for people.
     job: String,
@@ -41,7 +43,7 @@ struct Owner {
     renewed: f64,
 }
 
-/// A place that is this job's; dropping it gives the place free.
+/// A place that this job holds. Dropping it releases the place.
 pub(super) struct Lease {
     shared: Arc<Shared>,
     renewing: Option<JoinHandle<()>>,
@@ -58,13 +60,14 @@ struct Shared {
 struct State {
     version: Version,
     renewed: Instant,
-    /// Whose it is now, when it is not ours.
+    /// The job that holds the lease now, when this one has lost it.
     lost: Option<String>,
     over: bool,
 }
 
 impl Lease {
-    /// Takes a place for the job `name`, whose folder is given. A place that cannot be reached is tried again for a while.
+    /// Takes the place for the job `name` with the given folder. Retries for a while if the place cannot be
+    /// reached.
     pub fn take(bucket: &Bucket, name: &str, folder: &Path, stop: &AtomicBool) -> Result<Self, JobError> {
         let began = Instant::now();
         loop {
@@ -92,7 +95,7 @@ impl Lease {
                 .to_owned(),
             renewed: now(),
         };
-        // Whoever is slower looks again, and then finds who was faster.
+        // The slower of two jobs reads the object again, and finds the other as the owner.
         for _ in 0..3 {
             let found = bucket.read_version(KEY).map_err(JobError::Checkpoints)?;
             if let Some((text, _)) = &found {
@@ -162,7 +165,7 @@ impl Lease {
         }
     }
 
-    /// Whether another job has it.
+    /// Whether another job holds the lease.
     pub fn is_lost(&self) -> bool {
         self.shared.state().lost.is_some()
     }
@@ -173,7 +176,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Renews until it is over, or another's.
+    /// Renews the lease until it is released or lost.
     fn renew(&self) {
         let mut pause = RENEWAL;
         loop {
@@ -195,13 +198,13 @@ impl Shared {
                     self.state().lost = Some(other);
                     return;
                 }
-                // The place cannot be reached; whoever sends something says so.
+                // The place cannot be reached. The next upload reports it.
                 Err(_) => pause = AGAIN,
             }
         }
     }
 
-    /// The new version, or whose the lease is now.
+    /// The new version of the object, or the job that holds the lease now.
     fn renewed(&self, version: &Version) -> Result<Result<Version, String>, ObjectError> {
         let owner = Owner {
             renewed: now(),
@@ -218,7 +221,7 @@ impl Shared {
         match (found, other) {
             (Some((_, version)), Some(other)) if other.id == self.owner.id => Ok(Ok(version)),
             (_, Some(other)) => Ok(Err(format!("{} on {}", other.job, other.host))),
-            // Somebody removed it: it is taken again.
+            // Somebody removed the object: write it again.
             (found, None) => {
                 let taken =
                     self.bucket
@@ -247,14 +250,14 @@ impl Drop for Lease {
             let owner: Owner = serde_json::from_slice(&text).ok()?;
             (owner.id == self.shared.owner.id).then_some(())
         };
-        // What cannot be removed now is anybody's in a minute.
+        // If the object cannot be removed now, the lease runs out within a minute.
         if !self.is_lost() && ours().is_some() {
             let _ = self.shared.bucket.delete(KEY);
         }
     }
 }
 
-/// The number in the job's folder, drawn the first time.
+/// The number in the job's folder, drawn at the first call.
 fn identity(path: &Path) -> io::Result<String> {
     match fs::read_to_string(path) {
         Ok(text) if text.len() == 32 => return Ok(text),

@@ -1,7 +1,9 @@
-//! What is to be sent and what to be removed: a function of what was seen, without a byte read or sent.
+//! Decides which files to send and which to remove, as a pure function of what was seen: it reads and sends
+//! no bytes.
 //!
-//! A look is the list of all files with their [`Stamp`]s and whether somebody has them open for writing. From one look to
-//! the next [`Watch`] remembers which file was sent in which state, and so finds what is new, complete or gone.
+//! A look is the list of all files with their [`Stamp`]s, and whether a process has them open for writing.
+//! From one look to the next, [`Watch`] remembers which version of a file was sent, and so finds what is new,
+//! complete or gone.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
@@ -12,10 +14,11 @@ use std::path::Path;
 /// The instance's number and the file's name below its checkpoint folder: the key of its object.
 pub(super) type Name = (usize, String);
 
-/// Which contents a file has, without reading them: another file in its place, another size, or a later write has another.
+/// Identifies a version of a file without reading it: a replaced file, another size or a later write gives
+/// another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Stamp {
-    /// Nanoseconds since 1970; first, so that stamps are in the order of the writes.
+    /// Nanoseconds since 1970. The first field, so that stamps sort in the order of the writes.
     pub modified: i128,
     changed: i128,
     pub size: u64,
@@ -38,7 +41,7 @@ impl Stamp {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Seen {
     pub stamp: Stamp,
-    /// Somebody has it open for writing.
+    /// A process has it open for writing.
     pub open: bool,
 }
 
@@ -47,62 +50,63 @@ pub(super) type Look = BTreeMap<Name, Seen>;
 /// How the script of an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// By itself: what it left is what it wanted to leave.
+    /// By itself: the files are as the script meant to leave them.
     Itself,
-    /// Killed: a file that it was writing is there in part.
+    /// Killed: a file that the script was writing may be incomplete.
     Killed,
 }
 
-/// What a look leads to.
+/// The work that follows from a look.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     /// Complete files that are not at the place, in the order in which they were written.
     pub send: Vec<(Name, Stamp)>,
-    /// Files that are gone, and that nothing holds back.
+    /// Files that are gone and can be removed at the place now.
     pub remove: Vec<Name>,
-    /// Files that will not be sent, because nobody can say that they are complete.
+    /// Files that are not sent, because they may be incomplete.
     pub doubtful: Vec<Name>,
 }
 
-/// What is known of the instances' files.
+/// What is known about the instances' files.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Files that are at the place, as they were when they were sent or brought.
+    /// Files at the place, with their stamps when they were sent or downloaded.
     known: BTreeMap<Name, Stamp>,
-    /// Which instance sent an object last; none for those that were brought. Only that one's removal counts then.
+    /// The instance that sent each object last; none for downloaded ones. Only that instance's removal
+    /// counts.
     sender: BTreeMap<String, usize>,
     /// The last look while the script ran.
     before: Look,
-    /// Files that were at the place and are gone, with the files that have to be sent before they are removed there; none
-    /// as long as they were missed only once.
+    /// Files that were at the place and are gone from the folder, with the files that must be sent before
+    /// they are removed there; none while they were missed only once.
     gone: BTreeMap<Name, Option<BTreeMap<Name, Stamp>>>,
 }
 
 impl Watch {
-    /// A file came from the place.
+    /// Records that a file was downloaded from the place.
     pub fn brought(&mut self, name: Name, stamp: Stamp) {
         self.known.insert(name, stamp);
     }
 
-    /// A file is at the place in this state.
+    /// Records that this version of a file is at the place.
     pub fn sent(&mut self, name: &Name, stamp: Stamp) {
         self.sender.insert(name.1.clone(), name.0);
         self.known.insert(name.clone(), stamp);
     }
 
-    /// Whether a file is at the place in this state.
+    /// Whether this version of a file is at the place.
     pub fn has(&self, name: &Name, stamp: Stamp) -> bool {
         self.known.get(name) == Some(&stamp)
     }
 
-    /// A file was removed from the place.
+    /// Records that a file was removed from the place.
     pub fn removed(&mut self, name: &Name) {
         self.sender.remove(&name.1);
         self.known.remove(name);
         self.gone.remove(name);
     }
 
-    /// Takes a look. `ends` says of every instance how its script ended, once all have.
+    /// Evaluates a look. `ends` gives the end of every instance's script, once all have ended.
     pub fn look(&mut self, now: Look, ends: Option<&[End]>) -> Work {
         let mut work = Work::default();
         let unsent: Vec<(&Name, &Seen)> = now
@@ -125,7 +129,7 @@ impl Watch {
         work.send.sort_by(|a, b| (a.1, &a.0).cmp(&(b.1, &b.0)));
 
         let (sender, known) = (&self.sender, &mut self.known);
-        // Another instance has sent an object of this name since, which is none of this one's.
+        // Another instance has sent an object of this name since, so it is not this instance's to remove.
         known.retain(|name, _| {
             now.contains_key(name) || sender.get(&name.1).is_none_or(|rank| *rank == name.0)
         });
@@ -133,7 +137,8 @@ impl Watch {
             .retain(|name, _| !now.contains_key(name) && known.contains_key(name));
         for name in known.keys().filter(|name| !now.contains_key(*name)) {
             match self.gone.get_mut(name) {
-                // Files made just before it went may have been made behind this look's back.
+                // Files that were made just before this one went may be missing from this look. Wait for the
+                // next one.
                 None if ends.is_none() => drop(self.gone.insert(name.clone(), None)),
                 None => drop(self.gone.insert(name.clone(), Some(closed(&unsent)))),
                 Some(waits @ None) => *waits = Some(closed(&unsent)),
@@ -145,27 +150,27 @@ impl Watch {
             waits.retain(|file, stamp| {
                 now.get(file).is_some_and(|seen| seen.stamp == *stamp) && self.known.get(file) != Some(stamp)
             });
-            // What stands under this name with another instance, and is not at the place, is to come and not to go.
+            // Another instance has a file of this name that is still to be sent: do not remove the object.
             let comes = unsent.iter().any(|(other, _)| other.1 == name.1);
             if waits.is_empty() && !comes {
                 work.remove.push(name.clone());
             }
         }
         if ends.is_none() {
-            // After the end nobody has anything open, which says nothing.
+            // After the end no process has the files open, which proves nothing. Ignore it.
             self.before = now;
         }
         work
     }
 }
 
-/// The files among them that nobody writes to.
+/// The files among them that no process writes to.
 fn closed(unsent: &[(&Name, &Seen)]) -> BTreeMap<Name, Stamp> {
     let closed = unsent.iter().filter(|(_, seen)| !seen.open);
     closed.map(|(name, seen)| ((*name).clone(), seen.stamp)).collect()
 }
 
-/// Deeper than this is a link to itself.
+/// A path deeper than this is taken for a link to itself.
 const DEEPEST: usize = 64;
 
 /// All files of the instances' folders. Links are followed; pipes and sockets are left out.
@@ -195,7 +200,7 @@ fn collect(
     }
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
-        // It went between two looks at it.
+        // The file went between two system calls.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(named(folder, &error)),
     };
@@ -224,7 +229,7 @@ fn collect(
     Ok(())
 }
 
-/// The files that any process that this one may look into has open for writing, as device and inode.
+/// The files that any visible process has open for writing, by device and inode.
 pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
     let numbers = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -233,7 +238,8 @@ pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
             name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
         })
     };
-    // A process of another user cannot be looked into, and has no business in the folder; what goes meanwhile is closed.
+    // Processes of other users cannot be inspected, and do not use this folder. A process that ends meanwhile
+    // has closed its files.
     let writes = |descriptor: &Path| {
         let number = descriptor.file_name()?;
         let info = fs::read_to_string(descriptor.parent()?.parent()?.join("fdinfo").join(number)).ok()?;

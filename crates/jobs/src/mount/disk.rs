@@ -1,4 +1,4 @@
-//! Pieces that are kept on disk, for all jobs of the machine.
+//! Pieces on disk, shared by all jobs of the machine.
 //!
 //! ```text
 //! CACHE/objects/pieces/3f/3f09..   a piece: what it is of, its checksum, its bytes
@@ -6,13 +6,14 @@
 //! CACHE/objects/used               bytes of all pieces, also of those that are being written; locked to be changed
 //! ```
 //!
-//! A piece's name is a hash of what it is of: server, object, version, place. The text itself stands in the piece, so two
-//! that share a hash are never taken for each other. A piece is written aside and renamed, and its checksum is looked at whenever it
-//! is read: what a killed job or a power cut left is fetched again.
+//! A piece's name is a hash of its origin: server, object, version, place. The piece also contains that text,
+//! so two pieces with the same hash are never confused. A piece is written to a temporary file and renamed,
+//! and its checksum is verified at every read: what a killed job or a power cut damaged is fetched again.
 //!
-//! The bound holds at every moment: room is booked in `used` before a byte is written. Where there is none, the pieces that were not
-//! read for longest go, a twentieth of the bound at once, because for that all are looked through; then `used` is made true, too. A job that is
-//! killed leaves `used` too high and never too low. Reading takes no lock: a piece that goes while it is read stays readable.
+//! The size limit holds at every moment: room is booked in `used` before a byte is written. When there is no
+//! room, the pieces that were not read for longest are removed, a twentieth of the limit at a time because
+//! that scans all pieces; the scan also corrects `used`. A killed job leaves `used` too high and never too
+//! low. Reading takes no lock: a piece that is removed while it is read stays readable.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{self, Read, Seek, Write};
@@ -24,16 +25,16 @@ use bytes::Bytes;
 use stokehold_base::hash::Fnv;
 use stokehold_base::lock;
 
-/// What a piece begins with; another number when the form changes.
+/// The first bytes of a piece. Change the number when the format changes.
 const MAGIC: &[u8; 8] = b"SHPIECE1";
 
-/// The time of the last read is written down once so often: not with every one.
+/// The time of the last read is written at most this often, not at every read.
 const TOUCH: Duration = Duration::from_secs(60);
 
-/// How long is waited for others who book room. Who holds that lock looks through a million pieces at worst.
+/// How long to wait for the lock on `used`. Its holder scans a million pieces at worst.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Pieces of all objects, in a folder.
+/// Pieces of all objects, in one folder.
 #[derive(Debug)]
 pub struct Disk {
     root: PathBuf,
@@ -41,8 +42,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Opens the cache in a folder, which is made if it is not there, with room for so many bytes; without, for four fifths of
-    /// what it holds and the disk has free.
+    /// Opens the cache in a folder, and creates the folder if needed. The limit is `most` bytes, or else four
+    /// fifths of the sum of its present size and the free disk space.
     ///
     /// # Errors
     /// The folder cannot be written.
@@ -63,17 +64,17 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where it lies.
+    /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether there is a piece of this; reading it may show that it is none.
+    /// Whether a piece file exists; reading it may show that it is invalid.
     pub fn has(&self, of: &str) -> bool {
         self.path(of).exists()
     }
 
-    /// Reads a piece of so many bytes; none where it is not there or damaged.
+    /// Reads a piece of `length` bytes. Returns `None` if it does not exist or is damaged.
     pub fn get(&self, of: &str, length: u64) -> Option<Bytes> {
         let path = self.path(of);
         let mut file = File::open(&path).ok()?;
@@ -81,20 +82,20 @@ impl Disk {
         let mut bytes = Vec::with_capacity(facts.len() as usize);
         file.read_to_end(&mut bytes).ok()?;
         let Some(start) = payload(&bytes, of) else {
-            // Half-written by a power cut, damaged, or another's with the same hash: it is made anew.
+            // Half-written by a power cut, damaged, or another piece with the same hash: it is fetched again.
             let _ = fs::remove_file(&path);
             return None;
         };
         let now = SystemTime::now();
         let is_old = facts.modified().is_ok_and(|read| read + TOUCH < now);
         if is_old {
-            // Only which pieces go first depends on it.
+            // An error is harmless: the time only decides which pieces are removed first.
             let _ = file.set_times(FileTimes::new().set_modified(now));
         }
         (bytes.len() as u64 - start as u64 == length).then(|| Bytes::from(bytes).slice(start..))
     }
 
-    /// Keeps a piece. One that is there already stays, and one for which there is never room is left out.
+    /// Stores a piece. Does nothing if it exists, or if it can never fit.
     ///
     /// # Errors
     /// The disk is full, or cannot be written.
@@ -130,7 +131,7 @@ impl Disk {
             fs::rename(&aside, path)
         };
         write().inspect_err(|_| {
-            // The first error is the one to tell.
+            // Report the first error.
             let _ = fs::remove_file(&aside);
         })
     }
@@ -142,7 +143,7 @@ impl Disk {
     }
 }
 
-/// Magic, length of the text, checksum of text and bytes, text.
+/// The header: magic, length of the text, checksum of text and bytes, text.
 fn head(of: &str, bytes: &[u8]) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend((of.len() as u32).to_le_bytes());
@@ -151,7 +152,7 @@ fn head(of: &str, bytes: &[u8]) -> Vec<u8> {
     head
 }
 
-/// Where the bytes of a piece begin; none where it is damaged or of something else.
+/// Where the bytes of a piece begin; `None` if it is damaged or of another origin.
 fn payload(file: &[u8], of: &str) -> Option<usize> {
     let start = 16 + of.len();
     let whole = file.len() >= start && file[..8] == *MAGIC;
@@ -189,7 +190,8 @@ impl<'a> Booked<'a> {
         Ok(booked)
     }
 
-    /// Books so many bytes; false where there is no room, because all of it is being written.
+    /// Books room for `bytes` bytes. Returns `false` if there is none because other writers have booked it
+    /// all.
     fn book(mut self, bytes: u64) -> io::Result<bool> {
         if self.bytes + bytes > self.disk.most {
             self.make_room(bytes + self.disk.most / 20)?;
@@ -208,15 +210,17 @@ impl<'a> Booked<'a> {
     fn write(&mut self, bytes: u64) -> io::Result<()> {
         self.bytes = bytes;
         self.file.rewind()?;
-        // Always as long, so that nothing of an earlier number stays behind it.
+        // Fixed width, so that no digits of an earlier number remain.
         write!(self.file, "{bytes:020}")
     }
 
-    /// Counts what is there, and removes the pieces that were not read for longest until so many bytes are free.
+    /// Counts the stored bytes, and removes the pieces that were not read for longest until `bytes` bytes are
+    /// free.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         let mut held = 0;
         for (path, facts) in files(&self.disk.root.join("aside"))? {
-            // Whose writer lives is locked, or is about to be; else it was killed.
+            // A writer locks its file soon after creating it. An older file without a lock belongs to a
+            // killed writer.
             let is_old = facts
                 .modified()
                 .is_ok_and(|begun| begun + TOUCH < SystemTime::now());
@@ -246,7 +250,7 @@ impl<'a> Booked<'a> {
     }
 }
 
-/// The files of a folder; what goes meanwhile is left out.
+/// The files of a folder, without those that disappear meanwhile.
 fn files(folder: &Path) -> io::Result<Vec<(PathBuf, fs::Metadata)>> {
     let entries = fs::read_dir(folder)?.flatten();
     let files = entries.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));

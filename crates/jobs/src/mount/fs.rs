@@ -1,4 +1,4 @@
-//! What the kernel asks, answered from the list and the tape.
+//! Answers the kernel's requests from the list and the tape.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::Complaints;
 use super::tape::Tape;
 use super::tree::{Node, Tree};
 
-/// The list does not change while it is mounted: a year.
+/// A year: the list does not change while it is mounted.
 const FOR_EVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// Requests that the kernel may make on its own, to read ahead.
@@ -73,7 +73,7 @@ impl View {
 
 impl Filesystem for View {
     fn init(&mut self, _: &Request, kernel: &mut KernelConfig) -> std::io::Result<()> {
-        // Old kernels know neither; then folders are listed one call after the other, and less is read ahead.
+        // Old kernels lack both. Then they list folders one call at a time, and read less ahead.
         let _ = kernel.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
         let _ = kernel.set_max_background(BACKGROUND);
         Ok(())
@@ -94,7 +94,7 @@ impl Filesystem for View {
         }
     }
 
-    /// There is nothing to open: told so once, the kernel does not ask again, and keeps what was read.
+    /// Opening needs no work. After this answer the kernel does not ask again, and keeps its cache.
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
         reply.error(Errno::ENOSYS);
     }

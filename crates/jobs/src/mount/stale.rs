@@ -1,4 +1,4 @@
-//! Mounts that are removed: at the end, and those that a killed runner left.
+//! Removes mounts: at the end of a job, and those that a killed runner left.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 
-/// Unmounts every FUSE view at or below a folder, and says how many there were. To be called with the job's lock held, so
-/// that none of them has a server.
+/// Unmounts every FUSE view at or below a folder, and returns their number. Call it with the job's lock held:
+/// then none of them has a server.
 ///
 /// # Errors
 /// The system does not permit it.
@@ -18,19 +18,20 @@ pub(crate) fn clear(folder: &Path) -> io::Result<usize> {
     let mounts = fs::read("/proc/self/mountinfo")?;
     let mut points = points(&mounts);
     points.retain(|point| point.starts_with(folder));
-    // What was mounted last lies on top.
+    // The last mount is on top.
     for point in points.iter().rev() {
         unmount(point)?;
     }
     Ok(points.len())
 }
 
-/// Unmounts by force and at once, whoever uses it. What is not mounted is unmounted already.
+/// Unmounts by force and at once, even if files are in use. A path that is not mounted counts as unmounted.
 ///
 /// # Errors
 /// The system does not permit it.
 pub(crate) fn unmount(point: &Path) -> io::Result<()> {
-    // Force ends the connection to the server, so that nobody waits for an answer; detach does not wait for open files.
+    // Force closes the connection to the server, so that no reader waits for an answer; detach does not wait
+    // for open files.
     let flags = MntFlags::MNT_FORCE | MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW;
     match umount2(point, flags) {
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
@@ -39,7 +40,7 @@ pub(crate) fn unmount(point: &Path) -> io::Result<()> {
     }
 }
 
-/// Users who may not unmount have a helper that may, if it is their own view.
+/// Unprivileged users have a helper program that can unmount their own views.
 fn helped(point: &Path) -> io::Result<()> {
     let mut said = String::new();
     for helper in ["fusermount3", "fusermount"] {
@@ -58,7 +59,7 @@ fn helped(point: &Path) -> io::Result<()> {
     ))
 }
 
-/// Where FUSE file systems are mounted, the oldest first, by the text of `/proc/PID/mountinfo`.
+/// The paths of FUSE mounts, the oldest first, from the text of `/proc/PID/mountinfo`.
 fn points(mounts: &[u8]) -> Vec<PathBuf> {
     let lines = mounts.split(|byte| *byte == b'\n');
     lines
@@ -73,7 +74,7 @@ fn points(mounts: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Undoes `\040` and its like.
+/// Decodes escapes such as `\040`.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut rest = text;

@@ -1,23 +1,26 @@
-//! All objects one after the other, read by many and ahead of them.
+//! All objects of a channel one after the other, with concurrent readers and read-ahead.
 //!
-//! The objects in the order of their keys are a tape; a place on it is a number of bytes from its beginning. Each object is
-//! cut into pieces of [`PIECE`] bytes, so a small one is one piece, and a request is for one piece.
+//! The objects in the order of their keys form a tape; a place on it is a number of bytes from its beginning.
+//! Each object is cut into pieces of [`PIECE`] bytes, so a small object is one piece, and a request fetches
+//! one piece.
 //!
-//! Who reads is not known, only what. A read that begins where an earlier one ended is taken for the same **stream**, and
-//! what comes next on the tape is asked for before it is wanted, as far ahead as was read already. Ahead of a stream is read to
-//! the end of its object, and on into the next ones as soon as it has gone from one object to the next: who
-//! takes large files in any order does not pay for their neighbours. A read that belongs to no stream begins one. Where it begins in
-//! the middle of a large object, it is a jump, and just its bytes are fetched.
+//! The readers are unknown; only their reads are seen. A read that begins where an earlier one ended belongs
+//! to the same **stream**. What follows on the tape is then requested in advance, as far ahead as the stream
+//! has read already. Read-ahead stops at the end of the stream's object, until the stream has gone from one
+//! object to the next: so a script that reads large files in any order does not pay for their neighbours. A
+//! read that belongs to no stream begins one. If it begins in the middle of a large object, it is a jump, and
+//! only its bytes are fetched.
 //!
-//! Memory is bounded: [`BUDGET`] bytes of pieces, and those that are waited for. A piece is dropped when all of it was handed
-//! out, because the kernel has it then, or as the oldest one when there is no room. What was handed out is not read ahead
-//! again, until something is asked for a second time: then the kernel has lost it, or an epoch has begun.
+//! Memory is bounded by [`BUDGET`] bytes of pieces, plus the pieces that readers wait for. A piece is dropped
+//! when all of it has been handed out, because then the kernel has it, or when it is the oldest one and there
+//! is no room. Pieces that were handed out are not read ahead again until one is requested a second time:
+//! then the kernel has dropped it, or an epoch has begun.
 //!
-//! In mode Cache a piece is looked for on the disk before it is asked for. There are no jumps then: always a whole piece comes. Who
-//! was the first to read it puts it on the disk, after his answer: as many write as read, and what was read ahead in vain is not
-//! kept.
+//! In mode Cache a piece is first looked for on the disk. There are no jumps then: whole pieces are always
+//! fetched. The first reader of a piece writes it to the disk, after its own read was answered: so there are
+//! as many writers as readers, and pieces that were read ahead in vain are not kept.
 //!
-//! Nobody waits for ever: a request ends by its own deadlines, and [`Tape::close`] sends all away.
+//! No read waits for ever: a request has its own deadlines, and [`Tape::close`] fails all pending reads.
 
 mod state;
 
@@ -30,40 +33,40 @@ use stokehold_objects::{Bucket, Cause, Object, ObjectError, Part};
 use super::disk::Disk;
 use state::{BUDGET, Cell, Span, State, WINDOW};
 
-/// What is asked for at once at most: large enough that the latency of a request does not count.
+/// The largest request, bytes: large enough that the latency of a request does not count.
 const PIECE: u64 = 4 << 20;
 
-/// Requests at once for what nobody waits for yet; a bucket allows 64 in all, and those that are waited for come first.
+/// Concurrent requests for read-ahead. A bucket allows 64 in all, and those that readers wait for come first.
 const AHEAD: usize = 48;
 
 /// The objects of a channel.
 pub struct Tape {
     bucket: Bucket,
     objects: Vec<Object>,
-    /// Where each object begins, and the end.
+    /// The start of each object, and the end of the tape.
     starts: Vec<u64>,
-    /// ETags that the list did not have: that of the first answer counts.
+    /// ETags that the list did not have: that of the first answer is used.
     versions: Vec<OnceLock<String>>,
     kept: Option<Kept>,
     state: Mutex<State>,
 }
 
-/// Where pieces are kept, and of which server they are.
+/// Where pieces are kept, and the server that they come from.
 pub struct Kept {
     pub disk: Disk,
     pub server: String,
 }
 
-/// What a read gets.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub struct Read {
     /// The bytes.
     pub bytes: Bytes,
-    /// For [`Tape::keep`], after the answer.
+    /// To be passed to [`Tape::keep`] after the read was answered.
     pub fresh: Vec<Fresh>,
 }
 
-/// A piece from the bucket that nobody had read before.
+/// A piece from the bucket that had not been read before.
 #[derive(Debug)]
 pub struct Fresh {
     span: Span,
@@ -88,7 +91,7 @@ impl Tape {
         })
     }
 
-    /// An object's facts. `number` must be below [`objects`](Self::objects).
+    /// The listed properties of an object. `number` must be below [`objects`](Self::objects).
     pub fn object(&self, number: usize) -> &Object {
         &self.objects[number]
     }
@@ -98,15 +101,16 @@ impl Tape {
         self.objects.len()
     }
 
-    /// Bytes of all objects.
+    /// The total number of bytes.
     pub fn len(&self) -> u64 {
         self.starts[self.objects.len()]
     }
 
-    /// The bytes of an object in a range, which is cut at its end. `number` must be below [`objects`](Self::objects).
+    /// Reads a range of an object; the range is cut at the object's end. `number` must be below
+    /// [`objects`](Self::objects).
     ///
     /// # Errors
-    /// They cannot be had; the object is not the one that was listed; the tape was closed.
+    /// The bytes cannot be fetched; the object is not the one that was listed; the tape was closed.
     pub fn read(self: &Arc<Self>, number: usize, range: Range<u64>) -> Result<Read, ObjectError> {
         let size = self.objects[number].size;
         let range = range.start.min(size)..range.end.min(size);
@@ -127,7 +131,7 @@ impl Tape {
             let bytes = self.bytes(state, wanted, wanted, &mut fresh).1?;
             return Ok(Read { bytes, fresh });
         }
-        // What is waited for goes first.
+        // First request the pieces that this read waits for.
         for piece in &pieces {
             if state.done.contains(&piece.start) {
                 state.done.clear();
@@ -152,10 +156,11 @@ impl Tape {
         Ok(Read { bytes, fresh })
     }
 
-    /// Puts what a read got from the bucket on the disk, in mode Cache.
+    /// Writes the pieces that a read fetched from the bucket to the disk, in mode Cache.
     ///
     /// # Errors
-    /// The disk is full, or cannot be written. Nothing is lost by that: it is fetched again when it is read again.
+    /// The disk is full, or cannot be written. No data is lost: the piece is fetched again when it is read
+    /// again.
     pub fn keep(&self, fresh: Vec<Fresh>) -> Result<(), ObjectError> {
         let Some(kept) = &self.kept else {
             return Ok(());
@@ -171,7 +176,7 @@ impl Tape {
         Ok(())
     }
 
-    /// Sends everybody away who waits, gives up every request, and forgets all bytes.
+    /// Fails all pending reads, cancels all requests, and drops all bytes.
     pub fn close(&self) {
         let mut state = self.state();
         for slot in state.slots.values() {
@@ -184,11 +189,11 @@ impl Tape {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock leaves the lists half-changed.
+        // No code that holds the lock leaves the lists in an inconsistent state.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The pieces that a range of an object lies in.
+    /// The pieces that contain a range of an object.
     fn pieces(&self, number: usize, range: Range<u64>) -> Vec<Span> {
         let (start, end) = (self.starts[number], self.starts[number + 1]);
         let firsts = range.start / PIECE..range.end.div_ceil(PIECE);
@@ -199,13 +204,13 @@ impl Tape {
         firsts.map(piece).collect()
     }
 
-    /// The object that a place lies in; `place` must be below [`len`](Self::len).
+    /// The object at a place; `place` must be below [`len`](Self::len).
     fn object_at(&self, place: u64) -> usize {
-        // Empty objects begin at the same place as the one after them.
+        // Empty objects begin at the same place as the next one.
         self.starts.partition_point(|start| *start <= place) - 1
     }
 
-    /// What a piece on the disk is of: server, object, version, place.
+    /// The origin of a piece on the disk: server, object, version, place.
     fn what(&self, kept: &Kept, span: Span) -> String {
         let number = self.object_at(span.start);
         let object = &self.objects[number];
@@ -220,7 +225,7 @@ impl Tape {
         )
     }
 
-    /// Sees to it that a piece is there or on its way: from the disk, or from the bucket.
+    /// Makes sure that a piece is there or on its way, from the disk or from the bucket.
     fn load<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>, piece: Span) -> MutexGuard<'a, State> {
         let kept = self
             .kept
@@ -231,7 +236,7 @@ impl Tape {
             return state;
         };
         let cell = state.add(piece);
-        // Others wait for what this one reads, and none of them for the lock.
+        // Other readers of this piece wait for this read, and none of them for the lock.
         drop(state);
         let found = kept.disk.get(&self.what(kept, piece), piece.end - piece.start);
         let mut state = self.state();
@@ -250,7 +255,7 @@ impl Tape {
         part: Span,
         fresh: &mut Vec<Fresh>,
     ) -> (MutexGuard<'a, State>, Result<Bytes, ObjectError>) {
-        // What was asked for may have been read by others and dropped meanwhile.
+        // The span may have been read by others and dropped meanwhile.
         let Some(cell) = self.begin(&mut state, span, false) else {
             return (state, Err(self.closed(span)));
         };
@@ -285,8 +290,8 @@ impl Tape {
         self.bucket.location().uri(&object.key)
     }
 
-    /// Asks for a span, unless it is there or on its way. None where the tape is closed, or there is no room and nobody waits
-    /// for it.
+    /// Requests a span, unless it is there or on its way. Returns `None` if the tape is closed, or if there
+    /// is no room for a span that no reader waits for.
     fn begin(self: &Arc<Self>, state: &mut State, span: Span, ahead: bool) -> Option<Arc<Cell>> {
         if state.closed {
             return None;
@@ -302,7 +307,7 @@ impl Tape {
         Some(cell)
     }
 
-    /// Asks the bucket for a span that has its slot.
+    /// Requests a span that has its slot from the bucket.
     fn request(self: &Arc<Self>, state: &mut State, span: Span, cell: &Arc<Cell>, ahead: bool) {
         let number = self.object_at(span.start);
         let mut object = self.objects[number].clone();
@@ -330,7 +335,7 @@ impl Tape {
         }
     }
 
-    /// Takes what came.
+    /// Stores the answer to a request.
     fn take(
         self: &Arc<Self>,
         number: usize,
@@ -356,14 +361,14 @@ impl Tape {
         state.ahead -= usize::from(ahead);
         match state.slot(span, cell) {
             Some(slot) if came => slot.is_fresh = true,
-            // Who reads it again asks again.
+            // The next read of it requests it again.
             Some(_) => state.remove(span),
             None => {}
         }
         self.run_ahead(&mut state);
     }
 
-    /// Asks for what comes next on the tape, ahead of every stream.
+    /// Requests what follows on the tape, ahead of every stream.
     fn run_ahead(self: &Arc<Self>, state: &mut State) {
         let going = state.streams.iter().filter(|stream| stream.goes_on).count() as u64;
         let most = WINDOW.end.min(BUDGET / going.max(1));

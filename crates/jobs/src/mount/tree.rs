@@ -1,16 +1,17 @@
-//! Names of objects as folders and files.
+//! Shows the names of objects as folders and files.
 
 use std::collections::HashMap;
 
 use stokehold_objects::Object;
 
-/// The folder that everything lies in.
+/// The root folder.
 pub const ROOT: u64 = 1;
 
 /// Folders and files, numbered from [`ROOT`] on.
 pub struct Tree {
     nodes: Vec<Node>,
-    /// Keys that are not shown, because a folder has the same name: usually its empty marker, which is not counted.
+    /// Keys of objects that are not shown because a folder has the same name. Empty ones, usually folder
+    /// markers, are not listed here.
     pub hidden: Vec<String>,
 }
 
@@ -18,7 +19,7 @@ pub struct Tree {
 pub enum Node {
     Folder {
         parent: u64,
-        /// Names and numbers, in the order of their names.
+        /// Names and numbers, sorted by name.
         children: Vec<(Box<str>, u64)>,
     },
     /// The number of an object.
@@ -26,7 +27,7 @@ pub enum Node {
 }
 
 impl Tree {
-    /// Of a list of objects.
+    /// The tree of a list of objects.
     pub fn new(objects: &[Object]) -> Self {
         let mut growing = Growing {
             nodes: Vec::new(),
@@ -69,7 +70,7 @@ impl Tree {
     }
 }
 
-/// A tree that is being made.
+/// A tree under construction.
 struct Growing<'a> {
     nodes: Vec<Node>,
     numbers: HashMap<(u64, &'a str), u64>,
@@ -83,7 +84,7 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// The number of a folder, which is made if it is not there.
+    /// The number of a folder, which is created if needed.
     fn folder(&mut self, path: &'a str) -> u64 {
         let mut at = ROOT;
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -95,7 +96,7 @@ impl<'a> Growing<'a> {
         at
     }
 
-    /// The number of a new node; none where the name is taken.
+    /// The number of a new node; `None` if the name is taken.
     fn add(&mut self, folder: u64, name: &'a str, node: Node) -> Option<u64> {
         if name.is_empty() || self.numbers.contains_key(&(folder, name)) {
             return None;

@@ -1,4 +1,4 @@
-//! Reads trace files and line files, whoever wrote them.
+//! Reads trace files and line files of any program.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,23 +13,23 @@ use super::PART;
 use crate::recording::{Recording, Span};
 use crate::timeline::line::{self, LATEST, Said};
 
-/// Larger trace files are not read; ours have 10 MiB.
+/// Larger trace files are not read, bytes; ours have 10 MiB.
 const LARGEST: u64 = 1 << 30;
-/// As many spans are read, from the oldest on: their memory is 1 GiB.
+/// At most this many spans are read, the oldest first: they take 1 GiB of memory.
 const MOST: usize = 16 << 20;
-/// How deep below `framework` files are looked for; they are two folders deep.
+/// How deep below `framework` to search for files; ours are two folders deep.
 const DEPTH: usize = 4;
 
 /// Reads the spans of all nodes below `framework` of the recording's folder `recording` into `into`.
 ///
-/// The folder need not exist. Files in progress count, as far as they were written. What cannot be read is told in
-/// [`Recording::problems`], one entry a file, and is missing; everything else is there. The caller
+/// The folder need not exist. Files in progress are read as far as they were written. Data that cannot be
+/// read is skipped, with one entry a file in [`Recording::problems`]; everything else is read. The caller
 /// [sorts](Recording::sort).
 pub fn read_into(recording: &Path, into: &mut Recording) {
     read_since(recording, 0.0, into);
 }
 
-/// As [`read_into`], without finished files whose last event had ended before `since`, unix seconds.
+/// As [`read_into`], but skips finished files whose last event ended before `since`, unix seconds.
 pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     let mut files = Vec::new();
     find(
@@ -46,7 +46,7 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
             .and_then(|end| end.parse::<f64>().ok());
         file.growing || end.is_none_or(|end| end / 1e6 >= since)
     });
-    // By the numbers they begin with, so by time.
+    // Sorted by the number at the start of their names, and so by time.
     files.sort_by_cached_key(|file| {
         let digits: String = file.name.chars().take_while(char::is_ascii_digit).collect();
         (digits.parse().unwrap_or(u64::MAX), file.path.clone())
@@ -77,7 +77,7 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     }
 }
 
-/// What a file holds.
+/// The format of a file.
 #[derive(Clone, Copy)]
 enum Kind {
     Trace,
@@ -89,11 +89,11 @@ struct Found {
     name: String,
     kind: Kind,
     node: String,
-    /// Whether it may still grow.
+    /// Whether the file may still grow.
     growing: bool,
 }
 
-/// Looks for files of spans; symbolic links are not followed.
+/// Searches for files of spans; symbolic links are not followed.
 fn find(folder: &Path, depth: usize, files: &mut Vec<Found>, problems: &mut Vec<String>) {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -131,12 +131,13 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<Found>, problems: &mut Vec<
     }
 }
 
-/// What a file's name says: kind, node and whether it grows; `None` for files that hold no spans.
+/// Reads a file's name: format, node, and whether it still grows; `None` for files without spans.
 fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
     if name.ends_with(".timeline") {
         return Ok(Some((Kind::Lines, "algo-1".to_owned(), true)));
     }
-    // SageMaker Debugger calls a file in progress `.tmp`, which has no time yet: `4487-algo-1_pythontimeline.json.tmp`.
+    // SageMaker Debugger names a file in progress `.tmp`, without a time:
+    // `4487-algo-1_pythontimeline.json.tmp`.
     let whole = name.strip_suffix(PART).or(name.strip_suffix(".tmp"));
     let growing = whole.is_some();
     let Some(stem) = whole.unwrap_or(name).strip_suffix(".json") else {
@@ -144,7 +145,7 @@ fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
     };
     let fields: Vec<&str> = stem.split('_').collect();
     let writer = match fields[..] {
-        // Every event is in another file too.
+        // Every event of a merged file is also in another file.
         [.., "merged", "timeline"] => return Ok(None),
         [.., "horovod" | "smdataparallel", "timeline"] => {
             return Err("timelines of Horovod and SMDataParallel are not read");
@@ -153,19 +154,19 @@ fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
         [writer, "pythontimeline"] | [writer, "model", "timeline"] if growing => writer,
         _ => return Err("not the name of a trace file"),
     };
-    // The process stands before the node: `4487-algo-1`.
+    // The process number precedes the node: `4487-algo-1`.
     let node = writer.find("-algo").map_or(writer, |at| &writer[at + 1..]);
     Ok(Some((Kind::Trace, node.to_owned(), growing)))
 }
 
-/// Where spans go.
+/// The spans read so far.
 struct Spans<'a> {
     into: &'a mut Recording,
-    /// Places of names in a node.
+    /// Indices of names, by node.
     places: HashMap<(usize, String), u32>,
-    /// How many more there may be.
+    /// How many further spans may be read.
     left: usize,
-    /// The node of the file at hand.
+    /// The node of the current file.
     node: usize,
 }
 
@@ -181,7 +182,7 @@ impl Spans<'_> {
         });
     }
 
-    /// Takes a span; false when there are enough.
+    /// Adds a span. Returns `false` when the limit is reached.
     fn push(&mut self, name: Cow<'_, str>, span: Span) -> bool {
         if self.left == 0 {
             return false;
@@ -197,7 +198,7 @@ impl Spans<'_> {
     }
 }
 
-/// What is wrong in a file: the first thing, and how often there was one.
+/// The damage in a file: the first problem, and the number of problems.
 #[derive(Default)]
 struct Damage {
     first: Option<String>,
@@ -244,7 +245,7 @@ fn line_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
         }
         let Some((b'\n', line)) = text.split_last() else {
             let longer = text.len() == line::LONGEST;
-            // What has no end yet is being written.
+            // A line without an end is still being written.
             if longer {
                 damage.tell(|| format!("line {number} is longer than {} bytes", line::LONGEST));
                 if skip_line(&mut lines).is_err() {
@@ -259,7 +260,7 @@ fn line_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
                     break;
                 }
             }
-            // Of no use to anybody who looks at spans.
+            // Metrics are not spans.
             Ok(Said::Metric { .. }) => {}
             Err(reason) => damage.tell(|| format!("line {number}: {reason}")),
         }
@@ -267,7 +268,7 @@ fn line_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
     damage.sum("lines")
 }
 
-/// Passes the end of the line.
+/// Skips to the end of the line.
 fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
     loop {
         let buffer = lines.fill_buf()?;
@@ -287,7 +288,7 @@ fn trace_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
     let mut bytes = Vec::new();
     let read = File::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
     match read {
-        // It has been given its name since it was found.
+        // The file was renamed to its final name since it was listed.
         Err(error) if file.growing && error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => return Some(error.to_string()),
         Ok(_) if bytes.len() as u64 > LARGEST => {
@@ -299,7 +300,7 @@ fn trace_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
     parse(&bytes, file.growing, |name, span| spans.push(name, span))
 }
 
-/// An event as far as it matters here.
+/// The fields of an event that are used here.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(borrow, default)]
@@ -326,7 +327,7 @@ struct Args<'a> {
     bytes: Option<Value<'a>>,
 }
 
-/// What programs put into arguments.
+/// A value of an argument.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value<'a> {
@@ -345,8 +346,9 @@ impl Value<'_> {
     }
 }
 
-/// Gives every span in the bytes of a trace file, with its name, to `each` until that says no more. A file that is `growing`
-/// may end anywhere. The result is what is wrong with the file; whatever stands before it was given.
+/// Calls `each` with every span in the bytes of a trace file, and its name, until it returns `false`. A file
+/// that is `growing` may end anywhere. Returns the file's problem, if any; everything before it was passed
+/// on.
 pub fn parse<'a>(
     bytes: &'a [u8],
     growing: bool,
@@ -396,10 +398,10 @@ pub fn parse<'a>(
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// What earlier events of a file say about later ones.
+/// What earlier events of a file define for later ones.
 #[derive(Default)]
 struct State<'a> {
-    /// The moment that times count from, microseconds.
+    /// The origin of times, microseconds.
     origin: Option<f64>,
     tracks: HashMap<i64, Cow<'a, str>>,
 }
@@ -420,7 +422,7 @@ impl<'a> State<'a> {
                 return Ok(None);
             }
             "X" => {}
-            // Moments, counters and the like take no time.
+            // Instants, counters and flows have no duration.
             "i" | "I" | "C" | "s" | "t" | "f" => return Ok(None),
             other => return Err(format!("events of phase {other:?} are not read")),
         }
@@ -449,7 +451,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The elements of a JSON array, one at a time, so that what stands before damage is read.
+/// The elements of a JSON array, one at a time, so that elements before damage are read.
 struct Events<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -457,9 +459,9 @@ struct Events<'a> {
     between: bool,
 }
 
-/// Why there are no more elements.
+/// Why there are no further elements.
 enum End {
-    /// The array was not closed.
+    /// The array has no closing bracket.
     Open,
     Damaged(String),
 }
@@ -486,7 +488,7 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// The next element, or why it is no event; `None` behind the last.
+    /// The next element, or why it is not an event; `None` after the last.
     fn next(&mut self) -> Result<Option<Result<Event<'a>, String>>, End> {
         if std::mem::take(&mut self.between) && self.peek() != Some(b']') {
             self.expect(b',')?;
@@ -505,7 +507,7 @@ impl<'a> Events<'a> {
         }
         let event = match self.element::<Event<'a>>() {
             Ok(event) => Ok(event),
-            // A whole element, but no event: where it ends is known.
+            // A complete element that is not an event: its end is known, so go on behind it.
             Err(error) if error.is_data() => {
                 self.element::<IgnoredAny>().map_err(end)?;
                 Err(error.to_string())

@@ -9,23 +9,23 @@ use super::{PART, SUFFIX, micros};
 use crate::system::{hour_name, io_error};
 use crate::{ProfileError, Span};
 
-/// How a [`Writer`] writes.
+/// Options of a [`Writer`].
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The machine, such as `algo-1`.
     pub node: String,
-    /// The process whose spans they are.
+    /// The process that the spans belong to.
     pub process: u32,
-    /// The moment from which the files count, unix seconds. Spans that begin before it have negative times.
+    /// The origin of times in the files, unix seconds. Spans that begin before it have negative times.
     pub start: f64,
     /// The size at which a file is closed, bytes.
     pub file_bytes: u64,
-    /// What closed files may take together, bytes. Beyond it the oldest go.
+    /// The most bytes that closed files may take together. Beyond it the oldest are removed.
     pub limit_bytes: u64,
 }
 
 impl Options {
-    /// This process on the only machine, from now on: files of 10 MiB, 1 GiB together.
+    /// Options for this process on the only machine, starting now: files of 10 MiB, 1 GiB together.
     pub fn new(start: f64) -> Self {
         Self {
             node: "algo-1".to_owned(),
@@ -37,19 +37,19 @@ impl Options {
     }
 }
 
-/// How long a file grows, microseconds of the spans' clock.
+/// How long a file is written to, microseconds of the spans' clock.
 const FILE_MICROS: i64 = 60_000_000;
 const HOUR_MICROS: i64 = 3_600_000_000;
 
-/// Writes spans into trace files, in the order they end or nearly so.
+/// Writes spans into trace files, in about the order in which they end.
 ///
-/// What was written lies in a buffer until [`flush`](Self::flush) or until 64 KiB are together. After an error the file at hand
-/// is given up.
+/// Spans are buffered until [`flush`](Self::flush), or until there are 64 KiB of them. After an error the
+/// current file is abandoned.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
     options: Options,
-    /// The process and node in names of files.
+    /// Process and node, as file names have them.
     who: String,
     origin: i64,
     /// The track of each name, from 1.
@@ -58,25 +58,25 @@ pub struct Writer {
     closed: VecDeque<(PathBuf, u64)>,
     closed_bytes: u64,
     removed: u64,
-    /// The events at hand as text; kept for its memory.
+    /// Formatted events; kept to reuse its memory.
     text: Vec<u8>,
 }
 
-/// The file that spans are written into.
+/// The file that is being written.
 #[derive(Debug)]
 struct Growing {
     out: BufWriter<File>,
     path: PathBuf,
     bytes: u64,
-    /// End of the first event, and of the last so far, microseconds.
+    /// The ends of the first event and of the last one so far, microseconds.
     first: i64,
     last: i64,
-    /// Whether the file says what a track is called.
+    /// Whether the file has the name of each track.
     named: Vec<bool>,
 }
 
 impl Writer {
-    /// Writes below `framework/pevents` of the recording's folder. No file is made before the first span.
+    /// A writer to `framework/pevents` of the recording's folder. It creates no file before the first span.
     pub fn new(recording: &Path, options: Options) -> Self {
         Self {
             folder: recording.join("framework/pevents"),
@@ -92,10 +92,10 @@ impl Writer {
         }
     }
 
-    /// Writes a span of the name; [`Span::name`] is not looked at.
+    /// Writes a span with the given name; [`Span::name`] is ignored.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when a file cannot be written, a full disk for example.
+    /// [`ProfileError::Io`] if a file cannot be written, for example because the disk is full.
     pub fn write(&mut self, name: &str, span: &Span) -> Result<(), ProfileError> {
         let start = micros(span.start);
         let duration = micros(span.duration);
@@ -140,7 +140,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Hands what is buffered to the kernel, and closes the file if it has grown for long enough at the moment `now`, unix
+    /// Writes buffered spans to the file, and closes the file if it is old enough at the time `now`, unix
     /// seconds.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// Closed files that were removed to keep within [`Options::limit_bytes`].
+    /// The number of closed files that were removed to keep within [`Options::limit_bytes`].
     pub fn removed(&self) -> u64 {
         self.removed
     }
@@ -169,7 +169,7 @@ impl Writer {
         self.close()
     }
 
-    /// Whether an event that ends at `end` belongs into another file.
+    /// Whether an event that ends at `end` belongs to the next file.
     fn is_over(&self, file: &Growing, end: i64) -> bool {
         file.bytes >= self.options.file_bytes
             || end.saturating_sub(file.first) >= FILE_MICROS
@@ -200,7 +200,7 @@ impl Writer {
         })
     }
 
-    /// Completes the file at hand and gives it its name.
+    /// Completes the current file and renames it.
     fn close(&mut self) -> Result<(), ProfileError> {
         let Some(mut file) = self.file.take() else {
             return Ok(());
@@ -235,7 +235,7 @@ fn event(to: &mut Vec<u8>, name: &str, track: usize, ts: i64, duration: i64, spa
     });
     let args: Vec<String> = [
         span.step.map(|step| format!("\"step_num\":{step}")),
-        // The name that SageMaker Debugger's own pictures look for.
+        // The key that SageMaker Debugger's own charts look for.
         span.worker.map(|worker| format!("\"worker_id\":{worker}")),
         span.bytes.map(|bytes| format!("\"bytes\":{bytes}")),
     ]
@@ -254,7 +254,7 @@ fn event(to: &mut Vec<u8>, name: &str, track: usize, ts: i64, duration: i64, spa
     to.extend_from_slice(text.as_bytes());
 }
 
-/// A path that begins with the number, or with the next one that is free.
+/// A path that begins with the number, or with the next free one.
 fn vacant(folder: &Path, number: i64, tail: &str) -> PathBuf {
     (number.max(0)..i64::MAX)
         .map(|number| folder.join(format!("{number}_{tail}")))
@@ -262,7 +262,7 @@ fn vacant(folder: &Path, number: i64, tail: &str) -> PathBuf {
         .unwrap_or_else(|| folder.join(tail))
 }
 
-/// The folder of a moment in microseconds.
+/// The folder for a time in microseconds.
 fn hour(at: i64) -> String {
     hour_name(u64::try_from(at / 1_000_000).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! How long a cgroup's quota held its tasks back: `cpu.stat` (the kernel's documentation, sched-bwc).
+//! How long a cgroup's quota throttled its tasks: `cpu.stat` (the kernel's documentation, sched-bwc).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::dimension;
 use crate::kernel::{KernelFile, field, rate};
 use crate::system::SeriesId;
 
-/// The cgroup of a process and those above it, each of which may have a quota.
+/// The cgroup of a process and its ancestors, each of which may have a quota.
 pub(crate) struct Cgroup {
     levels: Vec<Level>,
     buffer: Vec<u8>,
@@ -22,10 +22,10 @@ struct Level {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Throttled {
-    /// Periods in which there was something to run, and those of them in which the quota was used up.
+    /// Periods with tasks to run, and those among them in which the quota was used up.
     periods: u64,
     throttled: u64,
-    /// Together for all cores, microseconds.
+    /// Throttled time of all cores together, microseconds.
     time: u64,
 }
 
@@ -63,13 +63,14 @@ impl Cgroup {
     }
 }
 
-/// Percent of the time. The counted time is of all cores together, so that it says too much where several were held back;
-/// the share of periods says too much where the quota was used up just before their ends. The truth is below both.
+/// Percent of the time. The throttled time is summed over cores, so it is too high where several cores were
+/// throttled; the share of periods is too high where the quota was used up just before their ends. Both are
+/// upper bounds, so take the lower.
 fn share(before: Throttled, now: Throttled, elapsed: f64) -> f64 {
     let periods = now.periods.saturating_sub(before.periods);
     let throttled = now.throttled.saturating_sub(before.throttled).min(periods);
     let of_periods = 100.0 * throttled as f64 / periods.max(1) as f64;
-    // Unlike `min`, it keeps what is not a number.
+    // Unlike `min`, `clamp` keeps NaN.
     (rate(before.time, now.time, elapsed) / 1e4).clamp(0.0, of_periods)
 }
 
@@ -83,9 +84,9 @@ fn throttled(text: &[u8]) -> Option<Throttled> {
     })
 }
 
-/// Where the file system of the CPU controller is mounted, and the process's folder in it. A line of groups is
-/// `number:controllers:path`, with 0 and no controllers for version 2; one of mounts is
-/// `id parent device root point options .. - type source options` (proc(5)).
+/// The mount point of the CPU controller's file system, and the process's folder in it. A line of `groups` is
+/// `number:controllers:path`, with 0 and no controllers for version 2; a line of `mounts` is `id parent
+/// device root point options .. - type source options` (proc(5)).
 fn locate(groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
     let mounted = |version: &str, controller: Option<&str>| {
         mounts.lines().find_map(|line| {
@@ -114,7 +115,7 @@ fn locate(groups: &str, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         let path = group(&|number, controllers| number == "0" && controllers.is_empty())?;
         Some((path, mounted("cgroup2", None)?))
     })?;
-    // A container sees a part of the tree, whose root it may know by its name outside.
+    // A container sees a part of the tree, and may know its root by the name outside.
     let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path);
     Some((mount.to_owned(), mount.join(below.trim_start_matches('/'))))
 }

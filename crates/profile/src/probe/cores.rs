@@ -10,14 +10,14 @@ use crate::{ProfileError, dimension};
 /// How busy the cores were.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Busy {
-    /// All of them together, percent of one core.
+    /// The sum over all cores, percent of one core.
     pub all: f64,
-    /// How many there were.
+    /// The number of cores.
     pub cores: u32,
 }
 
 impl Busy {
-    /// The mean of their shares, percent.
+    /// The mean over the cores, percent.
     pub fn mean(self) -> f64 {
         self.all / f64::from(self.cores)
     }
@@ -36,7 +36,7 @@ pub(crate) struct Cores {
 struct Core {
     number: u32,
     before: Ticks,
-    /// The last round that it was seen in; a core that is offline has no line.
+    /// The last round in which the core was seen; a core that is offline has no line.
     round: u64,
     busy: SeriesId,
     waiting: SeriesId,
@@ -45,9 +45,9 @@ struct Core {
 /// A core's counters since boot, in kernel ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Ticks {
-    /// Neither idle nor idle while storage is awaited.
+    /// Not idle, and not waiting for storage.
     busy: u64,
-    /// Idle while storage is awaited.
+    /// Idle while waiting for storage.
     waiting: u64,
     total: u64,
 }
@@ -70,14 +70,15 @@ impl Cores {
         })
     }
 
-    /// Reads all cores; how busy they were, where the kernel has counted anything since the tick before.
+    /// Reads all cores. Returns how busy they were, if the kernel's counters have changed since the previous
+    /// tick.
     pub fn sample(&mut self, board: &mut Board) -> Option<Busy> {
         self.round += 1;
         let text = self.file.read_at_once(&mut self.buffer).ok()?;
         let mut busy_cores = Busy { all: 0.0, cores: 0 };
         let mut place = 0;
         for line in lines(text) {
-            // The cores come first, and the line of interrupts after them is long.
+            // The cores come first; skip the long line of interrupts after them.
             let Some(rest) = line.strip_prefix(b"cpu") else {
                 break;
             };
@@ -107,10 +108,11 @@ impl Cores {
                 }
             }
             let known = &mut self.cores[place];
-            // Just plugged in, or offline in the round before: this reading is what the next is compared with.
+            // A core that was just plugged in, or was offline in the previous round, gets its base values
+            // here.
             if known.round + 1 == self.round && known.round > 0 {
                 let total = now.total.saturating_sub(known.before.total);
-                // The kernel corrects some counters downwards.
+                // The kernel sometimes corrects a counter downwards.
                 let busy = now.busy.saturating_sub(known.before.busy).min(total);
                 let waiting = now.waiting.saturating_sub(known.before.waiting).min(total);
                 if total > 0 {
@@ -129,8 +131,8 @@ impl Cores {
     }
 }
 
-/// What follows `cpu`: `3 user nice system idle iowait irq softirq steal guest guest_nice`, where guest time is already
-/// part of user time. Old kernels end the line earlier. `None` for the sum over all cores.
+/// Parses what follows `cpu`: `3 user nice system idle iowait irq softirq steal guest guest_nice`, where user
+/// time includes guest time. Lines of old kernels are shorter. `None` for the sum over all cores.
 fn parse(rest: &[u8]) -> Option<(u32, Ticks)> {
     if rest.first() == Some(&b' ') {
         return None;

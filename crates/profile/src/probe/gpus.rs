@@ -1,8 +1,8 @@
-//! GPUs through NVML, NVIDIA's management library, which is loaded when it is there.
+//! GPUs through NVML, NVIDIA's management library, if it is installed.
 //!
-//! Its calls may take long (the first one seconds, a device that fell off the bus forever), so that a thread of its own
-//! makes them. The sampler asks at the start of a tick and takes the answer at its end. An answer that comes too late is
-//! dropped: the tick has a gap.
+//! Its calls may take long (the first one seconds, and one to a device that fell off the bus forever), so a
+//! separate thread makes them. The sampler sends a request at the start of a tick and takes the answer at its
+//! end. A late answer is dropped: the tick has a gap.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::dimension;
 use crate::kernel::rate;
 use crate::system::SeriesId;
 
-/// What is measured of a GPU.
+/// The values that are measured for a GPU.
 const DIMENSIONS: [&str; 13] = [
     dimension::GPU,
     dimension::GPU_MEMORY,
@@ -37,15 +37,15 @@ const DIMENSIONS: [&str; 13] = [
     dimension::GPU_POWER_THROTTLE,
 ];
 
-/// The values of a GPU, NaN where it has none.
+/// The values of a GPU; NaN for those it does not have.
 type Values = [f64; DIMENSIONS.len()];
 
-/// How long the sampler waits for an answer at most.
+/// The longest time that the sampler waits for an answer.
 const PATIENCE: Duration = Duration::from_millis(200);
-/// Measuring the throughput of PCIe takes NVML this long for each GPU and direction, where it has no counters.
+/// How long NVML takes to measure PCIe throughput, per GPU and direction, if it has no counters.
 const MEASURING_PCIE: Duration = Duration::from_millis(20);
 
-/// Asks the thread that asks the GPUs.
+/// The sampler's side: sends requests to the thread that calls NVML.
 pub(crate) struct Gpus {
     desk: Arc<Desk>,
     patience: Duration,
@@ -53,7 +53,7 @@ pub(crate) struct Gpus {
     series: Vec<[SeriesId; DIMENSIONS.len()]>,
 }
 
-/// Where question and answer lie.
+/// Shared between the sampler and the thread.
 #[derive(Default)]
 struct Desk {
     state: Mutex<State>,
@@ -62,19 +62,19 @@ struct Desk {
 
 #[derive(Default)]
 struct State {
-    /// The number of the latest question; `None` when there will be no more.
+    /// The number of the latest request; `None` to end the thread.
     question: Option<u64>,
-    /// The number of the question that was answered last.
+    /// The number of the last request that was answered.
     answered: u64,
     values: Vec<Values>,
     /// Whether the library is loaded.
     ready: bool,
-    /// What there is to tell: that there is no library, and why.
+    /// A note for the recording: why there is no library.
     note: Option<String>,
 }
 
 impl Gpus {
-    /// Loads the library in a thread of its own; nobody waits for it.
+    /// Starts a thread that loads the library; the caller does not wait.
     pub fn open(library: &Path, interval: Duration) -> Option<Self> {
         let desk = Arc::new(Desk::default());
         desk.lock().question = Some(0);
@@ -91,17 +91,17 @@ impl Gpus {
         })
     }
 
-    /// Asks for the values of this tick.
+    /// Requests the values of this tick.
     pub fn ask(&mut self) {
         self.asked += 1;
         self.desk.lock().question = Some(self.asked);
         self.desk.changed.notify_all();
     }
 
-    /// Takes the answer; what there is to tell of it.
+    /// Takes the answer. Returns a note, if there is one.
     pub fn take(&mut self, board: &mut Board) -> Option<String> {
         let state = self.desk.lock();
-        // Whoever did not answer the question before this one is not waited for.
+        // If the previous request was not answered either, do not wait.
         let waiting = |state: &mut State| state.ready && state.answered + 1 == self.asked;
         let mut state = match self
             .desk
@@ -128,7 +128,7 @@ impl Gpus {
 }
 
 impl Drop for Gpus {
-    /// Tells the thread to end. Nobody waits: a call may never return.
+    /// Ends the thread, without waiting for it: a call may never return.
     fn drop(&mut self) {
         self.desk.lock().question = None;
         self.desk.changed.notify_all();
@@ -141,7 +141,7 @@ impl Desk {
     }
 }
 
-/// Answers until there are no more questions.
+/// Answers requests until there are no more.
 fn serve(library: &Path, interval: Duration, desk: &Desk) {
     let nvml = Nvml::builder().lib_path(library.as_os_str()).init();
     let counted = nvml.and_then(|nvml| Ok((nvml.device_count()?, nvml)));
@@ -154,7 +154,7 @@ fn serve(library: &Path, interval: Duration, desk: &Desk) {
     };
     let mut memories: Vec<Memory> = (0..count).map(|_| Memory::default()).collect();
     let mut values: Vec<Values> = vec![[f64::NAN; DIMENSIONS.len()]; count as usize];
-    // Two directions each, in a quarter of the time.
+    // Two directions per GPU, in at most a quarter of the interval.
     let measure_pcie = MEASURING_PCIE * 2 * count * 4 <= interval;
     desk.lock().ready = true;
     let mut answered = 0;
@@ -188,17 +188,17 @@ fn serve(library: &Path, interval: Duration, desk: &Desk) {
     }
 }
 
-/// What is remembered of a GPU from one tick to the next.
+/// What is kept of a GPU from one tick to the next.
 #[derive(Default)]
 struct Memory {
     /// Bytes received and sent over PCIe, and when.
     pcie: Option<(Instant, u64, u64)>,
-    /// Whether the driver was found not to count them, which is told once.
+    /// Whether the driver was found not to count them; noted once.
     pcie_unknown: bool,
     pcie_asked: bool,
 }
 
-/// The values of a GPU in the order of [`DIMENSIONS`]; NaN where it does not tell.
+/// The values of a GPU in the order of [`DIMENSIONS`]; NaN for those it does not provide.
 fn look(nvml: &Nvml, device: &Device<'_>, memory: &mut Memory, measure_pcie: bool) -> Values {
     const NONE: f64 = f64::NAN;
     let busy = device
@@ -246,7 +246,7 @@ fn look(nvml: &Nvml, device: &Device<'_>, memory: &mut Memory, measure_pcie: boo
     ]
 }
 
-/// Bytes a second that came and went over PCIe.
+/// Bytes per second received and sent over PCIe.
 fn pcie(device: &Device<'_>, memory: &mut Memory, measure: bool) -> (f64, f64) {
     const NONE: (f64, f64) = (f64::NAN, f64::NAN);
     let now = Instant::now();
@@ -279,7 +279,7 @@ fn pcie(device: &Device<'_>, memory: &mut Memory, measure: bool) -> (f64, f64) {
     }
 }
 
-/// Bytes received and sent since the driver was loaded; older drivers do not count them.
+/// Bytes received and sent since the driver was loaded; older drivers have no such counters.
 fn pcie_counters(device: &Device<'_>) -> Option<(u64, u64)> {
     let ids = [NVML_FI_DEV_PCIE_COUNT_RX_BYTES, NVML_FI_DEV_PCIE_COUNT_TX_BYTES].map(FieldId);
     let mut values =
@@ -295,7 +295,7 @@ fn pcie_counters(device: &Device<'_>) -> Option<(u64, u64)> {
     Some((values.next()??, values.next()??))
 }
 
-/// Busy share of the JPEG engine, percent: the one call that the wrapper lacks.
+/// Busy share of the JPEG engine, percent: the one call that the wrapper crate lacks.
 fn jpeg(nvml: &Nvml, device: &Device<'_>) -> Option<f64> {
     let call = nvml.lib().nvmlDeviceGetJpgUtilization.as_ref().ok()?;
     let (mut utilization, mut period) = (0, 0);

@@ -39,7 +39,7 @@ impl Memory {
     }
 }
 
-/// Two counters of bytes that are summed over devices.
+/// Two byte counters, summed over devices.
 struct Bytes {
     file: KernelFile,
     buffer: Vec<u8>,
@@ -51,7 +51,7 @@ impl Bytes {
     fn sample(&mut self, board: &mut Board, elapsed: f64, sum: fn(&[u8]) -> (u64, u64)) {
         let now = self.file.read(&mut self.buffer).ok().map(sum);
         if let Some((before, now)) = self.before.zip(now) {
-            // A device that was removed takes its count with it: no rate then.
+            // When a device is removed, its count goes too, so the sum may decrease: no rate then.
             board.set(self.places[0], rate(before.0, now.0, elapsed));
             board.set(self.places[1], rate(before.1, now.1, elapsed));
         }
@@ -59,7 +59,7 @@ impl Bytes {
     }
 }
 
-/// `/proc/diskstats`: bytes that the disks moved.
+/// `/proc/diskstats`: bytes read and written by the disks.
 pub(crate) struct Disk(Bytes);
 
 impl Disk {
@@ -78,9 +78,9 @@ impl Disk {
     }
 }
 
-/// Bytes read and written by all disks. A line is `major minor name reads merged sectors ms writes merged sectors ..`,
-/// in sectors of 512 bytes. Partitions follow their disk and are part of it, and what lies over other devices (loop,
-/// device mapper, RAID) is counted there.
+/// Bytes read and written by all disks. A line is `major minor name reads merged sectors ms writes merged
+/// sectors ..`, in sectors of 512 bytes. Partitions are skipped because their disk's line includes them, and
+/// so are devices on top of other devices (loop, device mapper, RAID).
 fn disk_bytes(text: &[u8]) -> (u64, u64) {
     let mut sum = (0u64, 0u64);
     let mut disk: &[u8] = b"";
@@ -115,7 +115,7 @@ fn is_partition(name: &[u8], disk: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// `/proc/net/dev`: bytes that came and went.
+/// `/proc/net/dev`: bytes received and sent.
 pub(crate) struct Network(Bytes);
 
 impl Network {
@@ -134,8 +134,8 @@ impl Network {
     }
 }
 
-/// Bytes received and sent. A line is `  eth0: received packets errs drop fifo frame compressed multicast sent ..`.
-/// Interfaces that only pass on what others carry are left out.
+/// Bytes received and sent. A line is `  eth0: received packets errs drop fifo frame compressed multicast
+/// sent ..`. Interfaces that only forward the traffic of others are skipped.
 fn network_bytes(text: &[u8]) -> (u64, u64) {
     let mut sum = (0u64, 0u64);
     for line in lines(text) {
@@ -171,7 +171,7 @@ fn network_bytes(text: &[u8]) -> (u64, u64) {
     sum
 }
 
-/// `/proc/pressure`: the time that some task was stalled.
+/// `/proc/pressure`: the time in which some task was stalled.
 pub(crate) struct Pressure(Vec<Stall>);
 
 struct Stall {
@@ -187,7 +187,7 @@ impl Pressure {
         let stalls = ["cpu", "memory", "io"].map(|name| {
             let file = KernelFile::open(proc.join("pressure").join(name)).ok()?;
             let mut buffer = Vec::new();
-            // A kernel may have the files and refuse to fill them.
+            // A kernel may have the files but fail to read them.
             file.read_at_once(&mut buffer).ok().and_then(stalled)?;
             Some(Stall {
                 file,

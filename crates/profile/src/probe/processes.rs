@@ -1,21 +1,24 @@
-//! The process tree: who computes, who holds memory, and what is read; and what other programs had of the cores.
+//! The process tree: its CPU time, memory and reads; and the CPU time of other programs.
 //!
-//! The kernel keeps no list of a process's descendants. So the numbers in `/proc` are listed, and each new one is asked
-//! for its parent once: whoever's parent is in the tree belongs to it, also after that parent has ended. The processes
-//! of the tree are read through files that stay open, whose reading fails when the process has ended, however soon its
-//! number is given to another.
+//! The kernel has no list of a process's descendants. So the numbers in `/proc` are listed, and the parent of
+//! each new one is read once: a process whose parent is in the tree belongs to it, also after that parent has
+//! ended. The processes of the tree are read through files that stay open; reading them fails once the
+//! process has ended, even if its number is reused.
 //!
 //! # The tree's CPU time
 //!
-//! What the processes that live have used since the last look is only a part of it: one that begins and ends between two looks is
-//! never seen. But the kernel adds the CPU time of a process that has ended, with that of the processes it had taken in itself, to
-//! whoever waits for it, its parent or the recorder. So the tree has used what its members have, and what these and the recorder
-//! have taken in, less what was counted of the members that ended while they lived. Parents are read before their children: a child
-//! that ends between the two readings is then missing for one look and found in the next, and never counted twice. Other
-//! programs, the kernel and the hypervisor had the rest of the cores' busy time.
+//! The CPU time of the living processes since the last look is only a part: a process that begins and ends
+//! between two looks is never seen. But when a process has ended and is reaped, the kernel adds its CPU time,
+//! including that of the processes that it had reaped itself, to the process that waits for it: its parent or
+//! the recorder. So the tree's CPU time is the time of its members, plus the time that these and the recorder
+//! took over from reaped processes, minus what was already counted for members that ended. Parents are read
+//! before their children: a child that ends between the two readings is then missing in one look and found in
+//! the next, and never counted twice. The rest of the cores' busy time belongs to other programs, the kernel
+//! and the hypervisor.
 //!
-//! A look at the tree costs a few microseconds a process of the machine and of the tree, and the kernel counts CPU time
-//! in ticks of 10 ms. So there are at most two looks a second, and ticks between two looks repeat the values.
+//! A look at the tree costs a few microseconds per process of the machine and of the tree, and the kernel
+//! counts CPU time in ticks of 10 ms. So there are at most two looks a second, and ticks between two looks
+//! repeat the values.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -30,23 +33,23 @@ use crate::dimension;
 use crate::kernel::{KernelFile, lines, number, rate, words};
 use crate::system::SeriesId;
 
-/// Processes that have series of their own: the busiest.
+/// The number of processes with their own series: the busiest ones.
 const SHOWN: usize = 16;
-/// Processes of the tree that are followed at most.
+/// At most this many processes of the tree are followed.
 const FOLLOWED: usize = 4096;
-/// Processes whose files stay open; a training process may need the others.
+/// At most this many processes' files stay open: the training process may need the other file descriptors.
 const KEPT_OPEN: usize = 64;
 /// Time between two looks, seconds.
 const LOOK: f64 = 0.5;
 
-/// Whose processes are followed.
+/// Which processes to follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tree {
     /// A process and its descendants.
     Of(u32),
-    /// The descendants of a process, without itself: a recorder's own, when it runs a command.
+    /// The descendants of a process, without the process itself: those of a recorder that runs a command.
     Below(u32),
-    /// Nobody's: the machine is recorded, and no program of it is told from the others.
+    /// No tree: the machine is recorded, without telling programs apart.
     Machine,
 }
 
@@ -66,9 +69,9 @@ pub(crate) struct Processes {
     tree: Tree,
     listing: File,
     members: HashMap<u32, Member>,
-    /// The members in the order in which they were met: parents before their children.
+    /// The members in the order in which they were found: parents before their children.
     met: Vec<u32>,
-    /// The process that the tree is below, and the CPU time of what it had taken in, seconds.
+    /// The process above the tree, and the CPU time that it has taken over from reaped processes, seconds.
     above: Option<(KernelFile, f64)>,
     /// Numbers of processes that do not belong to the tree.
     others: HashSet<u32>,
@@ -81,13 +84,13 @@ pub(crate) struct Processes {
     /// CPU time of the tree and of other programs, percent of one core.
     used: (f64, f64),
     used_places: [SeriesId; 2],
-    /// CPU time of members that ended in the last look and that nobody had taken in by then, seconds.
+    /// CPU time of members that had ended by the last look and were not reaped yet, seconds.
     missing: f64,
     since_look: f64,
     /// Busy time of the cores since the last look, in seconds of one core times 100.
     busy: f64,
     looked: bool,
-    /// Whether a process may be read whose account of reads may not.
+    /// Whether some process may be read, but not its `io` file.
     pub io_denied: bool,
     buffer: Vec<u8>,
     entries: Box<[MaybeUninit<u8>]>,
@@ -97,10 +100,10 @@ pub(crate) struct Processes {
 struct Member {
     stat: Option<KernelFile>,
     io: Option<KernelFile>,
-    /// CPU time, its own and that of the processes it has taken in, seconds.
+    /// CPU time, its own and that of the processes it has reaped, seconds.
     cpu: f64,
     taken_in: f64,
-    /// Bytes and calls of reading.
+    /// Bytes and number of read calls.
     read: Option<(u64, u64)>,
     usage: Usage,
 }
@@ -114,17 +117,17 @@ struct Usage {
     name: Name,
 }
 
-/// A place for a process in the files.
+/// A set of columns for one process.
 struct Slot {
     pid: Option<u32>,
-    /// What the series are called now.
+    /// The current name of the series.
     name: Name,
     usage: Usage,
     places: Option<[SeriesId; 2]>,
 }
 
 impl Processes {
-    /// Follows a tree; `None` where there is no such process.
+    /// Follows a tree; `None` if there is no such process.
     pub fn open(proc: &Path, tree: Tree, board: &mut Board) -> Option<Self> {
         let listing = File::open(proc).ok()?;
         let root = KernelFile::open(proc.join(tree.root()?.to_string()).join("stat")).ok()?;
@@ -161,12 +164,12 @@ impl Processes {
         })
     }
 
-    /// Begins anew: the next look counts nothing, and is what the one after it is compared with.
+    /// Starts over: the next look only sets the base values for the one after it.
     pub fn restart(&mut self) {
         self.looked = false;
     }
 
-    /// Reads the tree, where it is time to; `busy` is how busy the cores were in the `elapsed` seconds.
+    /// Reads the tree if it is time to; `busy` is how busy the cores were in the last `elapsed` seconds.
     pub fn sample(&mut self, board: &mut Board, elapsed: f64, busy: Option<Busy>) {
         self.since_look += elapsed;
         self.busy += elapsed * busy.map_or(f64::NAN, |busy| busy.all);
@@ -174,12 +177,12 @@ impl Processes {
         if !self.looked || self.since_look > 0.9 * LOOK {
             let elapsed = std::mem::take(&mut self.since_look);
             let busy = std::mem::take(&mut self.busy) / elapsed;
-            // A listing that fails leaves the members as they are.
+            // If the listing fails, the members stay as they are.
             let _ = self.list();
             let tree = 100.0 * self.read_members(elapsed) / elapsed;
             self.used = match self.looked {
                 false => (f64::NAN, f64::NAN),
-                // Both are counted in ticks, of which one may be counted here and not there.
+                // The two are counted in different ticks, so the tree's may be slightly larger.
                 true => (tree.min(busy), busy - tree.min(busy)),
             };
             self.assign();
@@ -194,7 +197,7 @@ impl Processes {
         board.set(self.used_places[1], self.used.1);
     }
 
-    /// Finds the processes that are new, and forgets the others that are gone.
+    /// Finds new processes, and forgets those outside of the tree that are gone.
     fn list(&mut self) -> io::Result<()> {
         self.listed.clear();
         seek(&self.listing, SeekFrom::Start(0))?;
@@ -205,7 +208,7 @@ impl Processes {
             }
         }
         self.others.retain(|pid| self.listed.contains(pid));
-        // A child may have a lower number than its parent: again, until nobody is found.
+        // A child may have a lower number than its parent: repeat until no new member is found.
         loop {
             let before = self.members.len();
             let new: Vec<u32> = self
@@ -226,7 +229,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Takes a process in, if its parent belongs to the tree.
+    /// Adds a process to the tree if its parent belongs to it.
     fn meet(&mut self, pid: u32) {
         let stat = KernelFile::open(self.proc.join(pid.to_string()).join("stat"));
         let Ok(file) = stat else { return };
@@ -252,7 +255,7 @@ impl Processes {
         // It may also have ended meanwhile.
         self.io_denied |= read_now == Err(io::ErrorKind::PermissionDenied);
         let (io, read_now) = (io.ok(), read_now.ok().flatten());
-        // What it did before the recorder began to look is not of this recording.
+        // Ignore what it did before the recording began.
         let (cpu, taken_in, read) = if self.looked {
             (0.0, 0.0, Some((0, 0)))
         } else {
@@ -274,11 +277,12 @@ impl Processes {
         );
     }
 
-    /// Reads every process of the tree; those that have ended leave it. The seconds of CPU time that the tree has used.
+    /// Reads every process of the tree, and removes those that have ended. Returns the CPU time that the tree
+    /// has used, seconds.
     fn read_members(&mut self, elapsed: f64) -> f64 {
         let (proc, buffer, first) = (&self.proc, &mut self.buffer, !self.looked);
         let (mut bytes, mut calls, mut any) = (0.0, 0.0, false);
-        // Seconds: of those that live, of those that were taken in, and what was counted of those that ended.
+        // Seconds: of living processes, taken over from reaped ones, and already counted for ended ones.
         let (mut living, mut taken_in, mut ended) = (0.0, 0.0, 0.0);
         if let Some((file, before)) = &mut self.above
             && let Some(stat) = file.read_at_once(buffer).ok().and_then(Stat::parse)
@@ -318,12 +322,13 @@ impl Processes {
         });
         self.reads = if any { (bytes, calls) } else { (f64::NAN, f64::NAN) };
         let found = taken_in - ended - self.missing;
-        // Where nobody waits for children their time is never found.
+        // If no process waits for a child, its remaining time is never found.
         self.missing = if first { 0.0 } else { (-found).clamp(0.0, ended) };
         living + found.max(0.0)
     }
 
-    /// Gives the busiest processes their places. Who has one keeps it, unless another is much busier.
+    /// Assigns columns to the busiest processes. A process keeps its columns unless another one is much
+    /// busier.
     fn assign(&mut self) {
         for slot in &mut self.slots {
             match slot.pid.and_then(|pid| self.members.get(&pid)) {
@@ -335,7 +340,7 @@ impl Processes {
         let shown = |pid: u32| self.slots.iter().any(|slot| slot.pid == Some(pid));
         for (&pid, member) in &self.members {
             if !shown(pid) {
-                // Among the idle, the large: a byte weighs little.
+                // Among idle processes the larger ones win: a byte weighs little.
                 self.ranking.push((pid, weight(&member.usage)));
             }
         }
@@ -363,7 +368,7 @@ fn weight(usage: &Usage) -> f64 {
 }
 
 impl Member {
-    /// What the process has used until now; `None` when it has ended.
+    /// What the process has used so far; `None` if it has ended.
     fn read_now(&self, proc: &Path, pid: u32, buffer: &mut Vec<u8>) -> Option<(Stat, Option<(u64, u64)>)> {
         let opened;
         let stat = match &self.stat {
@@ -436,7 +441,7 @@ impl Name {
         whole
     }
 
-    /// A process may name itself anything: what is not a plain letter, digit or mark becomes `_`.
+    /// A process may choose any name: characters other than plain letters, digits and marks become `_`.
     fn sanitised(name: &[u8]) -> Self {
         let mut plain = Self::default();
         for byte in name {
@@ -446,7 +451,7 @@ impl Name {
         plain
     }
 
-    /// As much as there is room for. The kernel's names have at most 15 bytes.
+    /// Appends as much as there is room for. The kernel's names have at most 15 bytes.
     fn push(&mut self, bytes: &[u8]) {
         let room = self.bytes.len() - self.length;
         let bytes = &bytes[..bytes.len().min(room)];
@@ -462,9 +467,9 @@ impl Name {
 /// `/proc/PID/stat`.
 struct Stat {
     parent: u32,
-    /// Seconds since it began.
+    /// CPU time since its start, seconds.
     cpu: f64,
-    /// The same of its children that have ended and that it has waited for, and of theirs.
+    /// CPU time of its children that have ended and been reaped, and of theirs.
     taken_in: f64,
     /// Resident, bytes.
     memory: f64,
@@ -472,7 +477,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// `pid (name) state ppid ..`, where the name may contain anything, brackets too.
+    /// `pid (name) state ppid ..`, where the name may contain any character, also brackets.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|&byte| byte == b'(')?;
         let close = text.iter().rposition(|&byte| byte == b')')?;
@@ -494,7 +499,7 @@ impl Stat {
     }
 }
 
-/// Bytes that read calls returned, and their number, of `/proc/PID/io`.
+/// Bytes that read calls returned, and the number of those calls, from `/proc/PID/io`.
 fn reads(text: &[u8]) -> Option<(u64, u64)> {
     let of = |name: &[u8]| {
         let rest = lines(text).find_map(|line| line.strip_prefix(name))?;

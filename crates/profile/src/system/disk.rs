@@ -1,4 +1,4 @@
-//! The disk that samples take: hours that are over are compressed, the oldest go.
+//! Disk space of the samples: compresses finished hours and removes the oldest.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -13,21 +13,21 @@ use stokehold_base::whole;
 use super::{MINUTE, io_error};
 use crate::ProfileError;
 
-/// What the files take, and what becomes of hours that are over.
+/// The size of the files, and the finished hours.
 pub(super) struct Disk {
-    /// The folder of the hour under way, and the bytes in it.
+    /// The folder of the current hour, and the bytes in it.
     folder: PathBuf,
     current: u64,
-    /// The hours that are over, oldest first, each with its bytes.
+    /// The finished hours, oldest first, each with its bytes.
     closed: VecDeque<(PathBuf, u64)>,
-    /// Those of them that are to be compressed.
+    /// Those of them that are still to be compressed.
     raw: Vec<PathBuf>,
     compressing: Option<JoinHandle<Result<(), ProfileError>>>,
     removed_before: Option<u64>,
 }
 
 impl Disk {
-    /// What is there already.
+    /// Reads the state of existing files.
     pub fn look(root: &Path) -> io::Result<Self> {
         let mut closed = Vec::new();
         for entry in fs::read_dir(root)? {
@@ -47,37 +47,37 @@ impl Disk {
         })
     }
 
-    /// Another hour begins.
+    /// Begins another hour.
     pub fn enter(&mut self, folder: &Path) {
         if !self.folder.as_os_str().is_empty() {
             self.closed.push_back((self.folder.clone(), self.current));
             self.raw.push(self.folder.clone());
         }
-        // An hour that goes on after a restart, or comes again after the clock was set back.
+        // This hour may exist: after a restart, or when the clock was set back.
         self.closed.retain(|(path, _)| path != folder);
         self.raw.retain(|path| path != folder);
         self.folder = folder.to_owned();
         self.current = size(folder);
     }
 
-    /// Bytes were written.
+    /// Counts bytes that were written.
     pub fn grew(&mut self, bytes: u64) {
         self.current += bytes;
     }
 
-    /// What lay before this time, unix seconds, was removed.
+    /// Samples before this time, unix seconds, were removed.
     pub fn removed_before(&self) -> Option<u64> {
         self.removed_before
     }
 
-    /// Compresses hours that are over, and removes the oldest while there is too much.
+    /// Compresses finished hours, and removes the oldest while the files exceed the limit.
     pub fn tend(&mut self, limit: u64, gzip: bool) -> Result<(), ProfileError> {
         if self.compressing.as_ref().is_some_and(JoinHandle::is_finished) {
             self.join()?;
         }
         if gzip && self.compressing.is_none() && !self.raw.is_empty() {
             let hours = std::mem::take(&mut self.raw);
-            // Beside the sampler, which must not be late.
+            // In a separate thread, so that the sampler is not late.
             let thread = std::thread::Builder::new()
                 .name("compress-samples".to_owned())
                 .spawn(move || hours.iter().try_for_each(|hour| compress(hour)));
@@ -87,7 +87,7 @@ impl Disk {
             && let Some((hour, _)) = self.closed.front()
         {
             if self.compressing.is_some() {
-                // It may be at work in this hour.
+                // The compression may be working on this hour.
                 self.join()?;
                 continue;
             }
@@ -102,7 +102,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Removes the oldest minutes of the hour under way, but the last, which is being written.
+    /// Removes the oldest minutes of the current hour, but not the last one, which is being written.
     fn remove_minutes(&mut self, limit: u64) -> Result<(), ProfileError> {
         let mut files = Vec::new();
         let entries = fs::read_dir(&self.folder).map_err(|error| io_error(&self.folder, error))?;
@@ -133,7 +133,7 @@ impl Disk {
         self.removed_before = self.removed_before.max(removed_before);
     }
 
-    /// Waits for the compression, and looks what it saved.
+    /// Waits for the compression, and updates the sizes.
     pub fn join(&mut self) -> Result<(), ProfileError> {
         let Some(thread) = self.compressing.take() else {
             return Ok(());
@@ -159,13 +159,13 @@ fn hour_end(hour: &Path) -> Option<u64> {
     u64::try_from(days * 86_400 + (hour + 1) * 3600).ok()
 }
 
-/// Bytes of the files in a folder; what vanishes meanwhile counts nothing.
+/// Bytes of the files in a folder; files that vanish meanwhile are skipped.
 fn size(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
 }
 
-/// Compresses the files of an hour, each aside, then renamed.
+/// Compresses the files of an hour, each to a temporary file that is then renamed.
 fn compress(hour: &Path) -> Result<(), ProfileError> {
     let Ok(files) = fs::read_dir(hour) else {
         return Ok(()); // removed meanwhile

@@ -1,8 +1,8 @@
-//! One line of a file: the value of a series at a moment.
+//! One line of a file: the value of a series at one time.
 //!
-//! [`parse`] takes any JSON object with the six keys. [`Fast`] takes lines in the order of keys that we and SageMaker
-//! Debugger write, after `parse` has seen one of the series; it is several times as fast, and whatever it does not
-//! take at once is left to `parse`.
+//! [`parse`] takes any JSON object with the six keys. [`Fast`] takes lines with the key order that we and
+//! SageMaker Debugger write, after `parse` has seen one of the series; it is several times as fast, and
+//! leaves every other line to `parse`.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ use serde::Deserialize;
 /// One value of one series.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Event<'a> {
-    /// The type of thing: `cpu`, `gpu`, ..
+    /// The kind of device: `cpu`, `gpu`, ..
     #[serde(rename = "Type", borrow)]
     pub kind: Cow<'a, str>,
-    /// Which of them: `cpu5`.
+    /// The device: `cpu5`.
     #[serde(rename = "Name", borrow)]
     pub name: Cow<'a, str>,
-    /// What was measured: one of [`dimension`](crate::dimension), or a foreign one.
+    /// What was measured: one of [`dimension`](crate::dimension), or another program's.
     #[serde(rename = "Dimension", borrow, default)]
     pub dimension: Cow<'a, str>,
     /// The value: within the range of `f32`.
@@ -34,11 +34,11 @@ pub struct Event<'a> {
 /// Reads a line.
 ///
 /// # Errors
-/// Why it is not an event: no JSON, a key missing, a value beyond `f32`, or a time that file names of ten digits
-/// cannot hold (2001 to 2286).
+/// Why it is not an event: not JSON, a missing key, a value beyond `f32`, or a time out of the range of
+/// ten-digit file names (2001 to 2286).
 pub fn parse(line: &[u8]) -> Result<Event<'_>, String> {
     let event: Event<'_> = serde_json::from_slice(line).map_err(|error| {
-        // It counts lines of its own.
+        // The parser counts lines within the text.
         let text = error.to_string();
         text.split(" at line ").next().unwrap_or_default().to_owned()
     })?;
@@ -56,24 +56,24 @@ fn check(value: f64, time: f64) -> Result<(), String> {
     Ok(())
 }
 
-/// The parts of a line in the usual order of keys.
+/// The parts of a line with the usual key order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Fast<'a> {
-    /// What comes before the value: the same for every line of a series.
+    /// The part before the value: the same for every line of a series.
     pub head: &'a [u8],
     pub value: f64,
-    /// What stands between the value and the timestamp: the same for every line of a node.
+    /// The part between value and timestamp: the same for every line of a node.
     pub middle: &'a [u8],
     pub time: f64,
 }
 
-// A quote within a string is escaped, so that these are never part of one.
+// Quotes within a string are escaped, so these never match inside one.
 const VALUE: &[u8] = b",\"Value\":";
 const TIME: &[u8] = b",\"Timestamp\":";
 
 impl<'a> Fast<'a> {
-    /// Takes a line apart; `None` where it has another form. What `head` and `middle` say is known once [`parse`] has
-    /// taken a line with the same two.
+    /// Splits a line; `None` if it has another form. The contents of `head` and `middle` are known once
+    /// [`parse`] has read a line with the same two.
     pub fn split(line: &'a [u8]) -> Option<Self> {
         let at = find(line, VALUE)? + VALUE.len();
         let (head, rest) = line.split_at(at);
@@ -96,7 +96,7 @@ impl<'a> Fast<'a> {
     }
 }
 
-/// Where `needle`, which begins with `,`, begins in `line`.
+/// The position of `needle`, which begins with `,`, in `line`.
 fn find(line: &[u8], needle: &[u8]) -> Option<usize> {
     let mut from = 0;
     while let Some(at) = line[from..].iter().position(|&byte| byte == b',') {
@@ -108,7 +108,7 @@ fn find(line: &[u8], needle: &[u8]) -> Option<usize> {
     None
 }
 
-/// A number as JSON writes it at the start of `text`, and its length.
+/// The number that `text` begins with, in JSON syntax, and its length.
 fn number(text: &[u8]) -> Option<(f64, usize)> {
     let digits = |from: usize| {
         let count = text[from..]

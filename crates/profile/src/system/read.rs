@@ -1,4 +1,4 @@
-//! Reading what recorders left, whole or damaged.
+//! Reads recorders' files, complete or damaged.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -11,26 +11,28 @@ use stokehold_base::whole;
 use super::line::{Event, Fast, parse};
 use crate::{Node, Recording, Series};
 
-/// Events of one snapshot may differ by this much, seconds: SageMaker Debugger reads each device by itself.
+/// Events of one snapshot differ by at most this much, seconds: SageMaker Debugger reads the devices one
+/// after the other.
 const SNAPSHOT: f64 = 0.02;
-/// Longer lines are none of ours, bytes.
+/// Longer lines are not read, bytes: ours are shorter.
 const LONGEST_LINE: usize = 1 << 16;
-/// What is told about one file, at most.
+/// The most problems that are reported for one file.
 const PROBLEMS_OF_A_FILE: usize = 3;
-/// Values, with gaps, that a recording may hold however few of them there are: 256 MiB.
+/// The most values of a recording, gaps included: 256 MiB.
 const CELLS: usize = 1 << 26;
-/// Events that are put in order at a time.
+/// The number of events that are sorted at a time.
 const EVENTS: usize = 1 << 20;
 
-/// Adds the samples below `<recording>/system`, of all nodes, to a recording. What cannot be read is a gap and an entry
-/// in its problems.
+/// Adds the samples below `<recording>/system`, of all nodes, to a recording. Data that cannot be read is a
+/// gap and an entry in its problems.
 ///
-/// Events within 20 ms are one tick. Where a series has two values in a tick, the one that was written later counts.
+/// Events within 20 ms are one tick. If a series has two values in a tick, the one that was written later is
+/// used.
 pub fn read_into(recording: &Path, into: &mut Recording) {
     read_since(recording, 0.0, into);
 }
 
-/// As [`read_into`], without files whose minute had ended before `since`, unix seconds.
+/// As [`read_into`], but skips files whose minute ended before `since`, unix seconds.
 pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     let mut files = Vec::new();
     find(&recording.join("system"), 0, &mut files, &mut into.problems);
@@ -49,7 +51,7 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
     reader.finish(into);
 }
 
-/// Files of samples by the minute in their names, which is the order of their events.
+/// Files of samples, sorted by the minute in their names, and so by their events.
 fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problems: &mut Vec<String>) {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return,
@@ -58,7 +60,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problem
     };
     for entry in entries.flatten() {
         let path = entry.path();
-        // A link is not followed into a folder: it might lead back.
+        // Links to folders are not followed: they might lead back up.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             if depth < 8 {
                 find(&path, depth + 1, files, problems);
@@ -84,7 +86,7 @@ struct Reader {
     line: Vec<u8>,
 }
 
-/// A value on its way from a line to its column.
+/// A value that was read and is not yet in its column.
 #[derive(Clone, Copy)]
 struct Sample {
     time: f64,
@@ -200,7 +202,7 @@ impl Reader {
     /// Moves the events into their columns, in the order of time.
     fn place_events(&mut self) {
         if !self.events.is_sorted_by(|a, b| a.time <= b.time) {
-            // Stable: what was written later stays later.
+            // A stable sort: events of the same time stay in the order of writing.
             self.events.sort_by(|a, b| a.time.total_cmp(&b.time));
         }
         for sample in self.events.drain(..) {
@@ -225,7 +227,8 @@ impl Reader {
     }
 }
 
-/// Opens a file, compressed or not. One that was compressed since the folder was listed is found under its new name.
+/// Opens a file, compressed or not. If it was compressed since the folder was listed, opens it under its new
+/// name.
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let is_gz = |path: &Path| path.extension().is_some_and(|end| end == "gz");
     let mut path = path.to_owned();
@@ -251,11 +254,12 @@ struct Columns {
     ticks: Vec<f64>,
     columns: Vec<Column>,
     by_key: HashMap<(String, String, String), u32>,
-    /// Series by the text before the value.
+    /// Series by the part of the line before the value.
     by_head: HashMap<Vec<u8>, u32>,
 }
 
-/// The values of a series from its first tick to its last: nothing is kept for the time that a process did not live.
+/// The values of a series from its first tick to its last: a process takes no memory for the time outside of
+/// its life.
 struct Column {
     kind: String,
     name: String,
@@ -291,7 +295,7 @@ impl Columns {
             })
     }
 
-    /// Takes a value. Times that step back begin a tick of their own, put in its place at the end.
+    /// Adds a value. A time that steps back begins a new tick, which is sorted at the end.
     fn push(&mut self, sample: Sample) {
         let new = self
             .ticks
@@ -335,8 +339,8 @@ impl Columns {
         (ticks.clone(), series.collect())
     }
 
-    /// Leaves out the series with the fewest values where gaps would fill the memory: a week has many thousands of
-    /// processes that lived for seconds.
+    /// Drops the series with the fewest values if the gaps would take too much memory: a week has many
+    /// thousands of processes that lived for seconds.
     fn thin_out(&mut self, problems: &mut Vec<String>) {
         let values = |column: &Column| column.values.len();
         let limit = CELLS.max(2 * self.columns.iter().map(values).sum::<usize>());
@@ -355,8 +359,8 @@ impl Columns {
     }
 }
 
-/// The ticks in the order of time, those within a snapshot as one, and the new place of each; no places where nothing
-/// moves.
+/// The ticks in the order of time, with those of one snapshot merged, and the new index of each; no indices
+/// if nothing changes.
 fn in_order(ticks: &[f64]) -> (Vec<f64>, Option<Vec<usize>>) {
     if ticks.is_sorted_by(|a, b| a + SNAPSHOT < *b) {
         return (ticks.to_vec(), None);

@@ -1,4 +1,4 @@
-//! Writing ticks.
+//! Writes ticks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -8,15 +8,15 @@ use super::disk::Disk;
 use super::{MINUTE, hour_name, io_error};
 use crate::ProfileError;
 
-/// How samples are kept.
+/// How to store samples.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The machine's name in the files, `algo-N` where SageMaker Debugger's readers are to find it.
+    /// The machine's name in the files: `algo-N`, so that SageMaker Debugger's readers find it.
     pub node: String,
-    /// Bytes that the files may take. When they take more, the oldest hours go, and minutes where there is no hour left.
-    /// Looked at each minute, so that a minute's samples may come on top.
+    /// The most bytes of the files. Beyond it the oldest hours are removed, and minutes if no finished hour
+    /// is left. Checked once a minute, so that the samples of a minute may come on top.
     pub limit: u64,
-    /// Whether hours that are over are compressed. SageMaker Debugger's readers do not read those.
+    /// Whether to compress finished hours. SageMaker Debugger's readers do not read those.
     pub gzip: bool,
 }
 
@@ -31,26 +31,26 @@ impl Default for Options {
     }
 }
 
-/// The place of a series' value in a tick.
+/// The index of a series' value in a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesId(pub usize);
 
 /// Appends ticks to the files of one node.
 ///
-/// After the first ticks it allocates nothing but when a file begins: the constant text of each series is formatted
-/// once, and lines are made in a buffer that stays.
+/// After the first ticks it allocates only when a file begins: the constant text of each series is formatted
+/// once, and lines are formatted in a buffer that is reused.
 pub struct Writer {
     /// `system/incremental`.
     root: PathBuf,
     options: Options,
-    /// What comes before the value of each series.
+    /// The text before the value of each series.
     heads: Vec<Vec<u8>>,
-    /// What comes between value and time.
+    /// The text between value and time.
     middle: Vec<u8>,
-    /// The end of each line of the tick, and the tick's time in it.
+    /// The end of each line of the tick, with the tick's time.
     tail: Vec<u8>,
     pending: Vec<u8>,
-    /// The time of the oldest tick that is pending.
+    /// The time of the oldest buffered tick.
     pending_since: Option<f64>,
     last: Option<f64>,
     minute: Option<u64>,
@@ -59,10 +59,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Appends to the `system` files of a recording's folder, `profiler-output`, made where there is none.
+    /// Appends to the `system` files of a recording's folder, `profiler-output`, which is created if needed.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when the folder cannot be made or read.
+    /// [`ProfileError::Io`] if the folder cannot be created or read.
     pub fn open(recording: &Path, options: Options) -> Result<Self, ProfileError> {
         let root = recording.join("system").join("incremental");
         fs::create_dir_all(&root).map_err(|error| io_error(&root, error))?;
@@ -85,13 +85,14 @@ impl Writer {
         })
     }
 
-    /// Adds a series. Its values are those at the returned place of every later tick.
+    /// Adds a series. Later ticks have its value at the returned index.
     pub fn series(&mut self, kind: &str, name: &str, dimension: &str) -> SeriesId {
         self.heads.push(head(kind, name, dimension));
         SeriesId(self.heads.len() - 1)
     }
 
-    /// Makes a place that of another series from the next tick on, as when a process has ended and another is watched.
+    /// Reuses a column for another series from the next tick on, for example when a process has ended and
+    /// another one is followed.
     pub fn replace(&mut self, place: SeriesId, kind: &str, name: &str, dimension: &str) {
         self.heads[place.0] = head(kind, name, dimension);
     }
@@ -106,13 +107,13 @@ impl Writer {
         self.heads.is_empty()
     }
 
-    /// Writes a tick: a value for each series in the order that they were added; NaN where there is none.
+    /// Writes a tick: a value for each series in the order in which they were added; NaN for a gap.
     ///
     /// `time` is in unix seconds. Values are written with two decimals.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when a file cannot be written, a full disk for example; [`ProfileError::Malformed`] for a
-    /// time that the names of the files cannot hold (2001 to 2286).
+    /// [`ProfileError::Io`] if a file cannot be written, for example because the disk is full;
+    /// [`ProfileError::Malformed`] for a time out of the range of the files' names (2001 to 2286).
     pub fn tick(&mut self, time: f64, values: &[f64]) -> Result<(), ProfileError> {
         if !(1e9..1e10).contains(&time) {
             return Err(ProfileError::Malformed {
@@ -126,7 +127,7 @@ impl Writer {
         }
         self.tail.clear();
         self.tail.extend_from_slice(&self.middle);
-        // To the microsecond, which is what a double resolves.
+        // Microseconds, the resolution of an f64 at this magnitude.
         write!(self.tail, "{time:.6}}}").map_err(|error| io_error(&self.root, error))?;
         self.tail.push(b'\n');
         for (head, &value) in self.heads.iter().zip(values) {
@@ -139,14 +140,14 @@ impl Writer {
         let gap = self.last.map_or(f64::INFINITY, |last| time - last);
         let since = *self.pending_since.get_or_insert(time);
         self.last = Some(time);
-        // Whether the next tick may come when this one is a second old.
+        // Flush if the buffer would be a second old when the next tick comes.
         if time - since + gap > 0.95 || self.pending.len() > 1 << 20 {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Hands to the kernel what is pending.
+    /// Writes the buffer to the file.
     ///
     /// # Errors
     /// [`ProfileError::Io`] when it cannot be written.
@@ -156,7 +157,7 @@ impl Writer {
             && !self.pending.is_empty()
         {
             let written = file.write_all(&self.pending);
-            // What a full disk took of it is unknown; writing all of it again would double some.
+            // It is unknown how much of it a full disk took; writing all of it again would duplicate lines.
             let bytes = self.pending.len() as u64;
             self.pending.clear();
             written.map_err(|error| io_error(path, error))?;
@@ -165,12 +166,12 @@ impl Writer {
         Ok(())
     }
 
-    /// The hours and minutes before this time, unix seconds, were removed to keep the limit; `None` where none were.
+    /// Hours and minutes before this time, unix seconds, were removed to keep the limit; `None` if none were.
     pub fn removed_before(&self) -> Option<u64> {
         self.disk.removed_before()
     }
 
-    /// Writes what is pending, and waits for hours that are being compressed.
+    /// Writes the buffer, and waits for hours that are being compressed.
     ///
     /// # Errors
     /// [`ProfileError::Io`] when a file cannot be written.
@@ -181,7 +182,7 @@ impl Writer {
         self.disk.join()
     }
 
-    /// Begins the file of a minute, or goes on with it where a recording before this one has begun it.
+    /// Begins the file of a minute, or continues it if an earlier recording has begun it.
     fn begin(&mut self, minute: u64) -> Result<(), ProfileError> {
         self.flush()?;
         let folder = self.root.join(hour_name(minute));
@@ -198,7 +199,7 @@ impl Writer {
     }
 }
 
-/// Opens a file to append to. What a killed recorder left of a line goes.
+/// Opens a file to append to, and removes an incomplete last line of a killed recorder.
 fn append(path: &Path) -> io::Result<File> {
     let mut file = OpenOptions::new()
         .create(true)
@@ -237,7 +238,7 @@ fn json_string(to: &mut Vec<u8>, text: &str) {
     to.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
 }
 
-/// A finite value with two decimals, or one where the second is 0: `1.36`, `8.0`.
+/// A finite value with two decimals, or one if the second is 0: `1.36`, `8.0`.
 fn decimal(to: &mut Vec<u8>, value: f64) {
     let hundredths = (value.abs() * 100.0).round();
     if hundredths >= 1e18 {

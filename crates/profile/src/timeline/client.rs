@@ -1,4 +1,4 @@
-//! Spans as lines, to a recorder in another process or to the end of a file.
+//! Sends spans as lines to a recorder in another process, or appends them to a file.
 
 use std::env;
 use std::fs::{self, File, OpenOptions};
@@ -13,14 +13,14 @@ use crate::ProfileError;
 use crate::recording::Span;
 use crate::system::io_error;
 
-/// As much is collected before it is sent, bytes.
+/// The size of the buffer at which it is sent, bytes.
 const BUFFER: usize = 32 << 10;
-/// How long the other side may take none of it.
+/// The longest time that the other side may accept nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Writes spans as [lines](super::line).
 ///
-/// Lines are sent whole, many at once, so several processes can append to one file.
+/// Only whole lines are sent, many at a time, so several processes can append to one file.
 #[derive(Debug)]
 pub struct Client {
     path: PathBuf,
@@ -34,7 +34,7 @@ impl Out for File {}
 impl Out for UnixStream {}
 
 impl Client {
-    /// Connects to what [`VARIABLE`] names; `None` where it is not set, or empty.
+    /// Connects to the address in [`VARIABLE`]; `None` if it is not set, or empty.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -48,7 +48,7 @@ impl Client {
     /// Connects to the socket `path`, or opens the file of that name, which need not exist.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when nobody listens or the file cannot be written.
+    /// [`ProfileError::Io`] if there is no server or the file cannot be written.
     pub fn open(path: &Path) -> Result<Self, ProfileError> {
         let error = |source| io_error(path, source);
         #[cfg(unix)]
@@ -73,10 +73,11 @@ impl Client {
         }
     }
 
-    /// Writes a span; [`Span::name`] is not looked at. What cannot stand in a name on a line becomes `_`.
+    /// Writes a span; [`Span::name`] is ignored. Characters that a name in a line cannot have become `_`.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when the other side is gone, has taken nothing for a second, or the disk is full.
+    /// [`ProfileError::Io`] if the other side is gone or has accepted nothing for a second, or if the disk is
+    /// full.
     pub fn write(&mut self, name: &str, span: &Span) -> Result<(), ProfileError> {
         let unfit = |c: char| c.is_whitespace() || c.is_control();
         let line = format!("{} {:.6} {:.6}", name.replace(unfit, "_"), span.start, span.end());
@@ -98,7 +99,7 @@ impl Client {
         self.flush()
     }
 
-    /// Sends what is collected.
+    /// Sends the buffer.
     ///
     /// # Errors
     /// As of [`write`](Self::write).

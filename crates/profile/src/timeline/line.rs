@@ -6,26 +6,27 @@ use crate::recording::{Span, span};
 pub const LONGEST: usize = 1024;
 /// The longest name, bytes.
 const LONGEST_NAME: usize = 128;
-/// Later than any moment that is meant, in unix seconds (the year 5138): beyond it somebody wrote milliseconds.
+/// Later times are rejected, in unix seconds (the year 5138): they must be milliseconds.
 pub(crate) const LATEST: f64 = 1e11;
 
-/// What a line says.
+/// The contents of a line.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Said<'a> {
-    /// Something took time; [`Span::name`] is 0, the name is beside it.
+    /// A span; [`Span::name`] is 0, its name is the first value.
     Span(&'a str, Span),
-    /// A number that the program has of itself.
+    /// A metric of the program.
     Metric {
-        /// Which one.
+        /// The metric's name.
         name: &'a str,
-        /// The number, which may be NaN or infinite.
+        /// Its value, which may be NaN or infinite.
         value: f64,
         /// The step or epoch that it belongs to.
         step: Option<u64>,
     },
 }
 
-/// Reads a line without its end: `NAME START END [step=N] [worker=N] [bytes=N]` or `metric NAME VALUE [step=N]`.
+/// Parses a line without its end: `NAME START END [step=N] [worker=N] [bytes=N]` or `metric NAME VALUE
+/// [step=N]`.
 ///
 /// # Errors
 /// What is wrong with the line.
@@ -66,7 +67,7 @@ fn span<'a>(name: &'a str, mut words: impl Iterator<Item = &'a str>) -> Result<S
     let mut moment = || {
         let word = words.next().ok_or("no start and end behind the name")?;
         let time: f64 = word.parse().map_err(|_| "start or end is not a number")?;
-        // Not a number fails this too.
+        // NaN fails this test too.
         (0.0..LATEST)
             .contains(&time)
             .then_some(time)

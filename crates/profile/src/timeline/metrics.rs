@@ -1,4 +1,4 @@
-//! Numbers that other processes have of themselves, on their way to whoever wants them.
+//! Metrics that other processes have sent, until the caller takes them.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,25 +6,25 @@ use std::time::UNIX_EPOCH;
 
 use super::NAMES;
 
-/// As many are kept until somebody takes them.
+/// At most this many are kept until they are taken.
 const ROOM: usize = 1 << 16;
 
-/// A number that a program has of itself, such as a loss.
+/// A number that a program reports, such as a loss.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
-    /// Which one.
+    /// The metric's name.
     pub name: String,
-    /// The number; it may be NaN or infinite.
+    /// Its value; it may be NaN or infinite.
     pub value: f64,
     /// The step or epoch that it belongs to.
     pub step: Option<u64>,
-    /// When it came, unix seconds.
+    /// When it was received, unix seconds.
     pub time: f64,
 }
 
-/// Metrics that came and were not taken yet.
+/// Metrics that were received and not taken yet.
 ///
-/// At most 65536, of at most 1024 names; what is beyond is dropped, and the server's notes say how many were.
+/// At most 65536, of at most 1024 names. Further ones are dropped, and the server's notes give their number.
 #[derive(Debug, Default)]
 pub struct Metrics(Mutex<State>);
 
@@ -36,7 +36,7 @@ struct State {
 }
 
 impl Metrics {
-    /// Those that came since the last time, in their order.
+    /// The metrics received since the last call, in order.
     pub fn take(&self) -> Vec<Metric> {
         std::mem::take(&mut self.state().waiting)
     }
@@ -59,7 +59,7 @@ impl Metrics {
         });
     }
 
-    /// What a reader should know.
+    /// A note for readers of the recording.
     pub(super) fn note(&self) -> Option<String> {
         let dropped = self.state().dropped;
         (dropped > 0).then(|| {

@@ -1,4 +1,4 @@
-//! A folder for a socket that nobody but its owner can enter.
+//! A folder for a socket that only its owner can enter.
 
 use std::fs::{self, DirBuilder};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -9,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use stokehold_base::lock::{self, Lock, Refused};
 
-/// What names of the folders begin with, and of those that are being made.
+/// The prefix of the folders' names.
 const NAME: &str = "stokehold-spans-";
 const NEW: &str = ".stokehold-spans-";
 /// The address of a Unix socket has 108 bytes, the last of them 0.
 const LONGEST: usize = 107;
 
-/// A folder, locked as long as it is in use. Dropping it removes it.
+/// A folder that is locked while it is in use. Dropping it removes it.
 pub(super) struct Private {
     path: PathBuf,
     _lock: Lock,
 }
 
 impl Private {
-    /// Makes a folder among the temporary files, where that leaves room for the address of a socket in it, and otherwise in
-    /// `/tmp`. Folders that killed processes left there go.
+    /// Creates a folder in the temporary folder if the address of a socket in it is short enough, and
+    /// otherwise in `/tmp`. Removes folders that killed processes left there.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new() -> io::Result<Self> {
         let usual = std::env::temp_dir();
         let fits = socket(&usual.join(format!("{NAME}{:016x}", 0)))
@@ -38,12 +38,13 @@ impl Private {
     }
 
     fn below(base: &Path) -> io::Result<Self> {
-        // Seeded by the system: nobody can be there before.
+        // The system seeds it, so no other user can create the folder first.
         let number = format!("{:016x}", RandomState::new().build_hasher().finish());
         let new = base.join(format!("{NEW}{number}"));
         let path = base.join(format!("{NAME}{number}"));
         DirBuilder::new().mode(0o700).create(&new)?;
-        // It has its name from when it is locked on: what has the name and is not locked is nobody's any more.
+        // The folder gets its final name only when it is locked, so one with a final name and no lock is
+        // abandoned.
         let made = Lock::take(&new.join("lock")).map_err(|refused| match refused {
             Refused::Io(error) => error,
             refused => io::Error::other(format!("{refused:?}")),
@@ -55,14 +56,14 @@ impl Private {
                 Ok(Self { path, _lock: lock })
             }
             Err(error) => {
-                // Whoever made it may not be able to remove it either; the error is the one that counts.
+                // This may fail for the same reason; report the first error.
                 let _ = fs::remove_dir_all(&new);
                 Err(error)
             }
         }
     }
 
-    /// Where a socket may be.
+    /// The path for a socket.
     pub fn socket(&self) -> PathBuf {
         socket(&self.path)
     }
@@ -70,7 +71,7 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // Left behind, it is removed by the next.
+        // If this fails, the next process removes it.
         let _ = remove(&self.path);
     }
 }
@@ -79,8 +80,8 @@ fn socket(folder: &Path) -> PathBuf {
     folder.join("socket")
 }
 
-/// Removes what a process of the same user left that was killed: folders that no other user can have touched, whose lock
-/// nobody holds.
+/// Removes what killed processes of the same user left: folders that no other user can have changed and whose
+/// lock is free.
 fn sweep(base: &Path, own: &Path) {
     let Ok(owner) = fs::symlink_metadata(own).map(|data| data.uid()) else {
         return;
@@ -92,13 +93,13 @@ fn sweep(base: &Path, own: &Path) {
             .is_ok_and(|data| data.is_dir() && data.uid() == owner && data.mode() & 0o077 == 0);
         let lock = path.join("lock");
         if ours && path != own && lock.exists() && matches!(lock::is_held(&lock), Ok(false)) {
-            // Another process may be just as tidy.
+            // Another process may be removing it, too.
             let _ = remove(&path);
         }
     }
 }
 
-/// Removes a folder with what a server leaves in it, and nothing else.
+/// Removes a folder and the files that a server leaves in it, and nothing else.
 fn remove(folder: &Path) -> io::Result<()> {
     for file in [socket(folder), folder.join("lock")] {
         match fs::remove_file(file) {

@@ -1,4 +1,4 @@
-//! Takes spans of other processes.
+//! Receives spans of other processes.
 
 use std::fs;
 use std::io::{ErrorKind, Read};
@@ -15,20 +15,21 @@ use super::{Recorder, Timeline};
 use crate::ProfileError;
 use crate::system::io_error;
 
-/// Connections at a time; any more are closed at once.
+/// The most connections at a time; further ones are closed at once.
 const CONNECTIONS: usize = 256;
-/// Bytes that are read of a connection before it is the next one's turn.
+/// At most this many bytes are read of a connection before the next one's turn.
 const CHUNK: usize = 64 << 10;
-/// How often a quiet server looks whether there is something to do.
+/// How often an idle server polls.
 const PERIOD: Duration = Duration::from_millis(10);
-/// How long a server that is stopped still takes what has been sent.
+/// How long a stopped server goes on reading what was sent before.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Listens on a Unix socket for the lines of any number of processes.
+/// Receives the lines of any number of processes on a Unix socket.
 ///
-/// What a process sends is read as it comes, whole lines only. A line that says nothing is counted and named once. A line
-/// of a process that ends in the midst of it is such a line: half a number is a number too. Memory is a line for each of at most
-/// 256 connections, and the [`Metrics`] that nobody took yet. Dropping the server is [`stop`](Self::stop) without the notes.
+/// Lines are processed as they arrive, whole lines only. Invalid lines are counted, and the first one is
+/// reported. The unfinished last line of a process that ends is invalid, because half a number is a number
+/// too. Memory is one line for each of at most 256 connections, plus the [`Metrics`] that were not taken yet.
+/// Dropping the server is [`stop`](Self::stop) without the notes.
 pub struct Server {
     path: PathBuf,
     metrics: Arc<Metrics>,
@@ -37,11 +38,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens on the socket `path`, which must not exist, for spans of the timeline.
+    /// Listens on the socket `path`, which must not exist, and records into the timeline.
     ///
     /// # Errors
-    /// [`ProfileError::Io`] when there cannot be such a socket (paths of sockets have at most about 100 bytes), or no thread
-    /// started.
+    /// [`ProfileError::Io`] if the socket cannot be created (a socket's path has at most about 100 bytes), or
+    /// no thread started.
     pub fn listen(path: &Path, timeline: &Timeline) -> Result<Self, ProfileError> {
         Self::start(path, timeline, || {
             let end = Instant::now() + LAST;
@@ -49,8 +50,8 @@ impl Server {
         })
     }
 
-    /// As [`listen`](Self::listen). When it is stopped, `last` begins the time in which it still takes what has been sent, and
-    /// what that returns says whether it is over.
+    /// As [`listen`](Self::listen). When the server is stopped, it calls `last` once to start the time in
+    /// which it goes on reading; the function that this returns says whether that time is over.
     fn start<Over: FnMut() -> bool>(
         path: &Path,
         timeline: &Timeline,
@@ -84,13 +85,13 @@ impl Server {
         })
     }
 
-    /// Where the metrics are that processes send.
+    /// The metrics that processes send.
     pub fn metrics(&self) -> Arc<Metrics> {
         Arc::clone(&self.metrics)
     }
 
-    /// Takes what was sent until now, for at most a second, and ends. The result is what a reader of the recording should
-    /// know. The timeline must be finished after this, not before.
+    /// Reads what was sent until now, for at most a second, and ends. Returns notes for readers of the
+    /// recording. Finish the timeline after this, not before.
     pub fn stop(mut self) -> Vec<String> {
         match self.join() {
             Some(Ok(notes)) => notes,
@@ -102,7 +103,7 @@ impl Server {
     fn join(&mut self) -> Option<std::thread::Result<Vec<String>>> {
         self.stop.store(true, Ordering::Relaxed);
         let ended = self.thread.take()?.join();
-        // Whoever connects from now on shall see that nobody listens.
+        // Processes that connect from now on must see that there is no server.
         let _ = fs::remove_file(&self.path);
         Some(ended)
     }
@@ -122,16 +123,16 @@ struct Serving {
     connections: Vec<Connection>,
     buffer: Vec<u8>,
     refused: u64,
-    /// Lines that say nothing, and what is wrong with the first.
+    /// The number of invalid lines, and what is wrong with the first.
     bad: u64,
     first: Option<String>,
 }
 
 struct Connection {
     stream: UnixStream,
-    /// The beginning of a line.
+    /// The beginning of an unfinished line.
     rest: Vec<u8>,
-    /// Whether that line is too long already, and not kept.
+    /// Whether that line is too long, and so dropped.
     long: bool,
 }
 
@@ -147,10 +148,10 @@ impl Serving {
         self.notes()
     }
 
-    /// Accepts and reads what there is; false when there was nothing.
+    /// Accepts connections and reads what was sent. Returns `false` if there was nothing.
     fn turn(&mut self) -> bool {
         let mut busy = false;
-        // As many as the system keeps waiting; an error is one connection's, or gone in the next turn.
+        // The system queues at most this many. An error concerns one connection, or is gone in the next turn.
         for _ in 0..CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else {
                 break;
@@ -188,7 +189,7 @@ impl Serving {
         busy
     }
 
-    /// Takes the lines that end in `bytes`, and keeps the beginning of the next.
+    /// Processes the lines that end in `bytes`, and keeps the beginning of the next line.
     fn take(&mut self, connection: &mut Connection, mut bytes: &[u8]) {
         while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
             let (head, tail) = (&bytes[..end], &bytes[end + 1..]);

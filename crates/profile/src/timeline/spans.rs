@@ -1,4 +1,4 @@
-//! The spans of programs that a recorder starts, beside its samples.
+//! Receives the spans of programs that a recorder starts.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ use super::private::Private;
 use super::{Metrics, Server, Timeline};
 use crate::{ProfileError, events};
 
-/// A socket whose address programs get as [`VARIABLE`](super::VARIABLE), and the files of a recording that their spans go to.
+/// A socket, whose address programs get as [`VARIABLE`](super::VARIABLE), and the recording's files for their
+/// spans.
 ///
-/// The socket lies in a folder that no other user can enter: what is sent there is believed.
+/// The socket is in a folder that no other user can enter, because what is sent there is trusted.
 pub struct Spans {
     taking: Result<Taking, String>,
 }
 
 struct Taking {
-    /// Before its timeline, which takes what it reads, and its folder, which holds its socket.
+    /// Dropped before its timeline, which it writes to, and before its folder, which contains its socket.
     server: Server,
     timeline: Timeline,
     socket: PathBuf,
@@ -26,13 +27,13 @@ struct Taking {
 }
 
 impl Spans {
-    /// Listens. Where that is not possible, the recording has no spans and says so.
+    /// Starts listening. If that fails, the recording has no spans, and a note says so.
     pub fn take(recording: &Path) -> Self {
         let taking = listen(recording).map_err(|error| format!("spans are not taken: {error}"));
         Self { taking }
     }
 
-    /// Where the command is to send its spans; empty where nobody listens.
+    /// The address for the command's spans; empty if there is no server.
     pub fn address(&self) -> &OsStr {
         match &self.taking {
             Ok(taking) => taking.socket.as_os_str(),
@@ -40,7 +41,7 @@ impl Spans {
         }
     }
 
-    /// Where the metrics are that the command sends; there are none where nobody listens.
+    /// The metrics that the command sends; none if there is no server.
     pub fn metrics(&self) -> Arc<Metrics> {
         match &self.taking {
             Ok(taking) => taking.server.metrics(),
@@ -48,7 +49,7 @@ impl Spans {
         }
     }
 
-    /// Writes what was sent; what a reader of the recording should know.
+    /// Writes what was sent. Returns notes for readers of the recording.
     pub fn finish(self) -> Vec<String> {
         match self.taking {
             Ok(taking) => {
@@ -68,7 +69,7 @@ impl Spans {
 }
 
 fn listen(recording: &Path) -> Result<Taking, ProfileError> {
-    // Not in the recording's folder, whose path may be too long for a socket.
+    // Not in the recording's folder: its path may be too long for a socket.
     let folder = Private::new().map_err(|source| ProfileError::Io {
         path: std::env::temp_dir(),
         source,

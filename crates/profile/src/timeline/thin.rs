@@ -1,14 +1,14 @@
-//! Which details of a long run are kept.
+//! Selects the details of a long run that are kept.
 
-/// Spans of a detail that are kept before steps are left out: with all its details a run keeps some 20 MB each time it
-/// becomes twice as long.
+/// The number of spans of a detail that are kept before steps are skipped. With all its details a run keeps
+/// about 20 MB more each time its length doubles.
 pub const DETAILS: u64 = 50_000;
 
-/// Keeps all spans of a step or none, of fewer steps the more there were.
+/// Keeps all spans of a step or none, and fewer steps the longer the run is.
 #[derive(Debug)]
 pub(super) struct Thinner {
     kept: u64,
-    /// Spans that belong to no step.
+    /// Spans without a step.
     single: u64,
     stride: u64,
     /// The step of the last span.
@@ -27,7 +27,8 @@ impl Default for Thinner {
 }
 
 impl Thinner {
-    /// Whether to keep a span of the step. All details that keep a step with one stride keep it with every smaller one.
+    /// Whether to keep a span of the step. Details with different strides agree: a step kept with one stride
+    /// is kept with every smaller one.
     pub fn keeps(&mut self, step: Option<u64>) -> bool {
         let step = step.unwrap_or_else(|| {
             self.single += 1;
@@ -45,7 +46,7 @@ impl Thinner {
         keeps
     }
 
-    /// Every which step is kept by now.
+    /// The current stride: every how many steps one is kept.
     pub fn stride(&self) -> u64 {
         self.stride
     }

@@ -1,7 +1,7 @@
 //! Initial weights as a function of the seed.
 //!
-//! Burn draws from one generator of the process, so what a model starts from would depend on what else drew
-//! before. Here every array has a counter-based stream of its own, keyed by (seed, index of the array): two
+//! Burn draws from one generator of the process, so a model's initial weights would depend on what was drawn
+//! before. Here every array has its own counter-based stream, keyed by (seed, index of the array): two
 //! trials, two devices and a repeated run start from the same bits.
 
 use stokehold_base::random::mix;

@@ -2,7 +2,7 @@
 //! semantics.
 //!
 //! Burn's own layers differ where it matters here: its linear weight is transposed, and its batch
-//! normalisation keeps a running variance that is biased, where PyTorch's is not.
+//! normalisation keeps a biased running variance, where PyTorch's is unbiased.
 
 use burn::module::{Flag, Module, Param, RunningState};
 use burn::tensor::ops::ConvOptions;
@@ -48,9 +48,9 @@ impl Conv {
 
 /// Batch normalisation over `[N, C, H, W]` as `torch.nn.BatchNorm2d`: `eps` 1e-5, `momentum` 0.1.
 ///
-/// While training, values are normalised by the batch's biased variance, and the running estimate is updated
+/// In training, values are normalised by the batch's biased variance, and the running estimate is updated
 /// with the unbiased one (`n / (n - 1)` times larger, `n = N * H * W`). A frozen layer, and every layer of a
-/// model made by [`Module::valid`], uses the running statistics and leaves them alone.
+/// model made by [`Module::valid`], uses the running statistics and does not update them.
 ///
 /// Clones share the running statistics (they are updated through `&self`); [`Module::valid`] detaches them.
 #[derive(Module, Debug)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::init::Draws;
 use super::layers::{BatchNorm, Conv, Linear};
 
-/// The architectures there are, by torchvision's names.
+/// The available architectures, by torchvision's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
@@ -59,7 +59,7 @@ impl Arch {
         }
     }
 
-    /// How many times wider a block's output is than its inner convolutions: 4 in bottlenecks, else 1.
+    /// The ratio of a block's output channels to those of its inner convolutions: 4 in bottlenecks, else 1.
     fn expansion(self) -> usize {
         match self {
             Arch::Resnet18 | Arch::Resnet34 => 1,
@@ -74,7 +74,7 @@ impl fmt::Display for Arch {
     }
 }
 
-/// The name of an architecture that there is not.
+/// An unknown name of an architecture.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no model '{0}': choose one of resnet18, resnet34, resnet50, resnet101, resnet152")]
 pub struct UnknownArch(pub String);
@@ -90,7 +90,8 @@ impl FromStr for Arch {
     }
 }
 
-/// A residual block: two 3x3 convolutions (basic) or 1x1, 3x3, 1x1 (bottleneck), and the way around them.
+/// A residual block: two 3x3 convolutions (basic) or 1x1, 3x3, 1x1 (bottleneck), and the shortcut around
+/// them.
 #[derive(Module, Debug)]
 pub struct Block {
     conv1: Conv,
@@ -152,8 +153,8 @@ impl Block {
 
 /// A residual network for RGB images of any size from 32 x 32 up.
 ///
-/// `Clone` shares the running statistics of batch normalisation with the original: to keep a model as it is
-/// now, take [`Module::valid`].
+/// `Clone` shares the running statistics of batch normalisation with the original: use [`Module::valid`] for
+/// a copy of the current model.
 #[derive(Module, Debug)]
 pub struct ResNet {
     conv1: Conv,
@@ -169,7 +170,7 @@ impl ResNet {
     /// A model with torchvision's initialisation, the same bits for the same `seed` on every device.
     ///
     /// Convolutions are normal with variance `2 / fan_out`, batch normalisation starts as the identity, `fc`
-    /// is uniform in `±1/sqrt(features)`. `device` decides what it is for: `device.autodiff()` for training.
+    /// is uniform in `±1/sqrt(features)`. Pass `device.autodiff()` for training.
     ///
     /// # Panics
     /// If `classes` is 0.
@@ -226,8 +227,8 @@ impl ResNet {
         self.fc.bias.dims()[0]
     }
 
-    /// Everything but `fc` fixed: no gradients, and batch normalisation uses its running statistics without
-    /// updating them, while training too. The features of an image are then a constant function of it.
+    /// Fixes everything but `fc`: no gradients, and batch normalisation uses its running statistics without
+    /// updating them, also in training. The features of an image are then a constant function of it.
     pub fn freeze_backbone(self) -> Self {
         Self {
             conv1: self.conv1.freeze(),

@@ -1,4 +1,4 @@
-//! The pictures of a study's page.
+//! The charts of a study's page.
 
 use serde_json::Value;
 use stokehold_page::svg::{Svg, escape};
@@ -7,14 +7,14 @@ use super::scale::Axis;
 use crate::event::{History, Outcome, Trial};
 use crate::{Insight, Level, in_words, short};
 
-/// Wide pictures, in units that are about a pixel; small ones stand beside each other.
+/// The width of wide charts, in units of about a pixel; small charts are placed side by side.
 const WIDE: f64 = 1000.0;
 const SMALL: f64 = 360.0;
 
-/// Where a picture's axes are.
+/// The position of a chart's axes.
 const LEFT: f64 = 62.0;
 
-/// The objective of a trial, also of one that was stopped early.
+/// The objective of a trial, including one that was stopped early.
 pub(super) fn value(trial: &Trial) -> Option<f64> {
     match trial.outcome {
         Some(Outcome::Completed { value } | Outcome::Stopped { value: Some(value) }) => Some(value),
@@ -62,7 +62,7 @@ fn grid(svg: &mut Svg, axis: &Axis, right: f64) {
     }
 }
 
-/// Objectives over trials, and the best so far.
+/// Objectives by trial, and the best so far.
 pub(super) fn progress(history: &History) -> String {
     let (right, top, bottom) = (WIDE - 16.0, 14.0, 290.0);
     let results = results(history);
@@ -102,7 +102,7 @@ pub(super) fn progress(history: &History) -> String {
     wide(svg.finish(bottom + 48.0, "the objective of each trial, and the best so far"))
 }
 
-/// A line a trial through all parameters.
+/// Parallel coordinates: one line per trial through all parameters.
 pub(super) fn parallel(history: &History) -> String {
     let names: Vec<&str> = history
         .names()
@@ -117,7 +117,7 @@ pub(super) fn parallel(history: &History) -> String {
     let objective = Axis::around(&values, bottom, top);
     let mut svg = Svg::new(WIDE);
     let insight = Places::new(history);
-    // The best ones last, so that they lie on top.
+    // The best trials are drawn last, on top.
     let mut order: Vec<usize> = (0..results.len()).collect();
     order.sort_by(|a, b| {
         let loss = |i: usize| history.spec.direction.loss(results[i].1);
@@ -127,7 +127,7 @@ pub(super) fn parallel(history: &History) -> String {
         let (trial, value) = results[*i];
         let mut points = Vec::new();
         for (axis, name) in names.iter().enumerate() {
-            // A trial without the parameter passes below the axis.
+            // The line of a trial without the parameter passes below the axis.
             let share = insight.share(name, trial.values.get(*name));
             points.push([
                 x(axis),
@@ -165,7 +165,7 @@ pub(super) fn parallel(history: &History) -> String {
     ))
 }
 
-/// Where values are on their parameters' scales, 0..=1.
+/// Positions of values on their parameters' scales, 0..=1.
 struct Places {
     space: Option<crate::Space>,
 }
@@ -209,7 +209,7 @@ fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// Places of a parameter's levels between two ends: categories in the middle of equal parts.
+/// Positions of a parameter's levels between two ends: categories at the centres of equal parts.
 fn along(levels: &[Level], is_category: bool, from: f64, to: f64) -> impl Fn(f64) -> f64 {
     let count = levels.len() as f64;
     move |at| match is_category {
@@ -225,7 +225,7 @@ fn is_category(history: &History, name: &str) -> bool {
     )
 }
 
-/// Few of the levels, to be named.
+/// A few of the levels, for labels.
 fn named(levels: &[Level], is_category: bool) -> Vec<&Level> {
     match (is_category, levels.len()) {
         (true, n) if n <= 6 => levels.iter().collect(),
@@ -245,7 +245,7 @@ fn name_levels(svg: &mut Svg, levels: &[Level], is_category: bool, place: impl F
     }
 }
 
-/// Objectives over one parameter.
+/// Objectives by the value of one parameter.
 pub(super) fn slice(history: &History, insight: &Insight, name: &str) -> Option<String> {
     let (right, top, bottom) = (SMALL - 14.0, 12.0, 190.0);
     let slice = insight.slice(name)?;
@@ -264,9 +264,9 @@ pub(super) fn slice(history: &History, insight: &Insight, name: &str) -> Option<
         .collect();
     let is_there = |best: &Trial| best.values.contains_key(name);
     match is_category {
-        // Where the best trial has no such parameter, nothing depends on it.
+        // If the best trial does not have this parameter, nothing depends on it.
         _ if !history.best().is_none_or(is_there) => {}
-        // There is nothing between categories.
+        // Categories are not connected.
         true => {
             for [x, y] in line {
                 svg.line("sofar", [x - 14.0, y], [x + 14.0, y]);
@@ -293,7 +293,7 @@ fn captioned(name: &str, picture: &str) -> String {
     format!("<div><h3>{}</h3>\n{picture}</div>\n", escape(name))
 }
 
-/// What is expected of two parameters.
+/// The expected objective by two parameters.
 pub(super) fn contour(history: &History, insight: &Insight, across: &str, up: &str) -> Option<String> {
     let (right, top, bottom) = (SMALL - 8.0, 8.0, 250.0);
     let rows = insight.contour(across, up)?;
@@ -316,7 +316,7 @@ pub(super) fn contour(history: &History, insight: &Insight, across: &str, up: &s
     );
     for (j, row) in rows.iter().enumerate() {
         for (i, value) in row.iter().enumerate() {
-            // By rank, so that a few bad corners do not take all shades.
+            // By rank, so that a few bad corners do not use up the shades.
             let loss = history.spec.direction.loss(*value);
             let rank = sorted.partition_point(|other| *other < loss);
             let shade = 9 - rank * 10 / sorted.len().max(1);
@@ -339,7 +339,7 @@ pub(super) fn contour(history: &History, insight: &Insight, across: &str, up: &s
     }
     let cell = |levels: usize, is_category: bool, at: f64| match is_category {
         true => (at + 0.5) / levels as f64,
-        // Levels stand in the middle of their cells.
+        // Levels are at the centres of their cells.
         false => (0.5 + at * (levels - 1) as f64) / levels as f64,
     };
     let x = |at: f64| LEFT + (right - LEFT) * cell(x_levels.len(), x_kind, at);
@@ -371,7 +371,7 @@ pub(super) fn contour(history: &History, insight: &Insight, across: &str, up: &s
     ))
 }
 
-/// Every trial's reports.
+/// The reports of all trials.
 pub(super) fn curves(history: &History) -> String {
     let (right, top, bottom) = (WIDE - 16.0, 14.0, 290.0);
     let reports = || history.trials.iter().flat_map(|trial| &trial.reports);

@@ -1,4 +1,5 @@
-//! A study on one page, without network or script: readable on a telephone and on paper, in light and dark.
+//! A study on one page without network access or scripts, readable on a phone and on paper, in light and dark
+//! mode.
 
 mod figures;
 mod scale;
@@ -11,10 +12,10 @@ use stokehold_page::svg::escape;
 use crate::event::{History, Outcome, Trial};
 use crate::{Insight, Strategy, in_words, short};
 
-/// More trials than this are not listed.
+/// At most this many trials are listed.
 const LISTED: usize = 500;
 
-/// Parameters whose pairs are drawn: the most important ones.
+/// Pairs of this many parameters are drawn: the most important ones.
 const PAIRED: usize = 3;
 
 /// The page.

@@ -1,25 +1,25 @@
-//! From values to places on a picture.
+//! Maps values to positions in a chart.
 
 use stokehold_page::svg::ticks;
 
 use crate::short;
 
-/// An axis for objectives: logarithmic where they are positive and differ by much.
+/// An axis for objectives: logarithmic if they are positive and differ by a large factor.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     is_log: bool,
     low: f64,
     high: f64,
-    /// Places of the ends.
+    /// The positions of the ends.
     from: f64,
     to: f64,
 }
 
-/// From this factor between the least and the largest on.
+/// The axis is logarithmic from this ratio of the largest to the smallest value.
 const MUCH: f64 = 50.0;
 
 impl Axis {
-    /// Around values. A few of them that are far above all others are drawn at the end.
+    /// An axis for the values. A few values far above all others are drawn at its end.
     pub fn around(values: &[f64], from: f64, to: f64) -> Self {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
@@ -53,7 +53,7 @@ impl Axis {
         }
     }
 
-    /// Where a value is; one outside is at the end.
+    /// The position of a value; a value outside of the axis is at its end.
     pub fn place(&self, value: f64) -> f64 {
         let value = if self.is_log {
             value.max(1e-300).ln()
@@ -64,7 +64,7 @@ impl Axis {
         self.from + share * (self.to - self.from)
     }
 
-    /// Values to be named, and their places.
+    /// Values to label, and their positions.
     pub fn marks(&self) -> Vec<(String, f64)> {
         let values: Vec<f64> = match self.is_log {
             true => {

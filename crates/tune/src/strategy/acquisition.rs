@@ -1,4 +1,4 @@
-//! How much a trial at some point is expected to improve on the best, and where that is most.
+//! The expected improvement of a trial at a point on the best one, and where it is largest.
 
 use crate::random::Random;
 use crate::space::{Kind, Space};
@@ -7,18 +7,18 @@ use crate::strategy::bayesian::features;
 use crate::strategy::gaussian::Gaussian;
 use crate::strategy::minimise::minimise;
 
-/// Points drawn evenly, and points beside each of the best results.
+/// The number of points drawn uniformly, and of points near each of the best results.
 const DRAWN: usize = 768;
 const BESIDE: usize = 48;
 const BESTS: usize = 6;
 
-/// From so many of the most promising ones the way up is followed.
+/// At most this many of the most promising points are improved by ascent.
 const STARTS: usize = 8;
 
 /// An integer with more values than this is searched as a continuous parameter and then rounded.
 const FEW: u64 = 12;
 
-/// The logarithm of the expected improvement (Ament and others 2023), in units of the process.
+/// The logarithm of the expected improvement (Ament and others 2023), on the process's scale.
 pub(crate) struct Improvement<'a> {
     pub process: &'a Gaussian,
     /// The best loss.
@@ -32,7 +32,7 @@ impl Improvement<'_> {
         log_improvement((self.best - mean) / deviation).0 + deviation.ln()
     }
 
-    /// The probability of a loss below some loss.
+    /// The probability of a loss below `loss`.
     pub fn probability(&self, x: &[f64], loss: f64) -> f64 {
         let (mean, variance) = self.process.at(x);
         below((loss - mean) / variance.sqrt())
@@ -58,7 +58,7 @@ fn log_improvement(z: f64) -> (f64, f64) {
         let excess = log_density.exp() + z * below(z);
         return (excess.ln(), below(z) / excess);
     }
-    // Its first terms for large -z.
+    // The first terms of its expansion for large -z.
     (log_density - 2.0 * (-z).ln(), -z + 2.0 / -z)
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn maximise(
         })
         .collect();
     scored.sort_by(|a, b| b.1.total_cmp(&a.1));
-    // The best ones, and no two that lead to the same hill, as far as can be seen.
+    // The best ones, without two that obviously lead to the same maximum.
     let mut starts: Vec<(Vec<f64>, f64)> = Vec::new();
     for (point, value) in &scored {
         let far = |other: &(Vec<f64>, f64)| {
@@ -108,7 +108,7 @@ pub(crate) fn maximise(
     found
 }
 
-/// A point near another one: some parameters a little different, or much.
+/// A point near another one: some parameters are changed a little, or a lot.
 fn beside(space: &Space, point: &[f64], random: &mut Random) -> Vec<f64> {
     let width = 10_f64.powf(-0.7 - 2.3 * random.unit());
     let share = 0.2 + 0.8 * random.unit();
@@ -131,7 +131,8 @@ fn beside(space: &Space, point: &[f64], random: &mut Random) -> Vec<f64> {
     space.snap(&there)
 }
 
-/// Uphill from a point: along the gradient for what is continuous, value by value for the rest, in turns.
+/// Ascends from a point, alternating between the gradient for continuous parameters and single steps for the
+/// others.
 fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f64) -> (Vec<f64>, f64) {
     let (mut point, mut value) = (point, value);
     let is_smooth = |kind: &Kind| match kind {
@@ -172,7 +173,7 @@ fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f
                 take_better(improvement, space, &there, &mut point, &mut value);
             }
         }
-        // Without anything to take turns with, or without a gain, it is over.
+        // Stop if all parameters are continuous, or without a gain.
         if smooth.len() == point.len() || value - before < 1e-6 {
             break;
         }
@@ -180,7 +181,7 @@ fn climb(improvement: &Improvement<'_>, space: &Space, point: Vec<f64>, value: f
     (point, value)
 }
 
-/// The other values of a parameter: all of few, else the next ones.
+/// The other values of a parameter: all of them if they are few, else the neighbours.
 fn others(kind: &Kind, x: f64) -> Vec<f64> {
     match (kind, kind.count()) {
         (Kind::Continuous { .. }, _) => Vec::new(),

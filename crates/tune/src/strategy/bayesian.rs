@@ -1,10 +1,12 @@
-//! Bayesian optimisation: a Gaussian process of the results, and the point whose improvement on the best is expected to be the largest.
+//! Bayesian optimisation: a Gaussian process of the results, and the point with the largest expected
+//! improvement on the best.
 //!
-//! 1. An even start: few points that fill the space.
-//! 2. Losses are seen through one of a few curves, such as the logarithm of their distance from the best. Which one is decided by the
-//!    marginal likelihood: the one through which the process explains them best. A valley whose sides are a million times higher than
-//!    its ground is a valley again.
-//! 3. What runs is believed to become what is expected of it, so that parallel trials do not crowd at one point.
+//! 1. A uniform start: a few points that fill the space.
+//! 2. Losses are transformed by one of a few curves, such as the logarithm of their distance from the best.
+//!    The marginal likelihood decides which: the curve under which the process explains them best. A valley
+//!    whose sides are a million times higher than its floor then becomes an ordinary valley.
+//! 3. Running trials are assumed to get their expected results, so that parallel trials do not crowd at one
+//!    point.
 
 use crate::random::Random;
 use crate::space::{Kind, Space};
@@ -13,18 +15,18 @@ use crate::strategy::acquisition::{Improvement, maximise};
 use crate::strategy::gaussian::{Fit, Gaussian, Inputs, Shape};
 use crate::strategy::{Choice, Observed, moments, random};
 
-/// Curves are compared on at most so many results.
+/// Curves are compared on at most this many results.
 const COMPARED: usize = 64;
 
-/// Points of the even start, by the number of parameters.
+/// The number of initial points for this many parameters.
 fn start(dims: usize) -> usize {
     (dims + 2).clamp(4, 12)
 }
 
-/// A trial is converged when no point has this probability of an improvement of more than 1 %.
+/// A study has converged when no point has this probability of an improvement of more than 1 %.
 const LIKELY: f64 = 0.05;
 
-/// Coordinates as the process sees them: what is not there is in the middle, or a category of its own.
+/// Coordinates for the process: a parameter that does not exist is at the centre, or a category of its own.
 pub(crate) fn features(space: &Space, point: &[f64]) -> Vec<f64> {
     let feature = |(dim, x): (&crate::space::Dim, &f64)| match (&dim.kind, x.is_nan()) {
         (_, false) => *x,
@@ -34,14 +36,14 @@ pub(crate) fn features(space: &Space, point: &[f64]) -> Vec<f64> {
     space.dims().iter().zip(point).map(feature).collect()
 }
 
-/// How losses are seen.
+/// How losses are transformed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Curve {
-    /// As they are.
+    /// Unchanged.
     Straight,
-    /// By the logarithm of their distance from the best: what is far above is drawn together.
+    /// By the logarithm of their distance from the best: compresses losses far above it.
     FromBest { shift: f64 },
-    /// By the logarithm of their distance from the worst: what is near the worst is drawn apart.
+    /// By the logarithm of their distance from the worst: spreads losses near it.
     FromWorst { shift: f64 },
 }
 
@@ -54,7 +56,7 @@ const CURVES: [Curve; 6] = [
     Curve::FromWorst { shift: 0.1 },
 ];
 
-/// A curve, fixed by some losses, that gives them mean 0 and deviation 1.
+/// A curve, normalised on some losses to mean 0 and deviation 1.
 #[derive(Debug, Clone, Copy)]
 struct View {
     curve: Curve,
@@ -123,7 +125,7 @@ impl View {
     }
 }
 
-/// What is known of the objective everywhere.
+/// A model of the objective.
 pub(crate) struct Surrogate {
     process: Gaussian,
     view: View,
@@ -132,7 +134,7 @@ pub(crate) struct Surrogate {
 }
 
 impl Surrogate {
-    /// None where there are fewer than two results.
+    /// A model of the results; `None` with fewer than two.
     pub fn new(space: &Space, observed: &Observed) -> Option<Self> {
         if observed.points.len() < 2 {
             return None;
@@ -189,24 +191,24 @@ impl Surrogate {
         })
     }
 
-    /// What is expected at a point, as the process sees it: by the curve, with deviation 1.
+    /// The expected value at a point on the process's scale: transformed, with deviation 1.
     pub fn seen(&self, space: &Space, point: &[f64]) -> f64 {
         self.process.mean(&features(space, point))
     }
 
-    /// The loss that is so seen.
+    /// The loss for a value on the process's scale.
     pub fn loss(&self, seen: f64) -> f64 {
         self.view.unbend(seen * self.view.deviation + self.view.mean)
     }
 }
 
-/// The best half of what is fitted comes first, then the others evenly over their order.
+/// The indices to fit: the best half first, then the others, spread evenly.
 fn by_importance(losses: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..losses.len()).collect();
     order.sort_by(|a, b| losses[*a].total_cmp(&losses[*b]).then(a.cmp(b)));
     let head = order.len().min(COMPARED / 2);
     let rest = order.split_off(head);
-    // Every k-th first, then those between.
+    // Every 8th first, then those between.
     for step in [8, 4, 2, 1] {
         for i in (0..rest.len()).step_by(step) {
             if step == 8 || i % (2 * step) != 0 {

@@ -1,13 +1,15 @@
-//! A Gaussian process: what is known of a function after some of its values (Rasmussen and Williams 2006).
+//! A Gaussian process: the posterior of a function given some of its values (Rasmussen and Williams 2006).
 //!
-//! Its covariance is `scale * M(r^2)` with Matern's 5/2 form, and `r^2 = sum of weight_j * d_j^2`: each parameter has a weight, the inverse
-//! of its squared length. `d_j` is the difference of two coordinates, or 0 and 1 for categories that are the same and not. Weights,
-//! scale and noise are those of the largest posterior density given the values.
+//! Its covariance is `scale * M(r^2)` with Matern's 5/2 form, and `r^2 = sum of weight_j * d_j^2`: each
+//! parameter has a weight, the inverse of its squared length. `d_j` is the difference of two coordinates; for
+//! categories 0 if they are equal, else 1. Weights, scale and noise maximise the posterior density given the
+//! values.
 
 use crate::strategy::linear::{Cholesky, dot};
 use crate::strategy::minimise::minimise;
 
-/// Results beyond so many cost more than they say about weights: these are fitted to a part, the best and some others.
+/// Hyperparameters are fitted to at most this many results, the best and some others: more would cost more
+/// than they tell.
 const FITTED: usize = 96;
 
 /// The bounds of the logarithms of weights, scale and noise.
@@ -15,16 +17,16 @@ const WEIGHT: (f64, f64) = (-9.0, 7.0);
 const SCALE: (f64, f64) = (-3.0, 4.0);
 const NOISE: (f64, f64) = (-13.8, 0.0);
 
-/// The variance that is added to what other studies found, in units of the values' own.
+/// The variance that is added to results of other studies, relative to that of the values.
 const FOREIGN_NOISE: f64 = 0.3;
 
-/// Coordinates as the covariance sees them.
+/// Coordinates for the covariance.
 #[derive(Debug, Clone)]
 pub(crate) struct Inputs {
     pub is_category: Vec<bool>,
-    /// One row a point.
+    /// One row per point.
     pub rows: Vec<Vec<f64>>,
-    /// The first so many are known less well.
+    /// The first `foreign` rows are of other studies, and less certain.
     pub foreign: usize,
 }
 
@@ -49,7 +51,7 @@ impl Inputs {
     }
 }
 
-/// What a covariance depends on.
+/// The hyperparameters of the covariance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Shape {
     pub weights: Vec<f64>,
@@ -72,7 +74,7 @@ impl Shape {
         all.map(|x| x.ln()).collect()
     }
 
-    /// Where a fit begins.
+    /// The starting point of a fit.
     pub fn start(dims: usize, weight: f64) -> Self {
         Self {
             weights: vec![weight; dims],
@@ -82,14 +84,14 @@ impl Shape {
     }
 }
 
-/// Matern 5/2 by the squared distance, and its derivative by it.
+/// Matern 5/2 by the squared distance, and its derivative with respect to it.
 fn matern(r2: f64) -> (f64, f64) {
     let r = (5.0 * r2).sqrt();
     let e = (-r).exp();
     ((1.0 + r + r * r / 3.0) * e, -5.0 / 6.0 * (1.0 + r) * e)
 }
 
-/// Values that are fitted, and the squared differences of all pairs of their inputs: by parameter, then by pair.
+/// The values to fit, and the squared differences of all pairs of their inputs: by parameter, then by pair.
 pub(crate) struct Fit<'a> {
     inputs: Inputs,
     values: Vec<f64>,
@@ -125,7 +127,7 @@ impl<'a> Fit<'a> {
         }
     }
 
-    /// Other values of the same inputs; `values` are of all of them, in the order of [`Inputs`].
+    /// Replaces the values, for the same inputs; `values` has all of them, in the order of [`Inputs`].
     pub fn of_values(&mut self, values: &[f64], order: &[usize]) {
         let mut which: Vec<usize> = order[..self.values.len()].to_vec();
         which.sort_unstable();
@@ -170,7 +172,8 @@ impl<'a> Fit<'a> {
         cholesky.backward(&mut alpha);
         let inverse = cholesky.inverse();
         let value = 0.5 * fits + cholesky.half_log_det();
-        // The derivative by an entry of the covariance is half of (K^-1 - alpha alpha'); each pair is there twice.
+        // The derivative with respect to an entry of the covariance is half of (K^-1 - alpha alpha'); each
+        // pair occurs twice.
         let (mut by_scale, mut by_noise) = (0.0, 0.0);
         pair = 0;
         for i in 0..n {
@@ -192,14 +195,14 @@ impl<'a> Fit<'a> {
         value + prior(&shape, gradient)
     }
 
-    /// The process with a shape, of all values and not only of those that were fitted.
+    /// The process with these hyperparameters, of all values and not only of those that were fitted.
     pub fn process(&self, shape: Shape, values: &[f64]) -> Option<Gaussian> {
         Gaussian::new(self.all.clone(), values, shape)
     }
 }
 
-/// The negative logarithm of what is thought before: lengths are about the range's, the scale about the values' own, noise is small. Adds
-/// to the gradient by the logarithms.
+/// The negative logarithm of the prior: lengths are about the size of the range, the scale is about that of
+/// the values, noise is small. Adds to the gradient with respect to the logarithms.
 fn prior(shape: &Shape, gradient: &mut [f64]) -> f64 {
     let d = shape.weights.len();
     let mut value = 0.0;
@@ -215,7 +218,7 @@ fn prior(shape: &Shape, gradient: &mut [f64]) -> f64 {
     value
 }
 
-/// A process that knows some values.
+/// A process conditioned on values.
 #[derive(Debug, Clone)]
 pub(crate) struct Gaussian {
     inputs: Inputs,
@@ -242,7 +245,7 @@ impl Gaussian {
             }
             k
         };
-        // Points that are nearly one need some more noise to be told apart.
+        // Nearly equal points need more noise for a stable decomposition.
         let noises = [1.0, 10.0, 100.0, 1e4].map(|more| shape.noise * more);
         let cholesky = noises
             .iter()
@@ -258,7 +261,7 @@ impl Gaussian {
         })
     }
 
-    /// The same with more points, whose values are taken to be what is expected of them.
+    /// The process with more points, whose values are set to their expectations.
     pub fn believing(&self, values: &[f64], more: &[Vec<f64>]) -> Option<Self> {
         let mut inputs = self.inputs.clone();
         let mut values = values.to_vec();
@@ -281,12 +284,12 @@ impl Gaussian {
         inputs.rows.iter().map(to).collect()
     }
 
-    /// What is expected at a point.
+    /// The expected value at a point.
     pub fn mean(&self, x: &[f64]) -> f64 {
         dot(&self.covariances(x), &self.alpha)
     }
 
-    /// What is expected at a point, and the variance of that.
+    /// The expected value at a point, and its variance.
     pub fn at(&self, x: &[f64]) -> (f64, f64) {
         let mut k = self.covariances(x);
         let mean = dot(&k, &self.alpha);
@@ -294,7 +297,8 @@ impl Gaussian {
         (mean, (self.shape.scale - dot(&k, &k)).max(1e-12))
     }
 
-    /// As [`at`](Self::at), with the gradients of both by the coordinates; those of categories are 0.
+    /// As [`at`](Self::at), with the gradients of both with respect to the coordinates; those of categories
+    /// are 0.
     pub fn slopes(&self, x: &[f64]) -> (f64, f64, Vec<f64>, Vec<f64>) {
         let (n, d) = (self.alpha.len(), x.len());
         let (mut k, mut slopes) = (Vec::with_capacity(n), Vec::with_capacity(n));

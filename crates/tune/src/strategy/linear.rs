@@ -1,6 +1,6 @@
-//! The linear algebra of a few hundred results: symmetric positive matrices.
+//! Linear algebra for a few hundred results: symmetric positive definite matrices.
 
-/// A sum of products in eight strands, which the compiler turns into vectors.
+/// A dot product in eight accumulators, which the compiler vectorises.
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 8];
     let (a_chunks, b_chunks) = (a.chunks_exact(8), b.chunks_exact(8));
@@ -26,7 +26,7 @@ pub(crate) struct Cholesky {
 }
 
 impl Cholesky {
-    /// Of a symmetric matrix, of which the lower half is read. None where it is not positive.
+    /// Decomposes a symmetric matrix; reads only its lower half. `None` if it is not positive definite.
     pub fn new(mut k: Vec<f64>, n: usize) -> Option<Self> {
         for i in 0..n {
             for j in 0..=i {

@@ -1,15 +1,16 @@
-//! The minimum of a smooth function within a box: L-BFGS (Liu and Nocedal 1989), with steps that end at the box's sides.
+//! Minimises a smooth function within a box: L-BFGS (Liu and Nocedal 1989), with steps that end at the box's
+//! sides.
 
 use crate::strategy::linear::dot;
 
-/// How many steps the curvature is remembered for.
+/// The number of past steps that approximate the curvature.
 const MEMORY: usize = 8;
 
-/// Steps that win less than this have arrived.
+/// A step that gains less than this ends the search.
 const ARRIVED: f64 = 1e-7;
 
-/// From a start to a point where no step makes the function smaller; the function gives its value and fills in its gradient. Returns the
-/// point and the value.
+/// Descends from a start until no step makes the function smaller. The function returns its value and fills
+/// in its gradient. Returns the point and the value.
 pub(crate) fn minimise(
     mut x: Vec<f64>,
     bounds: &[(f64, f64)],
@@ -21,7 +22,7 @@ pub(crate) fn minimise(
     let mut value = f(&x, &mut gradient);
     let mut memory: Vec<(Vec<f64>, Vec<f64>, f64)> = Vec::new();
     for _ in 0..most_steps {
-        // At a side, with the way down leading out of the box.
+        // At a side of the box, with the descent direction pointing outside.
         let is_held = |i: usize, x: &[f64], gradient: &[f64]| {
             (x[i] <= bounds[i].0 && gradient[i] > 0.0) || (x[i] >= bounds[i].1 && gradient[i] < 0.0)
         };
@@ -47,7 +48,7 @@ pub(crate) fn minimise(
             memory.clear();
             way = free.iter().map(|g| -g).collect();
         }
-        // The first step knows no curvature.
+        // The first step has no curvature information.
         let mut length = if memory.is_empty() {
             (0.2 / dot(&way, &way).sqrt()).min(1.0)
         } else {
@@ -87,7 +88,7 @@ pub(crate) fn minimise(
     (x, value)
 }
 
-/// The two loops.
+/// The two-loop recursion.
 fn direction(gradient: &[f64], memory: &[(Vec<f64>, Vec<f64>, f64)]) -> Vec<f64> {
     let mut way: Vec<f64> = gradient.iter().map(|g| -g).collect();
     let mut shares = Vec::new();

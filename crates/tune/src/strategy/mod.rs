@@ -1,5 +1,5 @@
-//! What is tried next: a function of the study's seed, the trial's number, and the results so far in the order of their trials. In which
-//! order they came, and who asks, makes no difference.
+//! Chooses the next values: a function of the study's seed, the trial's number, and the results so far,
+//! sorted by trial. The order in which results came, and the process that asks, make no difference.
 
 mod acquisition;
 mod bayesian;
@@ -18,23 +18,23 @@ use crate::spec::Strategy;
 
 pub(crate) use bayesian::Surrogate;
 
-/// What a strategy says.
+/// The answer of a strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Choice {
-    /// Try this.
+    /// Try this point.
     Point(Vec<f64>),
     /// Every combination was tried.
     NothingLeft,
-    /// There is nothing to be won any more.
+    /// No improvement is likely.
     Converged,
 }
 
-/// What strategies know. Losses are to be minimised.
+/// What strategies know. Losses are minimised.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Observed {
     pub points: Vec<Vec<f64>>,
     pub losses: Vec<f64>,
-    /// The first so many are of studies with other data: their losses say less.
+    /// The first `foreign` results are of studies with other data, and count less.
     pub foreign: usize,
     /// Points of running trials.
     pub pending: Vec<Vec<f64>>,
@@ -46,14 +46,14 @@ impl Observed {
         let mut failed = Vec::new();
         let mut own = Vec::new();
         for trial in &history.trials {
-            // What was checked when it was handed out.
+            // The values were validated when the trial was started.
             let Ok(point) = space.point(&trial.values) else {
                 continue;
             };
             match &trial.outcome {
                 None => observed.pending.push(point),
                 Some(Outcome::Completed { value }) => own.push((point, history.spec.direction.loss(*value))),
-                // Its last report: it would hardly have ended among the best.
+                // The last report: it would hardly have ended among the best.
                 Some(Outcome::Stopped { value: Some(value) }) => {
                     own.push((point, history.spec.direction.loss(*value)));
                 }
@@ -75,7 +75,7 @@ impl Observed {
             observed.points.push(point);
             observed.losses.push(loss);
         }
-        // A trial that failed counts as the worst: a region where trainings break is left alone.
+        // A failed trial counts as the worst result, so that regions where training fails are avoided.
         let worst = observed.losses.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let worst = if worst.is_finite() { worst } else { 0.0 };
         for point in failed {
@@ -85,12 +85,13 @@ impl Observed {
         observed
     }
 
-    /// Results on other data have another level and spread: they are brought to those of the own results.
+    /// Results on other data have another mean and spread: they are scaled to those of the study's own
+    /// results.
     fn take_foreign(&mut self, results: &[(Vec<f64>, f64)], own: &[(Vec<f64>, f64)]) {
         let losses: Vec<f64> = results.iter().map(|(_, loss)| *loss).collect();
         let own: Vec<f64> = own.iter().map(|(_, loss)| *loss).collect();
         let (mean, deviation) = moments(&losses);
-        // Two own results say little of their spread.
+        // Two results of its own say little about their spread.
         let (own_mean, own_deviation) = if own.len() > 2 {
             moments(&own)
         } else {
@@ -104,7 +105,7 @@ impl Observed {
         }
     }
 
-    /// Whether a point was tried here or is being tried. Points of other studies are no hindrance.
+    /// Whether a point was tried here or is running. Points of other studies do not count.
     pub fn is_tried(&self, point: &[f64]) -> bool {
         let same = |other: &Vec<f64>| {
             other
@@ -115,7 +116,7 @@ impl Observed {
         self.points[self.foreign..].iter().any(same) || self.pending.iter().any(same)
     }
 
-    /// Whether it is better to draw than to model: there are too few results.
+    /// Whether there are too few results for a model, so that points should be drawn.
     pub fn is_start(&self, needed: usize) -> bool {
         self.points.len() < needed
     }
@@ -137,12 +138,12 @@ pub(crate) fn moments(values: &[f64]) -> (f64, f64) {
     )
 }
 
-/// What a study tries next.
+/// Chooses what a study tries next.
 pub(crate) fn choose(space: &Space, history: &History) -> Choice {
     let (spec, number) = (&history.spec, history.trials.len());
     let observed = Observed::of(space, history);
     let mut random = Random::of(spec.seed, number);
-    // A space that can be counted may be used up; a grid finds that out by itself.
+    // A finite space may be exhausted; a grid checks that by itself.
     if spec.strategy != Strategy::Grid && is_used_up(space, &observed) {
         return Choice::NothingLeft;
     }
@@ -156,7 +157,7 @@ pub(crate) fn choose(space: &Space, history: &History) -> Choice {
 
 fn is_used_up(space: &Space, observed: &Observed) -> bool {
     let tried = (observed.points.len() + observed.pending.len()) as u64;
-    // Looked at in full only when it may be true.
+    // Enumerate the space only if it may be exhausted.
     space.count().is_some_and(|count| tried >= count / 64)
         && space.count().is_some_and(|count| count <= 1 << 16)
         && space.grid().all(|point| observed.is_tried(&point))

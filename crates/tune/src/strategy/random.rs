@@ -1,13 +1,13 @@
-//! Evenly drawn points, and an even start for models.
+//! Uniformly drawn points, and a space-filling start for models.
 
 use crate::random::Random;
 use crate::space::{Kind, Space};
 use crate::strategy::Observed;
 
-/// How often a point is drawn anew because it was tried already.
+/// How often to redraw a point that was tried already.
 const DRAWS: usize = 200;
 
-/// A point drawn evenly, of those that were not tried if there are enough.
+/// Draws a point uniformly, one that was not tried if possible.
 pub(crate) fn draw(space: &Space, observed: &Observed, random: &mut Random) -> Vec<f64> {
     let mut point = space.draw(random);
     for _ in 0..DRAWS {
@@ -16,7 +16,7 @@ pub(crate) fn draw(space: &Space, observed: &Observed, random: &mut Random) -> V
         }
         point = space.draw(random);
     }
-    // Few are left: the one after a point that was drawn.
+    // Few points are left: take the one after a drawn point.
     let left: Vec<Vec<f64>> = match space.count() {
         Some(count) if count <= 1 << 16 => space.grid().filter(|point| !observed.is_tried(point)).collect(),
         _ => Vec::new(),
@@ -27,8 +27,8 @@ pub(crate) fn draw(space: &Space, observed: &Observed, random: &mut Random) -> V
     }
 }
 
-/// The i-th of n points of a Latin hypercube: each parameter has each n-th of its range once. Of several hypercubes the one whose points
-/// are farthest from each other (maximin; Morris and Mitchell 1995).
+/// The i-th of n points of a Latin hypercube: each parameter takes each n-th of its range once. Of several
+/// hypercubes it uses the one whose points are farthest apart (maximin; Morris and Mitchell 1995).
 pub(crate) fn even(space: &Space, seed: u64, i: usize, n: usize) -> Vec<f64> {
     let mut random = Random::of(seed ^ 0x1a71_4c0b, 0);
     let cubes = (0..20).map(|_| hypercube(space, n, &mut random));
@@ -55,7 +55,7 @@ fn hypercube(space: &Space, n: usize, random: &mut Random) -> Vec<Vec<f64>> {
 
 fn closest(points: &[Vec<f64>]) -> f64 {
     let distance = |a: &[f64], b: &[f64]| -> f64 {
-        // Not a number: not there, no distance.
+        // NaN is a parameter that does not exist: no distance.
         a.iter()
             .zip(b)
             .map(|(a, b)| (a - b).powi(2).min(1.0))

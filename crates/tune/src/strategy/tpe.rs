@@ -1,31 +1,32 @@
-//! The tree-structured Parzen estimator (Bergstra and others 2011) with Optuna's constants: the better tenth of the results and the
-//! others each become a density, a mixture of one bell a result; of some points drawn from the first, the one is taken at which it exceeds
-//! the second most. Bells are products over all parameters, so what goes together stays together.
+//! The tree-structured Parzen estimator (Bergstra and others 2011) with Optuna's constants. The better tenth
+//! of the results and the other results each become a density, a mixture with one kernel per result; of some
+//! points drawn from the first, it chooses the one with the largest ratio of the first density to the second.
+//! Kernels are products over all parameters, so combinations of values are preserved.
 
 use crate::random::Random;
 use crate::space::{Kind, Space};
 use crate::strategy::{Choice, Observed, random};
 
-/// Trials before the first estimate.
+/// The number of trials before the first estimate.
 const START: usize = 10;
 
-/// Points drawn from the density of the better results.
+/// The number of points drawn from the density of the better results.
 const DRAWN: usize = 24;
 
-/// The better results are one tenth, at most so many.
+/// The better results are one tenth of all, but at most this many.
 const MOST_BETTER: usize = 25;
 
-/// The latest so many results count in full, older ones less and less.
+/// The latest results, this many, have full weight; older ones have less and less.
 const FULL: usize = 25;
 
-/// A mixture of bells around points, and one bell as wide as the space.
+/// A mixture of kernels around points, and one kernel as wide as the space.
 struct Density<'a> {
     space: &'a Space,
-    /// NaN where a parameter is not there.
+    /// NaN for a parameter that does not exist.
     centres: Vec<Vec<f64>>,
     /// By centre and parameter.
     widths: Vec<Vec<f64>>,
-    /// The last one is of the wide bell.
+    /// The last weight is that of the wide kernel.
     weights: Vec<f64>,
 }
 
@@ -71,7 +72,7 @@ impl<'a> Density<'a> {
         match kind {
             Kind::Categorical { values } => {
                 let odd = 1.0 / (self.centres.len() + 1) as f64;
-                // One count for the centre's value, and the share of the prior for each.
+                // One count for the centre's value, and a share of the prior for each value.
                 let own = 1.0 / (1.0 + values.len() as f64 * odd);
                 match !centre.is_nan() && random.unit() < own {
                     true => centre,
@@ -80,7 +81,7 @@ impl<'a> Density<'a> {
             }
             Kind::Continuous { .. } | Kind::Integer { .. } => {
                 let (centre, width) = self.bell(kernel, j);
-                // The centre is inside, so at least every other draw is, too, for all but the widest.
+                // The centre is inside, so at least every other draw is, too, for all but the widest kernel.
                 let drawn = (0..64).map(|_| centre + width * random.normal());
                 drawn
                     .into_iter()
@@ -123,7 +124,8 @@ impl<'a> Density<'a> {
                         libm::erfc((end - centre) / width * -std::f64::consts::FRAC_1_SQRT_2) / 2.0
                     };
                     let share = match kind.cell(*x) {
-                        // A whole number has what the bell has above its cell. It may be nothing, but for the wide bell.
+                        // An integer gets the kernel's mass over its cell, which may be 0 except for the wide
+                        // kernel.
                         Some((from, to)) => (below(to) - below(from)).ln(),
                         None => {
                             let z = (x - centre) / width;
@@ -138,7 +140,8 @@ impl<'a> Density<'a> {
     }
 }
 
-/// A bell is as wide as the way to its farther neighbour, within limits that depend on how many there are.
+/// A kernel is as wide as the distance to its farther neighbour, within limits that depend on the number of
+/// kernels.
 fn neighbours(centres: &[Vec<f64>], j: usize) -> Vec<(usize, f64)> {
     let mut order: Vec<usize> = (0..centres.len()).filter(|i| !centres[*i][j].is_nan()).collect();
     order.sort_by(|a, b| centres[*a][j].total_cmp(&centres[*b][j]));
@@ -149,7 +152,7 @@ fn neighbours(centres: &[Vec<f64>], j: usize) -> Vec<(usize, f64)> {
         .map(|k| {
             let here = centres[order[k]][j];
             let (left, right) = (here - at(k.checked_sub(1), 0.0), at(Some(k + 1), 1.0) - here);
-            // The ends of the range are no neighbours where there are others.
+            // The ends of the range count as neighbours only if there is no other kernel.
             let width = match (k == 0 && several, k + 1 == order.len() && several) {
                 (true, _) => right,
                 (_, true) => left,
@@ -177,7 +180,7 @@ pub(crate) fn choose(space: &Space, observed: &Observed, random: &mut Random) ->
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|a, b| observed.losses[*a].total_cmp(&observed.losses[*b]).then(a.cmp(b)));
     let better = n.div_ceil(10).min(MOST_BETTER);
-    // Back to the order of the trials, by which they are weighted.
+    // Back to the order of the trials, which determines the weights.
     order[..better].sort_unstable();
     order[better..].sort_unstable();
     let points = |which: &[usize]| {
@@ -187,7 +190,7 @@ pub(crate) fn choose(space: &Space, observed: &Observed, random: &mut Random) ->
             .collect::<Vec<_>>()
     };
     let good = Density::new(space, points(&order[..better]));
-    // What runs is taken for no better than the rest, so that parallel trials keep apart.
+    // Running trials count among the worse results, so that parallel trials stay apart.
     let others = points(&order[better..])
         .into_iter()
         .chain(observed.pending.iter().cloned());

@@ -1,4 +1,5 @@
-//! The process that a measurement's job runs: a loader that takes what its channel gives, and a consumer with a trainer's pace.
+//! The process of a measurement's job: a loader that reads from its channel, and a consumer with a trainer's
+//! pace.
 
 use std::error::Error;
 use std::fs::File;
@@ -19,7 +20,7 @@ use stokehold_storage::{Images, SampleBytes, Source, StorageError};
 use super::{EPOCHS, step};
 use crate::failure::Usage;
 
-/// What `bench storage` gives its reading process.
+/// The arguments that `bench storage` passes to its reading process.
 #[derive(Debug, ClapArgs)]
 pub struct ReadArgs {
     #[arg(long)]
@@ -34,12 +35,12 @@ pub struct ReadArgs {
     workers: Workers,
     #[arg(long)]
     trainer_images_per_s: Option<f64>,
-    /// The channel is a pipe.
+    /// Whether the channel is a pipe.
     #[arg(long)]
     pipe: bool,
 }
 
-/// What the reading process says after an epoch.
+/// The report of the reading process after an epoch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Said {
@@ -48,9 +49,9 @@ pub struct Said {
     pub first_batch_seconds: f64,
     /// From the first batch to the end of the epoch.
     pub seconds: f64,
-    /// In that time, the first batch left out.
+    /// In that time, without the first batch.
     pub images_per_second: f64,
-    /// Of this process until now.
+    /// CPU time of this process so far.
     pub cpu_seconds: f64,
     requests: u64,
     bytes: u64,
@@ -104,7 +105,7 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
                 Some(_) => after += count,
             }
             if let Some(rate) = args.trainer_images_per_s {
-                // The step begins when batch and trainer are there, and its end is waited for.
+                // The step begins when both batch and trainer are ready; wait for its end.
                 trained = trained.max(Instant::now()) + step(count, rate);
                 std::thread::sleep(trained.saturating_duration_since(Instant::now()));
             }
@@ -131,7 +132,8 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Images as they come out of a channel's pipes, one RecordIO record each: the number of a sample says nothing.
+/// Images from a channel's pipes, one RecordIO record each, in the order of the pipe: sample numbers are
+/// ignored.
 struct Piped {
     channel: PathBuf,
     images: usize,
@@ -142,7 +144,7 @@ struct Piped {
 struct State {
     /// The pipe of this epoch.
     pipe: Option<BufReader<File>>,
-    /// Records that are left in it.
+    /// Records left in it.
     left: usize,
     /// The number of the next pipe.
     next: u64,

@@ -1,36 +1,37 @@
-//! What `bench storage` says: a table, and which way to choose.
+//! The output of `bench storage`: a table, and a recommendation.
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// All ways, measured.
+/// The measurements of all ways.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub uri: String,
-    /// Images that were measured with, and their bytes.
+    /// The number of images that were read, and their bytes.
     pub images: usize,
     pub bytes: u64,
-    /// All that are there.
+    /// The number of all images.
     pub all_images: usize,
     pub all_bytes: u64,
     pub trainer_images_per_second: Option<f64>,
     pub rows: Vec<Row>,
 }
 
-/// One way, measured.
+/// The measurement of one way.
 #[derive(Debug, Serialize)]
 pub struct Row {
     pub way: &'static str,
     /// Why it could not be measured.
     pub failed: Option<String>,
-    /// From asking for the job to the start of its script.
+    /// From the request for the job to the start of its script.
     pub startup_seconds: f64,
     /// From there to the first batch.
     pub first_batch_seconds: f64,
     pub epochs: Vec<Epoch>,
-    /// Of this program and the job together, the start included; a server on this machine not.
+    /// CPU time of this program and the job together, including the start, but not of a server on this
+    /// machine.
     pub cpu_seconds: f64,
 }
 
@@ -41,15 +42,15 @@ pub struct Epoch {
     /// From the first batch on.
     pub seconds: f64,
     pub images_per_second: f64,
-    /// From the bucket; the first epoch has those of the start.
+    /// Read from the bucket; the first epoch includes the start.
     pub bytes: u64,
     pub requests: u64,
 }
 
-/// A way that reaches this share of the local disk, or of the trainer, is as good as it.
+/// A way that reaches this share of the local disk's or the trainer's rate counts as equally fast.
 const ENOUGH: f64 = 0.9;
 
-/// Who waits no longer than this for a copy has nothing to gain.
+/// A copy that takes at most this long, seconds, is not worth avoiding.
 const SHORT: f64 = 30.0;
 
 impl Row {
@@ -95,7 +96,7 @@ impl Report {
         value
     }
 
-    /// Whether a way keeps up in an epoch: with the trainer, where its rate is known, else with the local disk.
+    /// Whether a way keeps up in an epoch: with the trainer if its rate is known, else with the local disk.
     fn keeps_up(&self, way: &str, epoch: usize) -> Option<f64> {
         let row = self.row(way)?;
         let share = match self.trainer_images_per_second {
@@ -105,7 +106,8 @@ impl Report {
         (share >= ENOUGH).then_some(row.rate(epoch)?)
     }
 
-    /// The way to choose, and why. The copy of everything is judged by the time that the copy of what was measured took.
+    /// The way to choose, and why. The time of copying everything is extrapolated from the copy of the
+    /// measured images.
     pub fn choose(&self) -> (&'static str, String) {
         let copying = self.row("File").map(|row| row.startup_seconds);
         let copying = copying.map(|seconds| seconds * self.all_bytes as f64 / self.bytes.max(1) as f64);

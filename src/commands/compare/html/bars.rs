@@ -8,10 +8,10 @@ use super::super::trial_name;
 
 const WIDTH: f64 = 640.0;
 const LEFT: f64 = 66.0;
-/// Room for the number behind the longest bar.
+/// Room for the number after the longest bar.
 const RIGHT: f64 = 76.0;
 const HEADING: f64 = 24.0;
-/// What the picture is high where it can choose.
+/// The preferred height of the chart.
 const HEIGHT: f64 = 250.0;
 
 pub fn figure(report: &Report) -> String {
@@ -59,7 +59,7 @@ pub fn figure(report: &Report) -> String {
     )
 }
 
-/// The height of a bar and of the picture, without the line of the ticks.
+/// The height of a bar and of the chart, without the line of ticks.
 pub fn sizes(report: &Report) -> (f64, f64) {
     let headings = report.models().len() as f64 * HEADING;
     let cells = report.cells.len() as f64;
@@ -67,7 +67,7 @@ pub fn sizes(report: &Report) -> (f64, f64) {
     (bar, headings + cells * group_height(bar))
 }
 
-/// Two bars, and room to the next two.
+/// Two bars, and the gap to the next two.
 fn group_height(bar: f64) -> f64 {
     2.0 * bar + 14.0
 }

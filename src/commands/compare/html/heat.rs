@@ -11,15 +11,15 @@ use super::{Sample, Samples};
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 96.0;
 const RIGHT: f64 = 24.0;
-/// More cores than this are drawn as means of neighbours.
+/// More cores than this are merged: each row is the mean of neighbouring cores.
 const ROWS: usize = 16;
-/// Moments of a run that are told apart.
+/// The columns of a run.
 const COLUMNS: usize = 180;
-/// Shades from idle to busy.
+/// The number of shades from idle to busy.
 const SHADES: usize = 10;
-/// Longer than this between two samples the run was not running, seconds.
+/// Two samples further apart than this, seconds, mean that the run was interrupted.
 const GAP: f64 = 1.0;
-/// Shades are of at least this much time, two samples, seconds.
+/// A column covers at least this much time, two samples, seconds.
 const SHORTEST: f64 = 1.0;
 
 pub fn figure(report: &Report, samples: &[Samples]) -> String {
@@ -38,7 +38,7 @@ pub fn figure(report: &Report, samples: &[Samples]) -> String {
     )
 }
 
-/// All runs of a model on one scale of time; nothing where none has samples.
+/// All runs of a model on one time scale; empty if none has samples.
 fn picture(report: &Report, samples: &[Samples], model: Arch) -> String {
     let mut runs: Vec<(u32, usize, Vec<Moment>)> = Vec::new();
     for (cell, of_cell) in std::iter::zip(&report.cells, samples) {
@@ -112,14 +112,14 @@ fn picture(report: &Report, samples: &[Samples], model: Arch) -> String {
     svg.finish(y + 20.0, &description)
 }
 
-/// The cores over a time of the run, seconds from its beginning on.
+/// The use of the cores in an interval, seconds since the run's start.
 struct Moment {
     from: f64,
     to: f64,
     cores: Vec<f64>,
 }
 
-/// The samples on the run's own clock, which stands still while the run was interrupted.
+/// The samples on the run's own clock, which stops while the run is interrupted.
 fn moments(samples: &[Sample]) -> Vec<Moment> {
     let mut to = 0.0;
     let mut moments = Vec::with_capacity(samples.len());
@@ -173,7 +173,7 @@ fn stretches(row: &[Option<usize>]) -> Vec<(usize, usize, usize)> {
     stretches
 }
 
-/// The shades and what they stand for.
+/// The meaning of the shades.
 fn legend() -> String {
     let mut svg = Svg::new(WIDTH);
     svg.text("tick end", [LEFT - 8.0, 13.0], "idle");

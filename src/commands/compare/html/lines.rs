@@ -1,4 +1,4 @@
-//! Lines: by how many percent B is better, over the load, one line a model.
+//! Lines: by how many percent B is better, over the load, one line per model.
 
 use stokehold_page::html::figure as framed;
 use stokehold_page::svg::{Svg, short, ticks};
@@ -8,7 +8,7 @@ use super::bars;
 
 const WIDTH: f64 = 440.0;
 const LEFT: f64 = 54.0;
-/// Room for the models' names behind their lines.
+/// Room for the models' names after their lines.
 const RIGHT: f64 = 84.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 42.0;
@@ -16,7 +16,7 @@ const BOTTOM: f64 = 42.0;
 const APART: f64 = 17.0;
 
 pub fn figure(report: &Report) -> String {
-    // As high as the bars beside it, within reason.
+    // As high as the bars next to it, within limits.
     let height = (bars::sizes(report).1 + 20.0).clamp(270.0, 480.0);
     let percents = || report.cells.iter().map(|cell| cell.better_by);
     let ticks = ticks(percents().fold(0.0, f64::min), percents().fold(1.0, f64::max), 5);
@@ -32,7 +32,7 @@ pub fn figure(report: &Report) -> String {
         loads.last().copied().unwrap_or(0),
     );
     let x = |load: u32| {
-        // A single load stands in the middle.
+        // A single load is drawn in the middle.
         let share = if first == last {
             0.5
         } else {
@@ -54,7 +54,7 @@ pub fn figure(report: &Report) -> String {
     }
     let mut labelled = f64::NEG_INFINITY;
     for &load in &loads {
-        // Loads that lie close together would write over each other.
+        // Labels of nearby loads would overlap.
         if x(load) - labelled >= 22.0 {
             svg.text("tick middle", [x(load), height - BOTTOM + 20.0], load);
             labelled = x(load);

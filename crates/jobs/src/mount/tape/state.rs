@@ -1,4 +1,4 @@
-//! What a tape holds and knows: pieces that are there or on their way, and who reads where.
+//! The state of a tape: pieces that are there or on their way, and the streams of reads.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -7,13 +7,14 @@ use std::sync::{Arc, Condvar, OnceLock};
 use bytes::Bytes;
 use stokehold_objects::{Begun, ObjectError};
 
-/// Bytes that are held for later at most.
+/// At most this many bytes are held for later.
 pub(super) const BUDGET: u64 = 256 << 20;
 
-/// Streams that are followed at once; the one that was idle for longest makes room.
+/// At most this many streams are followed; a new one replaces the one that was idle for longest.
 pub(super) const STREAMS: usize = 32;
 
-/// How far ahead of a stream is read at least and at most. The reads of several threads come out of order by less than this.
+/// The least and the largest read-ahead of a stream. Reads of several threads are out of order by less than
+/// this.
 pub(super) const WINDOW: Range<u64> = 1 << 20..32 << 20;
 
 #[derive(Default)]
@@ -22,13 +23,13 @@ pub struct State {
     /// The slots by age.
     pub ages: BTreeMap<u64, Span>,
     pub next_age: u64,
-    /// Bytes of all slots, also of those that are on their way.
+    /// Bytes of all slots, including those on their way.
     pub bytes: u64,
-    /// Requests for what nobody waits for yet.
+    /// Requests in flight for read-ahead.
     pub ahead: usize,
-    /// The one that was read last comes last.
+    /// Sorted by the last read, latest last.
     pub streams: Vec<Stream>,
-    /// Where the pieces begin that were handed out whole.
+    /// The starts of the pieces that were handed out completely.
     pub done: HashSet<u64>,
     pub closed: bool,
 }
@@ -40,7 +41,7 @@ pub struct Span {
     pub end: u64,
 }
 
-/// What comes for a span, and where is waited for it.
+/// Holds the answer for a span, and wakes its readers.
 #[derive(Default)]
 pub struct Cell {
     pub answer: OnceLock<Result<Bytes, ObjectError>>,
@@ -48,7 +49,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Gives those who wait what they wait for. A cell is told once.
+    /// Gives the answer to the readers that wait. A cell is set once.
     pub fn tell(&self, answer: Result<Bytes, ObjectError>) {
         let _ = self.answer.set(answer);
         self.came.notify_all();
@@ -61,19 +62,19 @@ pub struct Slot {
     pub age: u64,
     /// Bytes that were not handed out yet.
     pub left: u64,
-    /// Whether it came from the bucket and nobody has read it.
+    /// Whether it came from the bucket and was never read.
     pub is_fresh: bool,
-    /// Given up with the slot; none where it comes from the disk.
+    /// Dropped, and so cancelled, with the slot; `None` for a piece from the disk.
     pub _request: Option<Begun>,
 }
 
-/// Reads that follow each other.
+/// Consecutive reads.
 pub struct Stream {
-    /// Where it began.
+    /// Where the first read began.
     pub from: u64,
     /// The end of the furthest read.
     pub at: u64,
-    /// The end of what was asked for.
+    /// The end of what was requested.
     pub begun: u64,
     /// Whether a second read followed the first.
     pub goes_on: bool,
@@ -82,7 +83,8 @@ pub struct Stream {
 }
 
 impl State {
-    /// Finds the stream that a read belongs to, or begins one; whether it did. `object` is where its object begins.
+    /// Finds the stream that a read continues, or begins one. Returns whether it began one. `object` is the
+    /// start of the read's object.
     pub fn follow(&mut self, read: Span, object: u64) -> bool {
         let of = |stream: &Stream| {
             let from = stream.at.saturating_sub(WINDOW.end);
@@ -113,7 +115,7 @@ impl State {
         false
     }
 
-    /// A slot for what is asked for. What was read ahead makes room for it, as far as there is any.
+    /// Adds a slot for a request. Read-ahead makes room for it, as far as there is any.
     pub fn add(&mut self, span: Span) -> Arc<Cell> {
         let (age, left) = (self.next_age, span.end - span.start);
         self.make_room(left);
@@ -132,7 +134,8 @@ impl State {
         cell
     }
 
-    /// The slot of a cell; another one may have its place, when all of it was read and somebody asked for it again.
+    /// The slot of a cell. Its span may have another cell by now, if all of it was read and then requested
+    /// again.
     pub fn slot(&mut self, span: Span, cell: &Arc<Cell>) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(&span);
         slot.filter(|slot| Arc::ptr_eq(&slot.cell, cell))
@@ -145,7 +148,7 @@ impl State {
         }
     }
 
-    /// Counts what is handed out of a span; whether nobody had read it before.
+    /// Counts bytes that are handed out of a span. Returns whether it had never been read.
     pub fn hand_out(&mut self, span: Span, cell: &Arc<Cell>, bytes: u64) -> bool {
         let Some(slot) = self.slot(span, cell) else {
             return false;
@@ -159,7 +162,8 @@ impl State {
         is_fresh
     }
 
-    /// Drops the oldest pieces that are there until so many bytes fit; false where what is on its way leaves no room.
+    /// Drops the oldest pieces that are there until `bytes` bytes fit. Returns `false` if requests in flight
+    /// leave no room.
     pub fn make_room(&mut self, bytes: u64) -> bool {
         while self.bytes + bytes > BUDGET {
             let there = |span: &&Span| {
