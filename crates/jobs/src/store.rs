@@ -23,279 +23,33 @@
 //! lock, ends the processes that the runner left, and records the failure. Those processes are identified by
 //! number, start time and boot, so that another process with the same number is never taken for one of them.
 
-use std::collections::BTreeMap;
+mod folder;
+mod record;
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use stokehold_base::clock::unix_now as now;
 use stokehold_base::lock;
-use stokehold_base::whole;
 
 use crate::job::{is_a_path, is_name};
 use crate::place::Place;
 use crate::process::Process;
-use crate::{Bill, Job, JobError, Kept, mount, room, source};
+use crate::{Bill, Job, JobError, mount, room, source};
 
-/// The main state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Status {
-    /// From the creation on.
-    InProgress,
-    /// The script exited with 0.
-    Completed,
-    /// The script failed, or could not be started.
-    Failed,
-    /// A stop was requested, and the script still runs.
-    Stopping,
-    /// Stopped by a caller or by a time limit.
-    Stopped,
-}
-
-impl Status {
-    /// Whether the state is final.
-    pub fn is_final(self) -> bool {
-        matches!(self, Self::Completed | Self::Failed | Self::Stopped)
-    }
-}
-
-/// The detailed state within a [`Status`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Secondary {
-    /// Folders and processes are being made.
-    Starting,
-    /// Channels are being copied.
-    Downloading,
-    /// The script runs.
-    Training,
-    /// The model is being packed and uploaded.
-    Uploading,
-    /// The machine was taken away: the job waits for another one, or to be resumed (then it is `Stopped`).
-    Interrupted,
-    /// The script was sent SIGTERM.
-    Stopping,
-    /// It succeeded.
-    Completed,
-    /// It failed.
-    Failed,
-    /// A caller stopped it.
-    Stopped,
-    /// It was stopped at its time limit.
-    MaxRuntimeExceeded,
-    /// It was stopped because it was not done in time, pauses included.
-    MaxWaitTimeExceeded,
-}
-
-/// When a job entered a state.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Transition {
-    /// The state.
-    pub status: Secondary,
-    /// Unix seconds.
-    pub start: f64,
-}
-
-/// The file of a job's folder with every value of every metric, as JSON lines: `name`, `value` (a text if it
-/// is not finite), `time`; `host` for a printed one, `step` (or null) for one that was sent.
-pub const METRICS: &str = "metrics.jsonl";
-
-/// The last value of a metric.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct FinalMetric {
-    /// Its name.
-    pub name: String,
-    /// The value.
-    pub value: f64,
-    /// When it was printed or received, unix seconds.
-    pub time: f64,
-}
-
-/// The state of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Record {
-    /// Its name.
-    pub name: String,
-    /// The main state.
-    pub status: Status,
-    /// The detailed state.
-    pub secondary: Secondary,
-    /// All state changes, oldest first.
-    pub transitions: Vec<Transition>,
-    /// Why it failed; at most 1024 characters.
-    pub failure_reason: Option<String>,
-    /// Whether it failed because its runner died, and not by itself.
-    #[serde(default)]
-    pub runner_died: bool,
-    /// The exit code of the decisive instance; 128 plus the signal's number for one that was killed.
-    pub exit_code: Option<i32>,
-    /// When it was created, unix seconds.
-    pub created: f64,
-    /// When the script started.
-    pub training_started: Option<f64>,
-    /// When the script ended.
-    pub training_ended: Option<f64>,
-    /// The processes of its instances.
-    pub processes: Vec<Process>,
-    /// The last value of each metric so far.
-    pub metrics: Vec<FinalMetric>,
-    /// The path or URI of the packed model.
-    pub model: Option<String>,
-    /// The path or URI of the other packed results.
-    pub output: Option<String>,
-    /// The folder of the recording, for `stokehold report` and `top`.
-    pub profile: Option<PathBuf>,
-    /// The path of the report.
-    pub report: Option<PathBuf>,
-    /// The process that runs it, or ran it last.
-    pub runner: Option<Process>,
-    /// Its checkpoints, if they are mirrored to a place.
-    pub checkpoints: Option<Kept>,
-    /// Its cost, if it runs on spot machines.
-    pub spot: Option<Bill>,
-}
-
-impl Record {
-    pub(crate) fn new(name: &str) -> Self {
-        let now = now();
-        Self {
-            name: name.to_owned(),
-            status: Status::InProgress,
-            secondary: Secondary::Starting,
-            transitions: vec![Transition {
-                status: Secondary::Starting,
-                start: now,
-            }],
-            failure_reason: None,
-            runner_died: false,
-            exit_code: None,
-            created: now,
-            training_started: None,
-            training_ended: None,
-            processes: Vec::new(),
-            metrics: Vec::new(),
-            model: None,
-            output: None,
-            profile: None,
-            report: None,
-            runner: None,
-            checkpoints: None,
-            spot: None,
-        }
-    }
-
-    pub(crate) fn enter(&mut self, status: Status, secondary: Secondary) {
-        self.status = status;
-        self.secondary = secondary;
-        self.transitions.push(Transition {
-            status: secondary,
-            start: now(),
-        });
-    }
-
-    /// Marks the job as failed.
-    pub(crate) fn fail(&mut self, reason: &str) {
-        self.failure_reason = Some(reason.chars().take(1024).collect());
-        self.enter(Status::Failed, Secondary::Failed);
-    }
-}
+pub(crate) use folder::Folder;
+use folder::KILL;
+pub use folder::METRICS;
+use record::RUNNER_DIED;
+pub use record::{FinalMetric, Record, Secondary, Status, Transition};
 
 /// All jobs of a folder.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
-}
-
-/// One job's folder.
-#[derive(Debug, Clone)]
-pub(crate) struct Folder(pub PathBuf);
-
-impl Folder {
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    pub fn write(&self, record: &Record) -> Result<(), JobError> {
-        let text = serde_json::to_vec_pretty(record).map_err(|error| JobError::Input(error.to_string()))?;
-        let path = self.file("state.json");
-        whole::write(&path, text).map_err(JobError::io(&path))
-    }
-
-    fn read(&self) -> Result<Record, JobError> {
-        let mut record: Record = self.parse("state.json")?;
-        let reason = record.failure_reason.as_deref().unwrap_or_default();
-        if reason.starts_with(RUNNER_DIED) {
-            // A record of an earlier version has no such field; only the reason's words say it.
-            let written: Value = self.parse("state.json")?;
-            record.runner_died |= written.get("runner_died").is_none();
-        }
-        Ok(record)
-    }
-
-    fn job(&self) -> Result<Job, JobError> {
-        self.parse("job.json")
-    }
-
-    fn parse<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T, JobError> {
-        let path = self.file(name);
-        let text = fs::read(&path).map_err(JobError::io(&path))?;
-        serde_json::from_slice(&text).map_err(|error| JobError::File {
-            path,
-            line: Some(error.line()),
-            reason: error.to_string(),
-        })
-    }
-
-    /// The last value of each metric of a job that has not recorded them yet, from the end of the file that
-    /// has all values.
-    fn metrics(&self) -> Vec<FinalMetric> {
-        let read = || {
-            let mut file = File::open(self.file(METRICS))?;
-            let end = file.metadata()?.len();
-            file.seek(SeekFrom::Start(end.saturating_sub(TAIL)))?;
-            let mut bytes = Vec::new();
-            file.read_to_end(&mut bytes).map(|_| bytes)
-        };
-        // A missing file means that nothing was printed yet; an incomplete last line is skipped.
-        let bytes: Vec<u8> = read().unwrap_or_default();
-        let lines = bytes.split(|byte| *byte == b'\n');
-        let numbers = lines.filter_map(|line| serde_json::from_slice::<FinalMetric>(line).ok());
-        let last: BTreeMap<String, FinalMetric> =
-            numbers.map(|metric| (metric.name.clone(), metric)).collect();
-        last.into_values().collect()
-    }
-
-    pub fn stop_wanted(&self) -> bool {
-        self.file("stop").exists()
-    }
-
-    pub fn kill_wanted(&self) -> bool {
-        fs::read(self.file("stop")).is_ok_and(|text| text == KILL)
-    }
-
-    pub fn interruption_wanted(&self) -> bool {
-        self.file("interrupt").exists()
-    }
-
-    /// When its runner last wrote a file, unix seconds.
-    fn last_sign(&self) -> Option<f64> {
-        let written = ["state.json", "log"].iter().filter_map(|name| {
-            let time = fs::metadata(self.file(name)).ok()?.modified().ok()?;
-            Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
-        });
-        written.max_by(f64::total_cmp)
-    }
-
-    /// The lock; `None` if another process holds it for longer than `patience`.
-    fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
-        let path = self.file("lock");
-        let lock = lock::open(&path, patience).map_err(JobError::io(&path))?;
-        tracing::debug!(path = %path.display(), taken = lock.is_some(), "a job's lock");
-        Ok(lock)
-    }
 }
 
 /// A job that this process runs: it holds the lock.
@@ -669,15 +423,6 @@ impl Store {
         ))
     }
 }
-
-/// How the failure reason begins when the runner died.
-const RUNNER_DIED: &str = "InternalServerError: the runner of this job died";
-
-/// The contents of the file `stop` when the script gets no time to end.
-const KILL: &[u8] = b"kill";
-
-/// The end of a metrics file that is searched for last values, bytes.
-const TAIL: u64 = 64 << 10;
 
 /// How long a new job may be without a runner: `--detach` starts another process.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,114 @@
+//! The files of one job.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde_json::Value;
+use stokehold_base::{lock, whole};
+
+use super::record::RUNNER_DIED;
+use super::{FinalMetric, Record};
+use crate::{Job, JobError};
+
+/// The file of a job's folder with every value of every metric, as JSON lines: `name`, `value` (a text if it
+/// is not finite), `time`; `host` for a printed one, `step` (or null) for one that was sent.
+pub const METRICS: &str = "metrics.jsonl";
+
+/// One job's folder.
+#[derive(Debug, Clone)]
+pub(crate) struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub fn write(&self, record: &Record) -> Result<(), JobError> {
+        let text = serde_json::to_vec_pretty(record).map_err(|error| JobError::Input(error.to_string()))?;
+        let path = self.file("state.json");
+        whole::write(&path, text).map_err(JobError::io(&path))
+    }
+
+    pub(super) fn read(&self) -> Result<Record, JobError> {
+        let mut record: Record = self.parse("state.json")?;
+        let reason = record.failure_reason.as_deref().unwrap_or_default();
+        if reason.starts_with(RUNNER_DIED) {
+            // A record of an earlier version has no such field; only the reason's words say it.
+            let written: Value = self.parse("state.json")?;
+            record.runner_died |= written.get("runner_died").is_none();
+        }
+        Ok(record)
+    }
+
+    pub(super) fn job(&self) -> Result<Job, JobError> {
+        self.parse("job.json")
+    }
+
+    pub(super) fn parse<T: for<'de> Deserialize<'de>>(&self, name: &str) -> Result<T, JobError> {
+        let path = self.file(name);
+        let text = fs::read(&path).map_err(JobError::io(&path))?;
+        serde_json::from_slice(&text).map_err(|error| JobError::File {
+            path,
+            line: Some(error.line()),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The last value of each metric of a job that has not recorded them yet, from the end of the file that
+    /// has all values.
+    pub(super) fn metrics(&self) -> Vec<FinalMetric> {
+        let read = || {
+            let mut file = File::open(self.file(METRICS))?;
+            let end = file.metadata()?.len();
+            file.seek(SeekFrom::Start(end.saturating_sub(TAIL)))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes).map(|_| bytes)
+        };
+        // A missing file means that nothing was printed yet; an incomplete last line is skipped.
+        let bytes: Vec<u8> = read().unwrap_or_default();
+        let lines = bytes.split(|byte| *byte == b'\n');
+        let numbers = lines.filter_map(|line| serde_json::from_slice::<FinalMetric>(line).ok());
+        let last: BTreeMap<String, FinalMetric> =
+            numbers.map(|metric| (metric.name.clone(), metric)).collect();
+        last.into_values().collect()
+    }
+
+    pub fn stop_wanted(&self) -> bool {
+        self.file("stop").exists()
+    }
+
+    pub fn kill_wanted(&self) -> bool {
+        fs::read(self.file("stop")).is_ok_and(|text| text == KILL)
+    }
+
+    pub fn interruption_wanted(&self) -> bool {
+        self.file("interrupt").exists()
+    }
+
+    /// When its runner last wrote a file, unix seconds.
+    pub(super) fn last_sign(&self) -> Option<f64> {
+        let written = ["state.json", "log"].iter().filter_map(|name| {
+            let time = fs::metadata(self.file(name)).ok()?.modified().ok()?;
+            Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+        });
+        written.max_by(f64::total_cmp)
+    }
+
+    /// The lock; `None` if another process holds it for longer than `patience`.
+    pub(super) fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
+        let path = self.file("lock");
+        let lock = lock::open(&path, patience).map_err(JobError::io(&path))?;
+        tracing::debug!(path = %path.display(), taken = lock.is_some(), "a job's lock");
+        Ok(lock)
+    }
+}
+
+/// The contents of the file `stop` when the script gets no time to end.
+pub(super) const KILL: &[u8] = b"kill";
+
+/// The end of a metrics file that is searched for last values, bytes.
+pub(super) const TAIL: u64 = 64 << 10;
