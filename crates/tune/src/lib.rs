@@ -73,6 +73,7 @@ mod event;
 mod export;
 mod insight;
 mod journal;
+mod parameter;
 mod plan;
 mod random;
 pub mod report;
@@ -88,8 +89,9 @@ pub use error::TuneError;
 pub use event::{Counts, History, Origin, Outcome, Report, Trial, in_words, short};
 pub use export::{to_csv, to_json};
 pub use insight::{Insight, Level};
+pub use parameter::{AUTO_LOGARITHMIC, Parameter, Range, Scaling, When};
 pub use plan::Plan;
-pub use space::{AUTO_LOGARITHMIC, MOST_CATEGORIES, Parameter, Range, Scaling, Space, Values, When};
+pub use space::{MOST_CATEGORIES, Space, Values};
 pub use spec::{
     Against, Direction, EarlyStopping, Kind, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart,
 };

@@ -16,24 +16,26 @@
 //! trial first checks its job. A job that has ended is reported and not run again; otherwise its script is
 //! ended and the job resumed in its folder, with its checkpoints.
 
+mod followed;
+mod slots;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use serde_json::Value;
+use stokehold_base::clock::unix_now as now;
 use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Status, Store};
 use stokehold_prepare::{Options, PrepareError, Progress};
 
-use stokehold_base::clock::unix_now as now;
-use stokehold_base::lock;
-
 use crate::error::input;
 use crate::{Ask, End, History, JOURNAL, Outcome, Plan, Study, Trial, TuneError, Verdict};
+
+use followed::Followed;
+use slots::free_slot;
 
 /// How often files and other processes are polled.
 const LOOK: Duration = Duration::from_millis(200);
@@ -499,100 +501,6 @@ fn has_checkpoints(store: &Store, trial: usize) -> bool {
     fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
 }
 
-/// A growing file of JSON lines.
-struct Followed {
-    path: PathBuf,
-    key: String,
-    name: Option<String>,
-    from: u64,
-    lines: u64,
-}
-
-impl Followed {
-    /// Follows the values of a key, in all lines or in those with this `name`.
-    fn new(path: PathBuf, key: &str, name: Option<&str>) -> Self {
-        Self {
-            path,
-            key: key.to_owned(),
-            name: name.map(str::to_owned),
-            from: 0,
-            lines: 0,
-        }
-    }
-
-    /// Skips to the end of the file.
-    fn pass(&mut self) -> Result<(), TuneError> {
-        self.news()?;
-        self.lines = 0;
-        Ok(())
-    }
-
-    /// Steps and values of the lines written since the last call. The step is the line's `epoch`, or `step`,
-    /// or its number.
-    fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
-        let mut text = Vec::new();
-        let mut read = || -> std::io::Result<()> {
-            let mut file = match File::open(&self.path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                opened => opened?,
-            };
-            // A trial that started over has truncated the file.
-            if file.metadata()?.len() < self.from {
-                (self.from, self.lines) = (0, 0);
-            }
-            file.seek(SeekFrom::Start(self.from))?;
-            file.read_to_end(&mut text).map(drop)
-        };
-        read().map_err(TuneError::io(&self.path))?;
-        let whole = text
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
-        self.from += whole as u64;
-        let mut news = Vec::new();
-        for line in text[..whole].split(|byte| *byte == b'\n') {
-            let Ok(line) = serde_json::from_slice::<Value>(line) else {
-                continue;
-            };
-            if line.get("kind").is_some_and(|kind| kind != "epoch") {
-                continue;
-            }
-            let is_named = |name: &String| line.get("name").is_some_and(|is| is == name);
-            if !self.name.as_ref().is_none_or(is_named) {
-                continue;
-            }
-            let value = match line.get(&self.key) {
-                Some(Value::Null) => f64::NAN,
-                Some(Value::String(text)) => match text.parse() {
-                    Ok(value) => value,
-                    Err(_) => continue,
-                },
-                Some(Value::Number(number)) => number.as_f64().unwrap_or(f64::NAN),
-                _ => continue,
-            };
-            self.lines += 1;
-            let step = ["epoch", "step"]
-                .iter()
-                .find_map(|name| line.get(*name)?.as_u64());
-            news.push((step.unwrap_or(self.lines), value));
-        }
-        Ok(news)
-    }
-}
-
-/// Locks a slot that no process uses.
-fn free_slot(folder: &Path, slots: usize) -> Result<Option<(usize, File)>, TuneError> {
-    let folder = folder.join("slots");
-    fs::create_dir_all(&folder).map_err(TuneError::io(&folder))?;
-    for number in 0..slots {
-        let path = folder.join(number.to_string());
-        if let Some(file) = lock::open(&path, Duration::ZERO).map_err(TuneError::io(&path))? {
-            return Ok(Some((number, file)));
-        }
-    }
-    Ok(None)
-}
-
 /// The estimated seconds until a study is finished: the mean time of its trials, for those that remain.
 /// `None` until a trial has ended.
 pub fn seconds_left(history: &History) -> Option<f64> {
@@ -613,59 +521,4 @@ pub fn seconds_left(history: &History) -> Option<f64> {
         .max_run_seconds
         .map(|most| (history.created + most - now()).max(0.0));
     (!times.is_empty()).then(|| until_late.map_or(left, |late| left.min(late)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_followed_line_by_line() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("metrics.jsonl");
-        let mut followed = Followed::new(path.clone(), "loss", None);
-        assert!(followed.news().unwrap().is_empty(), "it is not there yet");
-        fs::write(
-            &path,
-            "{\"kind\":\"train\",\"loss\":9}\n{\"kind\":\"epoch\",\"epoch\":1,\"loss\":0.5}\n{\"kind\":\"ep",
-        )
-        .unwrap();
-        assert_eq!(followed.news().unwrap(), [(1, 0.5)]);
-        fs::write(
-            &path,
-            "{\"kind\":\"train\",\"loss\":9}\n{\"kind\":\"epoch\",\"epoch\":1,\"loss\":0.5}\n{\"kind\":\"epoch\",\"epoch\":2,\"loss\":0.25}\nnoise\n{\"loss\":7}\n",
-        )
-        .unwrap();
-        assert_eq!(followed.news().unwrap(), [(2, 0.25), (3, 7.0)]);
-        fs::write(&path, "{\"loss\":null}\n").unwrap();
-        assert!(
-            followed.news().unwrap()[0].1.is_nan(),
-            "made anew, and not a number"
-        );
-    }
-
-    #[test]
-    fn numbers_of_other_names_are_passed_over_and_those_of_an_earlier_start_forgotten() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("metrics.jsonl");
-        let mut followed = Followed::new(path.clone(), "value", Some("loss"));
-        let first = "{\"name\":\"loss\",\"value\":3}\n{\"name\":\"accuracy\",\"value\":9}\n";
-        fs::write(&path, first).unwrap();
-        assert_eq!(followed.news().unwrap(), [(1, 3.0)]);
-        followed.pass().unwrap();
-        let then = "{\"name\":\"loss\",\"value\":\"inf\"}\n{\"name\":\"loss\",\"value\":2,\"step\":7}\n";
-        fs::write(&path, format!("{first}{then}")).unwrap();
-        assert_eq!(followed.news().unwrap(), [(1, f64::INFINITY), (7, 2.0)]);
-    }
-
-    #[test]
-    fn a_slot_has_one_holder() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = free_slot(dir.path(), 2).unwrap().unwrap();
-        let second = free_slot(dir.path(), 2).unwrap().unwrap();
-        assert_eq!((first.0, second.0), (0, 1));
-        assert!(free_slot(dir.path(), 2).unwrap().is_none());
-        drop(first);
-        assert_eq!(free_slot(dir.path(), 2).unwrap().unwrap().0, 0);
-    }
 }

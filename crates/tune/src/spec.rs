@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::TuneError;
 use crate::error::input;
-use crate::space::{Parameter, Space, Values};
+use crate::parameter::Parameter;
+use crate::space::{Space, Values};
 
 /// A study as it is requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

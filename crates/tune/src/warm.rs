@@ -6,7 +6,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::input;
-use crate::space::{Range, Space};
+use crate::parameter::Range;
+use crate::space::Space;
 use crate::spec::{Kind, Spec};
 use crate::{History, Study, TuneError, Values};
 

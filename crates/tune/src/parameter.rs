@@ -1,0 +1,215 @@
+//! A parameter of a study as its file has it: a range, a scaling, a condition.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A parameter: its range, and when it exists.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Written", into = "Written")]
+pub struct Parameter {
+    /// The range.
+    pub range: Range,
+    /// It exists only if another parameter has one of certain values.
+    pub when: Option<When>,
+}
+
+impl From<Range> for Parameter {
+    fn from(range: Range) -> Self {
+        Self { range, when: None }
+    }
+}
+
+/// The possible values of a parameter.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Range {
+    /// A number in min..=max.
+    Continuous {
+        /// The least.
+        min: f64,
+        /// The most.
+        max: f64,
+        /// How to scale the range.
+        scaling: Scaling,
+    },
+    /// An integer in min..=max.
+    Integer {
+        /// The least.
+        min: i64,
+        /// The most.
+        max: i64,
+        /// How to scale the range.
+        scaling: Scaling,
+    },
+    /// One of several values without an order, at most [`MOST_CATEGORIES`].
+    Categorical {
+        /// Texts, numbers or booleans.
+        values: Vec<Value>,
+    },
+    /// A constant, the same in every trial.
+    Static {
+        /// Its value.
+        value: Value,
+    },
+}
+
+/// A parameter as a file has it: `{ type = "continuous", min = 0.001, max = 0.1 }`. One struct for all types,
+/// so that a misspelt key, or a key of another type, is an error.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    r#type: Type,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    min: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    max: Option<Number>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scaling: Option<Scaling>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    values: Option<Vec<Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    when: Option<When>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Type {
+    Continuous,
+    Integer,
+    Categorical,
+    Static,
+}
+
+/// A number of a file. TOML has infinities and NaN, which JSON has not.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Whole(i64),
+    Real(f64),
+}
+
+impl Number {
+    fn real(self) -> f64 {
+        match self {
+            Self::Whole(x) => x as f64,
+            Self::Real(x) => x,
+        }
+    }
+
+    fn whole(self) -> Result<i64, String> {
+        match self {
+            Self::Whole(x) => Ok(x),
+            Self::Real(x) if x.fract() == 0.0 && x.abs() <= MOST_INTEGER => Ok(x as i64),
+            Self::Real(x) => Err(format!(
+                "the ends of an integer parameter are whole numbers, and {x} is none"
+            )),
+        }
+    }
+}
+
+impl TryFrom<Written> for Parameter {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let Written {
+            r#type,
+            min,
+            max,
+            scaling,
+            values,
+            value,
+            when,
+        } = written;
+        let range = match (r#type, min, max, scaling, values, value) {
+            (Type::Continuous, Some(min), Some(max), scaling, None, None) => Range::Continuous {
+                min: min.real(),
+                max: max.real(),
+                scaling: scaling.unwrap_or_default(),
+            },
+            (Type::Integer, Some(min), Some(max), scaling, None, None) => Range::Integer {
+                min: min.whole()?,
+                max: max.whole()?,
+                scaling: scaling.unwrap_or_default(),
+            },
+            (Type::Categorical, None, None, None, Some(values), None) => Range::Categorical { values },
+            (Type::Static, None, None, None, None, Some(value)) => Range::Static { value },
+            (Type::Continuous | Type::Integer, ..) => {
+                return Err(
+                    "a continuous or integer parameter has min, max, and scaling if wanted".to_owned(),
+                );
+            }
+            (Type::Categorical, ..) => {
+                return Err("a categorical parameter has values and no more".to_owned());
+            }
+            (Type::Static, ..) => return Err("a static parameter has a value and no more".to_owned()),
+        };
+        Ok(Self { range, when })
+    }
+}
+
+impl From<Parameter> for Written {
+    fn from(parameter: Parameter) -> Self {
+        let mut written = Self {
+            r#type: Type::Static,
+            min: None,
+            max: None,
+            scaling: None,
+            values: None,
+            value: None,
+            when: parameter.when,
+        };
+        match parameter.range {
+            Range::Continuous { min, max, scaling } => {
+                written.r#type = Type::Continuous;
+                (written.min, written.max) = (Some(Number::Real(min)), Some(Number::Real(max)));
+                written.scaling = Some(scaling);
+            }
+            Range::Integer { min, max, scaling } => {
+                written.r#type = Type::Integer;
+                (written.min, written.max) = (Some(Number::Whole(min)), Some(Number::Whole(max)));
+                written.scaling = Some(scaling);
+            }
+            Range::Categorical { values } => {
+                written.r#type = Type::Categorical;
+                written.values = Some(values);
+            }
+            Range::Static { value } => written.value = Some(value),
+        }
+        written
+    }
+}
+
+/// How distances between values are measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Scaling {
+    /// Logarithmic if the range is positive and spans a factor of [`AUTO_LOGARITHMIC`] or more, else linear.
+    #[default]
+    #[serde(rename = "auto")]
+    Auto,
+    /// By difference.
+    #[serde(rename = "linear")]
+    Linear,
+    /// By ratio; requires min > 0.
+    #[serde(rename = "logarithmic")]
+    Logarithmic,
+    /// By the ratio of `1 - x`; requires a continuous parameter within 0 <= x < 1.
+    #[serde(rename = "reverse-logarithmic")]
+    ReverseLogarithmic,
+}
+
+/// [`Scaling::Auto`] is logarithmic if max / min is at least this.
+pub const AUTO_LOGARITHMIC: f64 = 100.0;
+
+/// A parameter exists if another one exists and has one of these values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct When {
+    /// The other parameter.
+    pub parameter: String,
+    /// The values.
+    pub is: Vec<Value>,
+}
+
+/// Up to here an f64 represents every integer and its half exactly.
+pub(crate) const MOST_INTEGER: f64 = 4_503_599_627_370_496.0;
