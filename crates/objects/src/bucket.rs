@@ -200,7 +200,7 @@ impl Bucket {
                 for key in [Key::SecretAccessKey, Key::Token] {
                     secrets.add(builder.get_config_value(&key));
                 }
-                // Whoever names an http:// endpoint allows HTTP.
+                // An http:// endpoint in the settings allows HTTP.
                 let endpoint = builder.get_config_value(&Key::Endpoint);
                 // The client would take any text, and panic at its first request.
                 if let Some(Err(error)) = endpoint.as_deref().map(reqwest::Url::parse) {
@@ -384,8 +384,8 @@ impl Bucket {
     /// Fetches a range of a listed object in the background, and calls `then` with what came, on a thread that must not be
     /// kept waiting. Dropping the result gives the fetch up; `then` is not called then.
     ///
-    /// The bytes are of the listed version: an object that was written anew meanwhile is an error. A version is told by its
-    /// ETag, or where the list has none by the time of its last change and its size.
+    /// The bytes are of the listed version: an object that was overwritten meanwhile is an error. A version
+    /// is identified by its ETag, or, if the list has none, by the time of its last change and its size.
     ///
     /// # Errors
     /// No threads for requests; everything else is reported to `then`.

@@ -54,8 +54,8 @@ pub struct StageTimes {
     pub augment: Duration,
 }
 
-/// Buffers of images up to so many pixels are kept for the next one, and of larger images given back: what a camera makes as
-/// a rule is below, and what an image above costs to decode is far more than new memory.
+/// Buffers for images of at most this many pixels are kept for the next image; those of larger images are
+/// freed. Typical camera images are below this, and decoding a larger image costs far more than new memory.
 const KEPT_PIXELS: u64 = 1 << 25;
 
 /// Whether an image of this size, or what steps make of it on the way, is so large that buffers are given back behind it.

@@ -1,4 +1,4 @@
-//! The work itself: parts of a data set through many threads into one row of files.
+//! Processes the parts of a data set with many threads and one writer.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -135,11 +135,11 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
 /// Prepares the data set in `data` into the folder `out`, which must be new or empty, or hold what this preparation left
 /// unfinished, or finished.
 ///
-/// When `stop` is set the work ends soon; what is finished by then is kept for the next time. `progress` is told from the
-/// calling thread.
+/// When `stop` is set the work ends soon; shards that are finished by then are kept for the next time.
+/// `progress` is called on the calling thread.
 ///
 /// # Errors
-/// [`PrepareError`] says what is wrong and whose fault it is. Finished shards stay.
+/// [`PrepareError`] says what is wrong and whether the input is at fault. Finished shards stay.
 pub fn prepare(
     data: &Path,
     out: &Path,

@@ -2,8 +2,8 @@
 //!
 //! The keys of its objects are listed once, and numbered like the files of a folder with the same names.
 //! Bytes are fetched by one request per object, or one ranged request per sample if the objects are prepared
-//! shards. A request takes tens of milliseconds, most of them spent waiting, so many requests are started in
-//! advance: the loader announces samples in its order ([`Source::expect`]), [`Ahead`] starts the requests
+//! shards. A request takes tens of milliseconds, most of them spent waiting, so several requests are started
+//! in advance: the loader announces samples in its order ([`Source::expect`]), [`Ahead`] starts the requests
 //! while there is memory, and a read takes the result.
 
 use std::collections::{HashMap, VecDeque};
