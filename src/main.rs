@@ -15,18 +15,23 @@ mod files;
 mod gpu;
 mod interrupt;
 mod local;
+mod log;
 mod progress;
 mod shell;
 mod size;
 mod terminal;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Finds the bottleneck of vision training, removes it, and proves the gain.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 110, arg_required_else_help = true)]
 struct Cli {
+    /// Say on standard error what is decided and found inside (data sets, locks, caches, resumed checkpoints, retries); -vv says
+    /// more. STOKEHOLD_LOG chooses parts, as stokehold_loader=debug,object_store=info.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -64,7 +69,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
+    let cli = Cli::parse();
+    if let Err(error) = log::start(cli.verbose) {
+        return failure::report(&error);
+    }
+    let done = match cli.command {
         Command::Compare(args) => commands::compare::run(args),
         Command::Train(args) => commands::train::run(*args),
         Command::Report(args) => commands::report::run(&args),

@@ -73,7 +73,7 @@ pub struct LoaderArgs {
     /// Images per batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
-    /// Limit of batches in work or ready; 0 for the fewest that keep all workers busy
+    /// Most batches in work or ready; 0 for as few as keep all workers busy
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
     /// Timed passes over the images; one more warms up

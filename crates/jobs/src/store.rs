@@ -292,7 +292,9 @@ impl Folder {
     /// The lock; `None` if another process holds it for longer than `patience`.
     fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
         let path = self.file("lock");
-        lock::open(&path, patience).map_err(JobError::io(&path))
+        let lock = lock::open(&path, patience).map_err(JobError::io(&path))?;
+        tracing::debug!(path = %path.display(), taken = lock.is_some(), "a job's lock");
+        Ok(lock)
     }
 }
 

@@ -79,6 +79,7 @@ impl Maker<'_> {
         fs::create_dir_all(&all).map_err(JobError::io(&all))?;
         let (path, ready) = (all.join(&answer.key), all.join(&answer.key).join("ready"));
         let _lock = self.lock(&all.join(format!("{}.lock", answer.key)))?;
+        tracing::info!(environment = %path.display(), kept = ready.exists(), "requirements");
         if !ready.exists() {
             self.make(&path, code, &answer)?;
             fs::write(&ready, "").map_err(JobError::io(&ready))?;

@@ -184,6 +184,8 @@ impl Loader {
         }
         let (tools, bytes) = shared.tools()?;
         shared.keep_tools(tools, bytes);
+        let batches = shared.layout().batches();
+        tracing::info!(samples, batch_size, batches, workers, prefetch, "a loader");
         Ok(Self {
             shared: Arc::new(shared),
             workers,

@@ -344,6 +344,7 @@ impl Bucket {
         })?;
         let mut objects = objects.map_err(|error| inner.error("", &error))?;
         objects.sort_by(|a, b| a.key.cmp(&b.key));
+        tracing::info!(place = %inner.location, objects = objects.len(), "listed");
         Ok(objects)
     }
 

@@ -219,6 +219,12 @@ impl Work<'_> {
         fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
         remove_partial(&folder)?;
         let kept = kept(part, self.out, self.options, self.stop)?;
+        tracing::info!(
+            part = part.name,
+            kept = kept.samples,
+            of = part.images.len(),
+            "shards of an earlier call"
+        );
         self.kept += kept.samples;
         self.done.done += kept.next;
         self.done.kept += kept.next;

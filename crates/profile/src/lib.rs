@@ -34,10 +34,11 @@
 //! trainer can be, from which predictions are made. `stokehold-diagnose` interprets recordings.
 //!
 //! ```no_run
-//! use stokehold_profile::{Ending, Recorder, Recording, Settings, dimension};
-//! let sampler = Recorder::open("run/profiler-output".as_ref(), Settings::default())?.start()?;
+//! use stokehold_profile::{Ending, Recorder, Recording, Settings, Tree, dimension};
+//! let settings = Settings::new(Tree::Below(std::process::id()), vec!["train".to_owned()]);
+//! let sampler = Recorder::open("run/profiler-output".as_ref(), settings)?.start()?;
 //! // .. the program works ..
-//! sampler.stop(&Ending::default())?;
+//! sampler.stop(Ending::default())?;
 //! let recording = Recording::open("run".as_ref())?;
 //! for core in recording.nodes[0].of(dimension::CPU) {
 //!     println!("{}: {} samples", core.name, core.values.len());

@@ -299,6 +299,7 @@ impl Recorder {
         now: Instant,
         wall: SystemTime,
     ) -> Result<(), ProfileError> {
+        tracing::info!(?change, "the recording is changed");
         let (time, note) = self.clock.time(now, wall);
         if let Some(note) = note {
             self.note(note);

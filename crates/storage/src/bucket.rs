@@ -215,14 +215,30 @@ fn split_image(key: &str) -> Option<(&str, &str)> {
 /// Class folders full of images in a bucket, numbered as [`ImageFolder`] numbers a folder of the same names.
 #[derive(Clone)]
 pub struct BucketFolder {
-    /// Classes and samples; their paths are URIs.
-    pub(crate) names: ImageFolder,
-    pub(crate) place: PathBuf,
-    pub(crate) ahead: Arc<Ahead>,
-    pub(crate) objects: Arc<[Object]>,
+    names: ImageFolder,
+    place: PathBuf,
+    ahead: Arc<Ahead>,
+    objects: Arc<[Object]>,
 }
 
 impl BucketFolder {
+    /// Classes and samples; their paths are URIs.
+    pub(crate) fn names(&self) -> &ImageFolder {
+        &self.names
+    }
+
+    pub(crate) fn names_mut(&mut self) -> &mut ImageFolder {
+        &mut self.names
+    }
+
+    /// The same place with other samples.
+    pub(crate) fn with_names(&self, names: ImageFolder) -> Self {
+        Self {
+            names,
+            ..self.clone()
+        }
+    }
+
     /// The bytes of a sample, according to the list.
     pub(crate) fn size(&self, sample: usize) -> Option<u64> {
         let piece = self.piece(sample).ok()?;
@@ -349,7 +365,7 @@ struct Piece {
 }
 
 /// Requests that were started in advance.
-pub(crate) struct Ahead {
+struct Ahead {
     bucket: Bucket,
     state: Mutex<State>,
 }

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 
 use stokehold_base::hash::Fnv;
 use stokehold_base::random::mix;
-use stokehold_objects::Bucket;
 
-use crate::bucket::{BucketFolder, Remote};
+use crate::bucket::Remote;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, Source, StorageError};
 
@@ -57,6 +56,10 @@ impl Dataset {
     /// have; `val_split` out of range, together with an existing `val/`, or with classes of one image each.
     pub fn open(dir: impl AsRef<Path>, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         let dir = dir.as_ref();
+        Self::open_quietly(dir, val_split, seed).map(|found| found.found(dir))
+    }
+
+    fn open_quietly(dir: &Path, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         if let Some(remote) = Remote::of(dir)? {
             return Self::of_remote(&remote, val_split, seed);
         }
@@ -90,7 +93,12 @@ impl Dataset {
     ///
     /// # Errors
     /// As [`Dataset::open`].
-    pub fn open_bucket(bucket: Bucket, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+    #[cfg(feature = "buckets")]
+    pub fn open_bucket(
+        bucket: stokehold_objects::Bucket,
+        val_split: Option<f64>,
+        seed: u64,
+    ) -> Result<Self, StorageError> {
         Self::of_remote(&Remote::list(bucket)?, val_split, seed)
     }
 
@@ -149,11 +157,8 @@ impl Dataset {
                 return Err(StorageError::SplitAndVal { path: dir.to_owned() });
             }
             let train = remote.folder("train")?;
-            let names = with_classes_of(&train.names, remote.folder("val")?.names)?;
-            let val = BucketFolder {
-                names,
-                ..train.clone()
-            };
+            let names = with_classes_of(train.names(), remote.folder("val")?.names().clone())?;
+            let val = train.with_names(names);
             return Ok(Self {
                 train: Images::Bucket(train),
                 val: Some(Images::Bucket(val)),
@@ -166,6 +171,13 @@ impl Dataset {
         check_split(val_split)?;
         let folder = remote.folder(if train { "train" } else { "" })?;
         Self::of_train(Images::Bucket(folder), val_split, seed)
+    }
+
+    /// Says what was found.
+    fn found(self, dir: &Path) -> Self {
+        let (train, val) = (self.train.len(), self.val.as_ref().map_or(0, |val| val.len()));
+        tracing::info!(dir = %dir.display(), train, val, classes = self.train.classes().len(), "a data set");
+        self
     }
 
     fn of_train(train: Images, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {

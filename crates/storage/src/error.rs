@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
+#[cfg(feature = "buckets")]
 use stokehold_objects::ObjectError;
 
 use crate::shard::Damage;
@@ -182,8 +183,17 @@ pub enum StorageError {
         damage: Damage,
     },
     /// An object of a bucket could not be fetched.
+    #[cfg(feature = "buckets")]
     #[error(transparent)]
     Object(#[from] ObjectError),
+    /// The data set lies in a bucket, and this program was built without them.
+    #[error(
+        "{uri}: this program was built without buckets; build it with the feature `buckets` of stokehold-storage"
+    )]
+    NoBuckets {
+        /// The data set's URI.
+        uri: String,
+    },
 }
 
 impl StorageError {
@@ -198,6 +208,7 @@ impl StorageError {
                 .strip_prefix(&format!("{}: ", path.display()))
                 .map(str::to_owned)
                 .unwrap_or(message),
+            #[cfg(feature = "buckets")]
             Self::Object(ObjectError { uri, .. }) => message
                 .strip_prefix(&format!("{uri}: "))
                 .map(str::to_owned)
@@ -210,6 +221,7 @@ impl StorageError {
 impl Fault for StorageError {
     fn is_input(&self) -> bool {
         match self {
+            #[cfg(feature = "buckets")]
             Self::Object(error) => error.is_input(),
             _ => true,
         }

@@ -40,7 +40,7 @@ impl Images {
     pub fn root(&self) -> &Path {
         match self {
             Self::Folder(folder) => &folder.root,
-            Self::Bucket(bucket) => &bucket.names.root,
+            Self::Bucket(bucket) => &bucket.names().root,
             Self::Shards(shards) => shards.root(),
         }
     }
@@ -49,7 +49,7 @@ impl Images {
     pub fn classes(&self) -> &[String] {
         match self {
             Self::Folder(folder) => &folder.classes,
-            Self::Bucket(bucket) => &bucket.names.classes,
+            Self::Bucket(bucket) => &bucket.names().classes,
             Self::Shards(shards) => shards.classes(),
         }
     }
@@ -59,7 +59,7 @@ impl Images {
     pub fn below(&self, sample: usize) -> &[u8] {
         match self {
             Self::Folder(folder) => folder.below(sample),
-            Self::Bucket(bucket) => bucket.names.below(sample),
+            Self::Bucket(bucket) => bucket.names().below(sample),
             Self::Shards(shards) => shards.below(sample),
         }
     }
@@ -116,7 +116,7 @@ impl Images {
         };
         match self {
             Self::Folder(folder) => folder.samples.retain(|_| keep()),
-            Self::Bucket(bucket) => bucket.names.samples.retain(|_| keep()),
+            Self::Bucket(bucket) => bucket.names_mut().samples.retain(|_| keep()),
             Self::Shards(shards) => shards.retain(keep),
         }
     }

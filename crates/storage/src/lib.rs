@@ -24,6 +24,10 @@
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
 //! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
 
+#[cfg(feature = "buckets")]
+mod bucket;
+#[cfg(not(feature = "buckets"))]
+#[path = "no_bucket.rs"]
 mod bucket;
 mod dataset;
 mod error;

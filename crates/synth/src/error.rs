@@ -31,7 +31,7 @@ pub enum SynthError {
     },
     /// There is no folder to keep the default data set in.
     #[error(
-        "no cache folder: neither XDG_CACHE_HOME nor HOME is set to an absolute path; set one, or give a data set"
+        "no cache folder: none of STOKEHOLD_CACHE, XDG_CACHE_HOME and HOME is set to an absolute path; set one, or give a data set"
     )]
     NoCacheFolder,
 }

@@ -102,7 +102,7 @@ pub fn generate(
 }
 
 /// The data set to use where none is given: generated on the first call, kept in the user's cache folder
-/// (`$XDG_CACHE_HOME/stokehold` or `~/.cache/stokehold`), and found there on later calls.
+/// (`$STOKEHOLD_CACHE`, `$XDG_CACHE_HOME/stokehold` or `~/.cache/stokehold`), and found there on later calls.
 ///
 /// Processes that ask for it at once wait for the one that makes it. `progress` is as in [`generate`], and not called
 /// where the data set is there already.
@@ -120,7 +120,7 @@ pub fn default_dataset(
         ..SynthOptions::default()
     };
     options.check()?;
-    kept_dataset(&cache_folder()?.join("stokehold"), &options, progress)
+    kept_dataset(&cache_folder()?, &options, progress)
 }
 
 fn kept_dataset(
@@ -158,8 +158,9 @@ fn cache_folder() -> Result<PathBuf, SynthError> {
             .map(PathBuf::from)
             .filter(|path| path.is_absolute())
     };
-    absolute("XDG_CACHE_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
+    let user = || absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    absolute("STOKEHOLD_CACHE")
+        .or_else(|| user().map(|cache| cache.join("stokehold")))
         .ok_or(SynthError::NoCacheFolder)
 }
 

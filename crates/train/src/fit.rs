@@ -121,6 +121,7 @@ fn start(
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
     let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
+    tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
     let feed = feed(config, dataset.train, true, &maker)?;
     let val_feed = dataset
@@ -130,6 +131,11 @@ fn start(
 
     let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
     let latest = checkpoints.latest()?;
+    let whole = latest
+        .whole
+        .as_ref()
+        .map(|(path, progress)| (path.display(), progress.step));
+    tracing::info!(resuming, latest = ?whole.map(|(path, step)| format!("{path} at step {step}")), "checkpoints");
     if !resuming && (latest.whole.is_some() || !latest.damaged.is_empty()) {
         let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
         return Err(TrainError::Malformed {

@@ -98,7 +98,9 @@ impl RunFolder {
             source,
         };
         fs::create_dir_all(&self.0).map_err(failed)?;
-        Lock::take(&self.0.join("lock")).map_err(|refused| match refused {
+        let lock = Lock::take(&self.0.join("lock"));
+        tracing::debug!(folder = %self.0.display(), taken = lock.is_ok(), "the run's lock");
+        lock.map_err(|refused| match refused {
             Refused::Held(holder) => TrainError::InUse {
                 path: self.0.clone(),
                 holder,

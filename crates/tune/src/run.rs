@@ -261,6 +261,7 @@ impl Tuner<'_> {
             Ask::Wait => return Ok(Next::Wait),
             Ask::Finished(end) => return Ok(Next::Finished(end)),
         };
+        tracing::info!(trial = trial.number, slot = number, "a trial is handed out");
         let mut running = Running {
             stop: Arc::default(),
             numbers: self.numbers(trial.number),

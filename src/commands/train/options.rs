@@ -171,7 +171,7 @@ struct MachineOptions {
     /// Loader threads, or auto for as many as there are cores.
     #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
     workers: Workers,
-    /// Limit of batches in work or ready; 0 for the fewest that keep all workers busy.
+    /// Most batches in work or ready; 0 for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
     #[command(flatten)]

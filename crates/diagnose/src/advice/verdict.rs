@@ -153,7 +153,7 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
         parts.push("the cores are the limit".to_owned());
     } else if used.is_some_and(|[_, others, all]| others > SHARED * all) {
         parts.push(
-            "what limits the run by itself cannot be told beside them; record it again alone".to_owned(),
+            "beside them it cannot be seen what limits the run itself; record it again alone".to_owned(),
         );
     } else if parts.is_empty() {
         parts.push("nothing was recorded that says what limits the run".to_owned());
@@ -410,7 +410,8 @@ mod tests {
         };
         assert_eq!(
             said(Phase::Asleep, Some(98.0), 0.0),
-            "The run used 0.0 of 2 cores, other programs 2.0; no rule says what limits the run."
+            "The run used 0.0 of 2 cores, other programs 2.0; beside them it cannot be seen what limits the run itself; \
+             record it again alone."
         );
         assert_eq!(
             said(Phase::Loader, Some(0.0), 0.0),

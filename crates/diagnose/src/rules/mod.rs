@@ -68,7 +68,7 @@
 //! # Cost
 //!
 //! All rules together take 4 s of one core for a week at 500 ms of 96 cores and 8 GPUs with 1.5 million spans
-//! (`cargo run --release -p stokehold-profile --example judge`).
+//! (`cargo run --release -p stokehold-diagnose --example judge`).
 //!
 //! ```
 //! use stokehold_diagnose::rules::{Defaults, Parameters, judge};

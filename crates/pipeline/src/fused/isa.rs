@@ -1,5 +1,7 @@
 //! Which instructions the kernels use.
 
+use std::sync::Once;
+
 /// Which instructions the kernels use.
 ///
 /// The variants other than `Portable` are made by [`Isa::detect`] alone, so holding one is proof that the processor
@@ -17,7 +19,10 @@ pub(super) enum Isa {
 impl Isa {
     /// The widest that this processor has.
     pub fn detect() -> Isa {
-        Isa::all().pop().unwrap_or(Isa::Portable)
+        static SAID: Once = Once::new();
+        let isa = Isa::all().pop().unwrap_or(Isa::Portable);
+        SAID.call_once(|| tracing::debug!(?isa, "kernels of the executor fused"));
+        isa
     }
 
     /// All that this processor has, the widest last.

@@ -1,5 +1,6 @@
 //! Storage from outside: folders on disk and in buckets and what torchvision makes of them, and shards with every kind of damage.
 
+#[cfg(feature = "buckets")]
 mod bucket;
 mod dataset;
 mod folder;

@@ -17,7 +17,7 @@ fn the_reference_of_rules_is_true() {
     let known = std::fs::read_to_string(&path).unwrap();
     assert!(
         known == text,
-        "write docs/rules.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-profile"
+        "write docs/rules.md again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold-diagnose"
     );
 }
 
