@@ -1,4 +1,4 @@
-//! Where a consumer stands that walks epoch after epoch.
+//! The position of a consumer that iterates epoch after epoch.
 //!
 //! ```text
 //!  set_epoch, resume ──► next ──begin──► running ──its end, or stop──► next = the epoch behind it
@@ -12,24 +12,24 @@ use stokehold_loader::{BadImage, Batch, Batches, Loader, LoaderError, State};
 /// The epochs of a loader, one at a time.
 pub(crate) struct Epochs {
     running: Option<Batches>,
-    /// Begins of iterations so far; the last one is the one that runs.
+    /// The number of iterations begun so far; the last one is the current one.
     begun: u64,
     /// Where the next iteration begins.
     next: State,
-    /// Behind the last batch that was given out.
+    /// The position after the last batch that was returned.
     stand: State,
-    /// Whether the iteration that runs has given a batch out.
+    /// Whether the current iteration has returned a batch.
     taken: bool,
-    /// Bad images behind the last batch of the iteration that came to its end.
+    /// Bad images after the last batch of the iteration that reached its end.
     unreported: Vec<BadImage>,
     closed: bool,
 }
 
 /// Why there is no batch.
 pub(crate) enum Stopped {
-    /// Not yet.
+    /// Not ready yet.
     Pending,
-    /// The iteration was ended from outside.
+    /// The iteration was ended by another call.
     Ended,
     /// The loader was closed.
     Closed,
@@ -54,12 +54,13 @@ impl Epochs {
         self.closed
     }
 
-    /// Whether an iteration has batches left. Who takes as many as there are, and does not ask for one more, is done too.
+    /// Whether an iteration has batches left. A consumer that takes exactly as many as there are, without
+    /// asking for one more, is done too.
     pub(crate) fn is_running(&self, loader: &Loader) -> bool {
         self.running.is_some() && self.stand.batch < loader.batches_per_epoch() as u64
     }
 
-    /// Begins the next epoch, or what is left of it; the number of the iteration.
+    /// Begins the next epoch, or the rest of it. Returns the number of the iteration.
     pub(crate) fn begin(&mut self, loader: &Loader) -> Result<u64, LoaderError> {
         self.running = Some(loader.resume(self.next.clone())?);
         self.stand = self.next.clone();
@@ -69,7 +70,7 @@ impl Epochs {
         Ok(self.begun)
     }
 
-    /// The next batch of an iteration, waited for no longer than `patience`; `None` at its end.
+    /// The next batch of an iteration, waiting at most `patience`; `None` at its end.
     pub(crate) fn next_within(
         &mut self,
         iteration: u64,
@@ -104,19 +105,19 @@ impl Epochs {
         Ok(next)
     }
 
-    /// The bad images that no batch of the iteration that came to its end has reported; once.
+    /// The bad images that no batch of the finished iteration has reported; only once.
     pub(crate) fn unreported(&mut self) -> Vec<BadImage> {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Ends an iteration, if it is the one that runs.
+    /// Ends an iteration, if it is the current one.
     pub(crate) fn end(&mut self, iteration: u64) {
         if self.begun == iteration {
             self.stop();
         }
     }
 
-    /// Ends whatever iteration runs. One that has given nothing out has not been: the next begins where it began.
+    /// Ends the current iteration. If it has returned nothing, the next one begins where it began.
     pub(crate) fn stop(&mut self) {
         if self.running.take().is_some() && !self.taken {
             self.next = self.stand.clone();
@@ -129,12 +130,12 @@ impl Epochs {
         self.closed = true;
     }
 
-    /// Behind the last batch that was given out.
+    /// The position after the last batch that was returned.
     pub(crate) fn state(&self) -> &State {
         &self.stand
     }
 
-    /// The epoch that runs, or the one that begins next.
+    /// The current epoch, or the one that begins next.
     pub(crate) fn epoch(&self) -> u64 {
         match self.running {
             Some(_) => self.stand.epoch,
@@ -142,7 +143,8 @@ impl Epochs {
         }
     }
 
-    /// Has the next iteration begin an epoch. One that it would resume in its midst it still resumes.
+    /// Sets the epoch of the next iteration. If the next iteration would resume that epoch in its middle, it
+    /// still does.
     pub(crate) fn set_epoch(&mut self, loader: &Loader, epoch: u64) {
         if self.next.epoch != epoch {
             self.next = loader.start_of(epoch);
@@ -150,7 +152,7 @@ impl Epochs {
         }
     }
 
-    /// Has the next iteration go on from a state.
+    /// Makes the next iteration continue from a state.
     pub(crate) fn resume(&mut self, loader: &Loader, state: State) -> Result<(), LoaderError> {
         loader.check_state(&state)?;
         self.running = None;

@@ -1,4 +1,4 @@
-//! Errors of the crates as the exceptions of `stokehold.errors`.
+//! Converts errors of the crates to the exceptions of `stokehold.errors`.
 
 use pyo3::PyErr;
 use stokehold_loader::LoaderError;
@@ -15,9 +15,9 @@ mod exceptions {
 
 pub(crate) use exceptions::{DataError, OptionError, StokeholdError, UsageError};
 
-/// What a `?` cannot do: neither the errors nor the exceptions are of this crate.
+/// Replaces `?`, which needs an error or an exception of this crate.
 pub(crate) trait Raise<T> {
-    /// The value, or the exception that its error becomes.
+    /// The value, or the exception for the error.
     fn raise(self) -> Result<T, PyErr>;
 }
 

@@ -6,15 +6,15 @@
 //!              └── stokehold-loader, -pipeline, -storage, -profile (everything else)
 //! ```
 //!
-//! Nothing is decided here. A class of this module wraps one value of the crates below and turns their errors into exceptions;
-//! what users import is Python, so that they can read it, and has the docstrings. Four promises are kept here, because only
-//! here are both sides known:
+//! This crate makes no decisions. A class of this module wraps one value of the crates below and converts
+//! their errors to exceptions; users import Python code, which they can read and which has the docstrings.
+//! Four promises are kept here, because only here both sides are known:
 //!
-//! * **The GIL is free while anybody waits**: for a batch, for a folder to be listed, for threads to end.
-//! * **Ctrl-C works while a batch is waited for**: the wait looks up 20 times a second ([`loader`]).
-//! * **A batch's memory is Python's until Python lets go of it**: the loader gets it back from the deleter of the DLPack
-//!   capsule, or of the last of them ([`memory`], the one module with `unsafe`).
-//! * **A fork is an exception and not a hang**: who makes a loader is the one who may use it.
+//! * **The GIL is free during every wait**: for a batch, for a folder to be listed, for threads to end.
+//! * **Ctrl-C works while waiting for a batch**: the wait checks for it 20 times a second ([`loader`]).
+//! * **A batch's memory belongs to Python until Python releases it**: the loader gets it back from the
+//!   deleter of the DLPack capsule, or of the last of them ([`memory`], the one module with `unsafe`).
+//! * **A fork raises an exception and does not hang**: only the process that made a loader may use it.
 
 mod epochs;
 mod errors;
@@ -27,7 +27,8 @@ mod source;
 use pyo3::prelude::*;
 
 /// The compiled part of `stokehold`; import that instead.
-// Nothing here is known to need the GIL: classes are frozen, what changes is behind a mutex. But no test has run without it yet.
+// Nothing here is known to need the GIL: classes are frozen, and mutable state is behind a mutex. But no test
+// has run without it yet.
 #[pymodule(gil_used = true)]
 mod _stokehold {
     #[pymodule_export]

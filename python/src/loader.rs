@@ -1,4 +1,4 @@
-//! The loader and one walk through it.
+//! The loader, and one iteration over it.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::memory::Memory;
 use crate::pipeline::Pipeline;
 use crate::source::Source;
 
-/// How long a wait goes on before it looks for Ctrl-C.
+/// How long to wait before each check for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Walks images in batches, epoch by epoch.
+/// Iterates over images in batches, epoch by epoch.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Loader {
     core: Arc<Core>,
@@ -26,13 +26,15 @@ pub(crate) struct Loader {
 
 struct Core {
     loader: stokehold_loader::Loader,
-    /// Never locked by who holds the GIL for longer than a lock takes: it is let go of while anybody waits.
-    /// Who waits for a batch locks this again and again; the mutex is a fair one, so that another thread gets its turn between.
+    /// A thread that holds the GIL locks this only for a moment: it releases the GIL during every wait. A
+    /// thread that waits for a batch locks it repeatedly; the mutex is fair, so that another thread gets its
+    /// turn in between.
     epochs: Mutex<Epochs>,
 }
 
 impl Core {
-    /// Does something with the epochs, without the GIL; not in a fork, where nobody may ever unlock them.
+    /// Calls `work` with the epochs, without the GIL; fails in a fork, where the mutex may stay locked for
+    /// ever.
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Epochs) -> T) -> PyResult<T> {
         self.loader.check_process().raise()?;
         Ok(py.detach(|| work(&mut self.epochs.lock())))
@@ -94,18 +96,18 @@ impl Loader {
         })
     }
 
-    /// Batches of an epoch.
+    /// Batches per epoch.
     fn __len__(&self) -> usize {
         self.core.loader.batches_per_epoch()
     }
 
-    /// Worker threads of an epoch.
+    /// Worker threads per epoch.
     #[getter]
     fn num_workers(&self) -> usize {
         self.core.loader.workers()
     }
 
-    /// The epoch that runs, or the one that begins next.
+    /// The current epoch, or the one that begins next.
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<u64> {
         self.core.with(py, |epochs| epochs.epoch())
@@ -137,7 +139,7 @@ impl Loader {
         })
     }
 
-    /// Ends the iteration that is going on.
+    /// Ends the current iteration.
     fn stop(&self, py: Python<'_>) -> PyResult<()> {
         self.core.with(py, Epochs::stop)
     }
@@ -159,7 +161,7 @@ impl Loader {
         serde_json::to_string(&state).map_err(|error| OptionError::new_err(error.to_string()))
     }
 
-    /// Takes a state up.
+    /// Loads a state.
     fn load_state(&self, py: Python<'_>, json: &str) -> PyResult<()> {
         let state: State = serde_json::from_str(json).map_err(|error| {
             OptionError::new_err(format!(
@@ -182,7 +184,7 @@ impl Loader {
     }
 }
 
-/// Whole numbers from Python, with the argument's name where they are too small.
+/// Converts an integer from Python; the error names the argument if it is too small.
 fn at_least(least: i64, name: &str, number: i64) -> PyResult<usize> {
     match usize::try_from(number) {
         Ok(fits) if number >= least => Ok(fits),
@@ -192,14 +194,14 @@ fn at_least(least: i64, name: &str, number: i64) -> PyResult<usize> {
     }
 }
 
-/// One walk through an epoch.
+/// One iteration over an epoch.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Iteration {
     core: Arc<Core>,
     number: u64,
 }
 
-/// Images, labels, samples' numbers, and the bad images that are new.
+/// Images, labels, sample numbers, and the new bad images.
 type Parts = (Memory, Memory, Memory, Vec<Bad>);
 
 /// A bad image: name and reason.
@@ -237,20 +239,20 @@ impl Iteration {
         }))
     }
 
-    /// The bad images that no batch has reported, once there are no more batches.
+    /// The bad images that no batch has reported, after the last batch.
     fn unreported(&self, py: Python<'_>) -> PyResult<Vec<Bad>> {
         Ok(bad(self.core.with(py, Epochs::unreported)?))
     }
 }
 
-/// A loop that was left early ends its epoch: its threads, and what they have fetched ahead.
+/// Leaving a loop early ends its epoch: its threads, and the batches that they have prefetched.
 impl Drop for Iteration {
     fn drop(&mut self) {
         if self.core.loader.check_process().is_err() {
             return;
         }
         let end = || self.core.epochs.lock().end(self.number);
-        // Without an interpreter nobody holds the GIL against us.
+        // Without an interpreter no thread holds the GIL.
         match Python::try_attach(|py| py.detach(end)) {
             Some(()) => {}
             None => end(),

@@ -1,7 +1,9 @@
-//! Memory that Python looks at without a copy, by the [DLPack](https://dmlc.github.io/dlpack/latest/) protocol.
+//! Memory that Python accesses without a copy, by the [DLPack](https://dmlc.github.io/dlpack/latest/)
+//! protocol.
 //!
-//! `torch.from_dlpack` and `numpy.from_dlpack` take a capsule of it. Every capsule holds on to the owner of the memory and lets
-//! go when its deleter runs, on whatever thread that is. When the last one has, a batch's images go back to their loader.
+//! `torch.from_dlpack` and `numpy.from_dlpack` take a capsule of it. Every capsule holds the owner of the
+//! memory, and releases it when its deleter runs, on any thread. When the last one has, a batch's images go
+//! back to their loader.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -15,7 +17,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use stokehold_loader::{ImageBuffer, Images};
 
-/// Numbers of one type in rows, planes and so on, the last index the quickest.
+/// Numbers of one type in C order: the last index changes fastest.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Memory {
     numbers: Numbers,
@@ -25,11 +27,11 @@ pub(crate) struct Memory {
     owner: Arc<dyn Any + Send + Sync>,
 }
 
-/// Where numbers begin.
+/// A pointer to the first number.
 struct Numbers(*mut c_void);
 
-// SAFETY: the pointer is never followed here; it is handed on to Python, which has rules of its own for who touches an array
-// when. The memory lives as long as the owner, which every capsule holds.
+// SAFETY: the pointer is never dereferenced here; it is passed to Python, which has its own rules for
+// accessing an array. The memory lives as long as the owner, which every capsule holds.
 unsafe impl Send for Numbers {}
 // SAFETY: as above.
 unsafe impl Sync for Numbers {}
@@ -37,7 +39,7 @@ unsafe impl Sync for Numbers {}
 impl Memory {
     /// The images of a batch.
     pub(crate) fn of_images(mut images: ImageBuffer, shape: [usize; 4]) -> Self {
-        // The pointer is taken before the buffer moves: a vector's numbers stay where they are when it does.
+        // Take the pointer before the buffer moves: moving a vector does not move its numbers.
         let (numbers, dtype) = match images.images_mut() {
             Images::F32(numbers) => start(numbers),
             Images::F16(numbers) => start(numbers),
@@ -52,7 +54,7 @@ impl Memory {
         }
     }
 
-    /// A list of whole numbers.
+    /// A list of integers.
     pub(crate) fn of_list(mut list: Vec<i64>) -> Self {
         let (numbers, dtype) = start(&mut list);
         Self {
@@ -72,8 +74,9 @@ impl Memory {
             .set_data(self.numbers.0)
             .set_device(DLDevice::CPU)
             .set_dtype(self.dtype);
-        // SAFETY: data, shape and type are those of the owner's vector, which is as long as the shape says, writable, and
-        // neither moved nor freed before the deleter drops `owner`. The owner does not touch it meanwhile.
+        // SAFETY: data, shape and type are those of the owner's vector, which is as long as the shape says,
+        // writable, and neither moved nor freed before the deleter drops `owner`. The owner does not touch it
+        // meanwhile.
         Ok(unsafe { tensor.finish() })
     }
 }

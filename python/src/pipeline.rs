@@ -1,4 +1,4 @@
-//! What happens to an image.
+//! The operations on an image.
 
 use std::path::PathBuf;
 
@@ -29,7 +29,7 @@ impl Pipeline {
         Self::of(Operations::from_json(json).raise()?)
     }
 
-    /// A preset by its name, or a file of TOML or JSON.
+    /// A preset by its name, or a TOML or JSON file.
     #[staticmethod]
     fn named(name: PathBuf) -> PyResult<Self> {
         let name = name.to_str().ok_or_else(|| {
@@ -43,14 +43,14 @@ impl Pipeline {
         serde_json::to_string(&self.operations).map_err(|error| OptionError::new_err(error.to_string()))
     }
 
-    /// Height and width of every image that comes out.
+    /// Height and width of every output image.
     #[getter]
     fn size(&self) -> (u32, u32) {
         let (width, height) = self.size;
         (height, width)
     }
 
-    /// The steps of one sample with every drawn number, as JSON.
+    /// The steps of one sample with all random values, as JSON.
     fn draw(&self, seed: u64, epoch: u64, sample: u64, width: u32, height: u32) -> PyResult<String> {
         if width == 0 || height == 0 {
             return Err(OptionError::new_err(format!(

@@ -1,4 +1,4 @@
-//! What a training script did when, and what the machine did meanwhile.
+//! Records the spans of a training script, and samples of the machine.
 
 use std::path::PathBuf;
 use std::process;
@@ -11,11 +11,11 @@ use stokehold_profile::{Ending, FOLDER, ProfileError, Sampler, Settings, Tree, e
 
 use crate::errors::{DataError, OptionError, Raise, StokeholdError};
 
-/// A recording of this process: spans, and in a folder samples of the machine too.
+/// A recording of this process: spans, and samples of the machine if it has a folder.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Recording {
     spans: Mutex<Recorder>,
-    /// `None` when it has ended.
+    /// `None` once it has ended.
     threads: Mutex<Option<Threads>>,
     /// A fork has none of the threads.
     process: u32,
@@ -26,7 +26,7 @@ struct Threads {
     sampler: Option<Sampler>,
 }
 
-/// (name, spans, seconds) of every name of spans; notes.
+/// (name, spans, seconds) for every name of spans; notes.
 type Ended = (Vec<(String, u64, f64)>, Vec<String>);
 
 impl<T> Raise<T> for Result<T, ProfileError> {
@@ -44,7 +44,7 @@ impl<T> Raise<T> for Result<T, ProfileError> {
 
 #[pymethods]
 impl Recording {
-    /// Records into a run's folder; without one, to whoever listens at STOKEHOLD_TIMELINE.
+    /// Records into a run's folder, or without one to the recorder at STOKEHOLD_TIMELINE.
     #[new]
     fn new(py: Python<'_>, run: Option<PathBuf>, interval: f64, command: Vec<String>) -> PyResult<Self> {
         let interval = Duration::try_from_secs_f64(interval)
@@ -57,7 +57,7 @@ impl Recording {
         })
     }
 
-    /// A span of a name that ends now.
+    /// Records a span that ends now.
     fn record(&self, name: &str, seconds: f64, step: Option<u64>) {
         if self.process != process::id() {
             return;

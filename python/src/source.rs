@@ -1,4 +1,4 @@
-//! Where images come from.
+//! The source of images.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use stokehold_storage::{Dataset, ImageList, Images, Source as _};
 use crate::errors::{DataError, OptionError, Raise};
 use crate::memory::Memory;
 
-/// Labelled images, numbered from 0 on.
+/// Labelled images, numbered from 0.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Source {
     pub(crate) images: Arc<dyn stokehold_storage::Source>,
-    /// Names of the classes, where they have any.
+    /// Names of the classes, if they have names.
     #[pyo3(get)]
     classes: Option<Vec<String>>,
 }
@@ -44,7 +44,7 @@ impl Source {
         })
     }
 
-    /// Pairs of a path and a label, from anything that can be iterated.
+    /// Pairs of a path and a label, from any iterable.
     #[staticmethod]
     fn listed(pairs: &Bound<'_, PyAny>) -> PyResult<Self> {
         let mut list = ImageList::default();

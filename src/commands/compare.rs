@@ -80,7 +80,7 @@ pub struct Args {
     /// Epochs of each run, at least 1.
     #[arg(long, default_value_t = 2)]
     epochs: u64,
-    /// Images in a step, at least 1.
+    /// Images per step, at least 1.
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Width and height of the images that the network sees, at least 32. The published experiment had 224 and a GPU;
@@ -99,7 +99,7 @@ pub struct Args {
     /// Learning rate of SGD, whose momentum is 0.5 as published.
     #[arg(long, default_value_t = 0.001)]
     lr: f64,
-    /// What computes: auto, cpu, cuda or vulkan.
+    /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Whatever is written lies on this machine, and whoever names a bucket for it is told so.
+//! Output goes to this machine, and a bucket named for it is an error that says so.
 
 use std::fs;
 use std::process::Command;

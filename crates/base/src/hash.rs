@@ -1,5 +1,6 @@
-//! FNV-1a, 64 bits (Fowler, Noll and Vo): a hash that is the same everywhere and always, for names of files and facts of data sets.
-//! Nobody should rely on it where somebody may want two texts of the same hash.
+//! FNV-1a, 64 bits (Fowler, Noll and Vo): a hash that is the same on every machine and in every version, for
+//! names of files and facts of data sets. Do not use it where an attacker could choose two texts with the
+//! same hash.
 
 /// A hash under construction.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +20,7 @@ impl Fnv {
         hash.finish()
     }
 
-    /// Adds bytes. Two parts hash as the two of them in a row do.
+    /// Adds bytes. Two parts give the same hash as both in one piece.
     pub fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);

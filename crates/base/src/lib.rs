@@ -1,12 +1,12 @@
-//! The ground floor: what several crates need and none owns. No dependencies.
+//! Helpers that several crates need. No dependencies.
 //!
-//! - [`whole`] writes files that are there as a whole or not at all.
-//! - [`lock`] keeps a folder for one process and says which process has it.
+//! - [`whole`] writes files that exist completely or not at all.
+//! - [`lock`] locks a folder for one process, and says which process holds it.
 //! - [`clock`] reads and prints the time of day.
-//! - [`student`] tells a difference from chance.
-//! - [`fault`] says of an error whether the input is at fault.
+//! - [`student`] tests whether a difference is more than chance.
+//! - [`fault`] says whether an error is the input's fault.
 //! - [`stats`] has the one definition of a percentile.
-//! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same everywhere.
+//! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
 pub mod fault;

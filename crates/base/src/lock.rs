@@ -1,8 +1,9 @@
-//! Locks that say who holds them.
+//! Locks that say which process holds them.
 //!
-//! A lock is a file that a process has locked with the operating system (`flock`) and into which it wrote who it is. The
-//! operating system frees it when the process ends, however it ends, so a lock never outlives its holder and nobody has to
-//! remove one. The file stays; what is written in an unlocked file means nothing.
+//! A lock is a file that a process has locked with the operating system (`flock`) and that contains the
+//! process's identity. The operating system releases the lock when the process ends for any reason, so a lock
+//! never outlives its holder, and none has to be removed. The file stays; the content of an unlocked file is
+//! ignored.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -19,10 +20,10 @@ pub struct Lock {
     path: PathBuf,
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Holder {
-    /// A process that has written who it is.
+    /// A process that has written its identity.
     Process {
         /// Its number on its machine.
         pid: u32,
@@ -62,7 +63,7 @@ impl From<io::Error> for Refused {
 }
 
 impl Lock {
-    /// Takes the lock of a file, which is made where it is missing; its folder must exist.
+    /// Takes the lock of a file, which is created if needed; its folder must exist.
     ///
     /// # Errors
     /// [`Refused::Held`] while another process, or another [`Lock`] of this one, holds it.
@@ -94,21 +95,21 @@ impl Lock {
     }
 }
 
-/// A user's file is not written over, nor what a link leads to.
+/// The file is not a lock file: never overwrite a user's file, nor the target of a link.
 fn not_ours(path: &Path) -> Refused {
     let reason = format!("{} is there and is no lock; move it away", path.display());
     Refused::Io(io::Error::new(io::ErrorKind::AlreadyExists, reason))
 }
 
-/// How long a lock that is given up in a moment is waited for: a program that a process has just started has all of that process's
-/// files, locked ones too, until it is loaded.
+/// How long to wait for a lock that will be released in a moment: a program that a process has just started
+/// shares all of that process's open files, locked ones too, until it is loaded.
 pub const MOMENT: Duration = Duration::from_secs(1);
 
-/// Locks an open file, or folder, until it is closed, and waits as long as `patience` where another process has it. False where
-/// that process still has it then.
+/// Locks an open file, or folder, until it is closed. Waits up to `patience` if another process holds it, and
+/// returns `false` if it still does then.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn lock(file: &File, patience: Duration) -> io::Result<bool> {
     let started = Instant::now();
     loop {
@@ -121,11 +122,11 @@ pub fn lock(file: &File, patience: Duration) -> io::Result<bool> {
     }
 }
 
-/// Opens a file to read and to write, makes it where it is missing, and locks it as [`lock`] does. `None` where another process has
-/// it. Nothing is written into it: its holder is not known to others.
+/// Opens a file to read and write, creates it if needed, and locks it as [`lock`] does. `None` if another
+/// process holds it. Nothing is written to the file, so others cannot see who holds it.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn open(path: &Path, patience: Duration) -> io::Result<Option<File>> {
     let file = opened(path)?;
     Ok(lock(&file, patience)?.then_some(file))
@@ -140,23 +141,24 @@ fn opened(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Who holds the lock of a file, without taking it: `None` where it is free or there is no such file.
+/// The holder of a file's lock, without taking it: `None` if it is free or the file does not exist.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn holder(path: &Path) -> io::Result<Option<Holder>> {
     Ok(held(path)?.map(|mut file| announced(&mut file)))
 }
 
-/// Whether a process holds the lock of a file, without taking it and whether or not it has written who it is.
+/// Whether a process holds the lock of a file, without taking it, and whether or not the process has written
+/// its identity.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn is_held(path: &Path) -> io::Result<bool> {
     Ok(held(path)?.is_some())
 }
 
-/// The file, if it is there and locked.
+/// The file, if it exists and is locked.
 fn held(path: &Path) -> io::Result<Option<File>> {
     let file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -169,7 +171,8 @@ fn held(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Who wrote into a locked file. The holder writes a moment after it locks, so an empty file is read again for 100 ms.
+/// Reads the identity in a locked file. The holder writes it a moment after it locks, so an empty file is
+/// read again for 100 ms.
 fn announced(file: &mut File) -> Holder {
     let started = Instant::now();
     loop {
@@ -194,7 +197,7 @@ fn parse(text: &str) -> Option<Holder> {
     })
 }
 
-/// The machine's name, as far as it says one.
+/// The machine's name, if it has one.
 fn host() -> String {
     let name =
         fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| fs::read_to_string("/etc/hostname"));

@@ -1,13 +1,13 @@
-//! Numbers that look drawn and are a function of their key, the same on every machine: SplitMix64 (Steele, Lea and Flood,
-//! "Fast splittable pseudorandom number generators", 2014).
+//! Pseudo-random numbers that are a function of their key, the same on every machine: SplitMix64 (Steele, Lea
+//! and Flood, "Fast splittable pseudorandom number generators", 2014).
 //!
-//! What depends on them (the order of an epoch, a study's proposals, generated images) must not change between versions, so neither may
-//! these functions.
+//! Results that depend on them (the order of an epoch, a study's proposals, generated images) must not change
+//! between versions, so neither may these functions.
 
 /// 2⁶⁴ divided by the golden ratio: the step of a stream's state.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Scrambles 64 bits, with no fixed point at 0. Different keys give different numbers.
+/// Mixes 64 bits, with no fixed point at 0. Different keys give different numbers.
 pub fn mix(key: u64) -> u64 {
     let mut z = key.wrapping_add(STEP);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -15,19 +15,19 @@ pub fn mix(key: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A stream of draws.
+/// A stream of random numbers.
 #[derive(Debug, Clone)]
 pub struct Random {
     state: u64,
 }
 
 impl Random {
-    /// The stream that SplitMix64 has from a state on.
+    /// SplitMix64's stream from a state on.
     pub fn from_state(state: u64) -> Self {
         Self { state }
     }
 
-    /// The stream of a key; streams of neighbouring keys have nothing in common.
+    /// The stream of a key; streams of neighbouring keys are unrelated.
     pub fn of(key: u64) -> Self {
         Self::from_state(mix(key).wrapping_add(STEP))
     }
@@ -39,7 +39,7 @@ impl Random {
         bits
     }
 
-    /// Uniform in 0..n, for `n` above 0; the bias, below n / 2⁶⁴, is beyond notice.
+    /// Uniform in 0..n, for `n` above 0; the bias, below n / 2⁶⁴, is negligible.
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
@@ -49,7 +49,7 @@ impl Random {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Puts items into an order of their own (Fisher and Yates).
+    /// Shuffles items (Fisher and Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for i in (1..items.len()).rev() {
             items.swap(i, self.below(i as u64 + 1) as usize);

@@ -3,14 +3,14 @@
 /// The `p`-th percentile (0 to 100) of `values`, in any order, with linear interpolation between the two nearest
 /// ranks: `numpy.percentile`'s default method. `None` when there are no values or `p` is outside 0 to 100.
 ///
-/// Values that are not numbers sort last, as in numpy's sort.
+/// NaN sorts last, as in numpy's sort.
 pub fn percentile(values: &[f64], p: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     of_sorted(&sorted, p)
 }
 
-/// As [`percentile`], of values in ascending order.
+/// As [`percentile`], for values in ascending order.
 pub fn of_sorted(sorted: &[f64], p: f64) -> Option<f64> {
     if sorted.is_empty() || !(0.0..=100.0).contains(&p) {
         return None;

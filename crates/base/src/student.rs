@@ -1,16 +1,16 @@
-//! Whether a difference is more than chance: Student's distribution and Welch's test (B. L. Welch, "The generalization of Student's
-//! problem when several different population variances are involved", 1947).
+//! Tests whether a difference is more than chance: Student's distribution and Welch's test (B. L. Welch, "The
+//! generalization of Student's problem when several different population variances are involved", 1947).
 
 use std::f64::consts::FRAC_PI_2;
 
-/// The variance of what a sample of at least two values was drawn from.
+/// The variance of the population of a sample of at least two values.
 pub fn variance(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (values.len() as f64 - 1.0)
 }
 
-/// The probability that chance alone makes the means of two samples differ as much: Welch's t-test, two-sided. `None` where one of them has
-/// less than two values, so that nothing says how far values differ by chance.
+/// The probability that chance alone makes the means of two samples differ as much: Welch's t-test,
+/// two-sided. `None` if one of them has fewer than two values, so that its variance is unknown.
 pub fn welch(samples: [&[f64]; 2]) -> Option<f64> {
     if samples.iter().any(|values| values.len() < 2) {
         return None;
@@ -23,8 +23,8 @@ pub fn welch(samples: [&[f64]; 2]) -> Option<f64> {
     Some(chance(a - b, &parts))
 }
 
-/// The probability that chance makes a difference as large, where its variance is the sum of parts that are each known with so many
-/// degrees of freedom.
+/// The probability of a chance difference of at least this size, where its variance is the sum of `parts`:
+/// pairs of a variance and its degrees of freedom.
 pub fn chance(difference: f64, parts: &[(f64, f64)]) -> f64 {
     let sum: f64 = parts.iter().map(|part| part.0).sum();
     if sum == 0.0 {
@@ -40,7 +40,7 @@ pub fn chance(difference: f64, parts: &[(f64, f64)]) -> f64 {
 
 /// The probability that Student's t is further from 0 than `t`. With t = sqrt(n) tan x its density is proportional to cos^(n-1) x.
 pub fn two_sided(t: f64, freedom: f64) -> f64 {
-    // Beyond this it is as good as normal.
+    // Above this it equals the normal distribution closely enough.
     let freedom = freedom.min(1000.0);
     let density = |x: f64| x.cos().max(0.0).powf(freedom - 1.0);
     let from = (t.abs() / freedom.sqrt()).atan();

@@ -1,16 +1,17 @@
-//! Files that are there as a whole or not at all.
+//! Files that exist completely or not at all.
 //!
-//! A file is written beside its place under another name, flushed to the disk, and only then renamed, which replaces
-//! what was there in one step. Whoever opens the path sees the old content or the new, after a crash too.
+//! A file is written under another name in the same folder, flushed to the disk, and then renamed, which
+//! replaces the old file in one step. A process that opens the path sees the old content or the new, even
+//! after a crash.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// What a file has behind its name until it is whole.
+/// The suffix of an incomplete file.
 pub const PARTIAL: &str = "partial";
 
-/// Where a file is until it is whole: `weights.bin.partial` of `weights.bin`.
+/// The path of a file until it is complete: `weights.bin.partial` for `weights.bin`.
 pub fn aside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
@@ -21,15 +22,16 @@ pub fn aside(path: &Path) -> PathBuf {
 /// Writes a file, or replaces it.
 ///
 /// # Errors
-/// Those of the file system. What was at `path` is then as it was, and nothing is left beside it.
+/// Errors of the file system. Then the file at `path` is unchanged, and nothing is left beside it.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     write_with(path, |file| file.write_all(bytes.as_ref()))
 }
 
-/// Writes a file, or replaces it, with what `fill` writes into it: for what is made piece by piece.
+/// Writes a file, or replaces it, with what `fill` writes into it: for content that is made piece by piece.
 ///
 /// # Errors
-/// Those of `fill` and of the file system. What was at `path` is then as it was, and nothing is left beside it.
+/// Errors of `fill` and of the file system. Then the file at `path` is unchanged, and nothing is left beside
+/// it.
 pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
     let aside = aside(path);
     let written = create(&aside).and_then(|mut file| {
@@ -39,20 +41,20 @@ pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>)
         Ok(done)
     });
     if written.is_err() {
-        // The first error is the one to tell.
+        // Report the first error.
         let _ = fs::remove_file(&aside);
         return written;
     }
-    // The file is whole already. Some network file systems cannot flush a folder, which is no reason to fail.
+    // The file is complete already. Some network file systems cannot flush a folder; ignore that.
     let _ = sync_folder(path.parent().unwrap_or(Path::new(".")));
     written
 }
 
-/// Makes the file that is [`aside`] until it is whole. What a killed writer left there is removed and never written into: a link
-/// would lead to another file.
+/// Creates the incomplete file at `aside`. An existing one of a killed writer is removed and never written
+/// into: it could be a link to another file.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn create(aside: &Path) -> io::Result<File> {
     match fs::remove_file(aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -61,10 +63,10 @@ pub fn create(aside: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(aside)
 }
 
-/// Makes the names in a folder survive a loss of power; only Unix can.
+/// Makes the names in a folder survive a power cut; only possible on Unix.
 ///
 /// # Errors
-/// Those of the file system.
+/// Errors of the file system.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     let here = if folder.as_os_str().is_empty() {
         Path::new(".")

@@ -81,7 +81,7 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
-    /// Answers so many requests, one a connection, and returns their first lines and tokens.
+    /// Serves these answers, one per connection, and returns the first lines and tokens of the requests.
     fn service(answers: Vec<(&'static str, &'static str)>) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}/", listener.local_addr().unwrap());

@@ -1,4 +1,4 @@
-//! What a loader yields.
+//! The items of a loader.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use stokehold_pipeline::PreparedSample;
 
 use crate::ImageBuffer;
 
-/// Images ready to train on, their labels, and how they came to be.
+/// Images ready to train on, their labels, and how they were made.
 #[derive(Debug, Clone)]
 pub struct Batch {
-    /// The images, N·3·H·W numbers: NCHW, in the value range the pipeline ends with. Their memory goes back to the
-    /// loader with the batch.
+    /// The images, N·3·H·W numbers: NCHW, in the value range that the pipeline ends with. Dropping the batch
+    /// returns their memory to the loader.
     pub images: ImageBuffer,
-    /// Where workers only prepare samples, these, N of them; then there are no numbers in `images`.
+    /// If workers only prepare samples, the N prepared samples; then `images` is empty.
     pub prepared: Vec<PreparedSample>,
     /// [N, 3, H, W]. N is at least 1.
     pub shape: [usize; 4],
@@ -22,10 +22,10 @@ pub struct Batch {
     pub labels: Vec<u32>,
     /// The number of each image in its source, N numbers. A substitute has its own number.
     pub samples: Vec<u64>,
-    /// Bad images found on the way to this batch that this loader had not reported before. Those behind the epoch's last batch
-    /// are [`Batches::unreported`](crate::Batches::unreported).
+    /// Bad images found on the way to this batch that this loader had not reported before.
+    /// [`Batches::unreported`](crate::Batches::unreported) has those after the epoch's last batch.
     pub bad: Vec<BadImage>,
-    /// What the workers did when: read, decode and augment for each image, batch for the whole.
+    /// The workers' spans: read, decode and augment for each image, batch for the whole.
     pub spans: Vec<Span>,
     /// How long the consumer waited for this batch.
     pub wait: Duration,
@@ -42,10 +42,10 @@ pub struct BadImage {
     pub reason: String,
 }
 
-/// One piece of a worker's time.
+/// An interval of a worker's time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// The worker, 0..workers; of a batch the one who finished it.
+    /// The worker, 0..workers; for a batch the one that finished it.
     pub worker: usize,
     /// What it did.
     pub stage: Stage,
@@ -53,21 +53,21 @@ pub struct Span {
     pub start: Instant,
     /// How long it took.
     pub duration: Duration,
-    /// Of a read, the bytes of the file.
+    /// For a read, the bytes of the file.
     pub bytes: Option<u64>,
 }
 
-/// What a worker does.
+/// The activity of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Fetching the bytes of one image.
+    /// Reading the bytes of one image.
     Read,
-    /// Bytes of one image to pixels.
+    /// Decoding the bytes of one image to pixels.
     Decode,
-    /// The operations on the pixels of one image.
+    /// Applying the operations to the pixels of one image.
     Augment,
-    /// A whole batch: from the beginning of its first image to the end of its last. Several workers fill it, and
-    /// begin the next one before it is whole.
+    /// A whole batch: from the start of its first image to the end of its last. Several workers fill it, and
+    /// begin the next one before it is complete.
     Batch,
 }

@@ -1,12 +1,12 @@
 //! The batches of one epoch, in order.
 //!
-//! The consumer opens batches for the workers and takes them back in whatever order they are done; those that are
-//! early wait here for their turn. A batch is opened only while fewer than `prefetch` are with the workers or
+//! The consumer opens batches for the workers and receives them in the order in which they are done; early
+//! ones wait here for their turn. A batch is opened only while fewer than `prefetch` are with the workers or
 //! waiting, and that alone bounds the memory.
 //!
-//! Every worker gets every batch, in order, over a channel of its own, claims places of it until there are none,
-//! and goes to the next. A channel has room for `prefetch` batches. That is enough for never waiting on a worker that is
-//! busy: its batch is unfinished, so at most `prefetch - 1` are open behind it.
+//! Every worker gets every batch, in order, over its own channel, claims places of it until there are none,
+//! and goes to the next. A channel has room for `prefetch` batches. That is enough to never wait for a busy
+//! worker: its batch is unfinished, so at most `prefetch - 1` are open after it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -25,38 +25,40 @@ use crate::{BadImage, BadImagePolicy, Batch, LoaderError, State};
 
 /// An iterator over the batches of one epoch.
 ///
-/// After an error it is at its end. Dropping it ends its threads and waits for them: as long as the longest of the
-/// reads and decodes in progress.
+/// It ends after an error. Dropping it ends its threads and waits for them: for the longest of the reads and
+/// decodes in progress.
 pub struct Batches {
     shared: Arc<Shared>,
     epoch: u64,
     order: Order,
-    /// The next batch to be opened.
+    /// The next batch to open.
     opened: u64,
-    /// The next batch to be announced to a source that wants to hear of more than the next one.
+    /// The next batch to announce to a source that wants to know more than the next one.
     announced: u64,
-    /// The next batch to be taken by the consumer.
+    /// The next batch that the consumer takes.
     taken: u64,
     end: u64,
     prefetch: u64,
-    /// Done before their turn.
+    /// Batches that are done before their turn.
     early: BTreeMap<u64, Result<Prepared, LoaderError>>,
-    /// Bad images of batches that were left empty, to be reported with the next one or by [`Batches::unreported`].
+    /// Bad images of batches that became empty, to be reported with the next one or by
+    /// [`Batches::unreported`].
     bad: Vec<BadImage>,
-    /// Whether this epoch has had a batch that is not empty; what came before a resume counts as one.
+    /// Whether this epoch has had a batch that is not empty; batches before a resume count as one.
     any: bool,
-    /// An error met before the first batch.
+    /// An error before the first batch.
     failed: Option<LoaderError>,
-    /// Since when the consumer has been waiting for the batch that it wants.
+    /// Since when the consumer has been waiting for the next batch.
     waiting: Option<Instant>,
     ended: bool,
     shape: [usize; 3],
     crew: Option<Crew>,
 }
 
-/// The worker threads and the ways to and from them.
+/// The worker threads and the channels to and from them.
 struct Crew {
-    /// One for each worker; none when the last batch of the epoch is open, so that workers end by themselves.
+    /// One for each worker; empty once the last batch of the epoch is open, so that workers end by
+    /// themselves.
     flights: Vec<Sender<Arc<Flight>>>,
     done: Receiver<Done>,
     stop: Arc<AtomicBool>,
@@ -96,7 +98,7 @@ impl Batches {
             batches.failed = Some(forked);
             return batches;
         }
-        // A worker beyond the places that can be open would never get one.
+        // More workers than open places would have nothing to do.
         let places = batches
             .shared
             .options
@@ -110,13 +112,14 @@ impl Batches {
         batches
     }
 
-    /// Bad images that no batch has reported, because none came after them: those behind the last batch of the epoch that is
-    /// not empty, or before an error. To be asked for when there are no more batches; what it returns counts as reported.
+    /// Bad images that no batch has reported, because none came after them: those after the last nonempty
+    /// batch of the epoch, or before an error. Call it when there are no more batches; the images that it
+    /// returns count as reported.
     pub fn unreported(&mut self) -> Vec<BadImage> {
         mem::take(&mut self.bad)
     }
 
-    /// Where the consumer stands: after the batches yielded so far.
+    /// The position of the consumer: after the batches yielded so far.
     pub fn state(&self) -> State {
         self.shared.state(self.epoch, self.taken)
     }
@@ -126,7 +129,7 @@ impl Batches {
         (self.opened - self.taken) as usize
     }
 
-    /// Batches in work: 0 when the workers have done all that they may do before the next batch is taken.
+    /// Batches in work: 0 when the workers can do nothing more before the next batch is taken.
     pub fn loading(&self) -> usize {
         let crew = self.crew.as_ref();
         crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
@@ -149,14 +152,14 @@ impl Batches {
                 self.announced += 1;
             }
             let samples = self.order.batch(self.opened);
-            // What is announced already is not announced again by who reads slowly.
+            // Announce each batch only once, also for a slow consumer.
             let next = match self.opened + 1 {
                 next if next < self.end && reach == 0 => self.order.batch(next),
                 _ => Vec::new(),
             };
             let flight = Arc::new(Flight::new(self.opened, samples, next, size));
             for worker in &crew.flights {
-                // A worker that is gone has nothing to do with it; taking the batch says so if all are.
+                // A worker may be gone; if all are, taking the batch reports it.
                 let _ = worker.send(Arc::clone(&flight));
             }
             self.opened += 1;
@@ -166,8 +169,8 @@ impl Batches {
         }
     }
 
-    /// Waits for the next batch in order, until `deadline` where there is one, and opens the one that there is room for
-    /// then. `None` when the time is over.
+    /// Waits for the next batch in order, until `deadline` if there is one, and then opens another one.
+    /// `None` if the deadline has passed.
     fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Prepared>, LoaderError> {
         let outcome = loop {
             if let Some(outcome) = self.early.remove(&self.taken) {
@@ -194,7 +197,7 @@ impl Batches {
         Ok(Some(prepared))
     }
 
-    /// Notes the bad images of a batch that are new; more than the limit are an error.
+    /// Records the new bad images of a batch; more than the limit are an error.
     fn note_bad(&mut self, found: Vec<BadImage>) -> Result<(), LoaderError> {
         let limit = self.shared.options.bad_image_limit;
         let mut known = self.shared.bad();
@@ -211,7 +214,7 @@ impl Batches {
         Ok(())
     }
 
-    /// The next batch that is not empty, `None` at the end of the epoch; pending when `deadline` comes first.
+    /// The next batch that is not empty, `None` at the end of the epoch; pending if `deadline` comes first.
     fn next_batch(&mut self, deadline: Option<Instant>) -> Result<Poll<Option<Batch>>, LoaderError> {
         if let Some(error) = self.failed.take() {
             return Err(error);
@@ -257,22 +260,24 @@ impl Batches {
 }
 
 impl Batches {
-    /// As [`Iterator::next`], but waits no longer than `patience`: [`Poll::Pending`] means not yet, and changes nothing.
+    /// As [`Iterator::next`], but waits at most `patience`: [`Poll::Pending`] means not yet, and changes
+    /// nothing.
     ///
-    /// For consumers that have to look up meanwhile, such as for Ctrl-C.
+    /// For consumers that must check for other events meanwhile, such as Ctrl-C.
     pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<Batch, LoaderError>>> {
         self.next_by(Instant::now().checked_add(patience))
     }
 
-    /// Takes samples out of a batch of this epoch that turned out to be bad only when images were made of what workers had
-    /// prepared: `found` are their places, in order, and what is wrong with them. The policy for bad images decides what
-    /// becomes of the places; the batch may be left empty. Returns whether it has samples that it had not before.
+    /// Removes samples from a batch of this epoch that were found to be bad only after the workers had
+    /// prepared them: `found` has their places, in order, and the errors. The policy for bad images decides
+    /// how the places are filled; the batch may become empty. Returns whether it has new samples.
     ///
     /// # Errors
-    /// [`LoaderError::BadImage`], [`LoaderError::TooManyBadImages`] or [`LoaderError::NoSubstitute`], as the policy has it.
+    /// [`LoaderError::BadImage`], [`LoaderError::TooManyBadImages`] or [`LoaderError::NoSubstitute`],
+    /// depending on the policy.
     ///
     /// # Panics
-    /// Where a place is beyond the batch, or the loader's workers do not prepare.
+    /// If a place is beyond the batch, or the loader's workers do not prepare.
     pub fn reject(&mut self, batch: &mut Batch, found: &[(usize, String)]) -> Result<bool, LoaderError> {
         let source = Arc::clone(&self.shared.source);
         let (mut worker, mut substituted) = (None, false);

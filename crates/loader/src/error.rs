@@ -1,4 +1,4 @@
-//! Why a loader cannot go on.
+//! Errors of a loader.
 
 use std::any::Any;
 use std::io;
@@ -12,16 +12,16 @@ use crate::BadImage;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoaderError {
-    /// An option is out of its range.
+    /// An option is out of range.
     #[error("{reason}")]
     Options {
-        /// Which one, and what is allowed.
+        /// The option, and its allowed range.
         reason: String,
     },
     /// The source has no samples.
     #[error("there are no images to load")]
     Empty,
-    /// With `drop_last`, nothing is left of the epoch.
+    /// With `drop_last`, the epoch has no batch.
     #[error(
         "{samples} images on {world_size} rank(s) fill no batch of {batch_size}; \
          use a smaller batch size or keep the last partial batch"
@@ -31,13 +31,13 @@ pub enum LoaderError {
         samples: usize,
         /// Processes that share them.
         world_size: usize,
-        /// Images in a batch.
+        /// Images per batch.
         batch_size: usize,
     },
     /// The pipeline is not valid, or its images differ in size.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
-    /// An image is bad and the policy is to stop.
+    /// An image is bad, and the policy is to stop.
     #[error("{}: {}", .0.name, .0.reason)]
     BadImage(BadImage),
     /// More bad images than allowed.
@@ -46,12 +46,12 @@ pub enum LoaderError {
         last.name, last.reason
     )]
     TooManyBadImages {
-        /// How many were allowed.
+        /// The limit.
         limit: usize,
-        /// The one too many.
+        /// The image that exceeded the limit.
         last: BadImage,
     },
-    /// Every image of a class is bad, so none can stand in for another.
+    /// Every image of a class is bad, so there is no substitute.
     #[error("{}: {}; no other image of its class can be read to take its place", .0.name, .0.reason)]
     NoSubstitute(BadImage),
     /// Every image was skipped.
@@ -60,10 +60,10 @@ pub enum LoaderError {
         /// The epoch, from 0.
         epoch: u64,
     },
-    /// The state was saved over other data or with other options.
+    /// The state was saved with other data or other options.
     #[error("cannot resume: {what} was {saved} when the state was saved and is {now} now")]
     State {
-        /// What differs.
+        /// The difference.
         what: String,
         /// Its value in the state.
         saved: String,
@@ -82,16 +82,16 @@ pub enum LoaderError {
     /// A worker thread could not be started.
     #[error("cannot start a worker thread: {0}; use fewer workers")]
     Spawn(io::Error),
-    /// A worker thread panicked, which is a fault of this program.
+    /// A worker thread panicked, which is a bug of this program.
     #[error("a worker thread failed: {message}; this is a bug in stokehold, please report it")]
     WorkerPanicked {
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
 }
 
 impl LoaderError {
-    /// What becomes of a panic that was caught in a thread which makes batches.
+    /// The error for a panic in a thread that makes batches.
     pub fn panicked(panic: &(dyn Any + Send)) -> Self {
         let message = panic_message(panic).to_owned();
         Self::WorkerPanicked { message }
@@ -104,7 +104,7 @@ impl Fault for LoaderError {
     }
 }
 
-/// What a panic that was caught said.
+/// The message of a caught panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))

@@ -1,4 +1,4 @@
-//! Keeps a trainer supplied with batches: which samples, in which order, how far ahead.
+//! Supplies a trainer with batches: chooses the samples and their order, and prefetches.
 //!
 //! ```text
 //! seed, epoch ─► order ─► open batches ─► workers claim places ─► early batches wait ─► the consumer, in order
@@ -6,26 +6,26 @@
 //!                          └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! An epoch's order is a permutation of the samples, drawn from (seed, epoch), dealt to the ranks and cut into
-//! batches. All workers fill the same batch: each claims the next place by counting up an atomic number, reads, decodes and
-//! processes one image straight into it, and when no place is left goes to the next open batch; who finishes the last
-//! place hands the batch over. So a batch waits for its last image only and not for one worker, a few batches
-//! in memory keep any number of workers busy, and an image costs no lock. The consumer opens another batch
-//! whenever it takes one; a batch that is dropped gives its memory back to be filled again. That makes
-//! four things hold:
+//! An epoch's order is a permutation of the samples, drawn from (seed, epoch), divided among the ranks and
+//! into batches. All workers fill the same batch: each claims the next place by incrementing an atomic
+//! counter, reads, decodes and processes one image directly into it, and goes to the next open batch when no
+//! place is left; the worker that finishes the last place hands the batch over. So a batch waits only for its
+//! last image and not for one worker, a few batches in memory keep any number of workers busy, and an image
+//! needs no lock. The consumer opens another batch whenever it takes one; the memory of a dropped batch is
+//! reused. This gives four guarantees:
 //!
-//! * **The batches do not depend on the workers.** What is in a place follows from its number; random operations
-//!   are drawn from (seed, epoch, sample); batches are handed over in order.
+//! * **The batches do not depend on the workers.** The contents of a place follow from its number; random
+//!   operations are drawn from (seed, epoch, sample); batches are handed over in order.
 //! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
-//! * **Resume is exact.** [`Batches::state`] is the number of the next batch; what was prefetched beyond it is
-//!   simply loaded again. Nothing is skipped through.
-//! * **Nothing hangs.** A worker waits only for batches, and the consumer only for workers; a place that fails or
-//!   panics makes its batch an error, the first such place if there are several, and dropping [`Batches`] ends the
-//!   threads.
+//! * **Resume is exact.** [`Batches::state`] is the number of the next batch; batches that were prefetched
+//!   beyond it are loaded again. No samples are read just to skip them.
+//! * **Nothing hangs.** A worker waits only for batches, and the consumer only for workers. A place that
+//!   fails or panics makes its batch an error, the first such place if there are several. Dropping
+//!   [`Batches`] ends the threads.
 //!
-//! A bad image is an event and not a crash: by [`BadImagePolicy`] it ends the epoch, is left out, or gives way to
-//! another image of its class. Each one is reported once in the life of a [`Loader`], in [`Batch::bad`], and
-//! [`Loader::bad_images`] has them all for a final count.
+//! A bad image does not crash the loader: depending on [`BadImagePolicy`] it ends the epoch, is skipped, or
+//! is replaced by another image of its class. Each one is reported once in the life of a [`Loader`], in
+//! [`Batch::bad`], and [`Loader::bad_images`] has all of them for a final count.
 //!
 //! ```
 //! use std::sync::Arc;

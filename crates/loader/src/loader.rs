@@ -1,4 +1,4 @@
-//! A loader: a source, a pipeline and how to walk them.
+//! A loader: a source, a pipeline and options.
 
 use std::collections::BTreeMap;
 use std::process;
@@ -14,28 +14,28 @@ use crate::state::OrderFacts;
 use crate::worker::Tools;
 use crate::{BadImage, BadImagePolicy, Batches, LoaderError, LoaderOptions, State};
 
-/// Walks a source in batches, epoch by epoch.
+/// Iterates over a source in batches, epoch by epoch.
 ///
-/// It belongs to the process that made it: in a fork every epoch is [`LoaderError::Forked`]. It holds no threads; those
-/// belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
-/// the memory of batches that were dropped, at most [`Loader::prefetch`] and one.
+/// It belongs to the process that made it: in a fork every epoch fails with [`LoaderError::Forked`]. It has
+/// no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
+/// the memory of dropped batches, at most [`Loader::prefetch`] plus one.
 pub struct Loader {
     shared: Arc<Shared>,
     workers: usize,
     shape: [usize; 3],
 }
 
-/// What the loader and its threads look at together.
+/// State shared by the loader and its threads.
 pub(crate) struct Shared {
     pub source: Arc<dyn Source>,
     pub pipeline: Arc<Pipeline>,
     pub options: LoaderOptions,
-    /// Batches in work or ready at most.
+    /// The most batches in work or ready.
     pub prefetch: usize,
-    /// The memory of batches that were dropped.
+    /// The memory of dropped batches.
     pub pool: Arc<Pool>,
-    /// What workers of earlier epochs worked with, at most one for each worker of an epoch: with the buffers as large
-    /// as images need them, and their memory touched.
+    /// The tools of earlier epochs' workers, at most one per worker of an epoch: their buffers are already
+    /// large enough, and their memory has been touched.
     warm: Mutex<Vec<(Tools, SampleBytes)>>,
     workers: usize,
     /// The samples of each class; empty unless bad images are substituted.
@@ -43,13 +43,13 @@ pub(crate) struct Shared {
     /// Every bad image found so far, at most one more than the limit.
     bad: Mutex<BTreeMap<u64, BadImage>>,
     facts: OrderFacts,
-    /// The process that made it.
+    /// The process that made the loader.
     process: u32,
 }
 
 impl Shared {
-    /// Whether this is the process that made the loader. A fork of it has the memory, but no thread but the one that
-    /// forked, and locks may be held by those that are missing.
+    /// Checks that this is the process that made the loader. A fork of it has the memory, but only the thread
+    /// that forked, and missing threads may hold locks.
     pub(crate) fn check_process(&self) -> Result<(), LoaderError> {
         match self.process {
             process if process == process::id() => Ok(()),
@@ -59,7 +59,7 @@ impl Shared {
 
     /// The bad images found so far, by sample.
     pub(crate) fn bad(&self) -> MutexGuard<'_, BTreeMap<u64, BadImage>> {
-        // A panic elsewhere leaves the map whole: nothing is done under the lock but inserting and reading.
+        // A panic of another thread leaves the map valid: code under the lock only inserts and reads.
         self.bad.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -93,7 +93,7 @@ impl Shared {
         }
     }
 
-    /// What a worker works with.
+    /// The tools for a worker.
     pub(crate) fn tools(&self) -> Result<(Tools, SampleBytes), LoaderError> {
         let warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(tools) = warm {
@@ -110,7 +110,7 @@ impl Shared {
         Ok((tools, SampleBytes::new()))
     }
 
-    /// Keeps them for a worker of the next epoch.
+    /// Keeps the tools for a worker of the next epoch.
     pub(crate) fn keep_tools(&self, tools: Tools, bytes: SampleBytes) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
         if warm.len() < self.workers {
@@ -120,11 +120,11 @@ impl Shared {
 }
 
 impl Loader {
-    /// Prepares to load `source` through `pipeline`. Nothing is read yet.
+    /// Prepares to load `source` through `pipeline`. Reads nothing yet.
     ///
     /// # Errors
-    /// An option out of range; an empty source; no full batch with `drop_last`; a pipeline that is not valid, whose
-    /// images differ in size, or whose samples cannot be of the type asked for.
+    /// An option is out of range; the source is empty; with `drop_last` there is no full batch; the pipeline
+    /// is invalid, its images differ in size, or its samples cannot have the requested type.
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
@@ -139,7 +139,7 @@ impl Loader {
         pipeline.check_output(options.sample_type)?;
         let facts = OrderFacts {
             samples: samples as u64,
-            // 53 bits, so that every format for numbers carries it whole.
+            // 53 bits, so that every number format stores it exactly.
             classes: (0..samples).fold(0, |hash, sample| mix(hash ^ u64::from(source.class(sample)))) >> 11,
             batch_size: options.batch_size as u64,
             world_size: options.world_size as u64,
@@ -152,7 +152,7 @@ impl Loader {
         };
         let workers = options.workers.resolve();
         let prefetch = match options.prefetch {
-            // One batch to be finished, and places for every worker behind it.
+            // One batch that is being finished, and places for every worker after it.
             0 => 1 + workers.div_ceil(options.batch_size),
             batches => batches,
         };
@@ -198,7 +198,7 @@ impl Loader {
         self.shared.source.len()
     }
 
-    /// Batches of an epoch, the same on every rank. Skipped images can make it fewer.
+    /// Batches per epoch, the same on every rank. Skipped images may reduce the number.
     pub fn batches_per_epoch(&self) -> usize {
         self.shared.layout().batches() as usize
     }
@@ -208,7 +208,7 @@ impl Loader {
         self.workers
     }
 
-    /// Batches in work or ready at most.
+    /// The most batches in work or ready.
     pub fn prefetch(&self) -> usize {
         self.shared.prefetch
     }
@@ -218,7 +218,7 @@ impl Loader {
         self.shape
     }
 
-    /// The bad images found so far, by sample: what a report at the end of a run counts and names.
+    /// The bad images found so far, by sample, for a report at the end of a run.
     pub fn bad_images(&self) -> Vec<BadImage> {
         self.shared.bad().values().cloned().collect()
     }
@@ -233,7 +233,7 @@ impl Loader {
         self.shared.state(epoch, 0)
     }
 
-    /// Checks that a state means the same batches to this loader as to the one that saved it.
+    /// Checks that a state identifies the same batches for this loader as for the one that saved it.
     ///
     /// # Errors
     /// As [`Loader::resume`].
@@ -249,10 +249,11 @@ impl Loader {
         self.shared.check_process()
     }
 
-    /// Goes on where a run stood: yields what is left of the state's epoch, which is nothing if it stood at the end.
+    /// Continues from a saved state: yields the rest of the state's epoch, which is empty if the state is at
+    /// its end.
     ///
     /// # Errors
-    /// The state was saved with another seed, over other data, or with options that make other batches.
+    /// The state was saved with another seed, other data, or options that make other batches.
     pub fn resume(&self, state: State) -> Result<Batches, LoaderError> {
         self.check_state(&state)?;
         Ok(Batches::start(

@@ -1,4 +1,4 @@
-//! What a loader can be told.
+//! The options of a loader.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -14,39 +14,40 @@ use crate::LoaderError;
 /// The most worker threads a loader starts.
 pub const MAX_WORKERS: usize = 1024;
 
-/// How a loader walks its source. [`LoaderOptions::default`] gives the value named at each field.
+/// How a loader iterates over its source. [`LoaderOptions::default`] gives the value named at each field.
 #[derive(Debug, Clone)]
 pub struct LoaderOptions {
-    /// Images in a batch, at least 1. Default 32.
+    /// Images per batch, at least 1. Default 32.
     pub batch_size: usize,
     /// Worker threads. Default [`Workers::Auto`].
     pub workers: Workers,
-    /// Batches in work or ready at most: the bound of the loader's memory. 0, the default, stands for 2, or for as
-    /// many as have a place for every worker beside the batch that is being finished.
+    /// The most batches in work or ready, which bounds the loader's memory. 0, the default, stands for 2, or
+    /// for as many as have a place for every worker besides the batch that is being finished.
     pub prefetch: usize,
-    /// Whether every epoch has an order of its own, drawn from (seed, epoch). Default true.
+    /// Whether every epoch has its own order, drawn from (seed, epoch). Default true.
     pub shuffle: bool,
     /// The seed of the order and of every random operation. Default 0.
     pub seed: u64,
-    /// Whether to leave out what does not fill a batch (and, on several ranks, what does not divide evenly among
-    /// them) instead of a smaller last batch (and of padding). Default false.
+    /// Whether to skip samples that do not fill a batch (and, on several ranks, those that do not divide
+    /// evenly), instead of a smaller last batch (and padding). Default false.
     pub drop_last: bool,
     /// This process's number among those that share the epoch, below `world_size`. Default 0.
     pub rank: usize,
     /// Processes that share the epoch. Default 1.
     pub world_size: usize,
-    /// What performs the pipeline. Default [`Executor::Fused`].
+    /// The executor of the pipeline. Default [`Executor::Fused`].
     pub executor: Executor,
-    /// How files become pixels.
+    /// How to decode files.
     pub decode: DecodeOptions,
     /// The type of the images' numbers. Default [`SampleType::F32`]; `U8` for pipelines that end with `ToFloat`.
     pub sample_type: SampleType,
-    /// What workers do to samples instead of making images; then `executor` does not matter, and batches have
-    /// [`Batch::prepared`](crate::Batch::prepared) in the place of images. Default none.
+    /// An alternative to making images in the workers; then `executor` is ignored, and batches have
+    /// [`Batch::prepared`](crate::Batch::prepared) instead of images. Default none.
     pub preparation: Option<Arc<dyn Preparation>>,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
     pub bad_images: BadImagePolicy,
-    /// How many different bad images skip and substitute put up with; one more is an error. Default 100.
+    /// The number of different bad images that skip and substitute tolerate; one more is an error. Default
+    /// 100.
     pub bad_image_limit: usize,
 }
 
@@ -72,7 +73,7 @@ impl Default for LoaderOptions {
 }
 
 impl LoaderOptions {
-    /// Checks the ranges that concern the options alone.
+    /// Checks the ranges of the options by themselves.
     pub(crate) fn check(&self) -> Result<(), LoaderError> {
         let reason = if self.batch_size == 0 {
             "batch size 0: must be at least 1".to_owned()
@@ -94,23 +95,23 @@ impl LoaderOptions {
     }
 }
 
-/// How many worker threads; parses from `auto` or a number from 1 to [`MAX_WORKERS`].
+/// The number of worker threads; parses from `auto` or a number from 1 to [`MAX_WORKERS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Workers {
-    /// As many as the process may use processors, by its affinity mask and its cgroup's quota.
+    /// As many as the process may use cores, by its affinity mask and its cgroup's quota.
     #[default]
     Auto,
-    /// So many.
+    /// This many.
     Count(NonZeroUsize),
 }
 
 impl Workers {
-    /// The number of threads this stands for on this machine, at least 1.
+    /// The number of threads on this machine, at least 1.
     pub fn resolve(self) -> usize {
         match self {
             Self::Count(count) => count.get(),
-            // Affinity and cgroup quotas (v1 and v2) are part of what the standard library looks at on Linux.
+            // On Linux the standard library takes affinity and cgroup quotas (v1 and v2) into account.
             Self::Auto => thread::available_parallelism()
                 .map_or(1, NonZeroUsize::get)
                 .min(MAX_WORKERS),
@@ -163,10 +164,11 @@ impl From<Workers> for String {
 pub enum BadImagePolicy {
     /// End the epoch with [`LoaderError::BadImage`].
     Error,
-    /// Leave the image out, so that its batch is smaller. A batch that would be empty is not yielded, and its bad
-    /// images are reported with the next one, or by [`Batches::unreported`](crate::Batches::unreported). Ranks may then see unequal numbers of batches.
+    /// Skip the image, so that its batch is smaller. A batch that would be empty is not yielded, and its bad
+    /// images are reported with the next one, or by [`Batches::unreported`](crate::Batches::unreported).
+    /// Ranks may then have unequal numbers of batches.
     Skip,
-    /// Take another image of the same class, chosen by (seed, epoch, sample), so that batches keep their size.
+    /// Use another image of the same class, chosen by (seed, epoch, sample), so that batches keep their size.
     Substitute,
 }
 

@@ -1,22 +1,22 @@
-//! Which samples make up which batch.
+//! Assigns samples to batches.
 //!
-//! An epoch's order is a permutation of all samples, drawn from (seed, epoch) by Fisher and Yates' shuffle; every
-//! rank draws the same one. Rank r of R takes the places r, r + R, r + 2R, .. of it, as PyTorch's
-//! `DistributedSampler` does, so all ranks get equally many samples. Where the samples do not divide evenly, the
-//! order goes on from its beginning (up to R - 1 samples come twice in the epoch), or with `drop_last` the rest is
-//! left out. A rank's samples are then cut into batches.
+//! An epoch's order is a permutation of all samples, drawn from (seed, epoch) with Fisher and Yates' shuffle;
+//! every rank draws the same one. Rank r of R takes the places r, r + R, r + 2R, .. of it, as PyTorch's
+//! `DistributedSampler` does, so all ranks get equally many samples. If the samples do not divide evenly, the
+//! order continues from its beginning (up to R - 1 samples occur twice in the epoch), or with `drop_last` the
+//! rest is skipped. A rank's samples are then divided into batches.
 
 use stokehold_base::random::{Random, mix};
 
-/// One epoch's order as one rank sees it.
+/// One epoch's order for one rank.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// The permutation; none where samples come in their own order.
+    /// The permutation; `None` if samples keep their own order.
     shuffled: Option<Vec<usize>>,
     layout: Layout,
 }
 
-/// How samples are dealt to ranks and batches.
+/// How samples are divided among ranks and batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     pub samples: usize,
@@ -37,7 +37,7 @@ impl Layout {
         batches as u64
     }
 
-    /// Samples of one rank before they are cut into batches.
+    /// Samples of one rank before they are divided into batches.
     fn samples_per_rank(&self) -> usize {
         if self.drop_last {
             self.samples / self.world_size
@@ -76,7 +76,7 @@ impl Order {
     }
 }
 
-/// 0..n in an order drawn from (seed, epoch).
+/// A permutation of 0..n drawn from (seed, epoch).
 fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
     Random::of(mix(seed) ^ epoch).shuffle(&mut order);

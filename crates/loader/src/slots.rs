@@ -1,19 +1,22 @@
-//! The memory of one batch, while many threads fill it.
+//! The memory of one batch, which many threads fill.
 //!
-//! A batch is so many places of one image each, side by side. A thread claims a place by counting up an atomic
-//! number, so every place goes to one thread only, and that thread alone writes it. Each finished place counts down a second
-//! number; who brings it to zero has the batch to itself and takes it out. There is no lock, and no place is copied.
+//! A batch is a number of places for one image each, side by side. A thread claims a place by incrementing an
+//! atomic counter, so every place belongs to one thread only, and that thread alone writes it. Each finished
+//! place decrements a second counter; the thread that brings it to zero owns the batch and takes it out.
+//! There is no lock, and no place is copied.
 //!
-//! This is the only module of the crate with `unsafe`. What it relies on:
+//! This is the only module of the crate with `unsafe`. It relies on these rules:
 //!
-//! 1. `claimed` never gives a number twice, so two [`Slot`]s never have the same place, and places do not overlap.
-//! 2. A [`Slot`] lends its place and its result for as long as it is borrowed itself, and [`Slot::finish`] takes it
-//!    by value: behind a finish nobody holds a reference into that place.
-//! 3. `unfinished` reaches zero only after every place was claimed and finished, once; counting down with acquire and
-//!    release lets the last one see what all others wrote. Until then nobody touches the whole.
+//! 1. `claimed` never gives a number twice, so two [`Slot`]s never have the same place, and places do not
+//!    overlap.
+//! 2. A [`Slot`] lends its place and its result for as long as it is borrowed itself, and [`Slot::finish`]
+//!    takes it by value: after a finish there is no reference into that place.
+//! 3. `unfinished` reaches zero only once, after every place was claimed and finished; the decrements with
+//!    acquire and release make all writes visible to the last thread. Until then no thread touches the whole
+//!    batch.
 //!
-//! The tests below run under Miri (`cargo +nightly miri test -p stokehold-loader --lib slots`), those of the whole crate
-//! under the thread sanitizer, except the two that measure memory.
+//! The tests below run under Miri (`cargo +nightly miri test -p stokehold-loader --lib slots`), those of the
+//! whole crate under the thread sanitizer, except the two that measure memory.
 
 use std::cell::UnsafeCell;
 use std::mem;
@@ -32,7 +35,7 @@ pub(crate) struct Slots<R> {
     size: usize,
     claimed: AtomicUsize,
     unfinished: AtomicUsize,
-    /// Fetched by the first claim: a batch that nobody has begun takes no memory.
+    /// Allocated by the first claim: a batch without a claim takes no memory.
     memory: OnceLock<Memory>,
     results: Box<[UnsafeCell<R>]>,
 }
@@ -51,13 +54,15 @@ enum First {
     U8(*mut u8),
 }
 
-// SAFETY: threads share `Slots` only to claim and finish places; by 1 to 3 above no two of them touch the same memory
-// at a time, and results and images are sent from thread to thread, which `Send` allows.
+// SAFETY: threads share `Slots` only to claim and finish places; by rules 1 to 3 above no two of them touch
+// the same memory at the same time, and results and images are sent from thread to thread, which `Send`
+// allows.
 unsafe impl<R: Send> Sync for Slots<R> {}
-// SAFETY: the pointers lead into memory that `images` owns and that no thread keeps anything of.
+// SAFETY: the pointers lead into memory that `images` owns, and no thread keeps anything derived from them.
 unsafe impl<R: Send> Send for Slots<R> {}
 
-/// A place that belongs to the holder until it is finished. One that is dropped instead leaves the batch unfinished.
+/// A place that belongs to its holder until it is finished. If it is dropped instead, the batch is never
+/// finished.
 pub(crate) struct Slot<'a, R> {
     slots: &'a Slots<R>,
     place: usize,
@@ -75,8 +80,8 @@ impl<R: Default> Slots<R> {
         }
     }
 
-    /// The next place, `None` when all are claimed. The first claim has `memory` give the images, as many numbers as
-    /// are asked for.
+    /// Claims the next place; `None` if all are claimed. The first claim calls `memory`, with the number of
+    /// values that it must return.
     pub(crate) fn claim(&self, memory: impl FnOnce(usize) -> Images) -> Option<Slot<'_, R>> {
         let place = self.claimed.fetch_add(1, Ordering::Relaxed);
         if place >= self.results.len() {
@@ -100,12 +105,12 @@ impl<R: Default> Slots<R> {
 }
 
 impl<R: Default> Slot<'_, R> {
-    /// Its number, counted from 0.
+    /// Its index, from 0.
     pub(crate) fn place(&self) -> usize {
         self.place
     }
 
-    /// What it is for: the image and its result.
+    /// The image's memory and its result.
     pub(crate) fn parts(&mut self) -> (SampleMut<'_>, &mut R) {
         let Slots {
             size,
@@ -115,9 +120,9 @@ impl<R: Default> Slot<'_, R> {
         } = self.slots;
         let first = memory.get().expect("a claim fetches the memory").first;
         let (from, size) = (self.place * size, *size);
-        // SAFETY: `first` begins `results.len() * size` numbers, checked when they were fetched, and `place` is below
-        // `results.len()`. This slot alone has the place (1), `self` is borrowed as long as the references live (2),
-        // and nobody touches the whole before this slot is finished (3).
+        // SAFETY: `first` begins `results.len() * size` numbers, checked when they were allocated, and
+        // `place` is below `results.len()`. This slot alone has the place (1), `self` is borrowed as long as
+        // the references live (2), and no thread touches the whole batch before this slot is finished (3).
         unsafe {
             let image = match first {
                 First::F32(first) => SampleMut::F32(slice::from_raw_parts_mut(first.add(from), size)),
@@ -129,15 +134,15 @@ impl<R: Default> Slot<'_, R> {
         }
     }
 
-    /// Gives the place back; the last one of the batch receives the whole, in the order of the places.
+    /// Returns the place; the last one of the batch gets the whole batch, in the order of the places.
     pub(crate) fn finish(self) -> Option<(Images, Vec<R>)> {
         let slots = self.slots;
         if slots.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
         let memory = slots.memory.get().expect("a claim fetches the memory");
-        // SAFETY: this was the last place: every other is finished and none can be claimed any more (1, 3), so no
-        // reference into the batch is left (2), and no other thread comes here.
+        // SAFETY: this was the last place: every other one is finished and none is left to claim (1, 3), so
+        // there is no reference into the batch (2), and no other thread gets here.
         unsafe {
             let images = mem::take(&mut *memory.images.get());
             let results = slots.results.iter().map(|result| mem::take(&mut *result.get()));

@@ -1,14 +1,14 @@
-//! Where in the data a training run stands.
+//! The position of a training run in its data.
 
 use serde::{Deserialize, Serialize};
 
 use crate::LoaderError;
 
-/// The position of the next batch, with the facts that make the position mean the same batches again.
+/// The position of the next batch, with the facts that identify the same batches again.
 ///
-/// Everything before `batch` has been handed to the trainer; what was prefetched beyond it has not, and is loaded
-/// again after [`crate::Loader::resume`]. Nothing here depends on the rank, the number of workers or the executor:
-/// the state that one rank saves serves all of them.
+/// Everything before `batch` has been handed to the trainer; batches that were prefetched beyond it have not,
+/// and are loaded again after [`crate::Loader::resume`]. The state does not depend on the rank, the number of
+/// workers or the executor: the state that one rank saves is valid for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// The seed of the order and of the random operations.
@@ -21,7 +21,7 @@ pub struct State {
     pub order: OrderFacts,
 }
 
-/// What, beside seed and epoch, decides which samples make up a batch.
+/// The facts, besides seed and epoch, that determine the samples of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderFacts {
     /// Samples in the source.
@@ -34,12 +34,12 @@ pub struct OrderFacts {
     pub world_size: u64,
     /// Whether epochs are shuffled.
     pub shuffle: bool,
-    /// Whether a partial last batch is left out.
+    /// Whether a partial last batch is skipped.
     pub drop_last: bool,
 }
 
 impl State {
-    /// Checks that this state, saved by some loader, means the same batches to a loader that stands at `own`.
+    /// Checks that this saved state identifies the same batches for a loader whose state is `own`.
     pub(crate) fn check(&self, own: &Self, batches: u64) -> Result<(), LoaderError> {
         let (saved, now) = (&self.order, &own.order);
         let differs = |what: &str, saved: &dyn ToString, now: &dyn ToString| {

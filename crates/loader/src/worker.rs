@@ -1,4 +1,4 @@
-//! A batch in work, and the threads that fill it place by place.
+//! A batch in work, and the threads that fill its places.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,22 +25,22 @@ pub(crate) struct Flight {
     /// The samples of the next batch.
     next: Vec<usize>,
     slots: Slots<Outcome>,
-    /// The first place that has failed; whatever lies behind it need not be done.
+    /// The first place that has failed; later places are skipped.
     failed: AtomicUsize,
 }
 
-/// What became of a place.
+/// The result of a place.
 #[derive(Default)]
 struct Outcome {
-    /// Where the time went; `None` where nothing was done.
+    /// The times; `None` if nothing was done.
     times: Option<Times>,
-    /// The sample whose image is there; `None` where it was left out.
+    /// The sample whose image is there; `None` if it was skipped.
     taken: Option<usize>,
-    /// That sample, where workers only prepare.
+    /// That sample, if workers only prepare.
     prepared: Option<PreparedSample>,
-    /// Bad images met on the way.
+    /// Bad images found on the way.
     bad: Vec<BadImage>,
-    /// Why the batch cannot be.
+    /// Why the batch failed.
     failed: Option<LoaderError>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Done {
     pub outcome: Result<Prepared, LoaderError>,
 }
 
-/// The content of a batch; it may be empty where every image was skipped.
+/// The content of a batch; it may be empty if every image was skipped.
 pub(crate) struct Prepared {
     pub images: ImageBuffer,
     pub prepared: Vec<PreparedSample>,
@@ -72,7 +72,7 @@ pub(crate) struct Prepared {
 }
 
 impl Flight {
-    /// A batch of `samples`, of `size` numbers each, that nobody has begun; `next` are the next batch's.
+    /// A new batch of `samples`, of `size` numbers each; `next` has the next batch's samples.
     pub(crate) fn new(batch: u64, samples: Vec<usize>, next: Vec<usize>, size: usize) -> Self {
         Self {
             batch,
@@ -83,8 +83,8 @@ impl Flight {
         }
     }
 
-    /// Puts the finished places together: closes the gaps of skipped images and gathers what there is to tell.
-    /// The first place that failed, if any, fails the batch.
+    /// Combines the finished places: closes the gaps of skipped images and collects the reports. The first
+    /// place that failed, if any, fails the batch.
     fn assemble(
         &self,
         images: Images,
@@ -137,7 +137,7 @@ impl Flight {
 }
 
 impl Times {
-    /// One span a stage, one after the other; an image that was left out has been read at most.
+    /// One span per stage, one after the other; a skipped image has been read at most.
     fn spans(&self, taken: bool, into: &mut Vec<Span>) {
         let mut start = self.start;
         for (stage, duration) in [
@@ -159,34 +159,36 @@ impl Times {
     }
 }
 
-/// What a worker thread has to itself.
+/// The state of a worker thread.
 pub(crate) struct Worker {
     number: usize,
     epoch: u64,
     shared: Arc<Shared>,
     stop: Arc<AtomicBool>,
     tools: Tools,
-    /// The bytes of the image at hand; kept, so that reading allocates only for a larger file than before.
+    /// The bytes of the current image; reused, so that reading allocates only for a file larger than all
+    /// before.
     bytes: SampleBytes,
-    /// Whether a panic may have left the above half-changed: then they are replaced before they are used again.
+    /// Whether a panic may have left the fields above inconsistent: then they are replaced before their next
+    /// use.
     spoiled: bool,
-    /// For how many images more the source hears what is read next.
+    /// The number of further images that are announced to the source.
     expecting: u32,
 }
 
-/// What a worker makes of files.
+/// What a worker does with files.
 pub(crate) enum Tools {
-    /// Images.
+    /// Makes images.
     Making(Box<Runner>),
-    /// What the consumer makes images of.
+    /// Prepares samples, of which the consumer makes images.
     Preparing(Box<dyn Prepare>),
 }
 
-/// For so many images after a slow read, the source is told a batch ahead what will be read. A hint costs a cached
-/// file about 1 % of the work on its image, so where reads are fast there are none.
+/// After a slow read, this many images are announced to the source, one batch ahead. An announcement costs
+/// about 1 % of the work on an image of a cached file, so there are none while reads are fast.
 const EXPECT: u32 = 1024;
 
-/// Slower than 2 GB/s after 20 us: no copy from memory.
+/// Slower than 2 GB/s plus 20 us: not a copy from memory.
 fn is_slow(read: Duration, bytes: usize) -> bool {
     read > Duration::from_micros(20) + Duration::from_nanos(bytes as u64 / 2)
 }
@@ -213,8 +215,8 @@ impl Worker {
 
     /// Fills places of one batch after the other until there are no more batches or the consumer stops.
     ///
-    /// A worker that meets an error goes on: the batch fails as a whole, the consumer takes no batch behind it, and
-    /// every batch before it is claimed already.
+    /// A worker goes on after an error: the batch fails as a whole, the consumer takes no later batch, and
+    /// every earlier batch is claimed already.
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         self.fill_all(flights, done);
         if !self.spoiled {
@@ -242,10 +244,10 @@ impl Worker {
         }
     }
 
-    /// Does the work of one place, whatever comes of it.
+    /// Does the work of one place, and finishes it in every case.
     fn fill(&mut self, flight: &Flight, slot: &mut Slot<'_, Outcome>) {
         let place = slot.place();
-        // The first failure is the batch's, so which one is told does not depend on the workers.
+        // The batch reports its first failure, so the reported one does not depend on the workers.
         if place > flight.failed.load(Ordering::Relaxed) {
             return;
         }
@@ -266,7 +268,7 @@ impl Worker {
         }
     }
 
-    /// Puts a sample, or what the policy has instead of it, into a place.
+    /// Puts a sample, or its replacement by the policy, into a place.
     fn place(
         &mut self,
         sample: usize,
@@ -293,8 +295,8 @@ impl Worker {
         }
     }
 
-    /// Reads and processes one image into `place`, or into the outcome where it is only prepared; one that is to stand in for
-    /// another has to be good. A panic on the way is the image's fault as any other: who meets it loses this image alone.
+    /// Reads and processes one image into `place`, or into the outcome if it is only prepared; a substitute
+    /// must be good. A panic counts as the image's error: the worker loses only this image.
     fn image(
         &mut self,
         sample: usize,
@@ -317,7 +319,7 @@ impl Worker {
         })
     }
 
-    /// Does what [`Worker::image`] says; the error is what is wrong with the image.
+    /// Does the work of [`Worker::image`]; the error says what is wrong with the image.
     fn make(
         &mut self,
         sample: usize,
@@ -372,7 +374,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Prepares another image of the same class. What else is bad is added to `met`; `None` where that is too much.
+    /// Prepares another image of the same class. Adds further bad images to `met`; `None` if they are too
+    /// many.
     pub(crate) fn prepare_instead(
         &mut self,
         bad: BadImage,
@@ -385,7 +388,7 @@ impl Worker {
         Ok(taken.zip(outcome.prepared))
     }
 
-    /// Another image of the same class: from a drawn one on, the first that is good.
+    /// Another image of the same class: the first good one from a drawn position on.
     fn substitute(
         &mut self,
         bad: BadImage,
@@ -422,7 +425,7 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// The sample as the pipeline takes it.
+/// The sample as the pipeline's input.
 fn input(bytes: &SampleBytes) -> Input<'_> {
     let rows = bytes.rows().map(|rows| RowIndex {
         first: rows.first,
@@ -434,10 +437,10 @@ fn input(bytes: &SampleBytes) -> Input<'_> {
     }
 }
 
-/// The result of `work`, or the error that its panic becomes.
+/// The result of `work`, or an error if it panics.
 ///
-/// These are panics beyond the making of one image. What they may leave half-changed is the worker's own and this batch's,
-/// and nothing that comes after it is handed over.
+/// These are panics outside of making one image. They may leave only the worker's and this batch's state
+/// inconsistent, and no later batch is handed over.
 fn no_panic<T>(work: impl FnOnce() -> Result<T, LoaderError>) -> Result<T, LoaderError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(LoaderError::panicked(&*panic)))
 }

@@ -25,17 +25,17 @@ use crate::runtime::{block_on, prepare, spawn};
 use crate::secrets::Secrets;
 use crate::{Cause, Location, ObjectError, Scheme};
 
-/// How a place is talked to.
+/// How to access a place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Requests in flight at most; 64 reach a few thousand objects a second at 20 ms each.
+    /// The most requests in flight; 64 reach a few thousand objects a second at 20 ms each.
     pub requests: usize,
-    /// How long a request may take, and how long its connection may be silent.
+    /// The time limit of a request, and of silence on its connection.
     pub timeout: Duration,
-    /// How long a request is tried again after transport errors, throttling and answers of 500 and above, with growing,
-    /// jittered pauses between.
+    /// How long a request is retried after transport errors, throttling and answers of 500 and above, with
+    /// growing, jittered pauses.
     pub retry: Duration,
-    /// Variables that count as if the environment held them, and go before those that it holds: `AWS_ENDPOINT_URL`, ..
+    /// Variables that take precedence over those of the environment: `AWS_ENDPOINT_URL`, ..
     pub settings: Vec<(String, String)>,
 }
 
@@ -76,7 +76,7 @@ pub struct Object {
     pub key: String,
     /// Its size in bytes.
     pub size: u64,
-    /// What the server calls this version of it, where it does.
+    /// The server's identifier of this version, if it has one.
     pub etag: Option<String>,
     /// When it was last changed, unix seconds.
     pub modified: i64,
@@ -100,16 +100,16 @@ impl Object {
 pub struct Part {
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// What the server calls the version that they are of, where it does; a list may have left that out.
+    /// The server's identifier of their version, if it has one; a list may omit it.
     pub etag: Option<String>,
 }
 
-/// What this process has asked of places elsewhere and got from them since it started.
+/// The traffic of this process with remote places since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Requests for objects and ranges of objects; retries and lists are not counted.
     pub requests: u64,
-    /// Bytes of objects that came.
+    /// Bytes of objects received.
     pub bytes: u64,
 }
 
@@ -124,7 +124,7 @@ pub fn traffic() -> Traffic {
     }
 }
 
-/// A place that was opened; clones share its connections and its bound on requests.
+/// An opened place. Clones share its connections and its limit of requests.
 #[derive(Clone)]
 pub struct Bucket {
     pub(crate) inner: Arc<Inner>,
@@ -135,21 +135,23 @@ pub(crate) struct Inner {
     pub store: Box<dyn ObjectStore>,
     /// What keys stand below.
     prefix: Path,
-    /// What no message may show.
+    /// Values that no message may contain.
     secrets: Secrets,
-    /// One permit a request in flight.
+    /// One permit per request in flight.
     pub gate: Semaphore,
 }
 
-/// No object that is fetched whole may be larger: an error instead of an exhausted memory.
+/// The size limit of an object that is fetched whole: a larger one is an error, so that it does not exhaust
+/// the memory.
 const WHOLE: u64 = 1 << 30;
 
 impl Bucket {
-    /// Opens a URI or a path with the default options; see the crate's front page for where credentials come from. No
-    /// request is made.
+    /// Opens a URI or a path with the default options; the crate's front page describes where credentials
+    /// come from. Makes no request.
     ///
     /// # Errors
-    /// [`Cause::BadUri`] for a URI or a setting that cannot be, [`Cause::NotFound`] for a local folder that is not there.
+    /// [`Cause::BadUri`] for an invalid URI or setting, [`Cause::NotFound`] for a local folder that does not
+    /// exist.
     pub fn open(uri: &str) -> Result<Self, ObjectError> {
         Self::with_options(uri, Options::default())
     }
@@ -200,9 +202,9 @@ impl Bucket {
                 for key in [Key::SecretAccessKey, Key::Token] {
                     secrets.add(builder.get_config_value(&key));
                 }
-                // Whoever names an http:// endpoint allows HTTP.
+                // An http:// endpoint in the settings allows HTTP.
                 let endpoint = builder.get_config_value(&Key::Endpoint);
-                // The client would take any text, and panic at its first request.
+                // The client would accept any text, and panic at its first request.
                 if let Some(Err(error)) = endpoint.as_deref().map(reqwest::Url::parse) {
                     let reason = format!(
                         "the endpoint (AWS_ENDPOINT_URL, or endpoint_url of the profile) is no address such as \
@@ -307,10 +309,11 @@ impl Bucket {
         &self.inner.location
     }
 
-    /// Every object below the place, sorted by the bytes of its key; as many requests as the server's pages need.
+    /// Every object below the place, sorted by the bytes of its key; makes as many requests as the server's
+    /// pages need.
     ///
     /// # Errors
-    /// What the server reports. A prefix without objects is an empty list.
+    /// The server's error. A prefix without objects is an empty list.
     pub fn list(&self) -> Result<Vec<Object>, ObjectError> {
         let inner = &self.inner;
         let prefix = (!inner.prefix.as_ref().is_empty()).then_some(&inner.prefix);
@@ -345,10 +348,10 @@ impl Bucket {
         Ok(objects)
     }
 
-    /// Fetches an object whole into `into`, which forgets what it held and keeps its capacity.
+    /// Fetches a whole object into `into`, which drops its contents and keeps its capacity.
     ///
     /// # Errors
-    /// What the server reports; an object of more than 1 GiB.
+    /// The server's error; an object of more than 1 GiB.
     pub fn fetch(&self, key: &str, into: &mut Vec<u8>) -> Result<(), ObjectError> {
         block_on(self.inner.get(key, None, None, into))?.map(drop)
     }
@@ -356,7 +359,7 @@ impl Bucket {
     /// Fills `into` with the bytes of an object from `offset` on.
     ///
     /// # Errors
-    /// What the server reports; an object that is shorter.
+    /// The server's error; an object that is shorter.
     pub fn fetch_range(&self, key: &str, offset: u64, into: &mut [u8]) -> Result<(), ObjectError> {
         let mut bytes = Vec::new();
         let range = offset..offset + into.len() as u64;
@@ -368,7 +371,7 @@ impl Bucket {
     /// The size of an object, bytes.
     ///
     /// # Errors
-    /// What the server reports.
+    /// The server's error.
     pub fn size(&self, key: &str) -> Result<u64, ObjectError> {
         let inner = &self.inner;
         let head = block_on(async {
@@ -382,11 +385,11 @@ impl Bucket {
         Ok(head.size)
     }
 
-    /// Fetches a range of a listed object in the background, and calls `then` with what came, on a thread that must not be
-    /// kept waiting. Dropping the result gives the fetch up; `then` is not called then.
+    /// Fetches a range of a listed object in the background, and calls `then` with the result, on a thread
+    /// that must not be blocked. Dropping the return value cancels the fetch; `then` is not called then.
     ///
-    /// The bytes are of the listed version: an object that was written anew meanwhile is an error. A version is told by its
-    /// ETag, or where the list has none by the time of its last change and its size.
+    /// The bytes are of the listed version: an object that was overwritten meanwhile is an error. A version
+    /// is identified by its ETag, or, if the list has none, by the time of its last change and its size.
     ///
     /// # Errors
     /// No threads for requests; everything else is reported to `then`.
@@ -422,10 +425,10 @@ impl Bucket {
         Ok(Fetch { uri, task })
     }
 
-    /// Removes an object; one that is not there is removed already.
+    /// Removes an object; one that does not exist counts as removed.
     ///
     /// # Errors
-    /// What the server reports.
+    /// The server's error.
     pub fn delete(&self, key: &str) -> Result<(), ObjectError> {
         let inner = &self.inner;
         block_on(async {
@@ -536,7 +539,7 @@ impl fmt::Debug for Bucket {
     }
 }
 
-/// An object on its way; dropping it gives the fetch up.
+/// A fetch in progress. Dropping it cancels the fetch.
 #[derive(Debug)]
 pub struct Fetch {
     uri: String,
@@ -560,7 +563,7 @@ impl Drop for Fetch {
     }
 }
 
-/// A fetch that calls back; dropping it gives the fetch up.
+/// A fetch with a callback. Dropping it cancels the fetch.
 #[derive(Debug)]
 pub struct Begun {
     task: JoinHandle<()>,

@@ -1,7 +1,8 @@
-//! Objects in buckets, for threads that want bytes.
+//! Blocking access to objects in buckets.
 //!
 //! A [`Bucket`] is an opened place: `s3://bucket/prefix` (any server that speaks S3), `gs://bucket/prefix`,
-//! `az://container/prefix`, `http://host/path` or a local folder. What it holds are objects, named by keys below that place.
+//! `az://container/prefix`, `http://host/path` or a local folder. It contains objects, named by keys below
+//! that place.
 //!
 //! ```text
 //!  loader worker ──► Bucket::fetch ─┐                       ┌─► connection
@@ -9,16 +10,17 @@
 //!  copy ───────────► Bucket::copy ──┘   requests at once    └─► connection      a deadline for every wait
 //! ```
 //!
-//! The protocols, signatures and retries are the crate `object_store`'s; it is asynchronous. Here is what a loader wants of
-//! it: calls that block, fetches that are begun early and waited for late ([`Bucket::begin`]), one bound on the requests in
-//! flight and so on memory, and errors that name the object, the cause and the remedy and never print a secret.
-//! [`Bucket::upload`] writes what is too large for memory, [`Bucket::put_if`] what several may want to write.
+//! The crate `object_store` implements the protocols, signatures and retries; it is asynchronous. This crate
+//! adds what a loader needs: blocking calls, fetches that are started early and awaited late
+//! ([`Bucket::begin`]), one limit on the requests in flight and so on memory, and errors that name the
+//! object, the cause and the remedy and never print a secret. [`Bucket::upload`] writes objects that are too
+//! large for memory, [`Bucket::put_if`] objects with several possible writers.
 //!
-//! Credentials are found where AWS's own tools look: the environment (`AWS_ACCESS_KEY_ID`, ..), then the profile
-//! (`AWS_PROFILE` in `~/.aws/credentials` and `~/.aws/config`), then the container's or the instance's role.
-//! `AWS_ENDPOINT_URL` names another server, `AWS_SKIP_SIGNATURE=true` reads public buckets without credentials,
-//! `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` puts the bucket into the host name. Google's and Azure's variables are
-//! `GOOGLE_*` and `AZURE_*`.
+//! Credentials are searched where AWS's own tools search: the environment (`AWS_ACCESS_KEY_ID`, ..), then the
+//! profile (`AWS_PROFILE` in `~/.aws/credentials` and `~/.aws/config`), then the container's or the
+//! instance's role. `AWS_ENDPOINT_URL` names another server, `AWS_SKIP_SIGNATURE=true` reads public buckets
+//! without credentials, `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` puts the bucket into the host name. Google's
+//! and Azure's variables are `GOOGLE_*` and `AZURE_*`.
 //!
 //! ```
 //! # let folder = tempfile::tempdir()?;

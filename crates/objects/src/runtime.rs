@@ -13,7 +13,7 @@ use crate::{Cause, ObjectError};
 fn runtime() -> Result<&'static Runtime, ObjectError> {
     static RUNTIME: OnceLock<(u32, std::io::Result<Runtime>)> = OnceLock::new();
     let (process, made) = RUNTIME.get_or_init(|| {
-        // Only the first call has an effect; whoever chose another before us has chosen.
+        // Only the first call has an effect; a provider that the program installed before stays.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let made = Builder::new_multi_thread()
             .worker_threads(2)

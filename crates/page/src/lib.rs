@@ -1,8 +1,9 @@
-//! What all pages are made of, and the tables that are text and Markdown too.
+//! The common parts of all pages, and tables, which can also be written as text and Markdown.
 //!
-//! A page is one file that needs no network: [`html::document`] has the frame and the one style, [`html::section`] and
-//! [`html::figure`] are its cards, [`svg::Svg`] draws into them, and a [`Table`] is written as HTML, Markdown or text. Everything is
-//! well-formed XML, so that any XML parser reads a page, and everything from elsewhere is escaped where it is written.
+//! A page is one file that needs no network: [`html::document`] has the frame and the one style,
+//! [`html::section`] and [`html::figure`] are its cards, [`svg::Svg`] draws into them, and a [`Table`] is
+//! written as HTML, Markdown or text. Everything is well-formed XML, so that any XML parser reads a page, and
+//! all text from outside is escaped when it is written.
 //!
 //! ```
 //! use stokehold_page::{Table, html};

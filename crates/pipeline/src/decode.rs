@@ -1,7 +1,7 @@
-//! From the bytes of a file to an image: JPEG, PNG and WebP, told apart by their content, never by their name.
+//! Decodes the bytes of a file to an image: JPEG, PNG and WebP, detected by content, never by name.
 //!
-//! Whatever a file holds becomes RGB as `PIL.Image.open(..).convert("RGB")` makes it: grey is repeated, a palette is
-//! looked up, alpha is dropped, CMYK is converted. Of 16-bit channels the high byte counts.
+//! Every file becomes RGB, as with `PIL.Image.open(..).convert("RGB")`: grey is repeated, a palette is looked
+//! up, alpha is dropped, CMYK is converted. Of 16-bit channels the high byte is used.
 
 use crate::draw::check_sides;
 use crate::error::ImageError;
@@ -13,15 +13,15 @@ use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
 
-/// How files are read.
+/// Options of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DecodeOptions {
-    /// Turn the image upright as its EXIF orientation says. Off by default, as in torchvision.
+    /// Rotate the image upright by its EXIF orientation. Off by default, as in torchvision.
     pub exif: bool,
 }
 
-/// The formats that are read.
+/// The supported formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -33,7 +33,7 @@ pub enum Format {
     WebP,
 }
 
-/// What a file's pixels mean.
+/// The meaning of a file's channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColorMode {
@@ -53,7 +53,7 @@ pub enum ColorMode {
     Ycck,
 }
 
-/// What a file says of itself before it is decoded.
+/// The properties of a file in its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageInfo {
     /// Columns, as stored.
@@ -66,12 +66,12 @@ pub struct ImageInfo {
     pub color: ColorMode,
     /// Bits per channel.
     pub bits: u8,
-    /// EXIF orientation, 1..=8; 1 where nothing is said.
+    /// EXIF orientation, 1..=8; 1 if the file has none.
     pub orientation: u8,
 }
 
 impl ImageInfo {
-    /// Whether the file stores one or three channels that can be had apart.
+    /// Whether the file stores one or three channels that can be decoded separately.
     ///
     /// Not of a narrow one: libjpeg-turbo repeats chroma that is two samples wide or less, where it interpolates between wider
     /// rows' samples, and at a quarter of the size sixteen pixels are as few.
@@ -105,10 +105,10 @@ impl ImageInfo {
     }
 }
 
-/// Reads what a file says of itself, without decoding it.
+/// Reads a file's header, without decoding the image.
 ///
 /// # Errors
-/// [`ImageError`] where the bytes are no image, are broken in their header, or hold more than Pillow's limit of pixels.
+/// [`ImageError`] if the bytes are not an image, have a broken header, or exceed Pillow's limit of pixels.
 pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
     let info = match format(bytes)? {
         Format::Jpeg => {
@@ -194,7 +194,7 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, ImageEr
         .fold(image, |image, step| per_op::apply(step, image)))
 }
 
-/// What is done to a stored image: turning it upright where that is asked for, then what `pipeline` draws.
+/// The steps for a stored image: rotating it upright if requested, then those that `pipeline` draws.
 pub(crate) fn steps(
     info: &ImageInfo,
     options: &DecodeOptions,
@@ -208,7 +208,7 @@ pub(crate) fn steps(
     Ok(steps)
 }
 
-/// Decodes a whole image as it is stored.
+/// Decodes a whole image in its stored orientation.
 pub(crate) fn decode_stored(
     bytes: &[u8],
     info: &ImageInfo,
@@ -231,7 +231,7 @@ pub(crate) fn decode_stored(
     Ok(RgbImage { width, height, data })
 }
 
-/// The format that the first bytes announce.
+/// The format, from the first bytes.
 fn format(bytes: &[u8]) -> Result<Format, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty);
@@ -263,7 +263,7 @@ fn decode_png(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
         .ok_or_else(|| ImageError::Png("the image does not fit memory".into()))?;
     let mut data = vec![0; size];
     let frame = reader.next_frame(&mut data).map_err(broken)?;
-    // Reads what follows the image data, so that a file cut off there is noticed too.
+    // Reads the part after the image data, to detect files that are cut off there.
     reader.finish().map_err(broken)?;
     data.truncate(frame.buffer_size());
     Ok(match frame.color_type {

@@ -1,4 +1,4 @@
-//! What can be wrong with a pipeline, and what with an image.
+//! Errors of pipelines and of images.
 
 use stokehold_base::fault::Fault;
 
@@ -11,20 +11,20 @@ pub enum PipelineError {
     /// No executor has this name.
     #[error("no executor is called '{name}'; there are {known}")]
     UnknownExecutor {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What there is.
+        /// The known names.
         known: String,
     },
     /// No sample type has this name.
     #[error("no sample type is called '{0}'; there are f32, f16, bf16 and u8")]
     UnknownSampleType(String),
-    /// The text is no pipeline.
+    /// The text is not a pipeline.
     #[error("{origin}: {reason}")]
     Parse {
         /// The file, or the kind of text.
         origin: String,
-        /// What the parser says, with the place.
+        /// The parser's message, with the position.
         reason: String,
     },
     /// The file cannot be read.
@@ -32,17 +32,17 @@ pub enum PipelineError {
     Read {
         /// The file.
         path: String,
-        /// What the system says.
+        /// The system's error.
         reason: std::io::Error,
     },
-    /// An operation has a parameter out of range, or stands where it cannot.
+    /// An operation has a parameter out of range, or is at an invalid position.
     #[error("operation {number} ({name}): {problem}")]
     Operation {
-        /// Its place in the pipeline, from 1; repetitions unrolled.
+        /// Its index in the pipeline, from 1, with repetitions unrolled.
         number: usize,
         /// Its type.
         name: &'static str,
-        /// What is wrong and what is allowed.
+        /// What is wrong, and what is allowed.
         problem: String,
     },
     /// The list as a whole does not make batches.
@@ -50,10 +50,10 @@ pub enum PipelineError {
     Shape(String),
 }
 
-/// Why bytes did not become an image.
+/// Why bytes could not be decoded to an image.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ImageError {
-    /// There is nothing in the file.
+    /// The file is empty.
     #[error("the file is empty (0 bytes)")]
     Empty,
     /// Neither JPEG nor PNG nor WebP.

@@ -1,21 +1,22 @@
-//! What happens to an image between its bytes and the batch.
+//! Image pipelines: the operations between the bytes of an image and the batch.
 //!
 //! ```text
 //!  Pipeline ──draw(seed, epoch, sample; image size)──► steps ──┬─ per-op: step after step on the whole image
 //!  (operations: data)                    (every number known)  └─ fused: one plan, one resampling
 //! ```
 //!
-//! A [`Pipeline`] is data: a list of operations ([`op::Op`]) with torchvision's names, parameters and defaults, read
-//! from TOML or JSON or taken from a preset. Before a pixel is touched, [`Pipeline::draw`] turns it into concrete
-//! [`Step`]s. Every random number is a function of (seed, epoch, sample, operation), so neither the number of
-//! workers, nor a resume, nor the executor changes what a sample looks like.
+//! A [`Pipeline`] is data: a list of operations ([`op::Op`]) with torchvision's names, parameters and
+//! defaults, read from TOML or JSON or taken from a preset. Before any pixel is processed, [`Pipeline::draw`]
+//! turns it into concrete [`Step`]s. Every random number is a function of (seed, epoch, sample, operation),
+//! so neither the number of workers, nor a resume, nor the executor changes what a sample looks like.
 //!
-//! Two executors perform the steps. `per-op` does what torchvision does with PIL images, operation after operation,
-//! and is the oracle. `fused` composes all geometry into one affine map and one antialiased resampling that reads
-//! only the source pixels it needs, and does colour and normalisation on each row while it is in the cache.
+//! Two executors perform the steps. `per-op` does what torchvision does with PIL images, operation after
+//! operation, and is the reference. `fused` composes all geometry into one affine map and one antialiased
+//! resampling that reads only the source pixels it needs, and does colour and normalisation on each row while
+//! it is in the cache.
 //!
-//! A [`Runner`] is one thread's way from the bytes of a file to the numbers of a sample, f32 or a smaller
-//! [`SampleType`]:
+//! A [`Runner`] converts the bytes of a file to the numbers of a sample, f32 or a smaller [`SampleType`], in
+//! one thread:
 //!
 //! ```no_run
 //! use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! The operations, with torchvision's names, parameters and defaults.
 //!
-//! Each operation is plain data. Where a parameter has a default, it may be left out of a file; a name that does not
+//! Each operation is plain data. Parameters with a default may be omitted in a file; a name that does not
 //! belong to the operation is an error.
 
 use serde::{Deserialize, Serialize};
@@ -57,13 +57,13 @@ impl Default for RandomFlip {
     }
 }
 
-/// How pixels between pixels are made.
+/// How to interpolate between pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Interpolation {
-    /// The pixel whose area holds the point.
+    /// The pixel whose area contains the point.
     Nearest,
-    /// Linear between neighbours; when shrinking, a triangle as wide as the shrinking asks (antialiased).
+    /// Linear between neighbours; when shrinking, a triangle as wide as the scale requires (antialiased).
     #[default]
     Bilinear,
     /// Cubic (a = -0.5) between neighbours, likewise antialiased.
@@ -96,7 +96,7 @@ impl Fill {
     }
 }
 
-/// A range, given as `[low, high]` or as one number whose meaning the parameter's text tells.
+/// A range, given as `[low, high]` or as one number, whose meaning depends on the parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Span {
@@ -118,10 +118,10 @@ pub struct RandomRotation {
     /// Grow the image so that nothing is cut off.
     #[serde(default)]
     pub expand: bool,
-    /// The point to turn about, `[x, y]` in pixels; default: the centre.
+    /// The centre of rotation, `[x, y]` in pixels; default: the image's centre.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub center: Option<[f64; 2]>,
-    /// What shows where the image does not reach.
+    /// The colour where the image does not reach.
     #[serde(default)]
     pub fill: Fill,
 }
@@ -148,14 +148,14 @@ impl RandomRotation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Size {
-    /// One number: a square, or the shorter edge where the operation keeps the aspect ratio.
+    /// One number: a square, or the shorter edge if the operation keeps the aspect ratio.
     Side(u32),
     /// Height, then width.
     HeightWidth([u32; 2]),
 }
 
 impl Size {
-    /// Height and width, where one number means a square.
+    /// Height and width; one number means a square.
     pub fn height_width(self) -> [u32; 2] {
         match self {
             Size::Side(side) => [side, side],
@@ -211,12 +211,12 @@ pub struct Resize {
     /// Default: bilinear.
     #[serde(default)]
     pub interpolation: Interpolation,
-    /// With one number as size: the longer edge is kept at or below this.
+    /// With one number as size: the limit of the longer edge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_size: Option<u32>,
 }
 
-/// Cuts out the centre, padding with black where the image is smaller.
+/// Cuts out the centre, and pads with black if the image is smaller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CenterCrop {
@@ -247,7 +247,7 @@ impl Padding {
     }
 }
 
-/// What a border shows.
+/// The contents of a border.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PaddingMode {
@@ -271,13 +271,13 @@ pub struct RandomCrop {
     /// Borders added first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub padding: Option<Padding>,
-    /// Pad further where the image is smaller than the crop; without it such an image is an error.
+    /// Pad further if the image is smaller than the crop; without it such an image is an error.
     #[serde(default)]
     pub pad_if_needed: bool,
     /// Colour of constant borders.
     #[serde(default)]
     pub fill: Fill,
-    /// What the borders show.
+    /// The contents of the borders.
     #[serde(default)]
     pub padding_mode: PaddingMode,
 }
@@ -291,7 +291,7 @@ pub struct Pad {
     /// Colour of constant borders.
     #[serde(default)]
     pub fill: Fill,
-    /// What the borders show.
+    /// The contents of the borders.
     #[serde(default)]
     pub padding_mode: PaddingMode,
 }
@@ -382,7 +382,7 @@ pub struct RandomErasing {
     pub scale: [f64; 2],
     /// Range of its height over its width, as torchvision defines it.
     pub ratio: [f64; 2],
-    /// What it is filled with.
+    /// The fill value.
     pub value: EraseValue,
 }
 
@@ -397,7 +397,7 @@ impl Default for RandomErasing {
     }
 }
 
-/// What an erased rectangle holds: a number, three of them, or `"random"` for standard normal noise.
+/// The contents of an erased rectangle: a number, three of them, or `"random"` for standard normal noise.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum EraseValue {
@@ -440,9 +440,9 @@ impl Default for Normalize {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Repeat {
-    /// How often.
+    /// The number of times.
     pub times: u32,
-    /// What.
+    /// The operations.
     #[serde(rename = "op")]
     pub ops: Vec<Op>,
 }

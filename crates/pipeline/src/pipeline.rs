@@ -50,10 +50,11 @@ impl Pipeline {
         }
     }
 
-    /// The pipeline that a user names: a file ([`Pipeline::load`]) where the name has an extension, else a preset.
+    /// The pipeline with a name given by a user: a file ([`Pipeline::load`]) if the name has an extension,
+    /// else a preset.
     ///
     /// # Errors
-    /// Those of [`Pipeline::load`] and [`Pipeline::preset`].
+    /// The errors of [`Pipeline::load`] and [`Pipeline::preset`].
     pub fn named(name: &str) -> Result<Pipeline, PipelineError> {
         match Path::new(name).extension() {
             Some(_) => Pipeline::load(Path::new(name)),
@@ -149,7 +150,7 @@ impl Pipeline {
         serde_json::from_str(text).map_err(|e| parse_error("pipeline (JSON)", e))
     }
 
-    /// Reads a file: JSON where its name ends in `.json`, TOML else.
+    /// Reads a file: JSON if its name ends in `.json`, else TOML.
     ///
     /// # Errors
     /// [`PipelineError::Read`] and [`PipelineError::Parse`] name the file.
@@ -166,7 +167,7 @@ impl Pipeline {
         }
     }
 
-    /// The operations with every repetition unrolled; a draw is addressed by the place in this list.
+    /// The operations with every repetition unrolled; random draws are keyed by the index in this list.
     pub(crate) fn flat(&self) -> Vec<&Op> {
         fn unroll<'a>(ops: &'a [Op], into: &mut Vec<&'a Op>) {
             for op in ops {
@@ -181,11 +182,11 @@ impl Pipeline {
         flat
     }
 
-    /// Checks every parameter and the order, and returns the (width, height) that every image comes out with.
+    /// Checks every parameter and the order. Returns the (width, height) of every output image.
     ///
     /// # Errors
-    /// [`PipelineError::Operation`] where a parameter is out of range or an operation stands on the wrong side of
-    /// `ToFloat`; [`PipelineError::Shape`] where `ToFloat` is missing or the output size depends on the image.
+    /// [`PipelineError::Operation`] if a parameter is out of range or an operation is on the wrong side of
+    /// `ToFloat`; [`PipelineError::Shape`] if `ToFloat` is missing or the output size depends on the image.
     pub fn check(&self) -> Result<(u32, u32), PipelineError> {
         if self.unrolled_len(&self.ops) > 10_000 {
             return Err(PipelineError::Shape(
@@ -227,7 +228,8 @@ impl Pipeline {
         })
     }
 
-    /// Whether samples of this pipeline can be of a type: `u8` holds the bytes before `ToFloat`, so nothing may follow.
+    /// Checks whether samples of this pipeline can have a type: `u8` holds the bytes before `ToFloat`, so
+    /// nothing may follow.
     ///
     /// # Errors
     /// The first operation that needs floats, and what to do about it.
@@ -270,9 +272,10 @@ fn parse_error(origin: &str, error: impl std::fmt::Display) -> PipelineError {
     }
 }
 
-/// The largest side that an operation may ask for.
+/// The largest side that an operation may have.
 const MAX_SIDE: u32 = 16_384;
-/// How far from an image's corner a rotation's centre may lie: beyond the largest sides that can be read.
+/// The largest distance of a rotation's centre from an image's corner: beyond the largest sides that can be
+/// read.
 const MAX_CENTER: u32 = 1_000_000;
 
 impl Op {
@@ -298,7 +301,7 @@ impl Op {
         }
     }
 
-    /// The size after the operation, where it is the same for every image.
+    /// The size after the operation, if it is the same for every image.
     fn size_after(&self, before: Option<(u32, u32)>) -> Result<Option<(u32, u32)>, String> {
         let fixed = |size: &Size| {
             let [h, w] = size.height_width();

@@ -1,4 +1,4 @@
-//! One thread's way from the bytes of a file to the numbers of a batch.
+//! Converts the bytes of a file to the numbers of a batch, in one thread.
 
 use crate::decode::{self, DecodeOptions, Format};
 use crate::error::{ImageError, PipelineError};
@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stokehold_jpeg::{Decoder, Input, Layout};
 
-/// Who performs the steps.
+/// The executor of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Executor {
-    /// Every operation on the full image, as torchvision: the oracle, and trial A.
+    /// Every operation on the full image, as torchvision does: the reference, and trial A.
     PerOp,
     /// One plan per image: one resampling, only the pixels that it needs.
     #[default]
@@ -45,7 +45,7 @@ impl std::str::FromStr for Executor {
     }
 }
 
-/// How long the two halves of the work took.
+/// The time of the two halves of the work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTimes {
     /// From bytes to pixels.
@@ -54,11 +54,12 @@ pub struct StageTimes {
     pub augment: Duration,
 }
 
-/// Buffers of images up to so many pixels are kept for the next one, and of larger images given back: what a camera makes as
-/// a rule is below, and what an image above costs to decode is far more than new memory.
+/// Buffers for images of at most this many pixels are kept for the next image; those of larger images are
+/// freed. Typical camera images are below this, and decoding a larger image costs far more than new memory.
 const KEPT_PIXELS: u64 = 1 << 25;
 
-/// Whether an image of this size, or what steps make of it on the way, is so large that buffers are given back behind it.
+/// Whether an image of this size, or an intermediate result of the steps, is so large that buffers are freed
+/// after it.
 pub(crate) fn is_outlier(steps: &[Step], width: u32, height: u32) -> bool {
     let (mut w, mut h) = (width, height);
     let large = |w: u32, h: u32| u64::from(w) * u64::from(h) > KEPT_PIXELS || w.max(h) > u16::MAX.into();
@@ -69,8 +70,8 @@ pub(crate) fn is_outlier(steps: &[Step], width: u32, height: u32) -> bool {
         })
 }
 
-/// Runs one pipeline on image after image; one for each thread. Its buffers are reused, but not those of an image above
-/// 2^25 pixels.
+/// Runs one pipeline on image after image; use one per thread. It reuses its buffers, except those for an
+/// image above 2^25 pixels.
 pub struct Runner {
     pipeline: Arc<Pipeline>,
     executor: Executor,
@@ -81,7 +82,7 @@ pub struct Runner {
     jpeg: Decoder,
     pixels: Vec<u8>,
     scratch: Scratch,
-    /// Whether the image at hand leaves buffers behind that are not worth keeping.
+    /// Whether the current image leaves buffers that are not worth keeping.
     outlier: bool,
 }
 
@@ -89,7 +90,7 @@ impl Runner {
     /// A runner for a pipeline that makes batches.
     ///
     /// # Errors
-    /// What [`Pipeline::check`] finds.
+    /// The errors of [`Pipeline::check`].
     pub fn new(
         pipeline: Arc<Pipeline>,
         executor: Executor,
@@ -117,15 +118,17 @@ impl Runner {
         self.output_len
     }
 
-    /// Decodes and transforms one sample into `out` (3, height, width). Where the input says where a JPEG's rows begin,
-    /// those above the part that is needed are passed over unread. `out` is a slice or vector of `f32`, `f16`, `bf16`, or
-    /// of `u8` where [`Pipeline::check_output`] allows it.
+    /// Decodes and transforms one sample into `out` (3, height, width). If the input has the positions of a
+    /// JPEG's rows, those above the needed part are skipped. `out` is a slice or vector of `f32`, `f16`,
+    /// `bf16`, or of `u8` if [`Pipeline::check_output`] allows it.
     ///
     /// # Errors
-    /// [`ImageError`] where the bytes are broken or the image does not fit the pipeline; `out` then holds anything.
+    /// [`ImageError`] if the bytes are broken or the image does not fit the pipeline; the contents of `out`
+    /// are then unspecified.
     ///
     /// # Panics
-    /// Where `out` does not hold [`Runner::output_len`] numbers, or is `u8` against [`Pipeline::check_output`].
+    /// If the length of `out` is not [`Runner::output_len`], or if it is `u8` against
+    /// [`Pipeline::check_output`].
     pub fn run<'a, 'b>(
         &mut self,
         input: impl Into<Input<'a>>,

@@ -1,4 +1,4 @@
-//! Preparation out of band: a folder of images becomes shards that load faster.
+//! Converts a folder of images to shards, which load faster, before training.
 //!
 //! ```text
 //!  DATA/train/cat/1.jpg ─┐ read   ┌─ transcode: same coefficients, restart marker per MCU row ─┐ in order   OUT/train/000000.skshard
@@ -6,16 +6,17 @@
 //!  DATA/val/...         ─┘ many   └─ or resize and encode (lossy)                              ┘ one writer OUT/shards.json, last
 //! ```
 //!
-//! Many threads make the samples (`make`), one writes them in the order of the data set, so the result does not depend
-//! on the number of threads. A shard is finished when the next sample would make it longer than asked for. It is written
-//! aside and renamed; what a preparation that was killed had finished is checked and kept by the next one, which goes on
-//! behind it and ends with the same bytes as if nothing had happened. The manifest comes last: a folder with one is
-//! whole.
+//! Many threads make the samples (`make`), and one writes them in the order of the data set, so the result
+//! does not depend on the number of threads. A shard is finished when the next sample would exceed the
+//! requested size. It is written to a temporary file and renamed. If a preparation is killed, the next one
+//! checks and keeps the finished shards, continues after them, and ends with the same bytes as an
+//! uninterrupted one. The manifest is written last: a folder with a manifest is complete.
 //!
-//! By default nothing is lost: JPEGs are written anew in the coefficient domain, which gives the same pixels bit for bit,
-//! and PNG and WebP files stay what they are. [`verify`] proves it against the originals.
+//! By default nothing is lost: JPEGs are rewritten in the coefficient domain, which gives the same pixels bit
+//! for bit, and PNG and WebP files are copied unchanged. [`verify`] proves it against the originals.
 //!
-//! With [`Container::Tar`] the same samples go into tar files in WebDataset's convention, for other loaders.
+//! With [`Container::Tar`] the same samples are written to tar files in WebDataset's convention, for other
+//! loaders.
 
 mod error;
 mod extract;

@@ -1,4 +1,4 @@
-//! What a preparation can be told.
+//! The options of a preparation.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use stokehold_jpeg::Metadata;
 /// How a data set is prepared.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// What becomes of an image.
+    /// What to do with images.
     pub content: Content,
-    /// What samples are put into.
+    /// The output format.
     pub container: Container,
-    /// A shard is finished when its next sample would make it longer, in bytes.
+    /// A shard is finished when its next sample would exceed this size, in bytes.
     pub shard_size: u64,
     /// Threads that make samples, at least 1.
     pub workers: usize,
-    /// Whether broken images are left out, instead of ending the work.
+    /// Whether to skip broken images, instead of ending the work.
     pub skip_bad_images: bool,
 }
 
@@ -31,34 +31,34 @@ impl Default for Options {
     }
 }
 
-/// What becomes of an image.
+/// What to do with an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content {
-    /// JPEGs are transcoded without a change of a pixel; other files stay as they are.
+    /// JPEGs are transcoded without changing a pixel; other files are copied.
     Lossless(Metadata),
-    /// Every file stays as it is.
+    /// Every file is copied.
     Raw,
-    /// Images that are larger are shrunk and encoded as JPEG; the others are treated as in [`Content::Lossless`].
+    /// Larger images are shrunk and encoded as JPEG; the others are treated as in [`Content::Lossless`].
     Resized {
-        /// What is larger.
+        /// The size limit.
         size: Size,
         /// The quality of the JPEGs, 1 to 100.
         quality: u8,
-        /// What happens to segments that carry no pixels, where an image is not shrunk.
+        /// What to do with segments that carry no pixels, if an image is not shrunk.
         metadata: Metadata,
     },
 }
 
-/// A bound on the size of images, in pixels, at least 1. Nothing is enlarged.
+/// A limit of the size of images, in pixels, at least 1. Smaller images are not enlarged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Size {
-    /// The longer side is at most so long.
+    /// The longer side has at most this length.
     LongerSide(u32),
-    /// The shorter side is at most so long.
+    /// The shorter side has at most this length.
     ShorterSide(u32),
 }
 
-/// What samples are put into.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// Shards, which Stokehold trains from.
@@ -111,13 +111,13 @@ impl fmt::Display for Content {
 }
 
 impl Size {
-    /// The size of an image that is larger than this, shrunk; `None` where it is not larger.
+    /// The reduced size of an image that exceeds the limit; `None` if it does not.
     pub(crate) fn shrink(self, width: u32, height: u32) -> Option<(u32, u32)> {
         let (side, length) = match self {
             Self::LongerSide(length) => (width.max(height), length),
             Self::ShorterSide(length) => (width.min(height), length),
         };
-        // To the nearest; a half goes up. At least one pixel stays.
+        // To the nearest, half up. At least one pixel remains.
         let scaled = |pixels: u32| {
             let (pixels, length, side) = (u64::from(pixels), u64::from(length), u64::from(side));
             ((2 * pixels * length + side) / (2 * side)).max(1) as u32

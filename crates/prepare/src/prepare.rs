@@ -1,4 +1,4 @@
-//! The work itself: parts of a data set through many threads into one row of files.
+//! Processes the parts of a data set with many threads and one writer.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,23 +23,23 @@ use crate::{PrepareError, tar};
 /// How many samples a thread may be ahead of the writer.
 const AHEAD: usize = 8;
 
-/// How far the work is.
+/// The progress of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Images that are done, kept ones included.
+    /// Images that are done, including those of an earlier preparation.
     pub done: usize,
-    /// Of them, those that were found done.
+    /// The number of them that an earlier preparation had done.
     pub kept: usize,
     /// All images.
     pub of: usize,
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// What was written.
+    /// The manifest that was written.
     pub manifest: Manifest,
-    /// The images of this preparation that were left out.
+    /// Images that were skipped.
     pub left_out: Vec<Left>,
     /// JPEGs that could not be transcoded and were kept as they are.
     pub kept_as_they_are: Vec<Left>,
@@ -47,7 +47,7 @@ pub struct Report {
     pub kept: usize,
 }
 
-/// A file that something else happened to, and why.
+/// A file that was treated differently, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// The file.
@@ -60,7 +60,7 @@ pub struct Left {
 pub(crate) struct Part {
     pub name: &'static str,
     pub images: Images,
-    /// The bytes of each file, 0 where they are not known.
+    /// The bytes of each file, 0 if they are not known.
     pub sizes: Vec<u64>,
     /// The names of the samples in a tar; empty for shards.
     pub keys: Vec<String>,
@@ -69,7 +69,7 @@ pub(crate) struct Part {
 
 impl Part {
     fn new(name: &'static str, images: Images, options: &Options) -> Self {
-        // A file that is not there is the reader's to name.
+        // A missing file is reported when it is read.
         let sizes: Vec<u64> = (0..images.len())
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
@@ -99,7 +99,7 @@ impl Part {
         }
     }
 
-    /// What the sample is called in the files.
+    /// The sample's name in the output.
     pub fn written_name(&self, sample: usize) -> &[u8] {
         match self.keys.get(sample) {
             Some(key) => key.as_bytes(),
@@ -132,14 +132,14 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
         .collect()
 }
 
-/// Prepares the data set in `data` into the folder `out`, which must be new or empty, or hold what this preparation left
-/// unfinished, or finished.
+/// Prepares the data set in `data` into the folder `out`, which must be new or empty, or contain the
+/// unfinished or finished result of the same preparation.
 ///
-/// When `stop` is set the work ends soon; what is finished by then is kept for the next time. `progress` is told from the
-/// calling thread.
+/// When `stop` is set the work ends soon; shards that are finished by then are kept for the next time.
+/// `progress` is called on the calling thread.
 ///
 /// # Errors
-/// [`PrepareError`] says what is wrong and whose fault it is. Finished shards stay.
+/// [`PrepareError`] says what is wrong and whether the input is at fault. Finished shards stay.
 pub fn prepare(
     data: &Path,
     out: &Path,
@@ -209,7 +209,8 @@ struct Work<'a> {
     progress: &'a mut dyn FnMut(Progress),
 }
 
-/// What a thread made of an image: the sample and why it was kept as it is, or what is wrong with the image.
+/// A thread's result for an image: the sample, and why it was kept unchanged, if it was; or what is wrong
+/// with the image.
 type Outcome = Result<(Ready, Option<String>), String>;
 
 impl Work<'_> {
@@ -383,7 +384,7 @@ fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(u
     let mut maker = Maker::default();
     let mut bytes = SampleBytes::new();
     for sample in jobs {
-        // A decoder that meets its own bug must not keep the other files from being prepared.
+        // A panic in a decoder must not stop the preparation of the other files.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             ready(part, options, sample, &mut maker, &mut bytes)
         }));
@@ -414,7 +415,7 @@ fn ready(
     Ok((ready, as_it_is))
 }
 
-/// The folder that is written to, and nobody else's meanwhile.
+/// The output folder, locked against other processes.
 struct Place<'a> {
     out: &'a Path,
     /// Of a preparation that is finished already.
@@ -495,7 +496,7 @@ fn plan(parts: &[Part]) -> String {
     plan
 }
 
-/// Removes what a preparation that was killed had not finished.
+/// Removes unfinished files of a preparation that was killed.
 fn remove_partial(folder: &Path) -> Result<(), PrepareError> {
     let failed = |source| write_error(folder, source);
     for entry in fs::read_dir(folder).map_err(failed)? {

@@ -1,4 +1,4 @@
-//! Proof that shards hold what they should.
+//! Verifies the contents of shards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,26 +15,26 @@ use crate::prepare::{self, Progress};
 use crate::resume::checksum;
 use crate::{PrepareError, tar};
 
-/// What a check found.
+/// The results of a check.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Samples that were looked at.
+    /// The number of checked samples.
     pub samples: usize,
-    /// Of them, those whose pixels are the originals', bit for bit; not counted without originals.
+    /// The number of them with the pixels of their originals, bit for bit; 0 without originals.
     pub identical: usize,
-    /// Whether the samples were made so that pixels should be the same.
+    /// Whether the preparation was lossless.
     pub lossless: bool,
-    /// What is wrong: the file, the sample and how.
+    /// Problems: the file, the sample and the reason.
     pub problems: Vec<String>,
 }
 
-/// Checks every checksum of the prepared data set in `out`, and against the originals in `against`, where they are given:
-/// names, labels and order, and that every sample decodes to the same pixels, read as a whole file and by its rows. Of a
-/// lossy preparation, the pixels of samples are not compared; that they decode is checked.
+/// Checks every checksum of the prepared data set in `out`, and, if originals are given in `against`,
+/// compares names, labels and order, and checks that every sample decodes to the same pixels, read as a whole
+/// file and by its rows. After a lossy preparation it only checks that the samples decode.
 ///
 /// # Errors
-/// There is no prepared data set, or no originals; something cannot be read. What is wrong with the samples is no error but
-/// a finding.
+/// There is no prepared data set, or there are no originals; a file cannot be read. A problem with a sample
+/// is no error but a finding.
 pub fn verify(
     out: &Path,
     against: Option<&Path>,

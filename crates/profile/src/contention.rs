@@ -189,7 +189,8 @@ mod tests {
                     }
                 });
             }
-            // A quarter of a core each at best: whoever has computed for 100 ms has others who waited for as long.
+            // A quarter of a core each at best: while a thread computed for 100 ms, others waited for at
+            // least as long.
             let seen = loop {
                 let now = Contention::now().unwrap();
                 let (waited, used) = (now.waited.saturating_sub(before.waited), now.own - before.own);

@@ -1,7 +1,8 @@
-//! A real server of the S3 protocol on the loopback interface, over a folder, which is slow, fails or lies on request.
+//! A real server of the S3 protocol on the loopback interface, over a folder. It is slow, fails or lies on
+//! request.
 //!
-//! For tests and benchmarks only. The protocol is the crate `s3s`'s; what is ours are the faults: [`Faults`] says what
-//! happens to the next requests.
+//! For tests and benchmarks only. The crate `s3s` implements the protocol; this crate adds faults: [`Faults`]
+//! determines what happens to the next requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,20 +28,20 @@ pub const ACCESS_KEY: &str = "AKIDTEST";
 /// Its secret.
 pub const SECRET_KEY: &str = "a-secret-that-no-message-may-show";
 
-/// What happens to requests; counts go down with each request that they happen to.
+/// What happens to requests; each request that a count applies to decrements it.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// Every answer comes so many milliseconds late.
+    /// The delay of every answer, milliseconds.
     pub latency_ms: AtomicU64,
-    /// So many requests get 503 Slow Down.
+    /// This many requests get 503 Slow Down.
     pub unavailable: AtomicU64,
-    /// So many requests for objects get half of the bytes, and then a broken connection.
+    /// This many requests for objects get half of the bytes, and then a broken connection.
     pub truncated: AtomicU64,
-    /// So many requests are told that their token has expired.
+    /// This many requests get the error that their token has expired.
     pub expired: AtomicU64,
-    /// So many requests are never answered.
+    /// This many requests are never answered.
     pub silent: AtomicU64,
-    /// Requests that came in, of any kind.
+    /// The number of requests received, of any kind.
     pub requests: AtomicU64,
 }
 
@@ -52,7 +53,7 @@ impl Faults {
     }
 }
 
-/// A running server; dropping it breaks every connection.
+/// A running server. Dropping it breaks every connection.
 pub struct Server {
     address: SocketAddr,
     faults: Arc<Faults>,
@@ -60,15 +61,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves a folder, whose folders are the buckets, on a free port.
+    /// Serves a folder, whose subfolders are the buckets, on a free port.
     ///
     /// # Errors
-    /// The folder is not there, or no port or thread is to be had.
+    /// The folder does not exist, or there is no free port, or no thread can be started.
     pub fn start(folder: &Path) -> std::io::Result<Self> {
         Self::start_at(folder, SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// As [`start`](Self::start), at an address: where a server that was dropped had been.
+    /// As [`start`](Self::start), at a given address, such as that of a server that was dropped.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -92,7 +93,7 @@ impl Server {
                 tokio::spawn(async move {
                     let answer = |request| answer(service.clone(), Arc::clone(&faults), request);
                     let io = TokioIo::new(socket);
-                    // A connection that breaks is what some tests want.
+                    // Some tests break connections on purpose; ignore the error.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(io, service_fn(answer))
                         .await;
@@ -111,12 +112,12 @@ impl Server {
         self.address
     }
 
-    /// What it does to requests.
+    /// The faults of this server.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The environment's variables that make a client use it.
+    /// The environment variables that make a client use it.
     pub fn settings(&self) -> Vec<(String, String)> {
         let pairs = [
             ("AWS_ENDPOINT_URL", format!("http://{}", self.address)),
@@ -159,7 +160,7 @@ async fn answer(
         let message = "The provided token has expired.";
         return Ok(refusal(StatusCode::BAD_REQUEST, "ExpiredToken", message));
     }
-    // A list is a GET of the bucket; an object has a key behind it.
+    // A list is a GET of the bucket; an object's path has a key after it.
     let of_object =
         request.method() == hyper::Method::GET && request.uri().path().trim_matches('/').contains('/');
     let request = request.map(s3s::Body::from);

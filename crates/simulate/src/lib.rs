@@ -1,11 +1,12 @@
-//! Recordings of machines that do not exist: the tool of tests, benches and demonstrations.
+//! Simulated recordings of machines, for tests, benchmarks and demonstrations.
 //!
-//! A [`Simulation`] names the machines (nodes, cores, GPUs), how long and how often they are sampled, and what happens
-//! to them, one [`Phase`] after the other. Values are a phase's level plus noise that is a function of (seed, node,
-//! series, tick), so the same simulation gives the same recording everywhere, whatever else it holds. Spans follow the
-//! phases too: the trainer waits, then computes, and each batch was made by one of the workers just before it was
-//! handed over. [`Simulation::recording`] gives it in memory, [`Simulation::write`] as files of the published format,
-//! `cargo run -p stokehold-simulate --example simulate -- FOLDER --gpus 8` from the command line.
+//! A [`Simulation`] describes the machines (nodes, cores, GPUs), how long and how often they are sampled, and
+//! what happens to them, one [`Phase`] after the other. Values are a phase's level plus noise that is a
+//! function of (seed, node, series, tick), so the same simulation gives the same recording on every machine.
+//! Spans follow the phases too: the trainer waits, then computes, and one of the workers makes each batch
+//! just before it is handed over. [`Simulation::recording`] returns it in memory, [`Simulation::write`]
+//! writes files of the published format, and `cargo run -p stokehold-simulate --example simulate -- FOLDER
+//! --gpus 8` does so from the command line.
 //!
 //! ```
 //! use stokehold_simulate::{Phase, Simulation};
@@ -38,18 +39,18 @@ pub struct Simulation {
     pub seconds: f64,
     /// Time between two samples, seconds.
     pub interval: f64,
-    /// Time that a step computes, seconds; 0 leaves all spans out, as for a command that marks no steps.
+    /// Computing time of a step, seconds; 0 omits all spans, as for a command that marks no steps.
     pub step_seconds: f64,
     /// Loader workers; with none, no spans of workers are made.
     pub workers: u32,
-    /// What other programs want of every core beside the run, percent; the two share a core that is wanted by both. `None`
-    /// for a recording that does not tell them apart, as SageMaker Debugger's.
+    /// The load of other programs on every core, percent; the run and they share a core that both need.
+    /// `None` for a recording that does not tell them apart, as SageMaker Debugger's.
     pub others: Option<f32>,
     /// What happens, in this order, each for an equal part of the time.
     pub phases: Vec<Phase>,
     /// Start, unix seconds.
     pub start: f64,
-    /// What the noise depends on.
+    /// The seed of the noise.
     pub seed: u64,
 }
 
@@ -71,7 +72,7 @@ impl Default for Simulation {
     }
 }
 
-/// What a machine goes through.
+/// What happens on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The job starts: no steps, GPUs idle.
@@ -82,13 +83,13 @@ pub enum Phase {
     Healthy,
     /// One core prepares everything and is full, the others and the GPUs idle.
     OneCore,
-    /// Cores wait for storage, GPUs for data.
+    /// Cores wait for storage, GPUs wait for data.
     Disk,
     /// All cores prepare images and are full, the trainer waits 60 % of the time.
     Loader,
     /// As `Healthy`, with storage read in many small pieces.
     SmallFiles,
-    /// The cgroup's quota holds the process back.
+    /// The cgroup's quota throttles the process.
     Quota,
     /// Main memory is full, swap grows, tasks stall for memory.
     Memory,
@@ -104,20 +105,20 @@ struct Level {
     other_cores: f32,
     io_wait: f32,
     gpu: f32,
-    /// Seconds waited for a second computed.
+    /// Seconds waited per second computed.
     wait: f64,
-    /// Workers that work at the same time, a share of all.
+    /// Workers that work at the same time, as a share of all.
     workers: f64,
     memory: f32,
     memory_stall: f32,
     throttled: f32,
-    /// Read calls a second, and bytes of each.
+    /// Read calls per second, and bytes of each.
     reads: f32,
     read_bytes: f32,
 }
 
 impl Phase {
-    /// Every phase, by the name that users write.
+    /// Every phase, by its name in options.
     pub const NAMES: [(&'static str, Self); 11] = [
         ("startup", Self::Startup),
         ("asleep", Self::Asleep),
@@ -224,7 +225,7 @@ impl Simulation {
         recording
     }
 
-    /// Writes the recording's files below `profiler-output` of a run's folder, made where there is none.
+    /// Writes the recording's files to `profiler-output` in a run's folder, which is created if needed.
     ///
     /// # Errors
     /// [`ProfileError::Io`] when a file cannot be written.
@@ -310,19 +311,19 @@ impl Simulation {
     }
 
     fn ticks(&self) -> usize {
-        // A hair more, so that 60 s at 0.1 s are 600 samples.
+        // Slightly more, so that 60 s at 0.1 s are 600 samples.
         (self.seconds / self.interval + 1e-6).max(0.0) as usize
     }
 
-    /// The phase at a time since the start; the last one beyond the end.
+    /// The phase at a time since the start; the last one after the end.
     fn phase(&self, seconds: f64) -> Phase {
         let place = (seconds / self.seconds * self.phases.len() as f64) as usize;
         let last = self.phases.last().copied().unwrap_or(Phase::Healthy);
         self.phases.get(place).copied().unwrap_or(last)
     }
 
-    /// Adds a series: for every tick, what `value` says of its phase and level, given noise in -1..1 and the tick's
-    /// place in the recording, 0..1.
+    /// Adds a series: for every tick, the result of `value` for its phase and level, noise in -1..1, and the
+    /// tick's position in the recording, 0..1.
     fn series(
         &self,
         node: &mut Node,
@@ -473,7 +474,7 @@ impl Simulation {
         );
     }
 
-    /// Divides the busy time of the cores between the run and other programs, as both want it.
+    /// Divides the busy time of the cores between the run and other programs, according to their demands.
     fn tell_whose(&self, node: &mut Node) {
         let Some(others) = self.others else { return };
         let cores: Vec<&Series> = node.of(dimension::CPU).collect();
@@ -563,7 +564,7 @@ impl Simulation {
         add(dimension::GPU_POWER_THROTTLE, &|_, _, _, _| 0.0);
     }
 
-    /// The trainer's spans and its workers', of which batch `n` is made by worker `n % workers` and is finished when
+    /// The spans of the trainer and its workers: worker `n % workers` makes batch `n`, and finishes it when
     /// the wait for it ends.
     fn train(&self, node: &mut Node, number: usize) {
         const EPOCH: u64 = 200;
@@ -597,7 +598,7 @@ impl Simulation {
         while now < self.seconds {
             let phase = self.phase(now);
             if matches!(phase, Phase::Startup | Phase::Asleep) {
-                // To where the phase ends, at the latest where the recording does.
+                // Up to the phase's end, at most to the recording's end.
                 now = (now + self.interval.min(1.0)).min(self.seconds);
                 continue;
             }

@@ -1,9 +1,10 @@
 //! A data set in a bucket.
 //!
-//! Its objects' keys are listed once, and numbered as a folder of the same names would be. Bytes come by a fetch an
-//! object, or a ranged fetch a sample where the objects are prepared shards. A fetch takes tens of milliseconds, most of
-//! them spent waiting, so many are begun ahead of their turn: the loader announces samples in its order
-//! ([`Source::expect`]), [`Ahead`] begins them while its memory lasts, and a read takes what has come.
+//! The keys of its objects are listed once, and numbered like the files of a folder with the same names.
+//! Bytes are fetched by one request per object, or one ranged request per sample if the objects are prepared
+//! shards. A request takes tens of milliseconds, most of them spent waiting, so several requests are started
+//! in advance: the loader announces samples in its order ([`Source::expect`]), [`Ahead`] starts the requests
+//! while there is memory, and a read takes the result.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -16,10 +17,11 @@ use crate::folder::is_image_name;
 use crate::shard::{Manifest, Ranges, ShardFolder};
 use crate::{ImageFolder, Images, Sample, SampleBytes, Source, StorageError};
 
-/// So many samples are announced ahead: requests of 20 ms each, 3,000 a second, need 60 in flight, and slow ones more.
+/// The number of samples that are announced in advance: requests of 20 ms each, 3,000 a second, need 60 in
+/// flight, and slow ones more.
 const REACH: usize = 256;
 
-/// What is fetched ahead may take so many bytes.
+/// The most bytes that are fetched in advance.
 const BUDGET: f64 = 256e6;
 
 /// A listed place in a bucket.
@@ -31,10 +33,10 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// Lists the place that `path` names, where it names one elsewhere: `s3://..` and the like.
+    /// Lists the place that `path` names, if it is a URI: `s3://..` and the like.
     ///
     /// # Errors
-    /// The list cannot be had, or is empty.
+    /// The list cannot be fetched, or is empty.
     pub fn of(path: &Path) -> Result<Option<Self>, StorageError> {
         let Some(uri) = path.to_str().filter(|text| Location::is_remote(text)) else {
             return Ok(None);
@@ -45,7 +47,7 @@ impl Remote {
     /// Lists an opened place.
     ///
     /// # Errors
-    /// The list cannot be had, or is empty.
+    /// The list cannot be fetched, or is empty.
     pub fn list(bucket: Bucket) -> Result<Self, StorageError> {
         let objects = bucket.list()?;
         let uri = PathBuf::from(bucket.location().to_string().trim_end_matches('/'));
@@ -67,7 +69,7 @@ impl Remote {
         self.below(name).next().is_some()
     }
 
-    /// The manifest, where the data set is a prepared one.
+    /// The manifest, if the data set is a prepared one.
     pub fn manifest(&self) -> Result<Option<Manifest>, StorageError> {
         if find(&self.objects, Manifest::FILE).is_none() {
             return Ok(None);
@@ -112,10 +114,10 @@ impl Remote {
         })))
     }
 
-    /// The class folders in the folder `name`, or in the place itself where that is empty.
+    /// The class folders in the folder `name`, or in the place itself if the name is empty.
     ///
     /// # Errors
-    /// As [`ImageFolder::open`], as far as a bucket can have such faults: it has no folders without objects.
+    /// The errors of [`ImageFolder::open`] that a bucket can have: it has no folders without objects.
     pub fn folder(&self, name: &str) -> Result<BucketFolder, StorageError> {
         let root = match name {
             "" => self.uri.clone(),
@@ -129,7 +131,7 @@ impl Remote {
                 flat.extend(is_image_name(key.as_ref()).then_some(key));
                 continue;
             };
-            // Keys are sorted, but `a-b/` stands between `a` and `a/`.
+            // Keys are sorted, but `a-b/` is between `a` and `a/`.
             if classes.last() != Some(&class) && !classes.contains(&class) {
                 classes.push(class);
             }
@@ -145,7 +147,7 @@ impl Remote {
                 None => StorageError::NoClasses { path: root },
             });
         }
-        // Bytes of UTF-8 sort as code points do, so this is torchvision's order of classes, folders and files.
+        // UTF-8 bytes sort like code points, so this is torchvision's order of classes, folders and files.
         classes.sort_unstable();
         found.sort_unstable();
         let empty = classes.iter().filter(|class| {
@@ -237,7 +239,7 @@ impl BucketFolder {
         }
     }
 
-    /// The bytes of a sample, by the list.
+    /// The bytes of a sample, according to the list.
     pub(crate) fn size(&self, sample: usize) -> Option<u64> {
         let piece = self.piece(sample).ok()?;
         find(&self.objects, &piece.key).map(|object| object.size)
@@ -253,7 +255,7 @@ impl BucketFolder {
     }
 }
 
-/// The object of a key in a list that is sorted.
+/// Finds an object by key in a sorted list.
 fn find<'a>(objects: &'a [Object], key: &str) -> Option<&'a Object> {
     let place = objects
         .binary_search_by(|object| object.key.as_str().cmp(key))
@@ -303,7 +305,7 @@ impl std::fmt::Debug for BucketFolder {
 /// A shard in a bucket.
 struct ObjectRanges {
     key: String,
-    /// `None` where the list does not have it.
+    /// `None` if it is not in the list.
     size: Option<u64>,
     ahead: Arc<Ahead>,
 }
@@ -355,14 +357,14 @@ impl Ranges for ObjectRanges {
     }
 }
 
-/// What is read at once: an object, or the bytes from .. to of one.
+/// The unit of a read: an object, or a range of bytes of one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Piece {
     key: String,
     range: Option<(u64, u64)>,
 }
 
-/// Fetches that were begun ahead of their turn.
+/// Requests that were started in advance.
 struct Ahead {
     bucket: Bucket,
     state: Mutex<State>,
@@ -370,12 +372,12 @@ struct Ahead {
 
 #[derive(Default)]
 struct State {
-    /// Announced, and not begun for want of memory.
+    /// Announced, but not started for lack of memory.
     waiting: VecDeque<Piece>,
-    /// Begun, each with the number of reads at that time.
+    /// Started, each with the number of reads at that time.
     begun: HashMap<Piece, (u64, Fetch)>,
     reads: u64,
-    /// Mean bytes of a read, over the latest few hundred.
+    /// Mean bytes of a read, over the last few hundred.
     mean: f64,
 }
 
@@ -392,7 +394,7 @@ impl Ahead {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock leaves the lists half-changed.
+        // Code under the lock never leaves the lists inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -402,7 +404,7 @@ impl Ahead {
             return;
         }
         state.waiting.push_back(piece);
-        // What an epoch that was given up announced is never read.
+        // Samples that an abandoned epoch announced are never read.
         if state.waiting.len() > 2 * REACH {
             state.waiting.pop_front();
         }
@@ -435,7 +437,7 @@ impl Ahead {
 }
 
 impl State {
-    /// Begins what waits, as far as the memory goes.
+    /// Starts waiting requests, as far as there is memory.
     fn begin(&mut self, bucket: &Bucket) {
         let is_full = |state: &Self| {
             state.begun.len() >= REACH || state.begun.len() as f64 * state.mean.max(1.0) >= BUDGET
@@ -448,7 +450,7 @@ impl State {
             && let Some(piece) = self.waiting.pop_front()
         {
             let range = piece.range.map(|(from, to)| from..to);
-            // What cannot be begun is fetched, or fails, when it is read.
+            // If it cannot be started, the read itself fetches it, or fails.
             if let Ok(fetch) = bucket.begin(&piece.key, range) {
                 self.begun.insert(piece, (self.reads, fetch));
             }

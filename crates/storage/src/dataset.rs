@@ -17,18 +17,18 @@ use crate::{ImageFolder, Images, Source, StorageError};
 pub struct Dataset {
     /// Training images.
     pub train: Images,
-    /// Validation images, where there are any.
+    /// Validation images, if there are any.
     pub val: Option<Images>,
-    /// How `val` was split off `train`, where it was.
+    /// How `val` was split off `train`, if it was.
     pub split: Option<ValSplit>,
 }
 
 /// How validation images were split off one tree.
 ///
-/// Its `Display` is a sentence for people.
+/// Its `Display` is a sentence for users.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValSplit {
-    /// The share of each class that was asked for.
+    /// The requested share of each class.
     pub fraction: f64,
     /// The seed of the choice.
     pub seed: u64,
@@ -37,21 +37,23 @@ pub struct ValSplit {
 }
 
 impl Dataset {
-    /// Opens a data set's folder, or the same in a bucket: `s3://bucket/prefix` and what else
-    /// `stokehold_objects::Bucket` opens, where the feature `buckets` is on.
+    /// Opens a data set's folder, or the same in a bucket: `s3://bucket/prefix` and other URIs that
+    /// [`stokehold_objects::Bucket`] opens.
     ///
-    /// * A folder that `stokehold prepare` made is what it was made of: the same classes, samples, order and splits.
-    /// * With `dir/train/`, that holds the training classes, and `dir/val/`, if there is one, the validation
+    /// * A folder made by `stokehold prepare` equals its original: the same classes, samples, order and
+    ///   splits.
+    /// * With `dir/train/`, that contains the training classes, and `dir/val/`, if it exists, the validation
     ///   classes. Labels in `val/` are the training classes' numbers, found by name; `val/` may lack a class.
-    /// * Without `dir/train/`, `dir` itself holds the training classes.
-    /// * `val_split` splits that share (above 0, below 1) of each class off the training images: of a class's n
-    ///   images round(n · share), at least 1 and at most n - 1. A class with one image keeps it in training and is
-    ///   named in [`Dataset::split`]. An image is chosen by a hash of the seed and its path below the folder, so the
-    ///   choice does not depend on where the folder lies, and images added later move few others.
+    /// * Without `dir/train/`, `dir` itself contains the training classes.
+    /// * `val_split` splits that share (above 0, below 1) of each class off the training images: of a class's
+    ///   n images round(n · share), at least 1 and at most n - 1. A class with one image keeps it in training
+    ///   and is listed in [`Dataset::split`]. Images are chosen by a hash of the seed and their path below
+    ///   the folder, so the choice does not depend on the location of the folder, and adding images later
+    ///   moves few others.
     ///
     /// # Errors
-    /// All that [`ImageFolder::open`] reports; `val/` without `train/`; a class in `val/` that `train/` has not;
-    /// `val_split` out of range, beside an existing `val/`, or of classes that have one image each.
+    /// All errors of [`ImageFolder::open`]; `val/` without `train/`; a class in `val/` that `train/` does not
+    /// have; `val_split` out of range, together with an existing `val/`, or with classes of one image each.
     pub fn open(dir: impl AsRef<Path>, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
         let dir = dir.as_ref();
         Self::open_quietly(dir, val_split, seed).map(|found| found.found(dir))
@@ -87,7 +89,7 @@ impl Dataset {
         })
     }
 
-    /// As [`Dataset::open`], of a place in a bucket that the caller has opened with settings of its own.
+    /// As [`Dataset::open`], for a place in a bucket that the caller has opened with its own settings.
     ///
     /// # Errors
     /// As [`Dataset::open`].
@@ -125,7 +127,7 @@ impl Dataset {
         val_split: Option<f64>,
         seed: u64,
     ) -> Result<Self, StorageError> {
-        // As `Images::unlabelled` names it.
+        // The name that `Images::unlabelled` gives.
         if manifest.classes == [""] {
             return Err(StorageError::Unlabelled { path: dir.to_owned() });
         }

@@ -1,4 +1,4 @@
-//! What can go wrong between a data set's path and the bytes of an image.
+//! Errors between a data set's path and the bytes of an image.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub enum StorageError {
         /// The path that was given.
         path: PathBuf,
     },
-    /// The path is there and is no folder.
+    /// The path exists and is not a folder.
     #[error("{}: not a folder; a data set is a folder that holds one folder per class", path.display())]
     NotAFolder {
         /// The path that was given.
@@ -36,7 +36,7 @@ pub enum StorageError {
         /// The folder that was searched.
         path: PathBuf,
     },
-    /// The folder holds images and no class folders.
+    /// The folder contains images and no class folders.
     #[error(
         "{}: images lie directly in this folder ({images} of them) and it has no class folders; \
          move the images of each class into a folder of the class's name, e.g. {}",
@@ -46,7 +46,7 @@ pub enum StorageError {
     Flat {
         /// The folder that was searched.
         path: PathBuf,
-        /// How many images lie directly in it.
+        /// The number of images directly in it.
         images: usize,
         /// The name of one of them.
         example: String,
@@ -61,7 +61,7 @@ pub enum StorageError {
         /// The folder of the shards.
         path: PathBuf,
     },
-    /// Class folders without a single image.
+    /// Class folders without any image.
     #[error(
         "{}: no image in the class folder{} {}; put images ({}) there or remove the folder",
         path.display(),
@@ -75,7 +75,7 @@ pub enum StorageError {
         /// The names of the empty ones.
         classes: Vec<String>,
     },
-    /// There is `val/` and no `train/`.
+    /// There is `val/` but no `train/`.
     #[error(
         "{}: has val/ and no train/; put the training images into train/, or give the folder that holds both",
         path.display()
@@ -84,7 +84,7 @@ pub enum StorageError {
         /// The data set's folder.
         path: PathBuf,
     },
-    /// A validation split was asked of a data set that has validation images.
+    /// A validation split was requested for a data set that has validation images.
     #[error(
         "{}: this data set has its own val/, so there is nothing to split off; leave the validation split out",
         path.display()
@@ -93,10 +93,10 @@ pub enum StorageError {
         /// The data set's folder.
         path: PathBuf,
     },
-    /// The validation split is no share.
+    /// The validation split is out of range.
     #[error("validation split {fraction}: must be above 0 and below 1, e.g. 0.2 for a fifth of each class")]
     SplitRange {
-        /// The number that was given.
+        /// The given number.
         fraction: f64,
     },
     /// No class has an image to spare for validation.
@@ -109,7 +109,7 @@ pub enum StorageError {
         /// The data set's folder.
         path: PathBuf,
     },
-    /// `val/` has classes that `train/` has not.
+    /// `val/` has classes that `train/` does not have.
     #[error(
         "{}: class {} is not among the training classes of {}; a network cannot learn a class it never sees",
         path.display(),
@@ -129,7 +129,7 @@ pub enum StorageError {
     List {
         /// The folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A file could not be read.
@@ -137,7 +137,7 @@ pub enum StorageError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The path is a pipe, a device or a folder.
@@ -146,25 +146,25 @@ pub enum StorageError {
         /// The path.
         path: PathBuf,
     },
-    /// The file is larger than any image this program reads.
+    /// The file exceeds the size limit.
     #[error("{}: {bytes} bytes are more than the {limit} an image file may have", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its size in bytes.
         bytes: u64,
-        /// The largest size that is read, in bytes.
+        /// The size limit, in bytes.
         limit: u64,
     },
     /// The sample's number is not below the number of samples.
     #[error("sample {sample}: this source has only {len}")]
     NoSuchSample {
-        /// The number that was asked for.
+        /// The requested number.
         sample: usize,
-        /// How many samples there are.
+        /// The number of samples.
         len: usize,
     },
-    /// A prepared data set, or one of its shards, is not what it should be.
+    /// A prepared data set, or one of its shards, is invalid.
     #[error("{}: {reason}", path.display())]
     Prepared {
         /// The file.
@@ -172,7 +172,7 @@ pub enum StorageError {
         /// What is wrong with it, and what to do.
         reason: String,
     },
-    /// A sample of a shard is not what was written.
+    /// A sample of a shard is damaged.
     #[error("{}: {damage}; sample {sample} of this shard is lost", path.display())]
     ShardDamaged {
         /// The shard.
@@ -182,7 +182,7 @@ pub enum StorageError {
         /// Where and how.
         damage: Damage,
     },
-    /// An object of a bucket could not be had.
+    /// An object of a bucket could not be fetched.
     #[cfg(feature = "buckets")]
     #[error(transparent)]
     Object(#[from] ObjectError),
@@ -197,7 +197,7 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// The message without the path that it begins with, for where the path is said already.
+    /// The message without the path at its beginning, for callers that print the path themselves.
     pub fn reason(&self) -> String {
         let message = self.to_string();
         match self {

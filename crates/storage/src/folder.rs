@@ -1,9 +1,9 @@
-//! A folder of class folders, numbered as torchvision numbers it.
+//! A folder of class folders, numbered as in torchvision.
 //!
-//! torchvision sorts three times: class names, then all folders below a class by their whole path, then the file
-//! names in a folder. All three compare Python strings, that is code points; a name that is not UTF-8 is compared
-//! by the surrogates U+DC80..=U+DCFF that Python reads its stray bytes as. Whole paths are compared as strings and
-//! not by components, so `a-b/` comes before `a/b/` ('-' is below '/').
+//! torchvision sorts three times: class names, then all folders below a class by their whole path, then the
+//! file names in a folder. All three compare Python strings, that is code points; a name that is not UTF-8 is
+//! compared by the surrogates U+DC80..=U+DCFF that Python reads for its invalid bytes. Whole paths are
+//! compared as strings and not by components, so `a-b/` comes before `a/b/` ('-' is below '/').
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use crate::{SampleBytes, Source, StorageError};
 /// The extensions of image files, compared without regard to case.
 pub const EXTENSIONS: [&str; 4] = [".jpg", ".jpeg", ".png", ".webp"];
 
-/// No image file is larger; a larger one is an error instead of an exhausted memory.
+/// The size limit of an image file: a larger one is an error, so that it does not exhaust the memory.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// One image file and its class.
@@ -29,9 +29,10 @@ pub struct Sample {
 
 /// Class folders full of images: `root/<class>/**/*.{jpg,jpeg,png,webp}`.
 ///
-/// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions, such
-/// as `.bmp`, are not read here). Links to folders are followed. Two things differ where torchvision goes on
-/// regardless: a folder that cannot be listed is an error, and a link back to a folder it lies in is not entered.
+/// Classes, samples and their order are those of `torchvision.datasets.ImageFolder` (whose other extensions,
+/// such as `.bmp`, are not read here). Links to folders are followed. There are two differences, where
+/// torchvision continues silently: a folder that cannot be listed is an error, and a link to a folder that
+/// contains it is not followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFolder {
     /// The folder that holds the class folders.
@@ -43,11 +44,11 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// Lists the folder. No file is opened.
+    /// Lists the folder. Opens no file.
     ///
     /// # Errors
-    /// The folder is missing, is no folder or cannot be listed; it has no class folders; a class folder has no
-    /// image in it.
+    /// The folder is missing, is not a folder or cannot be listed; it has no class folders; a class folder
+    /// has no image.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         let listing = list(&root)?;
@@ -87,10 +88,10 @@ impl ImageFolder {
         })
     }
 
-    /// Every image below a folder, in one class named after nothing: for measurements that need no labels.
+    /// Every image below a folder, in one class with an empty name: for measurements that need no labels.
     ///
     /// # Errors
-    /// The folder is missing, is no folder or cannot be listed; there is no image below it.
+    /// The folder is missing, is not a folder or cannot be listed; there is no image below it.
     pub fn unlabelled(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         let listing = list(&root)?;
@@ -150,17 +151,17 @@ impl Source for ImageFolder {
     }
 }
 
-/// Has the system fetch a file into its cache, without waiting for it.
+/// Makes the system read a file into its cache, without waiting.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_ahead(path: &Path) {
     use rustix::fs::{Advice, Mode, OFlags, fadvise, open};
-    // Not blocking: the file may be a pipe that nobody writes to.
+    // Non-blocking: the file may be a pipe without a writer.
     if let Ok(file) = open(
         path,
         OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC,
         Mode::empty(),
     ) {
-        // Only a hint, so whether it is taken makes no difference.
+        // Only a hint; ignore the result.
         let _ = fadvise(&file, 0, None, Advice::WillNeed);
     }
 }
@@ -174,7 +175,7 @@ pub(crate) fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageEr
         path: path.to_owned(),
         source,
     };
-    // Asked before opening, because opening a pipe that nobody writes to never returns.
+    // Checked before opening, because opening a pipe without a writer never returns.
     let facts = fs::metadata(path).map_err(failed)?;
     if !facts.is_file() {
         return Err(StorageError::NotAFile {
@@ -220,7 +221,7 @@ fn list(folder: &Path) -> Result<Listing, StorageError> {
         let name = entry.file_name();
         let mut kind = entry.file_type().map_err(failed)?;
         if kind.is_symlink() {
-            // A link into nowhere stays a link: torchvision lists it as a file, and reading it says what is wrong.
+            // A dangling link stays a link: torchvision lists it as a file, and reading it reports the error.
             kind = fs::metadata(entry.path()).map_or(kind, |target| target.file_type());
         }
         if kind.is_dir() {
@@ -236,7 +237,7 @@ fn list(folder: &Path) -> Result<Listing, StorageError> {
 
 /// Collects `folder` and every folder below it with the images directly in it.
 ///
-/// `inside` holds the true paths of the folders being walked, so that a link to one of them ends there.
+/// `inside` has the canonical paths of the folders on the way, so that a link to one of them is not followed.
 fn walk(
     folder: PathBuf,
     inside: &mut Vec<PathBuf>,
@@ -271,7 +272,7 @@ fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
 }
 
 pub(crate) fn is_image_name(name: &OsStr) -> bool {
-    // A suffix and not `Path::extension`: a file named just ".jpg" counts in torchvision.
+    // A suffix and not `Path::extension`: torchvision includes a file named just ".jpg".
     let name = name.as_encoded_bytes();
     EXTENSIONS.iter().any(|extension| {
         name.len() >= extension.len()
@@ -279,7 +280,7 @@ pub(crate) fn is_image_name(name: &OsStr) -> bool {
     })
 }
 
-/// A name as the code points Python compares.
+/// A name as the code points that Python compares.
 fn code_points(name: &OsStr) -> Vec<u32> {
     let mut points = Vec::with_capacity(name.len());
     for chunk in name.as_encoded_bytes().utf8_chunks() {

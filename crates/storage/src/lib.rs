@@ -1,11 +1,11 @@
-//! Where image bytes come from.
+//! The source of image bytes.
 //!
 //! A [`Source`] is a numbered list of labelled files: `0..len`, each with a class and bytes that
-//! [`Source::read`] fetches into the caller's [`SampleBytes`]. The loader knows nothing else of storage. Order, shuffling
-//! and threads are the loader's; what the bytes mean is the pipeline's.
+//! [`Source::read`] reads into the caller's [`SampleBytes`]. The loader knows nothing else about storage. The
+//! loader determines order, shuffling and threads; the pipeline interprets the bytes.
 //!
 //! [`ImageFolder`] is the source on disk. It numbers classes and samples exactly as
-//! `torchvision.datasets.ImageFolder` does, so that an index here is the same image and the same label there:
+//! `torchvision.datasets.ImageFolder` does, so that an index is the same image and the same label in both:
 //!
 //! ```text
 //! DATA/train/cat/001.jpg       class 0, sample 0
@@ -14,15 +14,15 @@
 //! DATA/val/...                 the same classes
 //! ```
 //!
-//! [`ShardFolder`](shard::ShardFolder) is the same list from prepared [shards](shard): large files with checksums, whose
-//! JPEGs can be read from any row on.
+//! [`ShardFolder`](shard::ShardFolder) is the same list from prepared [shards](shard): large files with
+//! checksums, whose JPEGs can be read from any row on.
 //!
-//! [`BucketFolder`] is the folder in a bucket: the same list of `s3://bucket/prefix`, whose objects are fetched ahead in the
-//! order that the loader announces. Shards are read from buckets by ranges in the same way. [`ImageList`] is what the caller
-//! lists file by file. Buckets are behind the feature `buckets`, as an HTTP client with TLS is most of what this crate would build.
+//! [`BucketFolder`] is the folder in a bucket: the same list at `s3://bucket/prefix`, whose objects are
+//! fetched in advance in the order that the loader announces. Shards in buckets are read by ranges in the
+//! same way. [`ImageList`] is a list of files from the caller.
 //!
-//! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`, split off
-//! one tree, or prepared. [`SlowSource`] makes any source as slow as a network.
+//! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
+//! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
 
 #[cfg(feature = "buckets")]
 mod bucket;

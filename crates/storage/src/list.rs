@@ -46,7 +46,7 @@ fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
-/// A path that is no Unicode is none here: the file is not found.
+/// A path that is not Unicode counts as missing: the file is not found.
 #[cfg(not(unix))]
 fn as_path(bytes: &[u8]) -> &Path {
     Path::new(std::str::from_utf8(bytes).unwrap_or_default())

@@ -1,13 +1,13 @@
-//! A source that answers late.
+//! A source with latency.
 
 use std::thread;
 use std::time::Duration;
 
 use crate::{SampleBytes, Source, StorageError};
 
-/// Any source, with a wait before every read: what a network file system or an object store does to a loader.
+/// Any source, with a wait before every read, like a network file system or an object store.
 ///
-/// Only the latency is imitated, so reads of several threads overlap as they do on a network.
+/// Only the latency is simulated, so reads of several threads overlap as they do on a network.
 #[derive(Debug, Clone)]
 pub struct SlowSource<S> {
     source: S,

@@ -1,4 +1,4 @@
-//! The one thing the loader asks of storage.
+//! The interface between loader and storage.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ pub trait Source: Send + Sync {
     /// The sample's path, for messages. `sample` must be below [`Source::len`].
     fn name(&self, sample: usize) -> String;
 
-    /// Reads the sample into `into`, which forgets what it held and keeps its capacity.
+    /// Reads the sample into `into`, which drops its contents and keeps its capacity.
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError>;
 
-    /// Hears that the sample will be read soon: what can begin to fetch it, without waiting, does. A fault shows when
-    /// it is read. Does nothing by default.
+    /// Announces that the sample will be read soon: an implementation may start to fetch it, without waiting.
+    /// Errors are reported by the read. Does nothing by default.
     fn expect(&self, sample: usize) {
         let _ = sample;
     }
 
-    /// How many samples ahead of the order it wants to hear of; 0 where the next batch, after slow reads, is enough. An
-    /// object store needs as many as it has requests in flight.
+    /// How many samples in advance it should be told about; 0 if the next batch, after slow reads, is enough.
+    /// An object store needs as many as it has requests in flight.
     fn reach(&self) -> usize {
         0
     }

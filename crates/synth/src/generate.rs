@@ -74,8 +74,9 @@ impl SynthOptions {
 
 /// Writes a data set of generated JPEGs to `dir`, as `train/<class>/` and `val/<class>/`.
 ///
-/// `dir` must not exist, or be empty. The files are written to a folder beside it, which gets the name at the end, so
-/// `dir` is never half a data set. `progress` is told how many images of how many are done, on the calling thread.
+/// `dir` must not exist, or be empty. The files are written to a folder beside it, which is renamed at the
+/// end, so `dir` is never incomplete. `progress` is called on the calling thread with the numbers of finished
+/// images and of all images.
 ///
 /// # Errors
 /// An option out of range; something in `dir`; a file that cannot be written. The folder beside is removed then.

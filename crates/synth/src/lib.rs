@@ -1,9 +1,9 @@
-//! Photograph-like images where there are none.
+//! Generates photograph-like images.
 //!
-//! [`generate`] makes a data set whose files cost what photographs cost: about 500x375 pixels and 100 KB as JPEGs
-//! of quality 90, half of them 4:2:0 and half 4:4:4, with the 1/f² spectrum and the occlusions of natural scenes.
-//! A class is a shape with a surface, such as `ring-striped`; colours, light, background, place and size say
-//! nothing about the class, so a network has to learn to see.
+//! [`generate`] makes a data set whose files cost as much to load as photographs: about 500x375 pixels and
+//! 100 KB as JPEGs of quality 90, half of them 4:2:0 and half 4:4:4, with the 1/f² spectrum and the
+//! occlusions of natural scenes. A class is a shape with a surface, such as `ring-striped`; colours, light,
+//! background, place and size are independent of the class, so a network has to learn to see.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();
@@ -14,8 +14,8 @@
 //! # Ok::<(), stokehold_synth::SynthError>(())
 //! ```
 //!
-//! Every file is a function of (seed, class, number), with the same bytes on every machine: the arithmetic is
-//! limited to operations that IEEE 754 defines exactly, and the encoder works with integers.
+//! Every file is a function of (seed, class, number), with the same bytes on every machine: the arithmetic
+//! uses only operations that IEEE 754 defines exactly, and the encoder works with integers.
 
 mod class;
 mod error;

@@ -19,7 +19,7 @@ pub struct Spec {
     /// Whether to minimise or maximise.
     #[serde(default)]
     pub direction: Direction,
-    /// Which of a trial's reports is its result, if the trial is told without one.
+    /// Which of a trial's reports is its result, if none is given at its end.
     #[serde(default)]
     pub take: Take,
     /// The parameters to search.

@@ -1,8 +1,9 @@
-//! What tests could not test where they ran, and why.
+//! Reports tests that could not run in this environment, and why.
 //!
-//! A test that lacks something (an oracle, a right, a program) calls [`skip`] and returns. The line is shown at once, also where
-//! the test's output is captured, and is kept beside the test programs; the test program `summary` of this package, which Cargo
-//! runs last, counts and names all lines of the run. With `STOKEHOLD_REQUIRE_ALL=1` such a test fails instead.
+//! A test that lacks something (a reference implementation, a permission, a program) calls [`skip`] and
+//! returns. The reason is printed at once, even if the test's output is captured, and stored next to the test
+//! programs. The test program `summary` of this package, which Cargo runs last, counts and lists all skips of
+//! the run. With `STOKEHOLD_REQUIRE_ALL=1` a skip is a failure.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -14,19 +15,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// The variable that makes a skip a failure.
+/// The environment variable that turns skips into failures.
 pub const REQUIRE_ALL: &str = "STOKEHOLD_REQUIRE_ALL";
 
-/// Says that the test that calls this ends without having tested, and why.
+/// Reports that the calling test ends without testing, and why.
 ///
 /// # Panics
 ///
-/// With `STOKEHOLD_REQUIRE_ALL=1`, and where the line cannot be kept.
+/// If `STOKEHOLD_REQUIRE_ALL=1` is set, and if the line cannot be stored.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let thread = std::thread::current();
     let at = Location::caller().to_string();
-    // With one test thread libtest has no thread of the test's name.
+    // With one test thread libtest has no thread with the test's name.
     let test = thread.name().filter(|name| *name != "main").unwrap_or(&at);
     let package = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
     let line = format!("skipped: {package} {test}: {reason}\n");
@@ -34,27 +35,28 @@ pub fn skip(reason: impl Display) {
         std::env::var_os(REQUIRE_ALL).is_none_or(|value| value != "1"),
         "{line}and {REQUIRE_ALL}=1 lets no test be skipped"
     );
-    // One line a test: a property's comes here once a case, and some lack several things.
+    // Report a test once per reason: a property test calls this once per case, and some tests lack several
+    // things.
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if SAID
         .lock()
         .expect("no thread panics here")
         .insert(test.to_owned())
     {
-        // Unlike what println prints, this is not captured. One call a line: other tests write too.
+        // Unlike println's output, this is not captured. One call per line, because other tests write too.
         let _ = io::stderr().write_all(line.as_bytes());
         keep(&line).expect("the target folder takes the line");
     }
 }
 
-/// Whether the test that calls this goes on, in which it needs files that its user must not read.
+/// Returns whether the calling test, which needs files that its user must not read, should continue.
 ///
-/// Root may read every file. Its tests run once more in a process without that right (`setpriv` of util-linux), where they go on,
-/// and are done here when that process has ended well.
+/// Root may read every file. So the test runs once more in a process without that right (`setpriv` of
+/// util-linux), where it continues; here it is done once that process has succeeded.
 ///
 /// # Panics
 ///
-/// Where the test failed in that process.
+/// If the test failed in that process.
 #[track_caller]
 pub fn permissions_bind() -> bool {
     const WITHOUT: &str = "STOKEHOLD_TEST_WITHOUT_RIGHTS";
@@ -103,12 +105,12 @@ fn keep(line: &str) -> io::Result<()> {
         .write_all(line.as_bytes())
 }
 
-/// The lines of this run of `cargo test`, each once and in order; they are forgotten with this, like those of runs that ended
-/// before their summary.
+/// Returns the skips of this run of `cargo test`, sorted and without duplicates, and removes them from disk,
+/// together with those of runs that ended before their summary.
 ///
 /// # Errors
 ///
-/// Where they cannot be read or removed.
+/// If they cannot be read or removed.
 pub fn take() -> io::Result<BTreeSet<String>> {
     take_of(parent_id())
 }
@@ -129,7 +131,7 @@ fn take_of(cargo: u32) -> io::Result<BTreeSet<String>> {
     Ok(lines)
 }
 
-/// Where the tests that one `cargo test`, the process of that number, starts keep their lines: in a folder beside `deps`.
+/// The file for the skips of one `cargo test` process with this number: in a folder next to `deps`.
 fn record(cargo: u32) -> io::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let profile = program.ancestors().nth(2).expect("a test program lies in deps/");

@@ -181,7 +181,8 @@ fn bad_images_have_one_policy_wherever_they_are_found() {
     assert_eq!(error, "not one image of an epoch could be read and decoded");
 }
 
-/// What stands in for a bad image has to be good itself, and where nothing is, that is told, whoever found it out.
+/// A substitute for a bad image must be good itself, and if there is none, that is reported, whether the CPU
+/// or the device found it.
 #[test]
 fn broken_images_do_not_stand_in_for_each_other() {
     let Some((gpu, _alone)) = gpu_alone() else { return };

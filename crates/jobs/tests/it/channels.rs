@@ -412,7 +412,7 @@ fn an_augmented_manifest_that_is_wrong_names_the_line() {
         .failure_reason
         .unwrap();
     assert!(reason.contains("there are no samples"), "{reason}");
-    // What a line names, and is not there, is told when its turn comes.
+    // A line that names a missing object is an error when its turn comes.
     fs::write(bucket.join("m.jsonl"), good.replace("1.txt", "77.txt")).unwrap();
     let job = with(&bench, &server, "cat ${SM_CHANNEL_TRAIN}_0; sleep 60", channel);
     let record = bench.run(&job);

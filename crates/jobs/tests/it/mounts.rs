@@ -490,7 +490,7 @@ fn the_mount_of_a_runner_that_was_killed_is_removed() {
         1,
         "a killed runner cannot unmount"
     );
-    // Whoever looks at the job removes it.
+    // The next process that reads the job removes it.
     let record = bench.store.get("victim").unwrap();
     assert_eq!(record.status, Status::Failed);
     assert_eq!(mounted(bench.dir.path()), Vec::<String>::new());

@@ -80,7 +80,7 @@ fn compare_file(path: &Path, oracle: &mut Oracle, folder: &Path) -> Option<[usiz
         Header::parse(&transcoded.bytes).expect("a header"),
     );
     assert_eq!((old.color, old.orientation), (new.color, new.orientation));
-    // What was transcoded once does not change any more.
+    // Transcoding a second time changes nothing.
     assert_eq!(
         transcode(&transcoded.bytes, &DROP).expect("once more"),
         transcoded

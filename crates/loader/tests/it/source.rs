@@ -41,7 +41,7 @@ impl Images {
         }
     }
 
-    /// Until so many reads have begun; they have a minute.
+    /// Waits until this many reads have begun, at most a minute.
     pub fn wait_for_reads(&self, count: usize) {
         let start = Instant::now();
         while self.reads.load(Ordering::SeqCst) < count {

@@ -150,7 +150,7 @@ fn a_slow_image_holds_up_nothing_but_itself() {
     assert_eq!(samples, (0..12).collect::<Vec<u64>>());
 }
 
-/// Which of several failures is told does not depend on who met it first.
+/// The reported one of several failures does not depend on which thread met it first.
 #[test]
 fn the_first_failure_of_a_batch_is_its_error() {
     for count in [1, 2, 8] {

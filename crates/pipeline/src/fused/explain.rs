@@ -43,7 +43,7 @@ pub struct Decoding {
     pub mcus: Option<Mcus>,
 }
 
-/// The units a JPEG is coded in, each of so many pixels.
+/// The units in which a JPEG is coded, each of a fixed size in pixels.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Mcus {
     /// Width and height of a unit in pixels.

@@ -1,4 +1,4 @@
-//! The executor `fused`: the drawn steps become a plan, and the plan touches no pixel twice.
+//! The executor `fused`: the drawn steps become a plan that processes no pixel twice.
 //!
 //! ```text
 //!  steps ──► Plan ──► region of the source that is needed ──► decode ──► stages ──► floats
@@ -9,13 +9,14 @@
 //!  to float and the first normalisation                           = one multiplication and addition per value
 //! ```
 //!
-//! A [`Warp`] whose map keeps rows rows (`upright`) is resampled along rows, then down columns, from whatever channels
-//! the image is stored in: of a JPEG luminance and chroma apart, each at its own resolution, and colours are made of
-//! the result. Any other map (`turned`) gives every pixel a window of its own in the decoded pixels. An image that
-//! shrinks four times or more is decoded smaller already.
+//! A [`Warp`] whose map keeps rows horizontal (`upright`) is resampled along rows, then down columns, in the
+//! channels in which the image is stored: for a JPEG luminance and chroma separately, each at its own
+//! resolution, followed by the conversion to colour. Any other map (`turned`) gathers a window of the decoded
+//! pixels for every result pixel. An image that shrinks four times or more is decoded at a smaller scale.
 //!
-//! Flips commute with every colour operation and every symmetric neighbourhood, so a flip that follows them joins the
-//! warp before them. Where the result may differ from `per-op` is told in SEMANTICS.md and bounded by tests.
+//! Flips commute with every colour operation and every symmetric neighbourhood, so a flip after them joins
+//! the warp before them. SEMANTICS.md states where the result may differ from `per-op`, and tests bound the
+//! difference.
 
 mod explain;
 mod isa;

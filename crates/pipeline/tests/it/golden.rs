@@ -22,7 +22,7 @@ struct Case {
     out_height: u32,
     /// FNV-1a of all bytes, where they must be the same.
     hash: Option<String>,
-    /// Else every so many values, as bytes or f32.
+    /// Otherwise every `step`-th value, as bytes or f32.
     #[serde(default)]
     step: usize,
     #[serde(default)]

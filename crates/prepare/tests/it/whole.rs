@@ -260,7 +260,7 @@ fn extracting_writes_nothing_outside_its_folder() {
         assert_eq!(files(&aim).into_keys().collect::<Vec<_>>(), ["file"]);
         assert_eq!(std::fs::read(aim.join("file")).unwrap(), b"mine");
     }
-    // The folder that was named may be one: that is whoever named it.
+    // The named folder itself may be a link: the caller chose it.
     std::os::unix::fs::symlink(&aim, dir.path().join("link")).unwrap();
     extract(&out, &dir.path().join("link"), &go, &mut |_| {}).unwrap();
 }

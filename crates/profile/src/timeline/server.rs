@@ -267,7 +267,7 @@ mod tests {
             Self::with_turns(usize::MAX)
         }
 
-        /// One that has so many turns for it.
+        /// A server that stops after this many turns.
         fn with_turns(mut turns: usize) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let timeline = Timeline::start(None, None).unwrap();

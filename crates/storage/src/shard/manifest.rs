@@ -1,4 +1,4 @@
-//! `shards.json`: what a folder of shards holds.
+//! `shards.json`: the contents of a folder of shards.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use super::layout::{ENTRY, MOST_INDEX_BYTES};
 use crate::StorageError;
 
-/// The manifest of a prepared data set. It is written when everything else is there.
+/// The manifest of a prepared data set. It is written last, when all other files exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// `stokehold shards`, or what else is in the files.
+    /// `stokehold shards`, or another format.
     pub format: String,
     /// The version of the format, 1.
     pub version: u32,
@@ -28,23 +28,23 @@ pub struct Manifest {
     pub parts: BTreeMap<String, PartFacts>,
 }
 
-/// What one part holds.
+/// The contents of one part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartFacts {
-    /// What all shards of the part, and no others, have in their headers: 16 hexadecimal digits.
+    /// An identifier in the headers of all shards of the part, and of no others: 16 hexadecimal digits.
     pub id: String,
     /// The number of samples.
     pub samples: u64,
     /// The bytes of the original files.
     pub source_bytes: u64,
-    /// Names of broken originals that were left out.
+    /// Names of broken originals that were skipped.
     pub left_out: Vec<String>,
     /// The shards, in the order of the samples.
     pub shards: Vec<ShardFacts>,
 }
 
-/// What one shard holds.
+/// The contents of one shard.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ShardFacts {
@@ -54,7 +54,7 @@ pub struct ShardFacts {
     pub bytes: u64,
     /// The CRC-32 of the whole file: 8 hexadecimal digits.
     pub crc32: String,
-    /// The labels of its samples: `[label, how many follow one another]`.
+    /// The labels of its samples, run-length encoded: `[label, number of consecutive samples]`.
     labels: Vec<[u32; 2]>,
 }
 
@@ -68,13 +68,13 @@ impl Manifest {
     /// What [`Manifest::version`] says.
     pub const VERSION: u32 = 1;
 
-    /// The name of the file that is there until the manifest is.
+    /// The name of a file that exists until the manifest does.
     pub const UNFINISHED: &str = "shards.unfinished";
 
-    /// Reads the manifest of the data set in `dir`; `None` where it is not a prepared one.
+    /// Reads the manifest of the data set in `dir`; `None` if it is not a prepared one.
     ///
     /// # Errors
-    /// The manifest cannot be read, or is none that this program understands; the preparation is not finished.
+    /// The manifest cannot be read, or this program does not understand it; the preparation is not finished.
     pub fn of(dir: &Path) -> Result<Option<Self>, StorageError> {
         let path = dir.join(Self::FILE);
         let bytes = match fs::read(&path) {
@@ -145,7 +145,7 @@ impl PartFacts {
     /// The number that `id` writes.
     ///
     /// # Errors
-    /// It is no such number.
+    /// It is not such a number.
     pub(super) fn id(&self) -> Result<u64, String> {
         match u64::from_str_radix(&self.id, 16) {
             Ok(id) if self.id.len() == 16 => Ok(id),
@@ -153,8 +153,8 @@ impl PartFacts {
         }
     }
 
-    /// Refuses names that could lead out of the data set's folder, or to another place than it: whoever reads them joins
-    /// them to a path or a key.
+    /// Rejects names that could lead outside of the data set's folder, because readers join them to a path or
+    /// a key.
     fn check_names(&self, part: &str) -> Result<(), String> {
         let not_trusted = |what: String| Err(format!("{what}; this manifest is not to be trusted"));
         if !is_plain(part) {
@@ -178,7 +178,7 @@ impl PartFacts {
         let mut samples = 0u64;
         for shard in &self.shards {
             let count: u64 = shard.labels.iter().map(|&[_, count]| u64::from(count)).sum();
-            // Before anything is allocated for them.
+            // Before allocating memory for them.
             if count > MOST_INDEX_BYTES / ENTRY as u64 {
                 return Err(format!("{}: no shard has {count} samples", shard.file));
             }
@@ -197,7 +197,8 @@ impl PartFacts {
     }
 }
 
-/// Whether a name is one file's or folder's, wherever it is used: letters, digits, `-`, `_` and `.`, the first no dot.
+/// Whether a name is a plain file or folder name on every system: letters, digits, `-`, `_` and `.`, not
+/// beginning with a dot.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain)

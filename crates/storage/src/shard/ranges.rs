@@ -1,30 +1,30 @@
-//! Where the bytes of a shard come from.
+//! The source of a shard's bytes.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Something that can be read from any place on, by many threads at once.
+/// Something that many threads can read from any position at the same time.
 pub trait Ranges: Send + Sync {
-    /// The number of bytes there are.
+    /// The number of bytes.
     ///
     /// # Errors
-    /// What the storage reports.
+    /// The storage's error.
     fn size(&self) -> io::Result<u64>;
 
     /// Fills `into` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// What the storage reports; [`io::ErrorKind::UnexpectedEof`] where there are not so many bytes.
+    /// The storage's error; [`io::ErrorKind::UnexpectedEof`] if there are fewer bytes.
     fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Hears that `length` bytes from `offset` on will be read soon: what can begin to fetch them, without waiting, does.
-    /// Does nothing by default.
+    /// Announces that `length` bytes from `offset` on will be read soon: an implementation may start to fetch
+    /// them, without waiting. Does nothing by default.
     fn expect(&self, offset: u64, length: u32) {
         let _ = (offset, length);
     }
 
-    /// How many reads ahead it wants to hear of; 0 where a few are enough.
+    /// How many reads in advance it should be told about; 0 if a few are enough.
     fn reach(&self) -> usize {
         0
     }
@@ -42,7 +42,7 @@ impl Ranges for File {
     #[cfg(target_os = "linux")]
     fn expect(&self, offset: u64, length: u32) {
         use rustix::fs::{Advice, fadvise};
-        // Only a hint, so whether it is taken makes no difference.
+        // Only a hint; ignore the result.
         let _ = fadvise(
             self,
             offset,

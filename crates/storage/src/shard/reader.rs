@@ -1,4 +1,4 @@
-//! Reading the samples of a shard.
+//! Reads the samples of a shard.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,13 @@ pub struct Shard {
 impl Shard {
     /// Opens the shard that a manifest describes by `id`, its `number` and `facts`. `path` is for messages.
     ///
-    /// Where the index is damaged or cut off, the records are looked for ([`Shard::damage`] says so); samples whose
-    /// records are not found are errors when they are read. Without `facts` that cannot be done, because nobody knows
-    /// how many samples there were.
+    /// If the index is damaged or cut off, it searches for the records ([`Shard::damage`] reports that);
+    /// reading a sample whose record was not found is an error. Without `facts` that is not possible, because
+    /// the number of samples is unknown.
     ///
     /// # Errors
-    /// The bytes cannot be read; they are those of another shard, or the manifest is that of another one; without
-    /// `facts`, the index is damaged.
+    /// The bytes cannot be read; they belong to another shard, or the manifest does; without `facts`, the
+    /// index is damaged.
     pub fn open(
         ranges: Box<dyn Ranges>,
         path: PathBuf,
@@ -77,7 +77,7 @@ impl Shard {
                 };
                 let mut index = recover(&*ranges, size, facts.samples()).map_err(failed)?;
                 for (entry, label) in index.entries.iter_mut().zip(facts.labels()) {
-                    // A record with another label is no record of this shard.
+                    // A record with another label does not belong to this shard.
                     if entry.label != label {
                         (entry.length, entry.label) = (0, label);
                     }
@@ -103,7 +103,7 @@ impl Shard {
         self.index.entries.is_empty()
     }
 
-    /// What is wrong with the index, where it was rebuilt from the records.
+    /// What is wrong with the index, if it was rebuilt from the records.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
     }
@@ -113,20 +113,20 @@ impl Shard {
         &self.path
     }
 
-    /// What the index says of sample `number`, which must be below [`Shard::len`].
+    /// The index entry of sample `number`, which must be below [`Shard::len`].
     pub fn entry(&self, number: usize) -> Entry {
         self.index.entries[number]
     }
 
-    /// The name of sample `number`, which must be below [`Shard::len`]; empty where it is lost.
+    /// The name of sample `number`, which must be below [`Shard::len`]; empty if it is lost.
     pub fn name(&self, number: usize) -> &[u8] {
         self.index.name(number)
     }
 
-    /// Reads sample `number`, which must be below [`Shard::len`], with the places of its rows.
+    /// Reads sample `number`, which must be below [`Shard::len`], with the positions of its rows.
     ///
     /// # Errors
-    /// The bytes cannot be read, or are not those that were written: every byte of the record is checked.
+    /// The bytes cannot be read, or are damaged: every byte of the record is checked.
     pub fn read(&self, number: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         let entry = self.index.entries[number];
         let lost = |damage: Damage| StorageError::ShardDamaged {
@@ -143,7 +143,7 @@ impl Shard {
             }));
         }
         into.rows.clear();
-        // Not emptied first: growing fills with zeros what is read over anyway.
+        // Do not clear it first: growing would zero bytes that the read overwrites anyway.
         into.buffer.resize(entry.length as usize, 0);
         match self.ranges.read_range(entry.offset, &mut into.buffer) {
             Ok(()) => {}
@@ -173,18 +173,19 @@ impl Shard {
         Ok(())
     }
 
-    /// Hears that sample `number`, which must be below [`Shard::len`], will be read soon.
+    /// Announces that sample `number`, which must be below [`Shard::len`], will be read soon.
     pub fn expect(&self, number: usize) {
         let entry = self.index.entries[number];
         self.ranges.expect(entry.offset, entry.length);
     }
 
-    /// How many samples ahead [`Shard::expect`] is of use.
+    /// How many samples in advance [`Shard::expect`] is useful.
     pub fn reach(&self) -> usize {
         self.ranges.reach()
     }
 
-    /// Checks the head at the beginning of `record` and reads the places of the rows; where the file begins.
+    /// Checks the head at the beginning of `record` and reads the positions of the rows. Returns where the
+    /// file begins.
     fn check_head(
         &self,
         number: usize,
@@ -210,7 +211,7 @@ impl Shard {
         Ok(lengths + taken)
     }
 
-    /// The sample as it is called in messages.
+    /// The sample's name in messages.
     fn sample_name(&self, number: usize) -> String {
         match self.name(number) {
             [] => format!("number {number}"),
@@ -233,7 +234,7 @@ fn who(found: Identity, expected: Identity) -> String {
 
 type ReadIndex = Result<(Identity, Index), Damage>;
 
-/// Footer and index; the outer error is that of reading.
+/// Reads footer and index; the outer error is an error of reading.
 fn read_index(ranges: &dyn Ranges, size: u64) -> io::Result<ReadIndex> {
     let Some(at) = size.checked_sub((HEADER + FOOTER) as u64) else {
         return Ok(Err(Damage::at(size, "no shard is so short; it is cut off")));

@@ -1,20 +1,20 @@
-//! Finding the records of a shard whose index cannot be used.
+//! Finds the records of a shard with an unusable index.
 
 use std::io;
 
 use super::layout::{HEAD, HEAD_MAGIC, HEADER, Head, Index};
 use super::ranges::Ranges;
 
-/// How much is read at once where a record is looked for.
+/// The bytes that are read at a time while searching for a record.
 const STRIDE: usize = 1 << 16;
 
 /// Rebuilds the index of a shard of `size` bytes and `samples` samples from the heads of its records.
 ///
-/// From a good head the next one is a known number of bytes away; from damage on, it is looked for byte by byte. Samples
-/// whose record is not found, or is cut off, have an entry of length 0.
+/// A good head gives the position of the next one; after damage, the search goes byte by byte. Samples whose
+/// record is not found, or is cut off, get an entry of length 0.
 ///
-/// The records of an honest shard are found with less than four times its bytes read; bytes that were made to look like
-/// heads everywhere end the search there, so that it never takes long.
+/// For valid shards this reads less than four times the shard's bytes. In bytes that were crafted to look
+/// like heads everywhere, the search ends there, so that it never takes long.
 pub(super) fn recover(ranges: &dyn Ranges, size: u64, samples: u32) -> io::Result<Index> {
     let mut search = Search {
         ranges,
@@ -25,7 +25,7 @@ pub(super) fn recover(ranges: &dyn Ranges, size: u64, samples: u32) -> io::Resul
     let (mut at, mut least) = (HEADER as u64, 0);
     loop {
         match search.head(at)? {
-            // Records are in order; one that is not belongs elsewhere, and is stepped over as damage is.
+            // Records are in order; one that is not belongs elsewhere, and is skipped like damage.
             Some((mut head, name)) if (least..samples).contains(&head.number) => {
                 least = head.number + 1;
                 let next = at + u64::from(head.length);
@@ -58,7 +58,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The bytes from `at` on; `None` where they are not there, or too many were read.
+    /// The bytes from `at` on; `None` if they do not exist, or if too many were read.
     fn read(&mut self, at: u64, length: usize) -> io::Result<Option<Vec<u8>>> {
         let inside = at.checked_add(length as u64).is_some_and(|end| end <= self.size);
         let Some(left) = self.budget.checked_sub(length as u64).filter(|_| inside) else {
@@ -70,7 +70,7 @@ impl Search<'_> {
         Ok(Some(bytes))
     }
 
-    /// The head at `at` and its name, if one is there and whole.
+    /// The head at `at` and its name, if there is a valid one.
     fn head(&mut self, at: u64) -> io::Result<Option<(Head, Vec<u8>)>> {
         let Some(fixed) = self.read(at, HEAD)? else {
             return Ok(None);
@@ -86,7 +86,7 @@ impl Search<'_> {
         Ok(whole.then(|| (head, head.name(&bytes).to_vec())))
     }
 
-    /// Where the next record may begin, from `at` on.
+    /// The next possible start of a record, from `at` on.
     fn magic(&mut self, mut at: u64) -> io::Result<Option<u64>> {
         loop {
             let length = self.size.saturating_sub(at).min(STRIDE as u64) as usize;
@@ -100,7 +100,7 @@ impl Search<'_> {
             if let Some(place) = bytes.windows(HEAD_MAGIC.len()).position(magic) {
                 return Ok(Some(at + place as u64));
             }
-            // A magic may lie across the end.
+            // A magic may cross the end.
             at += (length - HEAD_MAGIC.len() + 1) as u64;
         }
     }

@@ -1,13 +1,13 @@
-//! Writing a shard, record after record.
+//! Writes a shard, record by record.
 
 use std::io::{self, Write};
 
 use super::layout::{self, FOOTER, Footer, HEAD, Head, Identity, Index};
 use super::manifest::ShardFacts;
 
-/// A sample as it is written: an image file and what is known of it.
+/// A sample to write: an image file and its properties.
 ///
-/// Making one is the dear half of writing (the checksum of the body), and is done by many threads.
+/// Making a record is the expensive part (the checksum of the body), and many threads do it.
 #[derive(Debug, Clone)]
 pub struct Record {
     /// The path below the folder of its part, as the file system has it.
@@ -24,11 +24,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// A record of an image file. `rows` says where in `file` the coded data of each MCU row of a JPEG begins, and at the
-    /// end where that of the last one ends; it is empty where rows cannot be read by themselves.
+    /// A record of an image file. `rows` has the positions in `file` of the coded data of each MCU row of a
+    /// JPEG, and at the end the end of the last row; it is empty if rows cannot be read independently.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] where a name, a file or the rows do not fit a record.
+    /// [`io::ErrorKind::InvalidInput`] if a name, a file or the rows do not fit into a record.
     pub fn new(
         name: Vec<u8>,
         label: u32,
@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// Writes one shard to anything that takes bytes.
+/// Writes one shard to any writer.
 pub struct ShardWriter<W> {
     out: W,
     identity: Identity,
@@ -86,10 +86,10 @@ pub struct ShardWriter<W> {
 }
 
 impl<W: Write> ShardWriter<W> {
-    /// Begins shard `number` of the part of a data set that `id` stands for.
+    /// Begins shard `number` of the part of a data set with the identifier `id`.
     ///
     /// # Errors
-    /// What writing reports.
+    /// The writer's error.
     pub fn new(out: W, id: u64, number: u32, classes: &[String]) -> io::Result<Self> {
         let identity = Identity { id, number };
         let mut writer = Self {
@@ -108,7 +108,7 @@ impl<W: Write> ShardWriter<W> {
         Ok(writer)
     }
 
-    /// The bytes that the shard has if it is finished after `record`.
+    /// The size of the shard if it is finished after `record`, bytes.
     pub fn size_with(&self, record: &Record) -> u64 {
         let classes: usize = self.index.classes.iter().map(|class| 2 + class.len()).sum();
         let index = self.index.entries.len() * layout::ENTRY + self.index.names.len() + 4 + classes;
@@ -123,7 +123,7 @@ impl<W: Write> ShardWriter<W> {
     /// Writes the next record.
     ///
     /// # Errors
-    /// What writing reports.
+    /// The writer's error.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
         let body = record.rows.first().map_or(0, |&first| first as usize);
         let mut rest = std::mem::take(&mut self.rest);
@@ -156,11 +156,11 @@ impl<W: Write> ShardWriter<W> {
         Ok(())
     }
 
-    /// Writes index and footer. Returns what bytes were written to, and the shard's line in the manifest for a file of
-    /// the name `file`.
+    /// Writes index and footer. Returns the writer, and the manifest's entry for the shard under the file
+    /// name `file`.
     ///
     /// # Errors
-    /// What writing reports.
+    /// The writer's error.
     pub fn finish(mut self, file: String) -> io::Result<(W, ShardFacts)> {
         let index = self.index.write();
         let footer = Footer {

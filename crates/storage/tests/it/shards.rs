@@ -380,7 +380,7 @@ fn an_error_of_the_storage_is_no_damage() {
     }
 }
 
-/// Names of parts and shards are joined to paths and keys by whoever reads them.
+/// Readers join names of parts and shards to paths and keys.
 #[test]
 fn a_manifest_whose_names_lead_elsewhere_is_refused_when_it_is_read() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ fn eventful(folder: &Path) -> String {
     fs::read_to_string(folder.join(JOURNAL)).unwrap()
 }
 
-/// What is true after so many lines.
+/// The state after these lines.
 fn after(lines: &[&str]) -> History {
     let dir = tempdir().unwrap();
     fs::write(dir.path().join(JOURNAL), lines.concat()).unwrap();

@@ -304,7 +304,7 @@ fn who_has_become_one_of_the_best_at_a_rung_goes_on() {
         (again.number, again.reports.len(), again.stop, again.attempt),
         (1, 1, None, 1)
     );
-    // It is there for whoever reads the journal.
+    // Readers of the journal see it.
     assert!(!Study::look(folder.path()).unwrap().trials[1].is_over());
     assert_eq!(study.report(1, 2, 0.5).unwrap(), Verdict::Continue);
     study.tell(1, None).unwrap();

@@ -154,7 +154,7 @@ impl Windows {
     }
 }
 
-/// Windows of up to so many samples need no allocation.
+/// Windows of at most this many samples need no allocation.
 const MOST_ON_STACK: usize = 64;
 
 /// Weights along a row: 13 bits.
