@@ -7,6 +7,9 @@ mod compare;
 mod dataset;
 mod devices;
 mod explain;
+// Its outputs are those of the CPU.
+#[cfg(not(any(feature = "cuda", feature = "vulkan")))]
+mod guide;
 mod help;
 mod job;
 mod local;
