@@ -33,7 +33,7 @@ impl Pipeline {
     #[staticmethod]
     fn named(name: PathBuf) -> PyResult<Self> {
         let name = name.to_str().ok_or_else(|| {
-            OptionError::new_err(format!("pipeline {}: this path is no Unicode", name.display()))
+            OptionError::new_err(format!("pipeline {}: this path is not Unicode", name.display()))
         })?;
         Self::of(Operations::named(name).raise()?)
     }

@@ -95,7 +95,7 @@ impl Advised {
     fn of(run: &Path, prices: Prices) -> Result<Self, Box<dyn Error>> {
         let record = RunFolder::new(run).read_record()?.ok_or_else(|| {
             Usage(format!(
-                "{}: no run of stokehold train, there is no run.json in it; `stokehold report` looks at any recording",
+                "{}: not a run of stokehold train: it has no run.json; `stokehold report` reads any recording",
                 run.display()
             ))
         })?;

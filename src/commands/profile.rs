@@ -196,7 +196,7 @@ fn reap(child: Pid) -> nix::Result<Option<u8>> {
 fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
     let proc = Path::new("/proc").join(pid.to_string());
     let Some((name, began)) = process(&proc) else {
-        let text = format!("there is no process {pid}; `ps -e` lists those that there are");
+        let text = format!("there is no process {pid}; `ps -e` lists the running processes");
         return Err(Usage(text).into());
     };
     if let Err(error) = fs::read(proc.join("io"))

@@ -210,7 +210,7 @@ fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
     let mut watch = watch::Watch::new();
     if study.torn() > 0 {
         watch.say(&format!(
-            "the journal ended in the middle of a line: {} bytes, which nobody was told of, are dropped",
+            "the journal ended in the middle of a line: {} incomplete bytes are dropped; no caller had been told of them",
             study.torn()
         ));
     }

@@ -260,8 +260,8 @@ fn what_gives_nothing_to_predict_from_is_refused() {
     fs::remove_file(dir.path().join(RECORDING)).unwrap();
     refused("has left no measurements");
     fs::remove_file(dir.path().join("runs/one/run.json")).unwrap();
-    refused("no run of stokehold train");
+    refused("not a run of stokehold train");
     let (code, _, said) = stokehold(dir.path(), &["advise", "nowhere"]);
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("nowhere: no run of stokehold train"), "{said}");
+    assert!(said.contains("nowhere: not a run of stokehold train"), "{said}");
 }

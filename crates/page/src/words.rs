@@ -76,9 +76,14 @@ pub fn share(part: f64, of: f64) -> String {
     }
 }
 
-/// A number of things.
+/// A number of things: `1 epoch`, `2 epochs`, `3 classes`.
 pub fn plural(count: usize, of: &str) -> String {
-    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
+    let ending = match count {
+        1 => "",
+        _ if of.ends_with(['s', 'h']) => "es",
+        _ => "s",
+    };
+    format!("{count} {of}{ending}")
 }
 
 #[cfg(test)]

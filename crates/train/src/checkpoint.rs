@@ -91,7 +91,7 @@ impl Latest {
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let instead = match &self.whole {
             Some((path, _)) => format!("goes on from the one before, {}", path.display()),
-            None => "begins at its start, as no checkpoint is whole".to_owned(),
+            None => "starts from the beginning, because no checkpoint is whole".to_owned(),
         };
         self.damaged.iter().map(move |(path, reason)| {
             format!(

@@ -95,7 +95,7 @@ impl RunSummary {
         let (seconds, saved) = (self.seconds_per_epoch?, self.bound()?);
         let share = 100.0 * saved / seconds;
         let mut text = if share < 3.0 {
-            "The trainer is the bottleneck: better feeding would gain nothing worth having.".to_owned()
+            "The trainer is the bottleneck: faster loading would gain almost nothing.".to_owned()
         } else {
             let gain = format!("at most {saved:.2} s of {seconds:.2} s per epoch ({share:.0} %)");
             if self.wait_share < 0.03 {
@@ -104,7 +104,7 @@ impl RunSummary {
                      gain {gain}."
                 )
             } else {
-                format!("Better feeding would gain {gain}.")
+                format!("Faster loading would gain {gain}.")
             }
         };
         if let Some(others) = others_in_words(self.others_cores, self.cores) {
@@ -149,8 +149,14 @@ impl fmt::Display for RunSummary {
         };
         writeln!(
             f,
-            "{} with {} on {}: {state} {} epochs, {} steps",
-            self.arch, self.executor, self.device, self.epochs, self.steps
+            "{} with {} on {}: {state} {} epoch{}, {} step{}",
+            self.arch,
+            self.executor,
+            self.device,
+            self.epochs,
+            plural(self.epochs),
+            self.steps,
+            plural(self.steps)
         )?;
         let row = |f: &mut fmt::Formatter<'_>, name: &str, value: String| writeln!(f, "  {name:<18}{value}");
         let rate = |value: Option<f64>| {
@@ -225,9 +231,14 @@ impl fmt::Display for RunSummary {
         f.write_str(
             &self
                 .gain()
-                .unwrap_or_else(|| "What better feeding would gain was not measured.".to_owned()),
+                .unwrap_or_else(|| "The gain of faster loading was not measured.".to_owned()),
         )
     }
+}
+
+/// The ending of a counted word.
+fn plural(count: u64) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 #[cfg(test)]
@@ -293,7 +304,7 @@ mod tests {
         let gain = summary(32.0, Some(64.0)).gain().unwrap();
         assert_eq!(
             gain,
-            "Better feeding would gain at most 5.00 s of 10.00 s per epoch (50 %)."
+            "Faster loading would gain at most 5.00 s of 10.00 s per epoch (50 %)."
         );
         assert!(
             summary(63.0, Some(64.0))
@@ -334,14 +345,12 @@ mod tests {
         // And the time that the trainer waited.
         let waited = busy(0.005, 0.2);
         assert!(
-            waited.starts_with("Better feeding would gain at most 2.80 s of 10.00 s"),
+            waited.starts_with("Faster loading would gain at most 2.80 s of 10.00 s"),
             "{waited}"
         );
         assert_eq!(
             busy(0.001, 0.01),
-            format!(
-                "The trainer is the bottleneck: better feeding would gain nothing worth having. {others}"
-            )
+            format!("The trainer is the bottleneck: faster loading would gain almost nothing. {others}")
         );
         // What a device loads costs the device more than cores.
         let gpu = RunSummary {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde_json::json;
 use stokehold_diagnose::advice::{Advice, amount, fit};
+use stokehold_page::words::plural;
 
 use super::Advised;
 use super::trial::Trial;
@@ -30,12 +31,12 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
     if let Some(seconds) = workload.seconds_per_epoch {
         let _ = writeln!(
             text,
-            "\n{}: {seconds:.2} s per epoch with {} on {}, {} workers, {} cores",
+            "\n{}: {seconds:.2} s per epoch with {} on {}, {}, {}",
             advised.run.display(),
             workload.executor,
             workload.device,
-            workload.num_workers,
-            workload.cores
+            plural(workload.num_workers as usize, "worker"),
+            plural(workload.cores as usize, "core")
         );
     }
     if !advised.advice.is_empty() {

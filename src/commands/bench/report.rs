@@ -182,9 +182,9 @@ impl fmt::Display for Sweep {
         match (self.knee(), self.reports.len()) {
             (Some(knee), 2..) => writeln!(
                 f,
-                "knee: {} worker{} reach {:.0} % of the best",
+                "knee: {} worker{} {:.0} % of the best",
                 knee.workers,
-                if knee.workers == 1 { "" } else { "s" },
+                if knee.workers == 1 { " reaches" } else { "s reach" },
                 ENOUGH * 100.0
             ),
             _ => Ok(()),

@@ -281,7 +281,7 @@ impl<'a> Bench<'a> {
         let mut set = |name: &str, value: &Path| {
             let text = value
                 .to_str()
-                .ok_or_else(|| Usage(format!("{} is no UTF-8", value.display())))?;
+                .ok_or_else(|| Usage(format!("{} is not UTF-8", value.display())))?;
             job.environment.insert(name.to_owned(), text.to_owned());
             Ok::<(), Usage>(())
         };

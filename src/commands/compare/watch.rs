@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
 use indicatif::ProgressBar;
+use stokehold_page::words::plural;
 use stokehold_train::{Event, Observer, TrainConfig};
 
 use super::LETTERS;
@@ -36,7 +37,7 @@ impl Watch {
         for line in report.what() {
             note!("{line}");
         }
-        note!("{} cells, in {}", cells.len(), out.display());
+        note!("{}, in {}", plural(cells.len(), "cell"), out.display());
         let template = "{msg}\n{bar:40} {percent} % of all steps, {eta} left";
         Self {
             bar: progress::bar(2 * cells.len() as u64 * cells.steps_of_a_run(), template),

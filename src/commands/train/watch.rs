@@ -6,6 +6,7 @@ use crate::terminal::note;
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use stokehold_page::words::plural;
 use stokehold_train::progress::Validation;
 use stokehold_train::{Event, Observer};
 
@@ -74,8 +75,11 @@ impl Observer for Watch {
                 (self.epochs, self.batches) = (epochs, batches as u64);
                 let val = val_images.map_or("none".to_owned(), |count| count.to_string());
                 self.line(format!(
-                    "{images} training images, {val} for validation, {classes} classes; {epochs} epochs of {batches} \
-                     batches on {device} with {workers} loader threads"
+                    "{images} training images, {val} for validation, {}; {} of {} on {device} with {}",
+                    plural(classes, "class"),
+                    plural(epochs as usize, "epoch"),
+                    plural(batches, "batch"),
+                    plural(workers, "loader thread"),
                 ));
                 if let Some(other) = replaced_head {
                     self.line(format!(
@@ -92,7 +96,9 @@ impl Observer for Watch {
                     checkpoint.display()
                 ));
             }
-            Event::NothingToResume => self.line("there is no checkpoint yet: the run begins at its start"),
+            Event::NothingToResume => {
+                self.line("there is no checkpoint yet: the run starts from the beginning")
+            }
             Event::Step {
                 epoch, batch, loss, ..
             } => {

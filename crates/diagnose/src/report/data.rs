@@ -141,7 +141,7 @@ fn rows(node: &Node) -> Vec<Row<'_>> {
     if let Some(used) = node.core_use() {
         for (name, values) in [("this run", used.run), ("other programs", used.others)] {
             rows.push(Row {
-                group: "Whose cores",
+                group: "Use of the cores",
                 name: name.to_owned(),
                 values: used.shares(values).into(),
             });

@@ -127,7 +127,7 @@ fn advice(contents: &Contents<'_>) -> String {
     if !others.is_empty() {
         let _ = write!(
             body,
-            "<details><summary>Changes that gain nothing worth having</summary>\n<div class=\"wrap advice\">{}</div></details>\n",
+            "<details><summary>Changes without a significant gain</summary>\n<div class=\"wrap advice\">{}</div></details>\n",
             changes(&others, contents.currency)
         );
     }

@@ -6,7 +6,7 @@ use stokehold_profile::{Node, Recording};
 use crate::rules::{Finding, Parameters, Rule};
 
 /// The note in a finding about the cores of a machine whose recording does not tell programs apart.
-pub(super) const WHOLE_MACHINE: &str = " Whose programs' time it was is not recorded: these are the figures of the \
+pub(super) const WHOLE_MACHINE: &str = " The recording does not tell programs apart: these are the figures of the \
                                         whole machine, with all that ran there.";
 
 /// [`WHOLE_MACHINE`] for such a machine, else nothing.

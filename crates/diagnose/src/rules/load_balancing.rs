@@ -23,7 +23,7 @@ use crate::rules::{Evidence, Finding, Rule};
 
 pub(super) const RULE: Rule = Rule {
     name: "LoadBalancing",
-    detects: "GPUs of a machine that work differently much",
+    detects: "GPUs of one machine that are unevenly used",
     parameters: &[
         Parameter {
             name: "threshold",
@@ -93,7 +93,7 @@ fn judge(case: &Case) -> Finding {
         apart.sort_by(|a, b| b.0.total_cmp(&a.0));
         if let Some((distance, one, other)) = apart.first() {
             sentences.push(format!(
-                "On {}, {} of {} pairs of GPUs work differently; {} ({:.0} % on average) and {} ({:.0} %) most, at a \
+                "On {}, {} of {} pairs of GPUs are used unevenly; {} ({:.0} % on average) and {} ({:.0} %) most, at a \
                  distance of {distance:.2}.",
                 node.name,
                 apart.len(),

@@ -19,7 +19,7 @@ use crate::rules::{Evidence, Finding, Rule};
 
 pub(super) const RULE: Rule = Rule {
     name: "LowGPUUtilization",
-    detects: "GPUs that are under-used or used by fits and starts",
+    detects: "GPUs that are under-used or whose use fluctuates",
     parameters: &[
         Parameter {
             name: "threshold_p95",
@@ -132,7 +132,7 @@ fn sentence(node: &Node, fault: Fault, low: &[(Fault, &str, f64, f64, f64)]) -> 
     let verb = if names.len() == 1 { "was" } else { "were" };
     let what = match fault {
         Fault::UnderUsed => "under-used",
-        Fault::Fluctuates => "used by fits and starts",
+        Fault::Fluctuates => "whose use fluctuates",
     };
     Some(format!(
         "On {}, {} {verb} {what}; {worst}: median {median:.0} % of all samples, p95 {p95:.0} % and p5 {p5:.0} % of the \

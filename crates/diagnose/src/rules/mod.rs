@@ -34,8 +34,8 @@
 //! | `Dataloader` | too few or too many loader workers for the cores |
 //! | `GPUMemoryIncrease` | memory of a GPU that rises during training |
 //! | `IOBottleneck` | GPUs, or a trainer, that idle while some core waits for storage |
-//! | `LoadBalancing` | GPUs of a machine that work differently much |
-//! | `LowGPUUtilization` | GPUs that are under-used or used by fits and starts |
+//! | `LoadBalancing` | GPUs of one machine that are unevenly used |
+//! | `LowGPUUtilization` | GPUs that are under-used or whose use fluctuates |
 //! | `MaxInitializationTime` | a training loop that takes long to begin |
 //! | `OverallSystemUsage` | nothing: it reports what was used of every machine |
 //! | `StepOutlier` | steps that take much longer than the others |

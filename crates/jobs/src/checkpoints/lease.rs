@@ -101,7 +101,7 @@ impl Lease {
             if let Some((text, _)) = &found {
                 let other: Owner = serde_json::from_slice(text).map_err(|error| {
                     JobError::Input(format!(
-                        "checkpoints: {}: it is no lease ({error}); remove it, if no job keeps its checkpoints there",
+                        "checkpoints: {}: it is not a lease ({error}); remove it, if no job keeps its checkpoints there",
                         bucket.location().uri(KEY)
                     ))
                 })?;

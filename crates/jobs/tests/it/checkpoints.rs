@@ -346,5 +346,5 @@ fn a_place_is_one_jobs_at_a_time() {
         .run(&kept_at(&bench, &server, "true"))
         .failure_reason
         .unwrap();
-    assert!(reason.contains("it is no lease"), "{reason}");
+    assert!(reason.contains("it is not a lease"), "{reason}");
 }

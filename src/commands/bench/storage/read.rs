@@ -175,7 +175,7 @@ impl Piped {
         let mut head = [0; 8];
         pipe.read_exact(&mut head)?;
         if head[..4] != [0x0A, 0x23, 0xD7, 0xCE] {
-            return Err(io::Error::other("this is no RecordIO record"));
+            return Err(io::Error::other("this is not a RecordIO record"));
         }
         let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
         into.resize(length, 0);
