@@ -235,7 +235,9 @@ impl Recorder {
     pub fn finish(mut self, ending: Ending) -> Result<SystemSummary, ProfileError> {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let (time, note) = self.clock.time(now, wall);
-        self.about.notes.extend(note.into_iter().chain(ending.notes));
+        let gpus = self.gpus.as_mut().and_then(Gpus::finish);
+        let notes = note.into_iter().chain(gpus).chain(ending.notes);
+        self.about.notes.extend(notes);
         (self.about.ended, self.about.paused) = (Some(time), None);
         (self.about.exit_code, self.about.workload) = (ending.exit_code, ending.workload);
         self.news = true;

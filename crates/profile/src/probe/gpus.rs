@@ -51,6 +51,8 @@ pub(crate) struct Gpus {
     patience: Duration,
     asked: u64,
     series: Vec<[SeriesId; DIMENSIONS.len()]>,
+    /// Whether the note was taken.
+    noted: bool,
 }
 
 /// Shared between the sampler and the thread.
@@ -88,6 +90,7 @@ impl Gpus {
             patience: PATIENCE.min(interval / 2),
             asked: 0,
             series: Vec::new(),
+            noted: false,
         })
     }
 
@@ -123,7 +126,25 @@ impl Gpus {
                 }
             }
         }
-        state.note.take()
+        let note = state.note.take();
+        self.noted |= note.is_some();
+        note
+    }
+
+    /// Waits at most 1 s for the library, which a short recording on a busy machine may outrun. Returns the note
+    /// that no tick has taken, if there is one.
+    pub fn finish(&mut self) -> Option<String> {
+        let noted = self.noted;
+        let loading = |state: &mut State| !noted && !state.ready && state.note.is_none();
+        let state = self.desk.lock();
+        match self
+            .desk
+            .changed
+            .wait_timeout_while(state, Duration::from_secs(1), loading)
+        {
+            Ok((mut state, _)) => state.note.take(),
+            Err(poisoned) => poisoned.into_inner().0.note.take(),
+        }
     }
 }
 
@@ -149,6 +170,7 @@ fn serve(library: &Path, interval: Duration, desk: &Desk) {
         Ok(found) => found,
         Err(error) => {
             desk.lock().note = Some(format!("GPUs are not recorded: NVML is not there ({error})"));
+            desk.changed.notify_all();
             return;
         }
     };
@@ -157,6 +179,7 @@ fn serve(library: &Path, interval: Duration, desk: &Desk) {
     // Two directions per GPU, in at most a quarter of the interval.
     let measure_pcie = MEASURING_PCIE * 2 * count * 4 <= interval;
     desk.lock().ready = true;
+    desk.changed.notify_all();
     let mut answered = 0;
     loop {
         let mut state = desk.lock();
