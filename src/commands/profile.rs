@@ -301,8 +301,7 @@ impl Output {
         let run = self.run.display();
         say(&match done {
             Ok(summary) => format!(
-                "stokehold: {} samples of {:.1} s are in {run}\n\
-                 stokehold: {} shows them",
+                "stokehold: {} samples of {:.1} s are in {run}; {} shows them",
                 summary.ticks,
                 self.began.elapsed().as_secs_f64(),
                 shell::again([OsStr::new("report"), self.run.as_os_str()])
