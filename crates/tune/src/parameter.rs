@@ -40,7 +40,7 @@ pub enum Range {
         /// How to scale the range.
         scaling: Scaling,
     },
-    /// One of several values without an order, at most [`MOST_CATEGORIES`].
+    /// One of several values without an order, at most [`MOST_CATEGORIES`](crate::MOST_CATEGORIES).
     Categorical {
         /// Texts, numbers or booleans.
         values: Vec<Value>,
