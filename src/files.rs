@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use stokehold_base::lock::{Lock, Refused};
+use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
 use crate::failure::Usage;
@@ -71,8 +72,5 @@ pub fn named(path: &Path, error: &io::Error) -> io::Error {
 }
 
 fn unless_missing(path: &Path, removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named(path, &error)),
-        _ => Ok(()),
-    }
+    if_there(removed).map(drop).map_err(|error| named(path, &error))
 }

@@ -2,6 +2,7 @@
 //!
 //! - [`whole`] writes files that exist completely or not at all.
 //! - [`lock`] locks a folder for one process, and says which process holds it.
+//! - [`there`] tells a missing file from a failure.
 //! - [`clock`] reads and prints the time of day.
 //! - [`student`] tests whether a difference is more than chance.
 //! - [`fault`] says whether an error is the input's fault.
@@ -15,4 +16,5 @@ pub mod lock;
 pub mod random;
 pub mod stats;
 pub mod student;
+pub mod there;
 pub mod whole;

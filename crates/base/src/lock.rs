@@ -11,6 +11,8 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::there::if_there;
+
 use crate::clock::{Utc, unix_now};
 
 /// A lock, held until it is dropped or the process ends.
@@ -160,9 +162,8 @@ pub fn is_held(path: &Path) -> io::Result<bool> {
 
 /// The file, if it exists and is locked.
 fn held(path: &Path) -> io::Result<Option<File>> {
-    let file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
+    let Some(file) = if_there(File::open(path))? else {
+        return Ok(None);
     };
     match file.try_lock_shared() {
         Ok(()) => Ok(None),

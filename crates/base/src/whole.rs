@@ -8,6 +8,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::there::if_there;
+
 /// The suffix of an incomplete file.
 pub const PARTIAL: &str = "partial";
 
@@ -56,10 +58,7 @@ pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>)
 /// # Errors
 /// Errors of the file system.
 pub fn create(aside: &Path) -> io::Result<File> {
-    match fs::remove_file(aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(fs::remove_file(aside))?;
     File::options().write(true).create_new(true).open(aside)
 }
 

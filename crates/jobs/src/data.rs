@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use stokehold_base::there::if_there;
+
 use serde_json::Value;
 use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError, Options, Scheme};
 
@@ -194,11 +196,8 @@ fn make_folder(at: &Path) -> Result<(), JobError> {
 /// Makes the path `from` a link to `to`.
 pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
     // A resumed job has the link already.
-    match fs::remove_file(from) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-        _ => symlink(to, from),
-    }
-    .map_err(JobError::io(from))
+    let linked = if_there(fs::remove_file(from)).and_then(|_| symlink(to, from));
+    linked.map_err(JobError::io(from))
 }
 
 /// The folder on this machine that a channel names.

@@ -16,6 +16,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use stokehold_base::there::if_there;
+
 use crate::JobError;
 
 /// A home folder.
@@ -41,10 +43,7 @@ impl Home {
     }
 
     fn fill(&self) -> io::Result<()> {
-        match fs::remove_dir_all(&self.0) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        if_there(fs::remove_dir_all(&self.0))?;
         for folder in [".config/pip", ".pip", ".cache", ".local/share", ".local/state"] {
             fs::create_dir_all(self.0.join(folder))?;
         }

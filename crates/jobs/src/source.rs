@@ -2,9 +2,10 @@
 //! or in a bucket.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+
+use stokehold_base::there::if_there;
 
 use flate2::read::MultiGzDecoder;
 use stokehold_objects::{Cause, Location, Object, ObjectError};
@@ -30,10 +31,7 @@ pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) 
     let (code, fetched) = (folder.join("source"), folder.join("fetched"));
     // The code of an earlier run may be outdated.
     for path in [&code, &fetched] {
-        match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(JobError::io(path)(error)),
-            _ => {}
-        }
+        if_there(fs::remove_dir_all(path)).map_err(JobError::io(path))?;
     }
     match remote(source) {
         Some(uri) if is_archive(source) => {

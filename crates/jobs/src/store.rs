@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_base::clock::unix_now as now;
 use stokehold_base::lock;
+use stokehold_base::there::if_there;
 
 use crate::job::{is_a_path, is_name};
 use crate::place::Place;
@@ -295,10 +296,9 @@ impl Store {
     /// # Errors
     /// The folder itself cannot be read.
     pub fn list_readable(&self) -> Result<(Vec<Record>, Vec<JobError>), JobError> {
-        let entries = match fs::read_dir(&self.root) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Default::default()),
-            Err(error) => return Err(JobError::io(&self.root)(error)),
+        let entries = if_there(fs::read_dir(&self.root)).map_err(JobError::io(&self.root))?;
+        let Some(entries) = entries else {
+            return Ok(Default::default());
         };
         let names = entries
             .flatten()
@@ -402,15 +402,11 @@ impl Store {
     pub fn log(&self, name: &str, from: u64) -> Result<(String, u64), JobError> {
         let path = self.folder(name)?.file("log");
         let mut bytes = Vec::new();
-        match File::open(&path) {
-            Ok(mut file) => {
-                file.seek(SeekFrom::Start(from)).map_err(JobError::io(&path))?;
-                file.take(1 << 20)
-                    .read_to_end(&mut bytes)
-                    .map_err(JobError::io(&path))?;
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(JobError::io(&path)(error)),
+        if let Some(mut file) = if_there(File::open(&path)).map_err(JobError::io(&path))? {
+            file.seek(SeekFrom::Start(from)).map_err(JobError::io(&path))?;
+            file.take(1 << 20)
+                .read_to_end(&mut bytes)
+                .map_err(JobError::io(&path))?;
         }
         // Only whole lines; the next call returns the rest.
         let whole = bytes

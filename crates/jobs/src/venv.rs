@@ -28,6 +28,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::Deserialize;
 use stokehold_base::lock;
+use stokehold_base::there::if_there;
 
 use crate::home::{Home, show_packages};
 use crate::lines::Lines;
@@ -120,12 +121,7 @@ impl Maker<'_> {
 
     fn make(&self, path: &Path, code: &Path, answer: &Answer) -> Result<(), JobError> {
         // Remove what an interrupted run left.
-        match fs::remove_dir_all(path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(JobError::io(path)(error));
-            }
-            _ => {}
-        }
+        if_there(fs::remove_dir_all(path)).map_err(JobError::io(path))?;
         // Without its own pip, which would take seconds: the interpreter's pip is visible, and installs here.
         let mut venv = self.python(&self.job.python);
         venv.args(["-m", "venv", "--without-pip"]).arg(path);

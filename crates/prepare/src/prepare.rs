@@ -10,6 +10,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use stokehold_base::hash::Fnv;
+use stokehold_base::there::if_there;
 use stokehold_base::{lock, whole};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source, StorageError};
@@ -440,13 +441,11 @@ impl<'a> Place<'a> {
         };
         remove_partial(out)?;
         let unfinished = out.join(Manifest::UNFINISHED);
-        let read = |path: &Path| match fs::read(path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(StorageError::Read {
+        let read = |path: &Path| {
+            if_there(fs::read(path)).map_err(|source| StorageError::Read {
                 path: path.to_owned(),
                 source,
-            }),
+            })
         };
         if let Some(bytes) = read(&out.join(Manifest::FILE))? {
             // One that cannot be read is written again; whether the shards are those of this preparation, they say.

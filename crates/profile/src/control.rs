@@ -4,12 +4,12 @@
 //! is, and reads `control.json` before each tick. To change the recording, a process writes that file.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stokehold_base::lock::{self, Lock, Refused};
+use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
 use crate::ProfileError;
@@ -112,11 +112,8 @@ impl Control {
         })?;
         let path = recording.join(FILE);
         // Remove the request to a recorder that was killed.
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(ProfileError::Io { path, source: error });
-            }
-            _ => {}
+        if let Err(source) = if_there(fs::remove_file(&path)) {
+            return Err(ProfileError::Io { path, source });
         }
         Ok(Self {
             path,

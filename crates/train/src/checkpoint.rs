@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use stokehold_base::there::if_there;
 use stokehold_base::whole::{self, sync_folder};
 
 use crate::model::ResNet;
@@ -263,9 +264,8 @@ impl Checkpoints {
             path: self.folder.clone(),
             source,
         };
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.map_err(failed)?,
+        let Some(entries) = if_there(fs::read_dir(&self.folder)).map_err(failed)? else {
+            return Ok(Vec::new());
         };
         let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
         names.collect::<io::Result<_>>().map_err(failed)

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use stokehold_base::hash::Fnv;
 use stokehold_base::lock::{Lock, Refused};
+use stokehold_base::there::if_there;
 use stokehold_base::whole;
 use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, Images, Source};
@@ -350,10 +351,7 @@ impl MetricsLog {
             path: path.clone(),
             source,
         };
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            bytes => bytes.map_err(failed)?,
-        };
+        let bytes = if_there(fs::read(&path)).map_err(failed)?.unwrap_or_default();
         let end = bytes
             .iter()
             .rposition(|byte| *byte == b'\n')
@@ -416,13 +414,11 @@ impl MetricsLog {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
-    let text = match fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        text => text.map_err(|source| TrainError::Io {
-            path: path.to_owned(),
-            source,
-        })?,
-    };
+    let text = if_there(fs::read(path)).map_err(|source| TrainError::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    let Some(text) = text else { return Ok(None) };
     serde_json::from_slice(&text)
         .map(Some)
         .map_err(|error| malformed(path, &error))

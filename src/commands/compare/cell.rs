@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_base::clock::Utc;
+use stokehold_base::there::if_there;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
@@ -220,11 +220,10 @@ fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Erro
 /// The CPU time of all starts of a run, except those that were killed.
 fn read_cpu_time(folder: &RunFolder) -> Result<CpuTime, Box<dyn Error>> {
     let path = cpu_time_file(folder);
-    match fs::read(&path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes)
+    match if_there(fs::read(&path)).map_err(|error| files::named(&path, &error))? {
+        Some(bytes) => Ok(serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: not a CPU time: {error}", path.display()))?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(CpuTime::default()),
-        Err(error) => Err(files::named(&path, &error).into()),
+        None => Ok(CpuTime::default()),
     }
 }
 

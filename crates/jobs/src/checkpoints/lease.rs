@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_objects::{Bucket, Cause, ObjectError, Version};
 
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::there::if_there;
 
 use crate::JobError;
 
@@ -259,10 +260,10 @@ impl Drop for Lease {
 
 /// The number in the job's folder, drawn at the first call.
 fn identity(path: &Path) -> io::Result<String> {
-    match fs::read_to_string(path) {
-        Ok(text) if text.len() == 32 => return Ok(text),
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    if let Some(text) = if_there(fs::read_to_string(path))?
+        && text.len() == 32
+    {
+        return Ok(text);
     }
     let mut bytes = [0; 16];
     let drawn = SystemRandom::new().fill(&mut bytes);

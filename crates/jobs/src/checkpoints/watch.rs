@@ -11,6 +11,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use stokehold_base::there::if_there;
+
 /// The instance's number and the file's name below its checkpoint folder: the key of its object.
 pub(super) type Name = (usize, String);
 
@@ -198,18 +200,14 @@ fn collect(
         );
         return Err(io::Error::other(reason));
     }
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        // The file went between two system calls.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(named(folder, &error)),
+    // The folder may go between two system calls, and so may a file in it.
+    let Some(entries) = if_there(fs::read_dir(folder)).map_err(|error| named(folder, &error))? else {
+        return Ok(());
     };
     for entry in entries {
         let path = entry.map_err(|error| named(folder, &error))?.path();
-        let facts = match fs::metadata(&path) {
-            Ok(facts) => facts,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(named(&path, &error)),
+        let Some(facts) = if_there(fs::metadata(&path)).map_err(|error| named(&path, &error))? else {
+            continue;
         };
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
             let reason = format!("{}: a name that is not UTF-8 cannot be a key", path.display());

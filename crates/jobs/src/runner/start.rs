@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::there::if_there;
 
 use super::Runner;
 use crate::contract::{self, Instance};
@@ -67,9 +68,9 @@ impl Runner<'_> {
     /// Removes what an earlier start left, except data and checkpoints. After an interruption, which took the
     /// machine, it removes everything. Checkpoints that are mirrored to a place are downloaded from there.
     fn clear(&self, instance: &Instance, interrupted: bool) -> Result<(), JobError> {
-        let remove = |path: PathBuf| match fs::remove_dir_all(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(JobError::io(&path)(error)),
-            _ => Ok(()),
+        let remove = |path: PathBuf| {
+            let removed = if_there(fs::remove_dir_all(&path));
+            removed.map(drop).map_err(JobError::io(&path))
         };
         if interrupted {
             return remove(instance.base.clone());

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
 use super::{MINUTE, io_error};
@@ -192,10 +193,7 @@ fn compress(hour: &Path) -> Result<(), ProfileError> {
 }
 
 fn unless_missing(path: &Path, removed: io::Result<()>) -> Result<(), ProfileError> {
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io_error(path, error)),
-        _ => Ok(()),
-    }
+    if_there(removed).map(drop).map_err(|error| io_error(path, error))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use stokehold_base::lock::{self, Lock, Refused};
+use stokehold_base::there::if_there;
 
 /// The prefix of the folders' names.
 const NAME: &str = "stokehold-spans-";
@@ -102,10 +103,7 @@ fn sweep(base: &Path, own: &Path) {
 /// Removes a folder and the files that a server leaves in it, and nothing else.
 fn remove(folder: &Path) -> io::Result<()> {
     for file in [socket(folder), folder.join("lock")] {
-        match fs::remove_file(file) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        if_there(fs::remove_file(file))?;
     }
     fs::remove_dir(folder)
 }

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
+use stokehold_base::there::if_there;
+
 use serde_json::Value;
 
 use crate::TuneError;
@@ -41,9 +43,8 @@ impl Followed {
     pub fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
         let mut text = Vec::new();
         let mut read = || -> std::io::Result<()> {
-            let mut file = match File::open(&self.path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-                opened => opened?,
+            let Some(mut file) = if_there(File::open(&self.path))? else {
+                return Ok(());
             };
             // A trial that started over has truncated the file.
             if file.metadata()?.len() < self.from {
