@@ -22,10 +22,12 @@
 //! damaged data becomes a gap and an entry in [`Recording::problems`](crate::Recording::problems).
 
 mod read;
+mod trace;
 mod write;
 
+pub use read::read_into;
 pub(crate) use read::read_since;
-pub use read::{parse, read_into};
+pub use trace::parse;
 pub use write::{Options, Writer};
 
 /// The end of our files' names.
