@@ -156,6 +156,8 @@ fn run(command: &str, home: &Path, dir: &Path) -> (Option<i32>, String) {
         .args(["-c", &format!("exec 2>&1\n{command}")])
         .current_dir(dir)
         .env("PATH", path)
+        .env_remove("STOKEHOLD_LOG")
+        .env_remove("STOKEHOLD_CACHE")
         .env("HOME", home)
         .env("XDG_CACHE_HOME", home.join(".cache"))
         .env("XDG_DATA_HOME", home.join(".local/share"))

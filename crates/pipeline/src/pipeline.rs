@@ -382,7 +382,7 @@ impl Op {
                 match (o.max_size, o.size) {
                     (Some(_), Size::HeightWidth(_)) => Err("max_size goes with one number as size".into()),
                     (Some(max), Size::Side(side)) if max <= side => {
-                        Err(format!("max_size = {max}; it must be above size = {side}"))
+                        Err(format!("max_size = {max}; allowed: above size = {side}"))
                     }
                     _ => Ok(()),
                 }

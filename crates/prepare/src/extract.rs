@@ -48,6 +48,8 @@ pub fn extract(
                         name: String::from_utf8_lossy(folder.below(sample)).into_owned(),
                         reason: error.to_string(),
                     });
+                    done.done += 1;
+                    progress(done);
                     continue;
                 }
                 read => read?,
@@ -83,14 +85,16 @@ fn place(dir: &Path, below: &Path) -> Result<PathBuf, PrepareError> {
         }
     }
     let path = dir.join(below);
-    if path.symlink_metadata().is_ok() {
-        let there = io::Error::new(
-            io::ErrorKind::AlreadyExists,
-            "there is a file of this name; extract into a new folder",
-        );
-        return Err(write_error(&path, there));
+    // Under the other name it is written first.
+    for taken in [&path, &whole::aside(&path)] {
+        if taken.symlink_metadata().is_ok() {
+            let there = io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "there is a file of this name; extract into a new folder",
+            );
+            return Err(write_error(taken, there));
+        }
     }
-    not_a_link(&whole::aside(&path))?;
     Ok(path)
 }
 

@@ -100,7 +100,7 @@ impl RunFolder {
         };
         fs::create_dir_all(&self.0).map_err(failed)?;
         let lock = Lock::take(&self.0.join("lock"));
-        tracing::debug!(folder = %self.0.display(), taken = lock.is_ok(), "the run's lock");
+        tracing::info!(folder = %self.0.display(), taken = lock.is_ok(), "the run's lock");
         lock.map_err(|refused| match refused {
             Refused::Held(holder) => TrainError::InUse {
                 path: self.0.clone(),
@@ -369,7 +369,14 @@ impl MetricsLog {
         }
         let mut warning = None;
         if let Some((number, error)) = unread.first() {
-            let aside = path.with_extension("jsonl.damaged");
+            let numbered = |number: u32| match number {
+                0 => path.with_extension("jsonl.damaged"),
+                number => path.with_extension(format!("jsonl.damaged-{number}")),
+            };
+            let aside = (0..)
+                .map(numbered)
+                .find(|aside| !aside.exists())
+                .unwrap_or_else(|| numbered(0));
             whole::write(&aside, &bytes).map_err(failed)?;
             warning = Some(format!(
                 "{}: {} damaged, the first is line {number} ({error}); the run goes on without, and the whole file is kept as {}",

@@ -206,9 +206,14 @@ impl Plan {
     }
 
     /// The job of a trial: `{NAME}` in hyperparameters and variables is replaced by the value of the
-    /// parameter NAME. Parameters without such a placeholder become hyperparameters.
-    pub fn job_of(&self, values: &Values) -> Job {
+    /// parameter NAME. Parameters without such a placeholder become hyperparameters. Its checkpoints go to a
+    /// folder of the job's name at the study's place, so that no trial goes on from another's.
+    pub fn job_of(&self, name: &str, values: &Values) -> Job {
         let mut job = self.job.clone();
+        job.name = Some(name.to_owned());
+        if let Some(place) = &mut job.checkpoints {
+            *place = format!("{}/{name}", place.trim_end_matches('/'));
+        }
         let mut placed = BTreeSet::new();
         for value in job.hyperparameters.values_mut() {
             fill(value, values, &mut placed);
@@ -275,6 +280,19 @@ mod tests {
     }
 
     #[test]
+    fn trials_have_checkpoints_of_their_own() {
+        let mut plan = read(Plan::template()).unwrap();
+        let places =
+            |plan: &Plan| ["trial-0", "trial-1"].map(|name| plan.job_of(name, &Values::new()).checkpoints);
+        assert_eq!(places(&plan), [None, None]);
+        for place in ["s3://bucket/a", "s3://bucket/a/"] {
+            plan.job.checkpoints = Some(place.to_owned());
+            let own = ["s3://bucket/a/trial-0", "s3://bucket/a/trial-1"];
+            assert_eq!(places(&plan), own.map(|place| Some(place.to_owned())));
+        }
+    }
+
+    #[test]
     fn the_template_is_a_study_with_and_without_its_comments() {
         let plan = read(Plan::template()).unwrap();
         assert_eq!(plan.study.limits.max_jobs, 4);
@@ -312,7 +330,7 @@ mod tests {
         .unwrap();
         plan.job.environment = [("MODE".to_owned(), "{mode}-1".to_owned())].into();
         let values = serde_json::from_value(json!({"lr": 0.1, "mode": "fast", "batch-size": 64})).unwrap();
-        let job = plan.job_of(&values);
+        let job = plan.job_of("trial-0", &values);
         assert_eq!(
             serde_json::to_value(&job.hyperparameters).unwrap(),
             json!({"learning-rate": 0.1, "tag": "lr=0.1, {unknown}", "list": [0.1, 1], "optimizer": "sgd", "batch-size": 64})

@@ -285,7 +285,8 @@ impl Tuner<'_> {
                 return Ok(Next::Started);
             }
         };
-        if !is_new && !has_checkpoints(&self.store, trial.number) {
+        let elsewhere = self.plan.job.checkpoints.is_some();
+        if !is_new && !elsewhere && !has_checkpoints(&self.store, trial.number) {
             // The job starts over, and so do its steps. With checkpoints it continues.
             running.numbers.pass()?;
         }
@@ -352,9 +353,7 @@ impl Tuner<'_> {
     }
 
     fn job(&self, trial: &Trial, name: String) -> Job {
-        let mut job = self.plan.job_of(&trial.values);
-        job.name = Some(name);
-        job
+        self.plan.job_of(&name, &trial.values)
     }
 
     /// The file with a trial's metrics.

@@ -488,7 +488,7 @@ fn kind(range: &Range) -> Result<Option<Kind>, String> {
                 ));
             }
             if let Some(value) = values.iter().find(|value| !fine(value)) {
-                return Err(format!("{value} is neither a text nor a number nor a truth"));
+                return Err(format!("{value} is not a string, a number or a boolean"));
             }
             if let Some(twice) =
                 (1..values.len()).find(|i| values[..*i].iter().any(|one| same(one, &values[*i])))

@@ -1,10 +1,12 @@
 //! The common settings of both trials of all cells, and the configuration of a run.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use stokehold_loader::{BadImagePolicy, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_train::device::DeviceChoice;
@@ -148,12 +150,15 @@ impl Settings {
         let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {
             return Ok(Vec::new());
         };
-        let changed = before.iter().filter_map(|(name, value)| {
-            let other = now.get(name).filter(|other| *other != value)?;
-            Some(format!(
-                "{} was {value} and is {other} now",
-                name.replace('_', " ")
-            ))
+        // A setting that is not stored has its default.
+        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let words = |value: Option<&Value>| value.map_or("the default".to_owned(), Value::to_string);
+        let changed = names.into_iter().filter_map(|name| {
+            let (value, other) = (before.get(name), now.get(name));
+            (value != other).then(|| {
+                let (value, other) = (words(value), words(other));
+                format!("{} was {value} and is {other} now", name.replace('_', " "))
+            })
         });
         Ok(changed.collect())
     }
@@ -176,6 +181,21 @@ mod tests {
             Err("1 trials: give two, A and B, each per-op, fused or gpu".to_owned())
         );
         assert!(parse("fused,slow").unwrap_err().contains("slow"));
+    }
+
+    #[test]
+    fn a_setting_that_is_not_stored_has_changed_from_its_default() {
+        use super::super::report::tests::settings;
+        let plain = settings();
+        let mut gpu = settings();
+        gpu.gpu.budget = Some(1 << 30);
+        for (before, now) in [(&plain, &gpu), (&gpu, &plain)] {
+            let changes = before.changes(now).unwrap();
+            assert!(
+                changes.len() == 1 && changes[0].starts_with("gpu was "),
+                "{changes:?}"
+            );
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -105,7 +106,7 @@ impl Runner<'_> {
                 .collect();
             let ended: Vec<_> = running
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or(None))
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
                 .collect();
             over.store(true, Ordering::SeqCst);
             ended

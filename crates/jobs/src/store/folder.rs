@@ -102,7 +102,7 @@ impl Folder {
     pub(super) fn lock(&self, patience: Duration) -> Result<Option<File>, JobError> {
         let path = self.file("lock");
         let lock = lock::open(&path, patience).map_err(JobError::io(&path))?;
-        tracing::debug!(path = %path.display(), taken = lock.is_some(), "a job's lock");
+        tracing::info!(path = %path.display(), taken = lock.is_some(), "a job's lock");
         Ok(lock)
     }
 }
