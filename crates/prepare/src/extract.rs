@@ -85,6 +85,7 @@ fn place(dir: &Path, below: &Path) -> Result<PathBuf, PrepareError> {
         }
     }
     let path = dir.join(below);
+    not_a_link(&whole::aside(&path))?;
     // Under the other name it is written first.
     for taken in [&path, &whole::aside(&path)] {
         if taken.symlink_metadata().is_ok() {

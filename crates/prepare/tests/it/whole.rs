@@ -260,6 +260,17 @@ fn extracting_writes_nothing_outside_its_folder() {
         assert_eq!(files(&aim).into_keys().collect::<Vec<_>>(), ["file"]);
         assert_eq!(std::fs::read(aim.join("file")).unwrap(), b"mine");
     }
+    // A file of the user's under the other name.
+    let back = TempDir::new().unwrap();
+    let partial = back.path().join("train/cat/1.jpg.partial");
+    std::fs::create_dir_all(partial.parent().unwrap()).unwrap();
+    std::fs::write(&partial, "mine").unwrap();
+    let error = extract(&out, back.path(), &go, &mut |_| {}).unwrap_err();
+    assert!(
+        error.to_string().contains("there is a file of this name"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&partial).unwrap(), b"mine");
     // The named folder itself may be a link: the caller chose it.
     std::os::unix::fs::symlink(&aim, dir.path().join("link")).unwrap();
     extract(&out, &dir.path().join("link"), &go, &mut |_| {}).unwrap();
