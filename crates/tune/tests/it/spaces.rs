@@ -48,7 +48,7 @@ fn a_range_that_makes_no_sense_says_what_to_change() {
         ),
         (
             json!({"type": "categorical", "values": [[1]]}),
-            "neither a text nor",
+            "not a string, a number",
         ),
         (
             json!({"type": "categorical", "values": (0..31).collect::<Vec<_>>()}),
