@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use stokehold_base::fault::Fault;
 
 use pyo3::prelude::*;
+use stokehold_base::fault::Fault;
 use stokehold_profile::timeline::{Args, Client, Recorder, Timeline, Total};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Sampler, Settings, Tree, events};
 
