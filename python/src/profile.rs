@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::process;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use stokehold_base::fault::Fault;
 
 use pyo3::prelude::*;
 use stokehold_base::fault::Fault;
