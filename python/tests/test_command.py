@@ -100,7 +100,7 @@ def test_a_run_is_advised(pictures, tmp_path):
 def test_what_cannot_be_advised(tmp_path):
     with pytest.raises(stokehold.OptionError, match="nowhere: not a run of stokehold train"):
         stokehold.advise(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="^--json: no run"):
+    with pytest.raises(ValueError, match="^--json: not a run"):
         stokehold.advise("--json")
 
 
