@@ -135,10 +135,16 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let mut report = Report::open(&out, settings, (DatasetFacts::of(&dataset), bytes_of(&dataset)))?;
     let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
     let mut watch = Watch::new(&cells, &report, &out);
-    if let Some(kept) = cells.kept(&out)? {
-        watch.say(&kept);
+    let kept = cells.kept()?;
+    if let Some(since) = kept.since {
+        watch.say(&format!(
+            "{} of {} runs are kept from {since} and not measured again; remove {}, or give another --out, to measure anew",
+            kept.runs,
+            cells.runs(),
+            out.display()
+        ));
     }
-    if !stop.load(Ordering::Relaxed) && cells.unfinished()? {
+    if !stop.load(Ordering::Relaxed) && kept.runs < cells.runs() {
         watch.say("reading the images once, so that no trial finds the files colder than the other");
         read_once(&dataset, stop);
     }

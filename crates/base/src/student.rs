@@ -3,6 +3,9 @@
 
 use std::f64::consts::FRAC_PI_2;
 
+/// The significance level of every verdict: how often a chance difference may be reported as a real one.
+pub const LEVEL: f64 = 0.05;
+
 /// The variance of the population of a sample of at least two values.
 pub fn variance(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / values.len() as f64;

@@ -227,6 +227,10 @@ impl BucketFolder {
         &self.names
     }
 
+    pub(crate) fn into_names(self) -> ImageFolder {
+        self.names
+    }
+
     pub(crate) fn names_mut(&mut self) -> &mut ImageFolder {
         &mut self.names
     }

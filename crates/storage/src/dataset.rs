@@ -157,7 +157,7 @@ impl Dataset {
                 return Err(StorageError::SplitAndVal { path: dir.to_owned() });
             }
             let train = remote.folder("train")?;
-            let names = with_classes_of(train.names(), remote.folder("val")?.names().clone())?;
+            let names = with_classes_of(train.names(), remote.folder("val")?.into_names())?;
             let val = train.with_names(names);
             return Ok(Self {
                 train: Images::Bucket(train),

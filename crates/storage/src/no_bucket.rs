@@ -52,6 +52,10 @@ impl BucketFolder {
         match self.0 {}
     }
 
+    pub(crate) fn into_names(self) -> ImageFolder {
+        match self.0 {}
+    }
+
     pub(crate) fn names_mut(&mut self) -> &mut ImageFolder {
         match self.0 {}
     }

@@ -2,23 +2,22 @@
 
 use std::fs;
 
+use stokehold_base::hash::Fnv;
 use stokehold_storage::{Dataset, SampleBytes, Source};
 use stokehold_synth::{SynthOptions, generate};
 use tempfile::TempDir;
 
-/// FNV-1a over all bytes of all files in order.
+/// The hash of all bytes of all files in order.
 fn hash(data: &Dataset) -> u64 {
-    let mut hash = 0xCBF2_9CE4_8422_2325_u64;
+    let mut hash = Fnv::default();
     let mut bytes = SampleBytes::new();
     for folder in [Some(&data.train), data.val.as_ref()].into_iter().flatten() {
         for sample in 0..folder.len() {
             folder.read(sample, &mut bytes).unwrap();
-            hash = bytes.file().iter().fold(hash, |h, &byte| {
-                (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-            });
+            hash.add(bytes.file());
         }
     }
-    hash
+    hash.finish()
 }
 
 fn options(images: usize, classes: usize) -> SynthOptions {

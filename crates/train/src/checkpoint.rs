@@ -391,13 +391,10 @@ mod tests {
         (path, progress.step)
     }
 
-    #[test]
-    fn the_last_and_the_best_are_kept() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
-        assert!(checkpoints.latest().unwrap().whole.is_none());
+    /// Saves after each of these epochs of 10 steps; the first was the best.
+    fn save_with_the_first_as_best(checkpoints: &mut Checkpoints, epochs: std::ops::RangeInclusive<u64>) {
         let (model, optimizer) = parts();
-        for epoch in 1..=4 {
+        for epoch in epochs {
             let best = Some(Best { epoch: 1, step: 10 });
             let progress = Progress {
                 best,
@@ -405,6 +402,14 @@ mod tests {
             };
             checkpoints.save(&model, &optimizer, &progress).unwrap();
         }
+    }
+
+    #[test]
+    fn the_last_and_the_best_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(dir.path().join("checkpoints"), 2).unwrap();
+        assert!(checkpoints.latest().unwrap().whole.is_none());
+        save_with_the_first_as_best(&mut checkpoints, 1..=4);
         let names = checkpoints.ordered().unwrap();
         assert_eq!(names, [name_of(1, 10), name_of(3, 30), name_of(4, 40)]);
         assert_eq!(whole(&mut checkpoints).1, 40);
@@ -523,14 +528,7 @@ mod tests {
         damage(&first.join(OPTIMIZER));
         assert!(checkpoints.latest().unwrap().whole.is_none());
         // The run comes to it again, and on to the next two.
-        for epoch in 1..=3 {
-            let best = Some(Best { epoch: 1, step: 10 });
-            let progress = Progress {
-                best,
-                ..progress(epoch, epoch * 10)
-            };
-            checkpoints.save(&model, &optimizer, &progress).unwrap();
-        }
+        save_with_the_first_as_best(&mut checkpoints, 1..=3);
         let names = checkpoints.ordered().unwrap();
         assert_eq!(names, [name_of(1, 10), name_of(2, 20), name_of(3, 30)]);
     }

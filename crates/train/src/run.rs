@@ -356,12 +356,12 @@ impl MetricsLog {
             .iter()
             .rposition(|byte| *byte == b'\n')
             .map_or(0, |end| end + 1);
-        let (mut kept, mut read, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut kept, mut epochs, mut unread) = (Vec::new(), 0, Vec::new());
         for (number, bytes) in (1..).zip(bytes[..end].split_inclusive(|byte| *byte == b'\n')) {
             match serde_json::from_slice::<MetricsLine>(bytes) {
                 Ok(line) if line.is_within(progress) => {
                     kept.extend(bytes);
-                    read.push(line);
+                    epochs += usize::from(matches!(line, MetricsLine::Epoch { .. }));
                 }
                 Ok(_) => {}
                 Err(error) => unread.push((number, error)),
@@ -388,17 +388,10 @@ impl MetricsLog {
                 aside.display()
             ));
         }
-        let epochs = |lines: &[MetricsLine]| {
-            let epochs = lines
-                .iter()
-                .filter(|line| matches!(line, MetricsLine::Epoch { .. }));
-            epochs.count()
-        };
-        if warning.is_none() && epochs(&read) < progress.epochs.len() {
+        if warning.is_none() && epochs < progress.epochs.len() {
             warning = Some(format!(
-                "{}: has {} of the {} epochs that were trained; the run goes on, and what is missing stays missing",
+                "{}: has {epochs} of the {} epochs that were trained; the run goes on, and what is missing stays missing",
                 path.display(),
-                epochs(&read),
                 progress.epochs.len()
             ));
         }

@@ -30,6 +30,13 @@ pub struct Cells<'a> {
     warm: Vec<(Arch, ExecutorChoice)>,
 }
 
+/// The runs that an earlier call has finished, which are not measured again.
+pub struct Kept {
+    pub runs: usize,
+    /// When the oldest of them began; `None` if there are none.
+    pub since: Option<Utc>,
+}
+
 impl<'a> Cells<'a> {
     /// The cells of these models and loads, each once.
     pub fn new(
@@ -66,39 +73,29 @@ impl<'a> Cells<'a> {
         images.div_ceil(self.settings.batch_size) as u64 * self.settings.epochs
     }
 
-    /// The results of an earlier call that are not measured again, in a sentence; `None` if there are none.
-    pub fn kept(&self, out: &Path) -> Result<Option<String>, TrainError> {
-        let (mut kept, mut since) = (0, f64::INFINITY);
-        for number in 0..self.cells.len() {
-            for trial in 0..2 {
-                let config = self.config(number, trial);
-                if finished(&config)?.is_some() {
-                    kept += 1;
-                    let record = RunFolder::new(&config.run_dir).read_record()?;
-                    since = record.map_or(since, |record| since.min(record.created as f64));
-                }
-            }
-        }
-        Ok((kept > 0).then(|| {
-            format!(
-                "{kept} of {} runs are kept from {} and not measured again; remove {}, or give another --out, to measure anew",
-                2 * self.cells.len(),
-                Utc(since),
-                out.display()
-            )
-        }))
+    /// The number of runs: two a cell.
+    pub fn runs(&self) -> usize {
+        2 * self.cells.len()
     }
 
-    /// Whether anything is left to train.
-    pub fn unfinished(&self) -> Result<bool, TrainError> {
-        for number in 0..self.cells.len() {
-            for trial in 0..2 {
-                if finished(&self.config(number, trial))?.is_none() {
-                    return Ok(true);
-                }
+    /// What an earlier call has measured.
+    pub fn kept(&self) -> Result<Kept, TrainError> {
+        let (mut runs, mut since) = (0, None::<f64>);
+        for (number, trial) in (0..self.cells.len()).flat_map(|number| [(number, 0), (number, 1)]) {
+            let config = self.config(number, trial);
+            if finished(&config)?.is_none() {
+                continue;
+            }
+            runs += 1;
+            if let Some(record) = RunFolder::new(&config.run_dir).read_record()? {
+                let created = record.created as f64;
+                since = Some(since.map_or(created, |since| since.min(created)));
             }
         }
-        Ok(false)
+        Ok(Kept {
+            runs,
+            since: since.map(Utc),
+        })
     }
 
     /// Runs both trials of a cell, or reads those that are finished; `None` if stopped meanwhile.

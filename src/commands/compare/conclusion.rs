@@ -46,8 +46,8 @@ pub fn headline(report: &Report) -> Option<String> {
 /// `load 4`, or `loads 1, 4`.
 fn loads(cells: &[&Cell]) -> String {
     let each: Vec<String> = cells.iter().map(|cell| cell.load.to_string()).collect();
-    let plural = if each.len() == 1 { "" } else { "s" };
-    format!("load{plural} {}", each.join(", "))
+    let word = if each.len() == 1 { "load" } else { "loads" };
+    format!("{word} {}", each.join(", "))
 }
 
 /// The result of a model over its loads, and at each.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use stokehold_page::words::plural;
 use stokehold_profile::{Machine, ProfileError, Recording};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, RunFolder};
@@ -225,17 +226,16 @@ impl Report {
         let memory = machine.memory.map_or_else(String::new, |bytes| {
             format!(", {:.0} GiB of memory", bytes as f64 / (1u64 << 30) as f64)
         });
-        let plural = if settings.epochs == 1 { "" } else { "s" };
         vec![
             format!(
-                "{} against {}: {} training images of {} in {} classes, {val}; {} epoch{plural}, batch {}, {} px, \
+                "{} against {}: {} training images of {} in {} classes, {val}; {}, batch {}, {} px, \
                  {} loader threads.",
                 trial_name(0, self.executor(0)),
                 trial_name(1, self.executor(1)),
                 self.dataset.train,
                 settings.data_name(),
                 self.dataset.classes.len(),
-                settings.epochs,
+                plural(settings.epochs as usize, "epoch"),
                 settings.batch_size,
                 settings.image_size,
                 settings.workers.resolve()

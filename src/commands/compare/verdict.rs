@@ -19,13 +19,10 @@
 //! n - 1 for each s², k - 1 for v. The probability of a difference by chance is multiplied by the number of
 //! tests (Bonferroni): one per model in the headline, one per cell in the table.
 
-use stokehold_base::student::{chance, variance};
+use stokehold_base::student::{LEVEL, chance, variance};
 use stokehold_train::model::Arch;
 
 use super::report::{Cell, Report, Trial};
-
-/// The significance level: the probability of reporting a chance difference anywhere in a comparison.
-const LEVEL: f64 = 0.05;
 
 /// What can be said of two trials. The number is the probability that chance alone makes a difference of at
 /// least this size.

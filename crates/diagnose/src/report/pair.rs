@@ -1,7 +1,7 @@
 //! Two runs on one page, with the same scales.
 
 use serde_json::Value;
-use stokehold_base::student::welch;
+use stokehold_base::student::{LEVEL, welch};
 use stokehold_page::Table;
 use stokehold_page::html::{figure, paragraph, section};
 use stokehold_page::svg::escape;
@@ -55,7 +55,7 @@ fn header(pair: [&Contents<'_>; 2]) -> String {
             let claim = saved(a, b, "per epoch");
             let epochs = pair.map(|contents| figures::epochs(contents.recording));
             match welch([&epochs[0], &epochs[1]]) {
-                Some(p) if p <= 0.05 => claim,
+                Some(p) if p <= LEVEL => claim,
                 Some(_) => format!("{claim}; epochs of one run differ as much, so it may be chance"),
                 None => format!("{claim}; with less than two epochs of each it may be chance"),
             }

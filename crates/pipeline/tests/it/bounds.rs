@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use stokehold_base::hash::Fnv;
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, RgbImage, Runner, decode};
 use stokehold_synth::SynthOptions;
@@ -22,12 +23,9 @@ enum Part {
     Judges,
 }
 
-/// The part of an image, by FNV-1a of its name, which gives the same everywhere and always.
+/// The part of an image, by a hash of its name, which gives the same everywhere and always.
 fn part(path: &Path) -> Part {
-    let name = path.file_name().unwrap().as_encoded_bytes();
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = Fnv::of(path.file_name().unwrap().as_encoded_bytes());
     if hash >> 63 == 0 { Part::Sets } else { Part::Judges }
 }
 

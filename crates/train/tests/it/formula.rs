@@ -6,6 +6,8 @@ use std::fs;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use stokehold_base::hash::Fnv;
+use stokehold_base::random::Random;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::weights::{load_weights, save_safetensors};
 
@@ -113,15 +115,7 @@ pub fn uniform(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
     units(key, n).map(|u| 2.0 * u - 1.0)
 }
 
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
 fn units(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
-    let fnv = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    let key = key.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-    (0..n as u64).map(move |i| {
-        let x = key.wrapping_add(i.wrapping_mul(GOLDEN)).wrapping_add(GOLDEN);
-        let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((x ^ (x >> 31)) >> 40) as f64 / f64::from(1 << 24)
-    })
+    let mut random = Random::from_state(Fnv::of(key.as_bytes()));
+    (0..n).map(move |_| (random.bits() >> 40) as f64 / f64::from(1 << 24))
 }
