@@ -395,6 +395,7 @@ mod on_device {
 mod vulkan {
     use super::*;
     use crate::device::{DeviceChoice, open};
+    use stokehold_base::fault::Fault;
     use stokehold_storage::ImageFolder;
 
     /// The tensors of both executors on whatever Vulkan device there is, Burn's own arithmetic on them included: to the bit.
