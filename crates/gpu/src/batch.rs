@@ -1,11 +1,12 @@
 //! A batch on the device: its memory layout, and the launches.
 
 use crate::GpuError;
-use crate::client::{Buffer, Gpu, queued};
+use crate::client::Gpu;
 use crate::coefficients::Coefficients;
 use crate::entropy::{Faults, Scans};
 use crate::kernels::{colour, decode, emit, gather, surroundings};
 use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
+use crate::queue::{Buffer, queued};
 use crate::words::Words;
 use cubecl::prelude::*;
 use cubecl::server::ServerError;

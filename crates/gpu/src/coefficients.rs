@@ -8,7 +8,7 @@
 //! `kernels::decode::unpack` fills the buffer with what a worker has entropy-decoded, or `entropy` does from
 //! coded data; the later stages do not depend on which.
 
-use crate::client::Buffer;
+use crate::queue::Buffer;
 
 /// The coefficients of all images of a batch.
 pub(crate) struct Coefficients {

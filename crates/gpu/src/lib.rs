@@ -108,6 +108,8 @@ mod loader;
 mod prepare;
 #[cfg(feature = "kernels")]
 mod probe;
+#[cfg(feature = "kernels")]
+mod queue;
 #[cfg(all(test, feature = "kernels"))]
 mod tested;
 #[cfg(feature = "kernels")]

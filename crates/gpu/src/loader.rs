@@ -12,7 +12,7 @@
 //! that keeps batches keeps their memory.
 
 use crate::batch::{InWork, LaidOut};
-use crate::client::queue;
+use crate::queue::queue;
 use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
 use crossbeam_channel::{Receiver, RecvError, SendTimeoutError, Sender, bounded};
 use std::mem;

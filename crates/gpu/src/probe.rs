@@ -1,7 +1,7 @@
 //! The smallest kernel. Opening a device runs it, to check that kernels are compiled and run, and write the
 //! right results.
 
-use crate::client::{Buffer, queued, read};
+use crate::queue::{Buffer, queued, read};
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 

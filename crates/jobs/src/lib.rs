@@ -96,6 +96,7 @@ mod job;
 mod lines;
 mod mount;
 mod notice;
+mod open;
 mod pipe;
 mod place;
 mod process;

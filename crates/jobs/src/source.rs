@@ -10,7 +10,8 @@ use stokehold_base::there::if_there;
 use flate2::read::MultiGzDecoder;
 use stokehold_objects::{Cause, Location, Object, ObjectError};
 
-use crate::{Job, JobError, data};
+use crate::open::{open, wrong};
+use crate::{Job, JobError};
 
 /// The URI of a source folder that is in a bucket.
 pub(crate) fn remote(source: &Path) -> Option<&str> {
@@ -46,17 +47,17 @@ pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) 
 }
 
 fn fetch_folder(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<(), ObjectError> {
-    let bucket = data::open(job, uri)?;
+    let bucket = open(job, uri)?;
     let objects = bucket.list()?;
     if objects.is_empty() {
-        return Err(data::wrong(uri, Cause::NotFound, "there are no objects below it"));
+        return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
     }
     bucket.copy(&objects, into, &AtomicU64::new(0), stop).map(drop)
 }
 
 fn fetch_archive(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<PathBuf, ObjectError> {
     let (parent, name) = uri.rsplit_once('/').unwrap_or((".", uri));
-    let bucket = data::open(job, parent)?;
+    let bucket = open(job, parent)?;
     let object = Object {
         key: name.to_owned(),
         size: bucket.size(name)?,

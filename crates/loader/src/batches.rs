@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use crate::loader::Shared;
 use crate::order::Order;
-use crate::worker::{Done, Flight, Prepared, Worker};
+use crate::shared::Shared;
+use crate::worker::{Done, Filled, Flight, Worker};
 use crate::{BadImage, BadImagePolicy, Batch, LoaderError, State};
 
 /// An iterator over the batches of one epoch.
@@ -40,7 +40,7 @@ pub struct Batches {
     end: u64,
     prefetch: u64,
     /// Batches that are done before their turn.
-    early: BTreeMap<u64, Result<Prepared, LoaderError>>,
+    early: BTreeMap<u64, Result<Filled, LoaderError>>,
     /// Bad images of batches that became empty, to be reported with the next one or by
     /// [`Batches::unreported`].
     bad: Vec<BadImage>,
@@ -67,13 +67,7 @@ struct Crew {
 
 impl Batches {
     /// Starts the threads for the batches from `first` on.
-    pub(crate) fn start(
-        shared: Arc<Shared>,
-        workers: usize,
-        shape: [usize; 3],
-        epoch: u64,
-        first: u64,
-    ) -> Self {
+    pub(crate) fn start(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64) -> Self {
         let end = shared.layout().batches();
         let prefetch = (shared.prefetch as u64).min(end - first);
         let mut batches = Self {
@@ -104,7 +98,12 @@ impl Batches {
             .options
             .batch_size
             .saturating_mul(prefetch as usize);
-        match Crew::start(&batches.shared, workers.min(places), prefetch as usize, epoch) {
+        match Crew::start(
+            &batches.shared,
+            batches.shared.workers.min(places),
+            prefetch as usize,
+            epoch,
+        ) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
@@ -171,7 +170,7 @@ impl Batches {
 
     /// Waits for the next batch in order, until `deadline` if there is one, and then opens another one.
     /// `None` if the deadline has passed.
-    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Prepared>, LoaderError> {
+    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Filled>, LoaderError> {
         let outcome = loop {
             if let Some(outcome) = self.early.remove(&self.taken) {
                 break outcome;
@@ -225,7 +224,7 @@ impl Batches {
             let Some(prepared) = self.take(deadline)? else {
                 return Ok(Poll::Pending);
             };
-            let Prepared {
+            let Filled {
                 images,
                 prepared,
                 labels,

@@ -52,6 +52,7 @@ mod images;
 mod loader;
 mod options;
 mod order;
+mod shared;
 mod slots;
 mod state;
 mod worker;

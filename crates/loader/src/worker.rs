@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use stokehold_base::random::mix;
-use stokehold_pipeline::{DrawKey, Input, Prepare, PreparedSample, RowIndex, Runner, SampleMut};
+use stokehold_pipeline::{DrawKey, Input, PreparedSample, RowIndex, SampleMut};
 use stokehold_storage::SampleBytes;
 
 use crate::error::panic_message;
 use crate::images::Pool;
-use crate::loader::Shared;
+use crate::shared::{Shared, Tools};
 use crate::slots::{Slot, Slots};
 use crate::{BadImage, BadImagePolicy, ImageBuffer, Images, LoaderError, Span, Stage};
 
@@ -58,11 +58,11 @@ struct Times {
 /// A batch as a worker hands it over.
 pub(crate) struct Done {
     pub batch: u64,
-    pub outcome: Result<Prepared, LoaderError>,
+    pub outcome: Result<Filled, LoaderError>,
 }
 
 /// The content of a batch; it may be empty if every image was skipped.
-pub(crate) struct Prepared {
+pub(crate) struct Filled {
     pub images: ImageBuffer,
     pub prepared: Vec<PreparedSample>,
     pub labels: Vec<u32>,
@@ -91,10 +91,10 @@ impl Flight {
         outcomes: Vec<Outcome>,
         worker: usize,
         shared: &Shared,
-    ) -> Result<Prepared, LoaderError> {
+    ) -> Result<Filled, LoaderError> {
         let count = outcomes.len();
         let size = images.len() / count;
-        let mut prepared = Prepared {
+        let mut prepared = Filled {
             images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
             prepared: Vec::new(),
             labels: Vec::with_capacity(count),
@@ -174,14 +174,6 @@ pub(crate) struct Worker {
     spoiled: bool,
     /// The number of further images that are announced to the source.
     expecting: u32,
-}
-
-/// What a worker does with files.
-pub(crate) enum Tools {
-    /// Makes images.
-    Making(Box<Runner>),
-    /// Prepares samples, of which the consumer makes images.
-    Preparing(Box<dyn Prepare>),
 }
 
 /// After a slow read, this many images are announced to the source, one batch ahead. An announcement costs

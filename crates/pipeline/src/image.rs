@@ -1,8 +1,5 @@
 //! An image in memory.
 
-use crate::op::Interpolation;
-use crate::per_op;
-
 /// Red, green and blue bytes, interleaved, row by row (height, width, 3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RgbImage {
@@ -22,12 +19,6 @@ impl RgbImage {
             height,
             data: rgb.repeat(width as usize * height as usize),
         }
-    }
-
-    /// The image in another size, as Pillow resizes it: antialiased where it shrinks, unless `interpolation` is nearest.
-    /// `width` and `height` must be at least 1.
-    pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
-        per_op::resize(self, width, height, interpolation)
     }
 
     /// The pixels, row by row.

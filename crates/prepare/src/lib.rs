@@ -23,6 +23,7 @@ mod extract;
 mod make;
 mod options;
 mod output;
+mod part;
 mod prepare;
 mod resume;
 mod tar;

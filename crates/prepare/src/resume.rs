@@ -12,7 +12,7 @@ use stokehold_storage::shard::{Crc32, Shard, ShardFacts};
 
 use crate::options::{Container, Options};
 use crate::output::file_name;
-use crate::prepare::Part;
+use crate::part::Part;
 use crate::{PrepareError, tar};
 
 /// Where to go on.

@@ -11,7 +11,8 @@ use stokehold_pipeline::{DecodeOptions, Format, decode, probe};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFolder};
 use stokehold_storage::{Images, SampleBytes, SampleRows, Source};
 
-use crate::prepare::{self, Progress};
+use crate::part::images;
+use crate::prepare::Progress;
 use crate::resume::checksum;
 use crate::{PrepareError, tar};
 
@@ -44,7 +45,7 @@ pub fn verify(
 ) -> Result<Findings, PrepareError> {
     let manifest = manifest(out)?;
     let originals = match against {
-        Some(data) => Some(prepare::images(data)?),
+        Some(data) => Some(images(data)?),
         None => None,
     };
     let mut findings = Findings {

@@ -21,6 +21,7 @@
 //! both, files of other programs, and the line files of [`timeline`](crate::timeline). It trusts no input:
 //! damaged data becomes a gap and an entry in [`Recording::problems`](crate::Recording::problems).
 
+mod damage;
 mod read;
 mod trace;
 mod write;

@@ -38,7 +38,8 @@ mod tests;
 
 pub(crate) use scans::{Faults, Scan, Scans};
 
-use crate::client::{Buffer, Gpu};
+use crate::client::Gpu;
+use crate::queue::Buffer;
 use cubecl::prelude::*;
 use cubecl::server::ServerError;
 use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};

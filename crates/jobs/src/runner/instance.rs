@@ -20,7 +20,7 @@ use crate::place::{Place, VISIBLE_GPUS};
 use crate::process::{Process, exit_code, signal_group};
 use crate::room::{self, Bound, Room};
 use crate::store::{Secondary, Status};
-use crate::{JobError, pipe};
+use crate::{Job, JobError, pipe};
 
 impl Runner<'_> {
     /// Runs every instance to its end. The second value says whether the time limit was reached.
@@ -133,38 +133,12 @@ impl Runner<'_> {
         let Some(words) = contract::command(job, instance) else {
             return Ok(None);
         };
-        let mut command = Command::new(&words[0]);
-        if let Some(environment) = self.environment.get() {
-            let outer = std::env::var_os("PATH").unwrap_or_default();
-            let paths = std::iter::once(environment.join("bin")).chain(std::env::split_paths(&outer));
-            // PATH cannot hold a path with a colon; then keep the outer PATH.
-            command.env("PATH", std::env::join_paths(paths).unwrap_or(outer.clone()));
-            command.env("VIRTUAL_ENV", environment);
-        }
-        command.args(&words[1..]).current_dir(instance.code());
-        for (name, _) in std::env::vars_os() {
-            if name.to_str().is_some_and(|name| name.starts_with("SM_")) {
-                command.env_remove(name);
-            }
-        }
         // Under MPI the first instance starts the processes of all instances.
         let place = match job.distribution {
             crate::Distribution::Mpi => self.place.clone(),
             _ => self.place.share(instance.rank, job.instances),
         };
-        if place.gpus != Place::here().gpus {
-            command.env(VISIBLE_GPUS, place.gpus.join(","));
-        }
-        if let Some((address, _)) = self.timeline.get() {
-            command.env(stokehold_profile::timeline::VARIABLE, address);
-        }
-        command.envs(self.home(instance).variables());
-        command.envs(contract::surroundings(job, instance));
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
+        let mut command = self.command(job, instance, &words, &place);
         place.take()?;
         let spawned = match job.opt_ml {
             true => self.room(instance, bound).spawn(command),
@@ -195,6 +169,38 @@ impl Runner<'_> {
             quit.store(true, Ordering::SeqCst);
             waited.map(Some)
         })
+    }
+
+    /// The command of an instance's process, with its folder and its environment.
+    fn command(&self, job: &Job, instance: &Instance, words: &[String], place: &Place) -> Command {
+        let mut command = Command::new(&words[0]);
+        if let Some(environment) = self.environment.get() {
+            let outer = std::env::var_os("PATH").unwrap_or_default();
+            let paths = std::iter::once(environment.join("bin")).chain(std::env::split_paths(&outer));
+            // PATH cannot hold a path with a colon; then keep the outer PATH.
+            command.env("PATH", std::env::join_paths(paths).unwrap_or(outer.clone()));
+            command.env("VIRTUAL_ENV", environment);
+        }
+        command.args(&words[1..]).current_dir(instance.code());
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("SM_")) {
+                command.env_remove(name);
+            }
+        }
+        if place.gpus != Place::here().gpus {
+            command.env(VISIBLE_GPUS, place.gpus.join(","));
+        }
+        if let Some((address, _)) = self.timeline.get() {
+            command.env(stokehold_profile::timeline::VARIABLE, address);
+        }
+        command.envs(self.home(instance).variables());
+        command.envs(contract::surroundings(job, instance));
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        command
     }
 
     /// What an instance's script sees of the machine.

@@ -8,7 +8,7 @@ use stokehold_objects::Bucket;
 
 use super::Runner;
 use crate::contract::Instance;
-use crate::data::{self};
+use crate::open::open;
 use crate::{JobError, archive};
 
 impl Runner<'_> {
@@ -77,7 +77,7 @@ impl Runner<'_> {
         if !uri.contains("://") {
             fs::create_dir_all(uri).map_err(JobError::io(Path::new(uri)))?;
         }
-        data::open(self.job, uri).map_err(JobError::Output)
+        open(self.job, uri).map_err(JobError::Output)
     }
 
     /// Uploads a file to the output place, piece by piece. Returns its URI there.

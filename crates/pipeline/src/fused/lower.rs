@@ -5,8 +5,8 @@
 //! left to the device is integer arithmetic that this module's types define by naming the kernels of `fused` that do
 //! it, so that a device gives the bytes that `fused` gives.
 
-use super::source::{Rgbx, Side};
-use super::turned::TurnedTables;
+use super::device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
+use super::source::{Rgbx, Side, Sides};
 use super::upright::UprightTables;
 use super::{Plan, Stage};
 use crate::decode::{self, DecodeOptions, Format, ImageInfo};
@@ -23,98 +23,6 @@ pub struct DevicePlan {
     plan: Plan,
     info: ImageInfo,
     options_steps: Vec<Step>,
-}
-
-/// What a plan does to an image that is decoded, in numbers.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lowered {
-    /// At least one, in order; the first one's source is the decoded file, the others' the pixels of the one before.
-    pub stages: Vec<DeviceStage>,
-    /// For each channel the number that becomes of each byte: to-float and normalisation.
-    pub numbers: [[f32; 256]; 3],
-    /// What covers parts of the finished numbers, in order.
-    pub erased: Vec<Erased>,
-}
-
-/// One pass over all pixels.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DeviceStage {
-    /// Columns of the result.
-    pub width: u32,
-    /// Rows of the result.
-    pub height: u32,
-    /// What is done.
-    pub work: DeviceWork,
-    /// What is then done to each pixel; contrast is not among it.
-    pub points: Vec<Pointwise>,
-}
-
-/// What a stage does.
-#[derive(Debug, Clone, PartialEq)]
-pub enum DeviceWork {
-    /// Geometry.
-    Resample(Box<Resample>),
-    /// Blends with the mean luminance of the whole image.
-    Contrast {
-        /// At least 0.
-        factor: f32,
-    },
-    /// Weights across and down, of odd lengths; borders are mirrored without repeating the last pixel.
-    Blur {
-        /// Weights along rows.
-        across: Vec<f32>,
-        /// Weights along columns.
-        down: Vec<f32>,
-    },
-    /// Maximum of a square, channel by channel.
-    Dilate {
-        /// Pixels to either side.
-        radius: u32,
-    },
-}
-
-/// A resampling and what lies outside of its source.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Resample {
-    /// Where pixels come from.
-    pub map: ResampleMap,
-    /// The colours of what lies outside, of the last step first.
-    pub fills: Vec<[u8; 3]>,
-    /// For each fill and row the columns `from..to` that are not filled. Each lies within that of the fill before.
-    pub inside: Vec<(u32, u32)>,
-}
-
-/// How a resampling finds its samples.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ResampleMap {
-    /// Along rows and columns of the source.
-    Upright(UprightTables),
-    /// A window for each pixel, in pixels of the source.
-    Turned(TurnedTables),
-}
-
-/// A rectangle of the float image.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Erased {
-    /// First column.
-    pub left: u32,
-    /// First row.
-    pub top: u32,
-    /// Columns.
-    pub width: u32,
-    /// Rows.
-    pub height: u32,
-    /// What it holds.
-    pub content: ErasedContent,
-}
-
-/// What an erased rectangle holds.
-#[derive(Debug, Clone, PartialEq)]
-pub enum ErasedContent {
-    /// One number a channel.
-    Flat([f32; 3]),
-    /// A number for each place, (3, height, width).
-    Each(Vec<f32>),
 }
 
 /// What a plan is performed on.
@@ -375,9 +283,6 @@ impl DevicePlan {
         (numbers, erased)
     }
 }
-
-/// The layouts of three channels: across and down.
-pub(super) type Sides = [(Side, Side); 3];
 
 fn sides(layouts: &[PlaneLayout]) -> Sides {
     std::array::from_fn(|i| {

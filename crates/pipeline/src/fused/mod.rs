@@ -18,6 +18,7 @@
 //! the warp before them. SEMANTICS.md states where the result may differ from `per-op`, and tests bound the
 //! difference.
 
+mod device;
 mod explain;
 mod isa;
 mod lower;
@@ -27,11 +28,9 @@ mod turned;
 mod upright;
 mod warp;
 
+pub use device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
 pub use explain::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
-pub use lower::{
-    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, Lowered,
-    Resample, ResampleMap,
-};
+pub use lower::{DecodedPixels, DevicePlan, DeviceSource};
 pub(crate) use source::{Planes, Rgbx, Source};
 
 use crate::image::RgbImage;

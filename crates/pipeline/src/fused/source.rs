@@ -176,3 +176,13 @@ impl<'a> Planes<'a> {
         )
     }
 }
+
+/// Columns and rows of a source that a filter may read, each from and to.
+#[derive(Clone, Copy)]
+pub(super) struct Bounds {
+    pub x: (i64, i64),
+    pub y: (i64, i64),
+}
+
+/// How the samples of three channels lie, across and down.
+pub(super) type Sides = [(Side, Side); 3];

@@ -6,9 +6,9 @@
 //! it: a pixel whose point leaves the frame of a step gets that step's fill colour. In one output row the points of
 //! a frame are an interval, so this costs a test of both ends per row and frame, not one per pixel.
 
+use super::device::{DeviceWork, Resample, ResampleMap};
 use super::explain::Resampling;
-use super::lower::{DeviceWork, Resample, ResampleMap, Sides};
-use super::source::{Planes, Rgbx, Source};
+use super::source::{Bounds, Planes, Rgbx, Sides, Source};
 use super::turned::{self, Turned};
 use super::upright::{self, Line, Upright};
 use crate::op::{Interpolation, PaddingMode};
@@ -37,12 +37,6 @@ struct Frame {
     fill: [u8; 3],
     /// One over how far a column moves x and y.
     inverse: [f64; 2],
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Bounds {
-    pub x: (i64, i64),
-    pub y: (i64, i64),
 }
 
 /// Buffers that are reused from image to image.

@@ -7,6 +7,14 @@ use crate::op::Interpolation;
 /// Fractional bits of a weight, as Pillow's for bytes.
 const PRECISION: u32 = 32 - 8 - 2;
 
+impl RgbImage {
+    /// The image in another size, as Pillow resizes it: antialiased where it shrinks, unless `interpolation` is nearest.
+    /// `width` and `height` must be at least 1.
+    pub fn resize(&self, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
+        resize(self, width, height, interpolation)
+    }
+}
+
 pub(crate) fn resize(image: &RgbImage, width: u32, height: u32, interpolation: Interpolation) -> RgbImage {
     if interpolation == Interpolation::Nearest {
         return nearest(image, width, height);

@@ -7,6 +7,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use super::PART;
+use super::damage::Damage;
 use super::trace::parse;
 use crate::recording::{Recording, Span};
 use crate::timeline::line::{self, Said};
@@ -193,30 +194,6 @@ impl Spans<'_> {
             .or_insert_with_key(|(_, name)| node.name(name));
         node.spans.push(Span { name, ..span });
         true
-    }
-}
-
-/// The damage in a file: the first problem, and the number of problems.
-#[derive(Default)]
-pub(super) struct Damage {
-    first: Option<String>,
-    count: u64,
-}
-
-impl Damage {
-    pub fn tell(&mut self, place: impl FnOnce() -> String) {
-        self.count += 1;
-        if self.first.is_none() {
-            self.first = Some(place());
-        }
-    }
-
-    pub fn sum(self, what: &str) -> Option<String> {
-        let first = self.first?;
-        Some(match self.count {
-            1 => first,
-            count => format!("{count} {what} are damaged and missing; the first: {first}"),
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::read::Damage;
+use super::damage::Damage;
 use crate::recording::Span;
 use crate::timeline::line::LATEST;
 

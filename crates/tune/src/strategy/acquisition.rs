@@ -3,9 +3,18 @@
 use crate::random::Random;
 use crate::space::{Kind, Space};
 use crate::strategy::Observed;
-use crate::strategy::bayesian::features;
 use crate::strategy::gaussian::Gaussian;
 use crate::strategy::minimise::minimise;
+
+/// Coordinates for the process: a parameter that does not exist is at the centre, or a category of its own.
+pub(crate) fn features(space: &Space, point: &[f64]) -> Vec<f64> {
+    let feature = |(dim, x): (&crate::space::Dim, &f64)| match (&dim.kind, x.is_nan()) {
+        (_, false) => *x,
+        (Kind::Categorical { .. }, true) => -1.0,
+        (Kind::Continuous { .. } | Kind::Integer { .. }, true) => 0.5,
+    };
+    space.dims().iter().zip(point).map(feature).collect()
+}
 
 /// The number of points drawn uniformly, and of points near each of the best results.
 const DRAWN: usize = 768;

@@ -11,7 +11,7 @@
 use crate::random::Random;
 use crate::space::{Kind, Space};
 use crate::spec::Limits;
-use crate::strategy::acquisition::{Improvement, maximise};
+use crate::strategy::acquisition::{Improvement, features, maximise};
 use crate::strategy::gaussian::{Fit, Gaussian, Inputs, Shape};
 use crate::strategy::{Choice, Observed, moments, random};
 
@@ -25,16 +25,6 @@ fn start(dims: usize) -> usize {
 
 /// A study has converged when no point has this probability of an improvement of more than 1 %.
 const LIKELY: f64 = 0.05;
-
-/// Coordinates for the process: a parameter that does not exist is at the centre, or a category of its own.
-pub(crate) fn features(space: &Space, point: &[f64]) -> Vec<f64> {
-    let feature = |(dim, x): (&crate::space::Dim, &f64)| match (&dim.kind, x.is_nan()) {
-        (_, false) => *x,
-        (Kind::Categorical { .. }, true) => -1.0,
-        (Kind::Continuous { .. } | Kind::Integer { .. }, true) => 0.5,
-    };
-    space.dims().iter().zip(point).map(feature).collect()
-}
 
 /// How losses are transformed.
 #[derive(Debug, Clone, Copy, PartialEq)]

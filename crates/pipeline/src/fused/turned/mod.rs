@@ -9,8 +9,7 @@ mod kernel;
 mod tables;
 
 use super::isa::Isa;
-use super::source::Rgbx;
-use super::warp::Bounds;
+use super::source::{Bounds, Rgbx};
 use crate::draw::MOST_SIDE;
 use crate::filter::{filter, quantize, support};
 use crate::op::Interpolation;

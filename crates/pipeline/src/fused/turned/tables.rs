@@ -1,8 +1,8 @@
 //! Turned resampling in numbers, for another device.
 
 use super::{BLOCK, ONE_ACROSS, ONE_DOWN, Phases, fixed, place};
+use crate::fused::source::Bounds;
 use crate::fused::source::Rgbx;
-use crate::fused::warp::Bounds;
 use crate::op::Interpolation;
 use crate::step::Affine;
 

@@ -2,8 +2,8 @@
 
 use super::weights::{Line, Windows};
 use crate::filter::quantize;
-use crate::fused::lower::Sides;
 use crate::fused::source::Side;
+use crate::fused::source::Sides;
 use crate::op::Interpolation;
 
 /// The weights of an upright resampling, of three channels each.

@@ -1,0 +1,163 @@
+//! What the loader and its threads share.
+
+use std::collections::BTreeMap;
+use std::process;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stokehold_base::random::mix;
+use stokehold_pipeline::{Pipeline, Prepare, Runner};
+use stokehold_storage::{SampleBytes, Source};
+
+use crate::images::Pool;
+use crate::order::{Layout, Order};
+use crate::state::OrderFacts;
+use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State};
+
+/// State shared by the loader and its threads.
+pub(crate) struct Shared {
+    pub source: Arc<dyn Source>,
+    pub pipeline: Arc<Pipeline>,
+    pub options: LoaderOptions,
+    /// The most batches in work or ready.
+    pub prefetch: usize,
+    /// The memory of dropped batches.
+    pub pool: Arc<Pool>,
+    /// The tools of earlier epochs' workers, at most one per worker of an epoch: their buffers are already
+    /// large enough, and their memory has been touched.
+    warm: Mutex<Vec<(Tools, SampleBytes)>>,
+    /// The worker threads of an epoch.
+    pub workers: usize,
+    /// The samples of each class; empty unless bad images are substituted.
+    pub by_class: BTreeMap<u32, Vec<usize>>,
+    /// Every bad image found so far, at most one more than the limit.
+    bad: Mutex<BTreeMap<u64, BadImage>>,
+    facts: OrderFacts,
+    /// The process that made the loader.
+    process: u32,
+}
+
+impl Shared {
+    /// The state of a loader whose options have been checked, of a source that is not empty.
+    pub(crate) fn new(source: Arc<dyn Source>, pipeline: Pipeline, options: LoaderOptions) -> Self {
+        let samples = source.len();
+        let facts = OrderFacts {
+            samples: samples as u64,
+            // 53 bits, so that every number format stores it exactly.
+            classes: (0..samples).fold(0, |hash, sample| mix(hash ^ u64::from(source.class(sample)))) >> 11,
+            batch_size: options.batch_size as u64,
+            world_size: options.world_size as u64,
+            shuffle: options.shuffle,
+            drop_last: options.drop_last,
+        };
+        let by_class = match options.bad_images {
+            BadImagePolicy::Substitute => by_class(&*source),
+            BadImagePolicy::Error | BadImagePolicy::Skip => BTreeMap::new(),
+        };
+        let workers = options.workers.resolve();
+        let prefetch = match options.prefetch {
+            // One batch that is being finished, and places for every worker after it.
+            0 => 1 + workers.div_ceil(options.batch_size),
+            batches => batches,
+        };
+        Self {
+            source,
+            prefetch,
+            // The consumer may hold one more.
+            pool: Arc::new(Pool::new(options.sample_type, prefetch.saturating_add(1))),
+            pipeline: Arc::new(pipeline),
+            options,
+            warm: Mutex::default(),
+            workers,
+            by_class,
+            bad: Mutex::default(),
+            facts,
+            process: process::id(),
+        }
+    }
+
+    /// Checks that this is the process that made the loader. A fork of it has the memory, but only the thread
+    /// that forked, and missing threads may hold locks.
+    pub(crate) fn check_process(&self) -> Result<(), LoaderError> {
+        match self.process {
+            process if process == process::id() => Ok(()),
+            made_by => Err(LoaderError::Forked { made_by }),
+        }
+    }
+
+    /// The bad images found so far, by sample.
+    pub(crate) fn bad(&self) -> MutexGuard<'_, BTreeMap<u64, BadImage>> {
+        // A panic of another thread leaves the map valid: code under the lock only inserts and reads.
+        self.bad.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        let LoaderOptions {
+            batch_size,
+            drop_last,
+            rank,
+            world_size,
+            ..
+        } = self.options;
+        Layout {
+            samples: self.source.len(),
+            batch_size,
+            drop_last,
+            rank,
+            world_size,
+        }
+    }
+
+    pub(crate) fn order(&self, epoch: u64) -> Order {
+        Order::new(self.layout(), self.options.shuffle, self.options.seed, epoch)
+    }
+
+    pub(crate) fn state(&self, epoch: u64, batch: u64) -> State {
+        State {
+            seed: self.options.seed,
+            epoch,
+            batch,
+            order: self.facts.clone(),
+        }
+    }
+
+    /// The tools for a worker.
+    pub(crate) fn tools(&self) -> Result<(Tools, SampleBytes), LoaderError> {
+        let warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(tools) = warm {
+            return Ok(tools);
+        }
+        let tools = match &self.options.preparation {
+            Some(preparation) => Tools::Preparing(preparation.begin(&self.pipeline, self.options.decode)?),
+            None => {
+                let pipeline = Arc::clone(&self.pipeline);
+                let runner = Runner::new(pipeline, self.options.executor, self.options.decode)?;
+                Tools::Making(Box::new(runner))
+            }
+        };
+        Ok((tools, SampleBytes::new()))
+    }
+
+    /// Keeps the tools for a worker of the next epoch.
+    pub(crate) fn keep_tools(&self, tools: Tools, bytes: SampleBytes) {
+        let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
+        if warm.len() < self.workers {
+            warm.push((tools, bytes));
+        }
+    }
+}
+
+/// What a worker does with files.
+pub(crate) enum Tools {
+    /// Makes images.
+    Making(Box<Runner>),
+    /// Prepares samples, of which the consumer makes images.
+    Preparing(Box<dyn Prepare>),
+}
+
+fn by_class(source: &dyn Source) -> BTreeMap<u32, Vec<usize>> {
+    let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for sample in 0..source.len() {
+        by_class.entry(source.class(sample)).or_default().push(sample);
+    }
+    by_class
+}
