@@ -4,70 +4,17 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::http::HttpBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::{
-    BackoffConfig, ClientConfigKey, ClientOptions, GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore,
-    ObjectStoreExt, RetryConfig,
-};
+use object_store::{GetOptions, GetRange, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::aws::{Surroundings, profile};
+use crate::options::{Opening, Options};
 use crate::runtime::{block_on, prepare, spawn};
 use crate::secrets::Secrets;
 use crate::{Cause, Location, ObjectError, Scheme};
-
-/// How to access a place.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
-    /// The most requests in flight; 64 reach a few thousand objects a second at 20 ms each.
-    pub requests: usize,
-    /// The time limit of a request, and of silence on its connection.
-    pub timeout: Duration,
-    /// How long a request is retried after transport errors, throttling and answers of 500 and above, with
-    /// growing, jittered pauses.
-    pub retry: Duration,
-    /// Variables that take precedence over those of the environment: `AWS_ENDPOINT_URL`, ..
-    pub settings: Vec<(String, String)>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            requests: 64,
-            timeout: Duration::from_secs(30),
-            retry: Duration::from_secs(60),
-            settings: Vec::new(),
-        }
-    }
-}
-
-impl Options {
-    fn variable(&self, name: &str) -> Option<String> {
-        let own = self.settings.iter().find(|(known, _)| known == name);
-        own.map(|(_, value)| value.clone())
-            .or_else(|| std::env::var(name).ok())
-    }
-
-    /// The variables that begin with `prefix` and that a store knows, ours last so that they win.
-    fn known<K: std::str::FromStr>(&self, prefix: &str) -> Vec<(K, String)> {
-        let outer = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        outer
-            .chain(self.settings.iter().cloned())
-            .filter(|(name, _)| name.starts_with(prefix))
-            .filter_map(|(name, value)| Some((name.to_ascii_lowercase().parse().ok()?, value)))
-            .collect()
-    }
-}
 
 /// An object of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,131 +110,7 @@ impl Bucket {
     pub fn with_options(uri: &str, options: Options) -> Result<Self, ObjectError> {
         let location = Location::parse(uri)?;
         prepare()?;
-        let built = |error: object_store::Error, secrets: &Secrets| {
-            ObjectError::new(uri, Cause::BadUri, secrets.hide(&error.to_string()))
-        };
-        let client = ClientOptions::new()
-            .with_timeout(options.timeout)
-            .with_read_timeout(options.timeout)
-            .with_connect_timeout(options.timeout.min(Duration::from_secs(5)))
-            .with_pool_max_idle_per_host(options.requests);
-        let retry = RetryConfig {
-            backoff: BackoffConfig {
-                init_backoff: Duration::from_millis(50),
-                max_backoff: Duration::from_secs(5),
-                base: 2.0,
-            },
-            max_retries: 20,
-            retry_timeout: options.retry,
-        };
-        let mut secrets = Secrets::default();
-        let url = location.to_string();
-        let store: Box<dyn ObjectStore> = match location.scheme {
-            Scheme::S3 => {
-                // The client's settings come first, so that the environment's (`AWS_ALLOW_HTTP`, proxies) stay.
-                let mut builder = AmazonS3Builder::new()
-                    .with_client_options(client)
-                    .with_retry(retry);
-                for (key, value) in options.known("AWS_") {
-                    builder = builder.with_config(key, value);
-                }
-                let around = Surroundings {
-                    variable: &|name| options.variable(name),
-                    home: std::env::home_dir(),
-                };
-                for (key, value) in profile(&around)? {
-                    builder = builder.with_config(key, value);
-                }
-                use object_store::aws::AmazonS3ConfigKey as Key;
-                for key in [Key::SecretAccessKey, Key::Token] {
-                    secrets.add(builder.get_config_value(&key));
-                }
-                // An http:// endpoint in the settings allows HTTP.
-                let endpoint = builder.get_config_value(&Key::Endpoint);
-                // The client would accept any text, and panic at its first request.
-                if let Some(Err(error)) = endpoint.as_deref().map(reqwest::Url::parse) {
-                    let reason = format!(
-                        "the endpoint (AWS_ENDPOINT_URL, or endpoint_url of the profile) is no address such as \
-                         http://127.0.0.1:9000: {error}"
-                    );
-                    return Err(ObjectError::new(uri, Cause::BadUri, reason));
-                }
-                let address = endpoint
-                    .as_deref()
-                    .and_then(|endpoint| reqwest::Url::parse(endpoint).ok());
-                secrets.add(
-                    address
-                        .as_ref()
-                        .and_then(reqwest::Url::password)
-                        .map(str::to_owned),
-                );
-                if endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")) {
-                    builder = builder.with_config(Key::Client(ClientConfigKey::AllowHttp), "true");
-                }
-                Box::new(
-                    builder
-                        .with_bucket_name(&location.bucket)
-                        .build()
-                        .map_err(|error| built(error, &secrets))?,
-                )
-            }
-            Scheme::Google => {
-                let mut builder = GoogleCloudStorageBuilder::new()
-                    .with_client_options(client)
-                    .with_retry(retry);
-                for (key, value) in options.known("GOOGLE_") {
-                    builder = builder.with_config(key, value);
-                }
-                use object_store::gcp::GoogleConfigKey as Key;
-                secrets.add_service_account(builder.get_config_value(&Key::ServiceAccountKey));
-                secrets.add(builder.get_config_value(&Key::BearerToken));
-                Box::new(
-                    builder
-                        .with_bucket_name(&location.bucket)
-                        .build()
-                        .map_err(|error| built(error, &secrets))?,
-                )
-            }
-            Scheme::Azure => {
-                let mut builder = MicrosoftAzureBuilder::new()
-                    .with_client_options(client)
-                    .with_retry(retry);
-                for (key, value) in options.known("AZURE_") {
-                    builder = builder.with_config(key, value);
-                }
-                use object_store::azure::AzureConfigKey as Key;
-                for key in [
-                    Key::AccessKey,
-                    Key::ClientSecret,
-                    Key::Token,
-                    Key::FabricSessionToken,
-                ] {
-                    secrets.add(builder.get_config_value(&key));
-                }
-                secrets.add_signature(builder.get_config_value(&Key::SasKey));
-                Box::new(
-                    builder
-                        .with_container_name(&location.bucket)
-                        .build()
-                        .map_err(|error| built(error, &secrets))?,
-                )
-            }
-            Scheme::Http => {
-                let client = client.with_allow_http(location.bucket.starts_with("http://"));
-                let builder = HttpBuilder::new().with_client_options(client).with_retry(retry);
-                Box::new(
-                    builder
-                        .with_url(&location.bucket)
-                        .build()
-                        .map_err(|error| built(error, &secrets))?,
-                )
-            }
-            Scheme::Local => {
-                let missing =
-                    |error: object_store::Error| ObjectError::new(&url, Cause::NotFound, error.to_string());
-                Box::new(LocalFileSystem::new_with_prefix(&location.prefix).map_err(missing)?)
-            }
-        };
+        let (store, secrets) = Opening::new(uri, &location, &options).store()?;
         let prefix = match location.scheme {
             Scheme::Local => Path::default(),
             _ => Path::parse(&location.prefix)

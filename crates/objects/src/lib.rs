@@ -40,13 +40,15 @@ mod copy;
 mod error;
 mod guarded;
 mod location;
+mod options;
 mod runtime;
 mod secrets;
 mod upload;
 
-pub use bucket::{Begun, Bucket, Fetch, Object, Options, Part, Traffic, traffic};
+pub use bucket::{Begun, Bucket, Fetch, Object, Part, Traffic, traffic};
 pub use copy::Copied;
 pub use error::{Cause, ObjectError};
 pub use guarded::Version;
 pub use location::{Location, Scheme};
+pub use options::Options;
 pub use upload::Upload;
