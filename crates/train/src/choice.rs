@@ -8,14 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
-use serde::{Deserialize, Serialize};
 use stokehold_pipeline::Executor;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
-use crate::executor::{AnyExecutor, ExecutorChoice};
+use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::feed::{Feed, Maker};
-use crate::fit::feed;
 use crate::learner::Learner;
 use crate::{TrainError, device};
 
@@ -28,15 +26,6 @@ const STEPS: usize = 12;
 const LIMIT: Duration = Duration::from_secs(5);
 
 const FUSED: AnyExecutor = AnyExecutor::Cpu(Executor::Fused);
-
-/// The executor of a run's pipelines.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Chosen {
-    /// The executor.
-    pub executor: AnyExecutor,
-    /// The reason, if the run chose it.
-    pub why: Option<String>,
-}
 
 /// The executor that the configuration names, or the faster one. If `stop` is set before the timing is
 /// complete, it is `fused`.
@@ -64,7 +53,7 @@ pub(crate) fn choose(
     let gpu_unusable = |error| fused_because(format!("gpu cannot be used: {error}"));
     let feed_by = |executor| {
         let maker = Maker::open(executor, config.gpu, device)?;
-        feed(config, images.clone(), true, &maker)
+        config.feed(images.clone(), true, &maker)
     };
     let gpu = match feed_by(AnyExecutor::Gpu) {
         Ok(gpu) => gpu,

@@ -1,15 +1,17 @@
 //! Everything that determines what a run computes: the contents of `run.json`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stokehold_loader::{BadImagePolicy, Workers};
-use stokehold_pipeline::Pipeline;
+use stokehold_loader::{BadImagePolicy, LoaderOptions, Workers};
+use stokehold_pipeline::{DecodeOptions, Pipeline};
+use stokehold_storage::Images;
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
 use crate::executor::ExecutorChoice;
-use crate::feed::GpuOptions;
+use crate::feed::{Feed, GpuOptions, Maker};
 use crate::model::Arch;
 use crate::optim::OptimizerConfig;
 use crate::schedule::ScheduleConfig;
@@ -172,5 +174,26 @@ impl TrainConfig {
             })
         };
         Ok(before.iter().filter_map(differs).collect())
+    }
+
+    /// The feed for one part of the data set.
+    pub(crate) fn feed(&self, images: Images, training: bool, maker: &Maker) -> Result<Feed, TrainError> {
+        let pipeline = match training {
+            true => &self.pipeline,
+            false => &self.eval_pipeline,
+        };
+        let options = LoaderOptions {
+            batch_size: self.batch_size,
+            workers: self.workers,
+            prefetch: self.prefetch,
+            shuffle: training,
+            seed: self.seed,
+            drop_last: training && self.drop_last,
+            decode: DecodeOptions { exif: self.exif },
+            bad_images: self.bad_images,
+            bad_image_limit: self.bad_image_limit,
+            ..LoaderOptions::default()
+        };
+        Feed::new(Arc::new(images), pipeline.clone(), options, maker)
     }
 }

@@ -26,6 +26,15 @@ pub enum ExecutorChoice {
     Auto,
 }
 
+/// The executor of a run's pipelines.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The executor.
+    pub executor: AnyExecutor,
+    /// The reason, if the run chose it.
+    pub why: Option<String>,
+}
+
 impl Default for AnyExecutor {
     fn default() -> Self {
         Self::Cpu(Executor::default())

@@ -5,28 +5,23 @@
 //! restores them. The loss is fetched in every step, so that the time of a step is the device's, and the time
 //! between two steps is the trainer's waiting.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
-use stokehold_loader::LoaderOptions;
-use stokehold_pipeline::DecodeOptions;
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_storage::{Dataset, Images};
 
 use crate::ceilings::Ceiling;
-use crate::checkpoint::{self, Checkpoints};
+use crate::checkpoint::{Checkpoints, Latest};
 use crate::choice::choose;
 use crate::config::TrainConfig;
 use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::learner::Learner;
-use crate::model::ResNet;
 use crate::observer::{Event, Observer};
-use crate::optim::Optimizer;
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::Spans;
@@ -123,10 +118,10 @@ fn start(
     let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
-    let feed = feed(config, dataset.train, true, &maker)?;
+    let feed = config.feed(dataset.train, true, &maker)?;
     let val_feed = dataset
         .val
-        .map(|val| self::feed(config, val, false, &maker))
+        .map(|val| config.feed(val, false, &maker))
         .transpose()?;
 
     let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
@@ -143,43 +138,17 @@ fn start(
             reason: reason.to_owned(),
         });
     }
-    let trained = plain.clone().autodiff();
-    let mut model = ResNet::new(config.arch, classes, config.seed, &trained);
-    let mut replaced_head = None;
-    let (optimizer, progress) = match &latest.whole {
-        Some((path, progress)) => {
-            let optimizer;
-            (model, optimizer) = checkpoint::load(path, model, config.optimizer, &plain)?;
-            (optimizer, progress.clone())
-        }
-        None => {
-            if let Some(path) = &config.weights {
-                let loaded;
-                (model, loaded) = weights::load_weights(model, path)?;
-                replaced_head = loaded.replaced_head;
-            }
-            (Optimizer::new(config.optimizer)?, Progress::default())
-        }
+    let checkpoint = latest.whole.as_ref().map(|(path, _)| path.as_path());
+    let (learner, replaced_head) = Learner::of_run(config, classes, plain, checkpoint)?;
+    let progress = match &latest.whole {
+        Some((_, progress)) => progress.clone(),
+        None => Progress::default(),
     };
-    if config.freeze_backbone {
-        model = model.freeze_backbone();
-    }
-
     let _lock = match lock {
         Some(lock) => lock,
         // A run that cannot start must leave nothing behind, so create the folder last.
-        None => {
-            let lock = folder.lock()?;
-            if folder.record().exists() {
-                // The folder did not exist at the first check: another process has created the run meanwhile.
-                return Err(TrainError::RunExists {
-                    path: config.run_dir.clone(),
-                });
-            }
-            lock
-        }
+        None => create(&folder)?,
     };
-
     folder.write_record(&RunRecord {
         stokehold: env!("CARGO_PKG_VERSION").to_owned(),
         created: record.map_or_else(|| unix_now() as u64, |record| record.created),
@@ -203,17 +172,7 @@ fn start(
         let executor = chosen.executor;
         observer.event(Event::Chosen { executor, why });
     }
-    for warning in latest.warnings() {
-        observer.event(Event::Warning(warning));
-    }
-    match &latest.whole {
-        Some((path, progress)) => observer.event(Event::Resumed {
-            checkpoint: path,
-            step: progress.step,
-        }),
-        None if resuming && latest.damaged.is_empty() => observer.event(Event::NothingToResume),
-        None => {}
-    }
+    announce(&latest, resuming, observer);
     let (metrics, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
     if let Some(warning) = damaged {
         observer.event(Event::Warning(warning));
@@ -238,13 +197,36 @@ fn start(
         stop,
     };
     let before = Contention::now();
-    let learner = training.run(Learner {
-        model,
-        optimizer,
-        device: plain,
-    })?;
+    let learner = training.run(learner)?;
     let others = before.and_then(|before| before.others_cores_until(Contention::now()?));
     training.finish(learner, sampler, others)
+}
+
+/// Creates the folder of a run, and locks it.
+fn create(folder: &RunFolder) -> Result<Lock, TrainError> {
+    let lock = folder.lock()?;
+    if folder.record().exists() {
+        // The folder did not exist at the first check: another process has created the run meanwhile.
+        return Err(TrainError::RunExists {
+            path: folder.path().to_owned(),
+        });
+    }
+    Ok(lock)
+}
+
+/// Says which checkpoint the run goes on from, and which ones it cannot.
+fn announce(latest: &Latest, resuming: bool, observer: &mut dyn Observer) {
+    for warning in latest.warnings() {
+        observer.event(Event::Warning(warning));
+    }
+    match &latest.whole {
+        Some((path, progress)) => observer.event(Event::Resumed {
+            checkpoint: path,
+            step: progress.step,
+        }),
+        None if resuming && latest.damaged.is_empty() => observer.event(Event::NothingToResume),
+        None => {}
+    }
 }
 
 /// A run between its first and its last step.
@@ -545,33 +527,6 @@ fn measure(
     };
     let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
     Ok(Some((of_loader, of_trainer)))
-}
-
-/// The feed for one part of the data set.
-pub(crate) fn feed(
-    config: &TrainConfig,
-    images: Images,
-    training: bool,
-    maker: &Maker,
-) -> Result<Feed, TrainError> {
-    let pipeline = if training {
-        &config.pipeline
-    } else {
-        &config.eval_pipeline
-    };
-    let options = LoaderOptions {
-        batch_size: config.batch_size,
-        workers: config.workers,
-        prefetch: config.prefetch,
-        shuffle: training,
-        seed: config.seed,
-        drop_last: training && config.drop_last,
-        decode: DecodeOptions { exif: config.exif },
-        bad_images: config.bad_images,
-        bad_image_limit: config.bad_image_limit,
-        ..LoaderOptions::default()
-    };
-    Feed::new(Arc::new(images), pipeline.clone(), options, maker)
 }
 
 fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {

@@ -1,16 +1,17 @@
 //! A model, its optimiser, and one step of them.
 
+use std::path::Path;
+
 use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
-use crate::TrainError;
 use crate::config::TrainConfig;
-use crate::device;
 use crate::feed::Input;
 use crate::loss::cross_entropy;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
+use crate::{TrainError, checkpoint, device, weights};
 
 /// A model and its optimiser. A step takes it by value, so that parameters can be updated in place.
 pub(crate) struct Learner {
@@ -32,6 +33,32 @@ impl Learner {
             optimizer: Optimizer::new(config.optimizer)?,
             device,
         })
+    }
+
+    /// The model and the optimiser of a run: those of its checkpoint, or those before the first step, with the weights
+    /// that the configuration names. The number is the classes of these weights, if the last layer had to be
+    /// replaced.
+    pub fn of_run(
+        config: &TrainConfig,
+        classes: usize,
+        device: Device,
+        checkpoint: Option<&Path>,
+    ) -> Result<(Self, Option<usize>), TrainError> {
+        let mut learner = Self::new(config, classes, device)?;
+        let mut replaced_head = None;
+        if let Some(path) = checkpoint {
+            (learner.model, learner.optimizer) =
+                checkpoint::load(path, learner.model, config.optimizer, &learner.device)?;
+        } else if let Some(path) = &config.weights {
+            let loaded;
+            (learner.model, loaded) = weights::load_weights(learner.model, path)?;
+            replaced_head = loaded.replaced_head;
+        }
+        if config.freeze_backbone {
+            // Loaded parameters are new ones.
+            learner.model = learner.model.freeze_backbone();
+        }
+        Ok((learner, replaced_head))
     }
 
     /// One step over a batch at learning rate `lr`, the gradients clipped to `clip_norm`; returns the batch's loss.

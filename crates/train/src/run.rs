@@ -25,9 +25,8 @@ use stokehold_base::whole;
 use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, Images, Source};
 
-use crate::choice::Chosen;
 use crate::config::TrainConfig;
-use crate::executor::{AnyExecutor, ExecutorChoice};
+use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::progress::{EpochRecord, Progress, Sums};
 use crate::{RunSummary, TrainError};
 

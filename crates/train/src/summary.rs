@@ -13,7 +13,7 @@ use crate::executor::AnyExecutor;
 use crate::feed::DecodedBy;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
-use crate::timeline::Stage;
+use crate::stage::Stage;
 
 /// The results of a run. Speeds and losses are those of the whole run, even if it was resumed; stages, CPU
 /// and memory are those since the last start or resume.

@@ -6,7 +6,7 @@ use stokehold_profile::workload::Workload;
 
 use crate::config::TrainConfig;
 use crate::run::RunFolder;
-use crate::timeline::Stage;
+use crate::stage::Stage;
 use crate::{RunSummary, TrainError, device};
 
 /// The workload of a run that has ended. `images` is the number of images per epoch.
