@@ -14,6 +14,7 @@ mod failure;
 mod files;
 mod gpu;
 mod interrupt;
+mod loader;
 mod local;
 mod log;
 mod progress;

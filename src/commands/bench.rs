@@ -8,6 +8,7 @@ mod storage;
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
+use crate::loader::BatchArgs;
 use crate::local::Local;
 use crate::terminal::{self, note};
 use crate::{damage, progress};
@@ -31,7 +32,7 @@ use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 #[derive(Debug, Subcommand)]
 pub enum Args {
     /// Measure the loader alone: read, decode, augment, batch.
-    Loader(LoaderArgs),
+    Loader(LoaderBenchArgs),
     /// Measure how much loading slows a training step down: a step beside a loader that loads, against a step
     /// alone.
     Disturbance(disturbance::DisturbanceArgs),
@@ -44,7 +45,7 @@ pub enum Args {
 
 /// Options of `bench loader`.
 #[derive(Debug, ClapArgs)]
-pub struct LoaderArgs {
+pub struct LoaderBenchArgs {
     /// A folder of images, at any depth; labels do not matter [default: generated photographs]
     data: Option<PathBuf>,
     /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device
@@ -61,18 +62,14 @@ pub struct LoaderArgs {
     /// A custom pipeline, TOML or JSON, instead of the load experiment
     #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "image_size"])]
     pipeline: Option<Local>,
-    /// Side of the images in pixels
-    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    image_size: u32,
+    #[command(flatten)]
+    batch: BatchArgs,
     /// Worker threads: auto, a number, or several with commas for a sweep
     #[arg(long, default_value = "auto", value_delimiter = ',')]
     workers: Vec<Workers>,
     /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
     #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
     sample_type: SampleType,
-    /// Images per batch
-    #[arg(long, default_value_t = 32)]
-    batch_size: usize,
     /// Most batches in work or ready; 0 for as few as keep all workers busy
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
@@ -110,7 +107,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let mut pipeline = match &args.pipeline {
         Some(file) => Pipeline::load(file)?,
-        None => Pipeline::published(args.load, args.image_size),
+        None => Pipeline::published(args.load, args.batch.image_size),
     };
     if args.pipeline.is_none() && args.sample_type == SampleType::U8 {
         pipeline.ops.retain(|op| !matches!(op, Op::Normalize(_)));
@@ -141,7 +138,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn source(data: &Path, args: &LoaderArgs) -> Result<Arc<dyn Source>, StorageError> {
+fn source(data: &Path, args: &LoaderBenchArgs) -> Result<Arc<dyn Source>, StorageError> {
     let mut images = Images::unlabelled(data)?;
     damage::warn(&images);
     if let Some(max) = args.max_images {
@@ -179,11 +176,11 @@ impl LoaderBench {
     fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
-        args: &LoaderArgs,
+        args: &LoaderBenchArgs,
         workers: Workers,
     ) -> Result<LoaderBench, Box<dyn Error>> {
         let options = LoaderOptions {
-            batch_size: args.batch_size,
+            batch_size: args.batch.batch_size,
             workers,
             shuffle: true,
             seed: args.seed,

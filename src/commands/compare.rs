@@ -17,6 +17,7 @@
 mod cell;
 mod conclusion;
 mod html;
+mod output;
 mod report;
 mod settings;
 mod table;
@@ -30,7 +31,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use stokehold_loader::Workers;
 use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
@@ -38,6 +38,7 @@ use stokehold_train::run::DatasetFacts;
 use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError};
 
 use crate::gpu::GpuArgs;
+use crate::loader::{BatchArgs, WorkerArgs};
 use crate::local::Local;
 use crate::{damage, files, interrupt, progress};
 use cell::Cells;
@@ -48,11 +49,15 @@ use watch::Watch;
 /// Share of each class that is split off for validation if the data set has no `val/`.
 const VAL_SPLIT: f64 = 0.2;
 
+const IMAGE_SIZE: &str = "Width and height of the images that the network sees, at least 32. The published experiment \
+    had 224 and a GPU; a network on 32 pixels is quick enough for a CPU to leave preprocessing its share of an epoch";
+
 /// Train the same models with two ways of preprocessing, and show what the second one saves.
 ///
 /// Without DATA, generated images are used. The same command continues after an interruption, and repeats
 /// nothing that is finished.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("image_size", |image_size| image_size.default_value("32").help(IMAGE_SIZE)))]
 pub struct Args {
     /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders, of which a fifth is split off for
     /// validation.
@@ -80,19 +85,13 @@ pub struct Args {
     /// Epochs of each run, at least 1.
     #[arg(long, default_value_t = 2)]
     epochs: u64,
-    /// Images per step, at least 1.
-    #[arg(long, default_value_t = 32)]
-    batch_size: usize,
-    /// Width and height of the images that the network sees, at least 32. The published experiment had 224 and a GPU;
-    /// a network on 32 pixels is quick enough for a CPU to leave preprocessing its share of an epoch.
-    #[arg(long, value_name = "PIXELS", default_value_t = 32)]
-    image_size: u32,
+    #[command(flatten)]
+    batch: BatchArgs,
+    #[command(flatten)]
+    threads: WorkerArgs,
     /// Use at most N training images, evenly over the classes, and the same share for validation.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_images: Option<u64>,
-    /// Loader threads, or auto for as many as there are cores.
-    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
-    workers: Workers,
     /// Seed of the initial weights, the order and every random operation.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -134,7 +133,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let _lock = files::lock(&out)?;
     let mut report = Report::open(&out, settings, (DatasetFacts::of(&dataset), bytes_of(&dataset)))?;
     let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
-    let mut watch = Watch::new(&cells, &report, &out);
+    let mut watch = Watch::new(cells.len(), cells.steps_of_a_run(), &report, &out);
     let kept = cells.kept()?;
     if let Some(since) = kept.since {
         watch.say(&format!(
@@ -158,7 +157,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         };
         report.cells.push(cell);
-        report.write(&out)?;
+        output::write(&report, &out)?;
     }
     watch.finish();
     print(&report, &out)?;
@@ -174,9 +173,9 @@ impl Args {
             max_images: self.max_images.map(|images| images as usize),
             trials: self.trials,
             epochs: self.epochs,
-            batch_size: self.batch_size,
-            image_size: self.image_size,
-            workers: self.workers,
+            batch_size: self.batch.batch_size,
+            image_size: self.batch.image_size,
+            workers: self.threads.workers,
             seed: self.seed,
             lr: self.lr,
             momentum: 0.5,

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use stokehold_loader::Workers;
 use stokehold_synth::{self as synth, SynthOptions};
 
+use crate::loader::WorkerArgs;
 use crate::local::Local;
 use crate::progress;
 use crate::terminal::note;
@@ -44,9 +44,8 @@ pub enum Args {
         /// Print the report as JSON.
         #[arg(long)]
         json: bool,
-        /// Threads that decode, or auto.
-        #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
-        workers: Workers,
+        #[command(flatten)]
+        threads: WorkerArgs,
     },
 }
 
@@ -77,6 +76,6 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             note!("{}: {images} images in {classes} classes", dir.display());
             Ok(ExitCode::SUCCESS)
         }
-        Args::Info { dir, json, workers } => info::run(&dir, json, workers.resolve()),
+        Args::Info { dir, json, threads } => info::run(&dir, json, threads.workers.resolve()),
     }
 }

@@ -10,11 +10,12 @@ use std::process::ExitCode;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jpeg::Metadata;
-use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_loader::BadImagePolicy;
 use stokehold_prepare::{Container, Content, Options, PrepareError, Size, extract, prepare, verify};
 
 use crate::failure::Usage;
 use crate::interrupt;
+use crate::loader::WorkerArgs;
 use crate::local::Local;
 use crate::size::parse_size;
 pub use show::Show;
@@ -43,9 +44,8 @@ pub struct Args {
     /// What to do about an image that cannot be decoded: error or skip
     #[arg(long, value_name = "POLICY", default_value_t = BadImagePolicy::Error, value_parser = parse_policy)]
     bad_images: BadImagePolicy,
-    /// Threads, or auto
-    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
-    workers: Workers,
+    #[command(flatten)]
+    threads: WorkerArgs,
     #[command(flatten)]
     other: OtherWork,
 }
@@ -117,7 +117,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         (None, None) if args.other.list => return list(&args.data),
         (None, None) => {
             let mut show = Show::new("checking");
-            let workers = args.workers.resolve();
+            let workers = args.threads.workers.resolve();
             let against = args.other.against.as_deref();
             let findings = verify(&args.data, against, workers, stop, &mut |progress| {
                 show.at(progress)
@@ -177,7 +177,7 @@ impl Args {
                 Container::Shards
             },
             shard_size: self.shard_size,
-            workers: self.workers.resolve(),
+            workers: self.threads.workers.resolve(),
             skip_bad_images: self.bad_images == BadImagePolicy::Skip,
         })
     }

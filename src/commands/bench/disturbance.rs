@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::Args as ClapArgs;
 use stokehold_base::stats::percentile;
-use stokehold_loader::{LoaderOptions, Workers};
+use stokehold_loader::LoaderOptions;
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::ImageFolder;
 use stokehold_train::device::{self, DeviceChoice};
@@ -16,11 +16,13 @@ use stokehold_train::model::Arch;
 use stokehold_train::{AnyExecutor, Feed, Maker, TrainError, disturbance};
 
 use crate::gpu::GpuArgs;
+use crate::loader::{BatchArgs, WorkerArgs};
 use crate::progress;
 use crate::terminal;
 
 /// Options of `bench disturbance`.
 #[derive(Debug, ClapArgs)]
+#[command(mut_arg("image_size", |image_size| image_size.default_value("64").value_parser(clap::value_parser!(u32).range(32..=4096))))]
 pub struct DisturbanceArgs {
     /// A folder of images, at any depth; labels do not matter [default: generated photographs]
     data: Option<PathBuf>,
@@ -38,15 +40,10 @@ pub struct DisturbanceArgs {
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,
-    /// Side of the images in pixels
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(32..=4096))]
-    image_size: u32,
-    /// Images per batch
-    #[arg(long, default_value_t = 32)]
-    batch_size: usize,
-    /// Worker threads: auto or a number
-    #[arg(long, default_value = "auto")]
-    workers: Workers,
+    #[command(flatten)]
+    batch: BatchArgs,
+    #[command(flatten)]
+    threads: WorkerArgs,
     /// Pairs of steps that are timed; one more warms up
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pairs: u32,
@@ -62,13 +59,13 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
         None => progress::generated_data()?,
     };
     let options = LoaderOptions {
-        batch_size: args.batch_size,
-        workers: args.workers,
+        batch_size: args.batch.batch_size,
+        workers: args.threads.workers,
         ..LoaderOptions::default()
     };
     let source = Arc::new(ImageFolder::unlabelled(&data)?);
     let device = device::open(args.device).map_err(TrainError::from)?;
-    let pipeline = Pipeline::published(args.load, args.image_size);
+    let pipeline = Pipeline::published(args.load, args.batch.image_size);
     let maker = Maker::open(args.executor, args.gpu.options(), &device)?;
     let feed = Feed::new(source, pipeline, options, &maker)?;
     // The number of classes of ImageNet; all images belong to the first.
@@ -82,8 +79,8 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
             "arch": args.arch,
             "executor": args.executor.to_string(),
             "load": args.load,
-            "image_size": args.image_size,
-            "batch_size": args.batch_size,
+            "image_size": args.batch.image_size,
+            "batch_size": args.batch.batch_size,
             "workers": feed.loader().workers(),
             "step_seconds_beside": beside,
             "step_seconds_alone": alone,
@@ -99,9 +96,9 @@ pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
              workers\' time",
             args.arch,
             found.device,
-            args.batch_size,
-            args.image_size,
-            args.image_size,
+            args.batch.batch_size,
+            args.batch.image_size,
+            args.batch.image_size,
             feed.loader().workers(),
             alone * 1e3,
             beside * 1e3,

@@ -10,7 +10,7 @@ use stokehold_pipeline::SampleType;
 use stokehold_profile::peak_rss;
 use stokehold_train::DecodedBy;
 
-use super::{LoaderArgs, Pass};
+use super::{LoaderBenchArgs, Pass};
 
 /// Mean time per image in each stage, in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -56,7 +56,7 @@ pub struct Report {
 
 impl Report {
     /// Summarises the timed passes of a loader.
-    pub fn new(data: &Path, args: &LoaderArgs, loader: &Loader, passes: Vec<Pass>) -> Report {
+    pub fn new(data: &Path, args: &LoaderBenchArgs, loader: &Loader, passes: Vec<Pass>) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
         let rates = of(|p| p.images as f64 / p.seconds);
         let experiment = args.pipeline.is_none();
@@ -64,9 +64,9 @@ impl Report {
             data: data.to_path_buf(),
             executor: args.executor.to_string(),
             load: experiment.then_some(args.load),
-            image_size: experiment.then_some(args.image_size),
+            image_size: experiment.then_some(args.batch.image_size),
             workers: loader.workers(),
-            batch_size: args.batch_size,
+            batch_size: args.batch.batch_size,
             prefetch: loader.prefetch(),
             sample_type: args.sample_type,
             read_latency_ms: args.read_latency.as_secs_f64() * 1e3,

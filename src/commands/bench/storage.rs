@@ -28,12 +28,12 @@ use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
 use serde_json::Value;
 use stokehold_jobs::{Channel, EntryPoint, Job, News, Status, Store};
-use stokehold_loader::Workers;
 use stokehold_objects::{Location, Traffic, traffic};
 use stokehold_storage::{Images, Source};
 
 use crate::failure::Usage;
 use crate::interrupt;
+use crate::loader::{BatchArgs, WorkerArgs};
 use crate::local::Local;
 use report::{Epoch, Report, Row};
 
@@ -54,15 +54,10 @@ pub struct StorageArgs {
     /// Folder for copies and caches, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<Local>,
-    /// Side of the images in pixels
-    #[arg(long, default_value_t = 224, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    image_size: u32,
-    /// Images per batch
-    #[arg(long, default_value_t = 32)]
-    batch_size: usize,
-    /// Worker threads: auto or a number
-    #[arg(long, default_value = "auto")]
-    workers: Workers,
+    #[command(flatten)]
+    batch: BatchArgs,
+    #[command(flatten)]
+    threads: WorkerArgs,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -268,9 +263,9 @@ impl<'a> Bench<'a> {
         let mut words = vec![
             format!("--images {}", self.images),
             format!("--max-images {}", args.max_images),
-            format!("--image-size {}", args.image_size),
-            format!("--batch-size {}", args.batch_size),
-            format!("--workers {}", args.workers.resolve()),
+            format!("--image-size {}", args.batch.image_size),
+            format!("--batch-size {}", args.batch.batch_size),
+            format!("--workers {}", args.threads.workers.resolve()),
         ];
         words.extend(
             args.trainer_images_per_s

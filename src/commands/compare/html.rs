@@ -8,53 +8,12 @@ mod lines;
 
 use stokehold_page::html::{document, noted, paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_profile::{Recording, dimension};
 
-use super::report::Report;
+use super::report::{Report, Samples};
 use super::{LETTERS, conclusion, table};
 
 /// The style of this page, in addition to that of all reports.
 const STYLE: &str = include_str!("html/style.css");
-
-/// The system samples of a cell's two runs, oldest first; empty if the platform does not provide them.
-pub type Samples = [Vec<Sample>; 2];
-
-/// The use of the cores in an interval.
-pub struct Sample {
-    /// Its start, unix seconds.
-    pub since: f64,
-    /// Its end, unix seconds.
-    pub time: f64,
-    /// Busy share of each core, percent.
-    pub cpu: Vec<f64>,
-}
-
-impl Sample {
-    /// All samples of a recording, oldest first.
-    pub fn all(recording: &Recording) -> Vec<Self> {
-        let Some(node) = recording.nodes.first() else {
-            return Vec::new();
-        };
-        let cores: Vec<_> = node.of(dimension::CPU).collect();
-        // The first one covers the time since the recording began; a run shorter than an interval has no
-        // other.
-        let started = recording.about.as_ref().map(|about| about.started);
-        let before = |tick: usize| match tick.checked_sub(1) {
-            Some(last) => Some(node.ticks[last]),
-            None => started,
-        };
-        let at = |(tick, &time): (usize, &f64)| Self {
-            since: before(tick).map_or(time, |since| since.min(time)),
-            time,
-            cpu: cores
-                .iter()
-                .map(|core| f64::from(core.values[tick]))
-                .filter(|share| !share.is_nan())
-                .collect(),
-        };
-        node.ticks.iter().enumerate().map(at).collect()
-    }
-}
 
 /// The page of a report; `samples` are in the order of the cells.
 pub fn page(report: &Report, samples: &[Samples]) -> String {
@@ -115,6 +74,7 @@ mod tests {
     use stokehold_train::model::Arch;
 
     use super::*;
+    use crate::commands::compare::report::Sample;
     use crate::commands::compare::report::tests::{cell, published_report, report};
 
     fn samples(report: &Report, cores: usize) -> Vec<Samples> {

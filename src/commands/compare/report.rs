@@ -7,14 +7,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stokehold_page::words::plural;
-use stokehold_profile::{Machine, ProfileError, Recording};
+use stokehold_profile::{Machine, ProfileError, Recording, dimension};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, RunFolder};
 use stokehold_train::{AnyExecutor, RunSummary};
 
-use super::html::{self, Sample, Samples};
 use super::settings::Settings;
-use super::{conclusion, table, trial_name};
+use super::trial_name;
 use crate::failure::Usage;
 use crate::files;
 
@@ -80,7 +79,7 @@ impl Cell {
     }
 
     /// The system samples of the two runs; empty if the platform does not provide them.
-    fn samples(&self) -> Result<Samples, ProfileError> {
+    pub fn samples(&self) -> Result<Samples, ProfileError> {
         let [a, b] = self.trials.each_ref().map(|trial| {
             let path = RunFolder::new(&trial.summary.run_dir).recording();
             if path.exists() {
@@ -179,30 +178,9 @@ impl Report {
         ))))
     }
 
-    /// Writes the report in all formats.
-    pub fn write(&self, out: &Path) -> Result<(), Box<dyn Error>> {
-        files::write(&out.join("compare.json"), self.json()?)?;
-        files::write(&out.join("compare.csv"), table::csv(self))?;
-        files::write(&out.join("compare.md"), self.markdown())?;
-        let samples: Vec<Samples> = self.cells.iter().map(Cell::samples).collect::<Result<_, _>>()?;
-        files::write(&out.join("compare.html"), html::page(self, &samples))?;
-        Ok(())
-    }
-
-    fn json(&self) -> Result<String, serde_json::Error> {
+    /// The contents of `compare.json`.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
-    }
-
-    fn markdown(&self) -> String {
-        let paragraphs = |lines: Vec<String>| lines.join("\n\n");
-        format!(
-            "# Stokehold: {}\n\n{}\n\n{}\n{}\n{}\n",
-            self.title(),
-            paragraphs(self.what()),
-            table::published(self).markdown(),
-            table::details(self).markdown(),
-            paragraphs(conclusion::of(self))
-        )
     }
 
     /// The executor of a trial, 0 or 1.
@@ -285,6 +263,46 @@ impl Report {
     /// Milliseconds of a core that the loader needs per image when it works alone.
     pub fn core_ms(&self, trial: &Trial) -> Option<f64> {
         Some(1e3 * trial.summary.loader_cpu_seconds?)
+    }
+}
+
+/// The system samples of a cell's two runs, oldest first; empty if the platform does not provide them.
+pub type Samples = [Vec<Sample>; 2];
+
+/// The use of the cores in an interval.
+pub struct Sample {
+    /// Its start, unix seconds.
+    pub since: f64,
+    /// Its end, unix seconds.
+    pub time: f64,
+    /// Busy share of each core, percent.
+    pub cpu: Vec<f64>,
+}
+
+impl Sample {
+    /// All samples of a recording, oldest first.
+    pub fn all(recording: &Recording) -> Vec<Self> {
+        let Some(node) = recording.nodes.first() else {
+            return Vec::new();
+        };
+        let cores: Vec<_> = node.of(dimension::CPU).collect();
+        // The first one covers the time since the recording began; a run shorter than an interval has no
+        // other.
+        let started = recording.about.as_ref().map(|about| about.started);
+        let before = |tick: usize| match tick.checked_sub(1) {
+            Some(last) => Some(node.ticks[last]),
+            None => started,
+        };
+        let at = |(tick, &time): (usize, &f64)| Self {
+            since: before(tick).map_or(time, |since| since.min(time)),
+            time,
+            cpu: cores
+                .iter()
+                .map(|core| f64::from(core.values[tick]))
+                .filter(|share| !share.is_nan())
+                .collect(),
+        };
+        node.ticks.iter().enumerate().map(at).collect()
     }
 }
 
@@ -463,16 +481,5 @@ pub mod tests {
             message.contains("the images of the data set are other ones"),
             "{message}"
         );
-    }
-
-    #[test]
-    fn every_form_is_written() {
-        let dir = tempfile::tempdir().unwrap();
-        published_report().write(dir.path()).unwrap();
-        let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
-        assert!(read("compare.md").contains("| resnet18 | 12 | 77.82 | 21.33 | 72.59 % | yes |"));
-        assert!(read("compare.csv").starts_with("model,load,a,b,a_seconds_per_epoch,"));
-        let before: Report = serde_json::from_str(&read("compare.json")).unwrap();
-        assert_eq!(before.cells.len(), 12);
     }
 }

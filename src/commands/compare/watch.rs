@@ -10,7 +10,6 @@ use stokehold_page::words::plural;
 use stokehold_train::{Event, Observer, TrainConfig};
 
 use super::LETTERS;
-use super::cell::Cells;
 use super::report::{CpuTime, Report, Trial};
 use crate::progress;
 
@@ -33,16 +32,17 @@ pub struct Watch {
 }
 
 impl Watch {
-    pub fn new(cells: &Cells, report: &Report, out: &Path) -> Self {
+    /// For this number of cells, of two runs of `steps_of_a_run` steps each.
+    pub fn new(cells: usize, steps_of_a_run: u64, report: &Report, out: &Path) -> Self {
         for line in report.what() {
             note!("{line}");
         }
-        note!("{}, in {}", plural(cells.len(), "cell"), out.display());
+        note!("{}, in {}", plural(cells, "cell"), out.display());
         let template = "{msg}\n{bar:40} {percent} % of all steps, {eta} left";
         Self {
-            bar: progress::bar(2 * cells.len() as u64 * cells.steps_of_a_run(), template),
-            cells: cells.len(),
-            steps_of_a_run: cells.steps_of_a_run(),
+            bar: progress::bar(2 * cells as u64 * steps_of_a_run, template),
+            cells,
+            steps_of_a_run,
             runs: 0,
             name: String::new(),
             epochs: 0,

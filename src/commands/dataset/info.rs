@@ -17,7 +17,7 @@ use indicatif::ProgressBar;
 use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
-use super::report::Report;
+use super::report::{Image, Report};
 use crate::{damage, progress};
 
 /// Examines the data set in `dir` and prints the report; the exit code is 1 if files are broken.
@@ -41,17 +41,6 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         false => write!(terminal::out(), "{report}")?,
     }
     Ok(ExitCode::from(u8::from(!report.broken.is_empty())))
-}
-
-/// The result for one file.
-pub struct Image {
-    /// `train` or `val`.
-    pub part: &'static str,
-    pub class: u32,
-    pub path: String,
-    pub bytes: u64,
-    /// Its properties, or why it is not an image.
-    pub content: Result<ImageInfo, String>,
 }
 
 /// Reads and decodes all images of a folder, in the folder's order.

@@ -7,8 +7,18 @@ use std::path::Path;
 use serde::Serialize;
 use stokehold_pipeline::{Format, ImageInfo};
 
-use super::info::Image;
 use crate::terminal::cell;
+
+/// The result for one file.
+pub struct Image {
+    /// `train` or `val`.
+    pub part: &'static str,
+    pub class: u32,
+    pub path: String,
+    pub bytes: u64,
+    /// Its properties, or why it is not an image.
+    pub content: Result<ImageInfo, String>,
+}
 
 /// The whole report, and its JSON form.
 #[derive(Serialize)]

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
@@ -13,6 +13,7 @@ use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ExecutorChoice, TrainConfig};
 
 use crate::gpu::GpuArgs;
+use crate::loader::WorkerArgs;
 use crate::local::Local;
 use crate::progress;
 
@@ -168,9 +169,8 @@ struct MachineOptions {
     /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
-    /// Loader threads, or auto for as many as there are cores.
-    #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
-    workers: Workers,
+    #[command(flatten)]
+    threads: WorkerArgs,
     /// Most batches in work or ready; 0 for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
@@ -245,7 +245,7 @@ impl Args {
             topk: optimizer.topk,
             bad_images: data_options.bad_images,
             bad_image_limit: data_options.bad_image_limit,
-            workers: machine.workers,
+            workers: machine.threads.workers,
             prefetch: machine.prefetch,
             device: machine.device,
             keep_checkpoints: record.keep_checkpoints,

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
 use serde::{Deserialize, Serialize};
-use stokehold_loader::{Loader, LoaderOptions, Workers};
+use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_objects::{Traffic, traffic};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, SampleBytes, Source, StorageError};
 
 use super::{EPOCHS, step};
 use crate::failure::Usage;
+use crate::loader::{BatchArgs, WorkerArgs};
 
 /// The arguments that `bench storage` passes to its reading process.
 #[derive(Debug, ClapArgs)]
@@ -27,12 +28,10 @@ pub struct ReadArgs {
     images: usize,
     #[arg(long)]
     max_images: usize,
-    #[arg(long)]
-    image_size: u32,
-    #[arg(long)]
-    batch_size: usize,
-    #[arg(long)]
-    workers: Workers,
+    #[command(flatten)]
+    batch: BatchArgs,
+    #[command(flatten)]
+    threads: WorkerArgs,
     #[arg(long)]
     trainer_images_per_s: Option<f64>,
     /// Whether the channel is a pipe.
@@ -82,13 +81,13 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let options = LoaderOptions {
-        batch_size: args.batch_size,
-        workers: args.workers,
+        batch_size: args.batch.batch_size,
+        workers: args.threads.workers,
         shuffle: !args.pipe,
         bad_image_limit: usize::MAX,
         ..LoaderOptions::default()
     };
-    let loader = Loader::new(source, Pipeline::published(0, args.image_size), options)?;
+    let loader = Loader::new(source, Pipeline::published(0, args.batch.image_size), options)?;
     for epoch in 0..EPOCHS {
         let (mut first, mut images, mut after) = (None, 0, 0);
         let mut trained = Instant::now();

@@ -5,8 +5,7 @@ use stokehold_page::svg::{Svg, short, ticks};
 use stokehold_train::model::Arch;
 
 use super::super::LETTERS;
-use super::super::report::Report;
-use super::{Sample, Samples};
+use super::super::report::{Report, Sample, Samples};
 
 const WIDTH: f64 = 1080.0;
 const LEFT: f64 = 96.0;
