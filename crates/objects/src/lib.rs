@@ -50,3 +50,8 @@ pub use error::{Cause, ObjectError};
 pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use upload::Upload;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -74,3 +74,8 @@ pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use summary::RunSummary;
 pub use timeline::Stage;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;
