@@ -18,3 +18,8 @@ pub mod stats;
 pub mod student;
 pub mod there;
 pub mod whole;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -27,3 +27,8 @@
 pub mod advice;
 pub mod report;
 pub mod rules;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -128,3 +128,8 @@ pub use error::GpuError;
 pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
 #[cfg(feature = "kernels")]
 pub use prepare::{ForGpu, Prepared, Preparer};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -119,3 +119,8 @@ pub use process::Process;
 pub use runner::{News, detach, run};
 pub use spot::{Bill, Simulation, Spot};
 pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -29,9 +29,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use stokehold_loader::{Loader, LoaderError, LoaderOptions};
-//! use stokehold_pipeline::Pipeline;
-//! use stokehold_storage::Source;
+//! use stokehold_loader::{Loader, LoaderError, LoaderOptions, Pipeline, Source};
 //!
 //! fn count(source: Arc<dyn Source>) -> Result<usize, LoaderError> {
 //!     let loader = Loader::new(source, Pipeline::imagenet_train(224), LoaderOptions::default())?;
@@ -44,6 +42,10 @@
 //!     Ok(images)
 //! }
 //! ```
+//!
+//! What the ordinary case needs of `stokehold-storage` and `stokehold-pipeline` is re-exported: a program
+//! that opens a [`Dataset`] and takes a [`Pipeline`] needs this crate alone. The feature `buckets` lets
+//! [`Dataset::open`] take data sets in buckets.
 
 mod batch;
 mod batches;
@@ -64,3 +66,12 @@ pub use images::{Floats, ImageBuffer, Images};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use state::{OrderFacts, State};
+#[doc(no_inline)]
+pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};
+#[doc(no_inline)]
+pub use stokehold_storage::{Dataset, ImageFolder, ImageList, Source, StorageError};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -52,3 +52,8 @@ pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use options::Options;
 pub use upload::Upload;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -20,3 +20,8 @@ mod table;
 pub mod words;
 
 pub use table::Table;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -108,3 +108,8 @@ pub fn perform_into(executor: Executor, steps: &[Step], image: &RgbImage, out: S
         }
     }
 }
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -34,3 +34,8 @@ pub use extract::{Lost, extract};
 pub use options::{Container, Content, Options, Size};
 pub use prepare::{Left, Progress, Report, prepare};
 pub use verify::{Findings, verify};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

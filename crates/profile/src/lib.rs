@@ -73,3 +73,8 @@ pub use probe::Tree;
 pub use recording::{About, CoreUse, Node, Recording, Series, Span, dimension, span, totals};
 pub use sampler::{Ending, Recorder, Sampler, Settings, Sources, SystemSummary};
 pub use timeline::Timeline;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

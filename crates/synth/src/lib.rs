@@ -27,3 +27,8 @@ mod scene;
 
 pub use error::SynthError;
 pub use generate::{SynthOptions, default_dataset, generate};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -74,3 +74,8 @@ pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use stage::Stage;
 pub use summary::RunSummary;
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

@@ -97,3 +97,8 @@ pub use spec::{
 };
 pub use study::{Ask, End, JOURNAL, Study, Verdict};
 pub use warm::{Parent, ParentResult};
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;
