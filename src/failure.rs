@@ -50,7 +50,8 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     ExitCode::from(if is_input(error) { 2 } else { 1 })
 }
 
-/// The answer of the first error that knows; a failure of the system is not the input's.
+/// Whether the input is at fault. An error that is not in the list, such as the system's, is not the input's
+/// fault.
 fn is_input(error: &(dyn Error + 'static)) -> bool {
     fn ask<E: Fault + 'static>(error: &(dyn Error + 'static)) -> Option<bool> {
         error.downcast_ref::<E>().map(Fault::is_input)

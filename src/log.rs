@@ -1,5 +1,5 @@
-//! What `-v` shows: the events that the libraries emit. Without it, and without `STOKEHOLD_LOG`, nothing listens and an event
-//! costs nothing.
+//! Prints the events that the libraries emit, if `-v` or `STOKEHOLD_LOG` asks for them. Otherwise nothing
+//! listens, and an event costs nothing.
 
 use std::env;
 
@@ -12,10 +12,11 @@ use crate::terminal;
 /// Names the parts and their levels.
 const VARIABLE: &str = "STOKEHOLD_LOG";
 
-/// Begins to print events on standard error, if anybody wants them. The variable goes before the option.
+/// Starts to print events on standard error, if they are wanted. The variable takes precedence over the
+/// option.
 ///
 /// # Errors
-/// The variable is no list of parts and levels.
+/// The variable is not a list of parts and levels.
 pub fn start(verbose: u8) -> Result<(), Usage> {
     let wanted = match env::var(VARIABLE) {
         Ok(text) if !text.is_empty() => text,

@@ -3,7 +3,7 @@
 //! Names of files, samples and processes come from outside and may contain anything: an escape sequence that
 //! clears the screen, a text direction that reverses a line. All output for people goes through [`Plain`],
 //! which escapes such characters (`\x1b`, `\u{202e}`); JSON goes through [`json`], which escapes them as JSON
-//! does. A job's script prints what it likes.
+//! does. The output of a job's script is not escaped.
 
 use std::fmt::Write as _;
 use std::io::{self, Stderr, Stdout, Write};

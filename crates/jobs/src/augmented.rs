@@ -1,4 +1,4 @@
-//! Augmented manifests: one sample a line, and the attributes that the script wants of each.
+//! Augmented manifests: one sample per line, of which the script gets the attributes that it asked for.
 //!
 //! ```text
 //! {"source-ref": "s3://bucket/1.jpg", "label": 3}        attributes = ["source-ref", "label"]
@@ -7,8 +7,9 @@
 //!   record of the object            record "3"           and so on, line by line
 //! ```
 //!
-//! Each value is a record of its own where records are wrapped, else one follows the other. An attribute whose name ends in
-//! `-ref` names an object, in any bucket of the manifest's kind; all others are values: a text as it is, everything else as compact JSON.
+//! With a wrapper, each value is a record of its own; without one, values follow each other. An attribute
+//! whose name ends in `-ref` names an object, in any bucket of the manifest's kind. All others are values: a
+//! string as it is, everything else as compact JSON.
 //! Source: SageMaker developer guide, "Augmented Manifest File Format for Pipe Mode Training".
 
 use std::collections::VecDeque;
@@ -22,7 +23,7 @@ use crate::{Channel, Job, Sharing};
 /// The samples of a manifest.
 pub(crate) struct Samples {
     buckets: Vec<Bucket>,
-    /// What each gives, in the order of the attributes.
+    /// The values of each sample, in the order of the attributes.
     pub samples: Vec<Vec<Part>>,
 }
 
@@ -33,7 +34,7 @@ pub(crate) enum Part {
     Object(usize, String),
 }
 
-/// Objects on their way at once.
+/// The most objects in flight.
 const AHEAD: usize = 32;
 
 impl Samples {

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  start     place ──► algo-1/checkpoints, algo-2/checkpoints, ..      all objects, before the script runs
-//!  meanwhile a look a second:  new, complete files ──► place           oldest first; then what is gone is removed there
+//!  meanwhile a poll a second:  new, complete files ──► place           oldest first; then what is gone is removed there
 //!  end       what is left ──► place                                    before the job has its final state
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! What a training script finds: folders, files, variables, its command line.
+//! The environment of a training script: folders, files, variables, its command line.
 //!
 //! Pure functions from a [`Job`] and an [`Instance`]: the same input always gives the same files and
 //! variables, so tests can compare them with the published toolkit (`sagemaker-training`).
@@ -9,7 +9,7 @@
 //! BASE/code                        the working folder
 //! BASE/model, BASE/output/data     become model.tar.gz and output.tar.gz
 //! BASE/output/{success,failure}    how it ended
-//! BASE/checkpoints                 kept when the job is taken up again; SM_CHECKPOINT_DIR
+//! BASE/checkpoints                 kept when the job is resumed; SM_CHECKPOINT_DIR
 //! ```
 //!
 //! BASE is `/opt/ml` in a container. Here it is a folder of the instance, named by `SAGEMAKER_BASE_DIR`,

@@ -8,8 +8,8 @@
 //! | of the user's | in the home |
 //! |---|---|
 //! | configuration of pip | a copy |
-//! | packages (`pip install --user`) | seen, and new ones lie in the home |
-//! | `~/.aws/credentials`, `~/.aws/config`, `~/.netrc` | named by variables, where no variable names others |
+//! | packages (`pip install --user`) | visible; new ones go to this home |
+//! | `~/.aws/credentials`, `~/.aws/config`, `~/.netrc` | variables point to them, unless they are set already |
 
 use std::ffi::OsString;
 use std::fs;

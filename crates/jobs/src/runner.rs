@@ -41,7 +41,7 @@ use crate::{Bill, Job, JobError};
 /// An event while a job runs.
 #[derive(Debug, Clone, Copy)]
 pub enum News<'a> {
-    /// The job came to a state; sent before any line that is printed in it.
+    /// The job entered a state; sent before any line that is printed in it.
     State(&'a Record),
     /// A line was printed.
     Line(&'a Line<'a>),

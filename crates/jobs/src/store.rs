@@ -1,21 +1,21 @@
 //! The folder of all jobs, and the state of each.
 //!
 //! ```text
-//! ROOT/<name>/job.json       what was asked for
-//! ROOT/<name>/state.json     what is true: written aside and renamed, by the runner alone
+//! ROOT/<name>/job.json       the job's description
+//! ROOT/<name>/state.json     its state: replaced as a whole, by the runner alone
 //! ROOT/<name>/lock           locked by the runner while it lives
-//! ROOT/<name>/stop           there: somebody wants it to stop; "kill" in it: at once
-//! ROOT/<name>/interrupt      there: its machine is taken away
-//! ROOT/<name>/lease          the number by which its place for checkpoints knows it
+//! ROOT/<name>/stop           exists if a stop was requested; with "kill" in it: at once
+//! ROOT/<name>/interrupt      exists if its machine is taken away
+//! ROOT/<name>/lease          the number that identifies it at its place for checkpoints
 //! ROOT/<name>/log            every line: time, host, stream, text
-//! ROOT/<name>/metrics.jsonl  every number that was read out of a line, or sent through the timeline
+//! ROOT/<name>/metrics.jsonl  every number that was found in a line, or sent through the timeline
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
 //! ROOT/<name>/home/          home folders of its installation and its instances
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
 //! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
-//! ROOT/<name>/runner.log     what the runner of a job in the background had to say besides
+//! ROOT/<name>/runner.log     other messages of the runner, for a job in the background
 //! ROOT/.environments/        virtual environments of requirements.txt, shared; may be removed
-//! ROOT/.pip/                 what pip fetched for them; may be removed
+//! ROOT/.pip/                 pip's download cache for them; may be removed
 //! ```
 //!
 //! The kernel holds the lock: it is released when the process ends, also by kill -9 or a reboot. If the state

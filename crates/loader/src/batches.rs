@@ -337,7 +337,8 @@ impl Batches {
         Poll::Ready(next)
     }
 
-    /// Ends the threads. A fork has none to end, and the channels to them may be locked for ever: it leaves them be.
+    /// Ends the threads. A fork has none, and the channels to them may be locked for ever, so it leaves them
+    /// alone.
     fn let_go(&mut self) {
         let crew = self.crew.take();
         if self.shared.check_process().is_err() {
@@ -391,10 +392,10 @@ impl Crew {
 impl Drop for Crew {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Without a sender, workers that wait for a batch go home.
+        // Without a sender, workers that wait for a batch end.
         self.flights.clear();
         for thread in self.threads.drain(..) {
-            // A worker catches its panics, and one that ended otherwise has nothing more to tell.
+            // A worker catches its panics, so a failed join has nothing to report.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! AWS's profile files, as far as they hold keys.
+//! Reads keys from AWS's profile files.
 
 use std::path::{Path, PathBuf};
 
@@ -6,17 +6,17 @@ use object_store::aws::AmazonS3ConfigKey;
 
 use crate::{Cause, ObjectError};
 
-/// The variables and files that credentials are looked for in; tests bring their own.
+/// Where to look for credentials: variables and files. Tests use their own.
 pub(crate) struct Surroundings<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     pub home: Option<PathBuf>,
 }
 
-/// What the profile adds to the environment's settings. Nothing where the environment has keys of its own: as in AWS's
-/// tools, it goes first.
+/// The settings that the profile adds to those of the environment. None if the environment has keys of its
+/// own: as in AWS's tools, it takes precedence.
 ///
 /// # Errors
-/// `AWS_PROFILE` names a profile that is not there, or one without keys.
+/// `AWS_PROFILE` names a profile that does not exist or has no keys.
 pub(crate) fn profile(around: &Surroundings<'_>) -> Result<Vec<(AmazonS3ConfigKey, String)>, ObjectError> {
     let variable = |name: &str| (around.variable)(name).filter(|value| !value.is_empty());
     if variable("AWS_ACCESS_KEY_ID").is_some() {
@@ -75,7 +75,7 @@ pub(crate) fn profile(around: &Surroundings<'_>) -> Result<Vec<(AmazonS3ConfigKe
     Ok(found.collect())
 }
 
-/// The `key = value` pairs below `[heading]`; none where the file cannot be read.
+/// The `key = value` pairs below `[heading]`; none if the file cannot be read.
 fn section(file: Option<&Path>, heading: &str) -> Vec<(String, String)> {
     let Some(text) = file.and_then(|file| std::fs::read_to_string(file).ok()) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Many objects into a folder.
+//! Copies many objects into a folder.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,23 +12,24 @@ use stokehold_base::whole;
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, Object, ObjectError};
 
-/// What a copy did.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Copied {
     /// Objects that were fetched.
     pub fetched: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Objects that an earlier copy had brought already.
+    /// Objects that an earlier copy had already fetched.
     pub kept: u64,
 }
 
 impl Bucket {
-    /// Copies objects into `folder`, each to the path that its key is, several at once, a few chunks of each in memory.
+    /// Copies objects into `folder`, each to the path that its key gives: several at once, with a few chunks
+    /// of each in memory.
     ///
-    /// A file is written aside and renamed when all its bytes are there, and gets the object's time: a file of the
-    /// object's size and time is kept, so a copy that was killed goes on where it was. `done` counts bytes while they
-    /// come; `stop` ends the copy early.
+    /// Each file is written under a temporary name, gets the object's time, and is renamed when it is
+    /// complete. A file with the object's size and time is kept, so a killed copy continues where it was.
+    /// `done` counts bytes as they arrive; `stop` ends the copy early.
     ///
     /// # Errors
     /// The first object that cannot be fetched or written; too little room on the disk, before anything is fetched;
@@ -140,7 +141,7 @@ fn is_there(object: &Object, path: &Path) -> bool {
     facts.is_file() && facts.len() == object.size && same_time
 }
 
-/// A file that is removed when it is given up, also by an end of the whole copy; renamed, there is nothing to remove.
+/// A temporary file. Dropping it removes the file, unless it was renamed.
 struct Aside(PathBuf);
 
 impl Aside {
@@ -155,7 +156,7 @@ impl Drop for Aside {
     }
 }
 
-/// Bytes that may still be written to the folder's disk.
+/// The free space on the folder's disk, bytes.
 fn room(folder: &Path) -> io::Result<u64> {
     let facts = rustix::fs::statvfs(folder)?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))

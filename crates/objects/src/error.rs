@@ -1,11 +1,11 @@
-//! What can go wrong between a key and its bytes.
+//! Errors of access to objects.
 
 use stokehold_base::fault::Fault;
 
 use crate::Location;
 use crate::secrets::Secrets;
 
-/// Why an object could not be had, as far as a program has to tell the cases apart.
+/// The kind of a failure, as far as programs need to distinguish them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -17,7 +17,7 @@ pub enum Cause {
     Denied,
     /// The server could not be reached, or did not answer in time, after all retries.
     Unreachable,
-    /// The object changed, or is not what was asked for: another size, another checksum.
+    /// The object changed, or is not the expected one: another size, another checksum.
     Changed,
     /// The local disk: full, read-only, ..
     Disk,
@@ -25,7 +25,7 @@ pub enum Cause {
     Other,
 }
 
-/// Why something could not be done with an object; the message names it, says why, and what to do.
+/// A failed operation on an object. The message names the object, the cause and the remedy.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{uri}: {reason}{}", advice(.uri, *.cause))]
 pub struct ObjectError {
@@ -33,7 +33,7 @@ pub struct ObjectError {
     pub uri: String,
     /// The kind of failure.
     pub cause: Cause,
-    /// What the server or the system said.
+    /// The message of the server or the system.
     pub reason: String,
 }
 
@@ -60,7 +60,7 @@ impl ObjectError {
         }
     }
 
-    /// What `object_store` says, in a line, without the secrets that a server may have sent back.
+    /// The error of `object_store` on one line, without secrets that a server may have sent back.
     pub(crate) fn of(uri: String, error: &object_store::Error, secrets: &Secrets) -> Self {
         use object_store::Error;
         let text = chain(error);

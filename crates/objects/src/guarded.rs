@@ -1,4 +1,5 @@
-//! Objects that several want to write: read with their version, written only over the version that was read.
+//! Objects with several possible writers: a writer reads an object with its version, and overwrites only that
+//! version.
 
 use futures_util::TryStreamExt;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
@@ -6,18 +7,18 @@ use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, ObjectError, Scheme};
 
-/// Which of the contents that an object had; it changes with every write.
+/// The version of an object's contents; it changes with every write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version(UpdateVersion);
 
-/// Objects that are read with their version are small: larger ones are an error.
+/// The size limit of an object that is read with its version; a larger one is an error.
 const MOST: u64 = 1 << 20;
 
 impl Bucket {
-    /// A small object and its version; none where there is no such object.
+    /// A small object and its version; `None` if it does not exist.
     ///
     /// # Errors
-    /// What the server reports; an object of more than 1 MiB.
+    /// The server's error; an object of more than 1 MiB.
     pub fn read_version(&self, key: &str) -> Result<Option<(Vec<u8>, Version)>, ObjectError> {
         let inner = &self.inner;
         block_on(async {
@@ -44,14 +45,14 @@ impl Bucket {
         })?
     }
 
-    /// Writes an object if it still has the version `expected`, or is not there where none is expected. Gives its new
-    /// version; none, and nothing is written, where somebody else was faster.
+    /// Writes an object if it still has the version `expected` or, with `None`, if it does not exist. Returns
+    /// its new version; `None` if another writer was faster, and then nothing is written.
     ///
-    /// A local folder compares and then writes: two processes that do so in the same moment may both be told that they
-    /// wrote. Servers do both at once.
+    /// On a local folder, the comparison and the write are two operations: of two simultaneous writers, both
+    /// may succeed. Servers do both at once.
     ///
     /// # Errors
-    /// What the server reports.
+    /// The server's error.
     pub fn put_if(
         &self,
         key: &str,

@@ -1,4 +1,4 @@
-//! Where objects lie: the URI, taken apart.
+//! The place of objects: a parsed URI or path.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Location {
     pub scheme: Scheme,
     /// The bucket or container; for HTTP the scheme and host; empty for a local path.
     pub bucket: String,
-    /// What the keys of its objects begin with, without a slash at either end; for a local place the folder.
+    /// The prefix of its objects' keys, without a slash at either end; for a local place the folder.
     pub prefix: String,
 }
 
@@ -37,10 +37,10 @@ impl Location {
         text.split_once("://").is_some_and(|(scheme, _)| scheme != "file")
     }
 
-    /// Takes a URI or a path apart.
+    /// Parses a URI or a path.
     ///
     /// # Errors
-    /// [`Cause::BadUri`] for a scheme that is not known, or a missing bucket.
+    /// [`Cause::BadUri`] for an unknown scheme, or a missing bucket.
     pub fn parse(text: &str) -> Result<Self, ObjectError> {
         let bad = |reason: String| ObjectError::new(text, Cause::BadUri, reason);
         let Some((scheme, rest)) = text.split_once("://") else {

@@ -1,4 +1,4 @@
-//! The threads that wait for sockets.
+//! The asynchronous runtime: threads that wait for sockets.
 
 use std::future::Future;
 use std::sync::OnceLock;
@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 
 use crate::{Cause, ObjectError};
 
-/// One for the whole process: two threads carry thousands of requests, and threads of its own per bucket would only
-/// take cores from the loader.
+/// One runtime for the whole process: two threads carry thousands of requests. More threads per bucket would
+/// only take cores from the loader.
 fn runtime() -> Result<&'static Runtime, ObjectError> {
     static RUNTIME: OnceLock<(u32, std::io::Result<Runtime>)> = OnceLock::new();
     let (process, made) = RUNTIME.get_or_init(|| {
@@ -42,7 +42,7 @@ fn runtime() -> Result<&'static Runtime, ObjectError> {
     })
 }
 
-/// Makes what clients are built on: to be called before the first.
+/// Starts the runtime. Call this before the first client is built.
 pub(crate) fn prepare() -> Result<(), ObjectError> {
     runtime().map(drop)
 }

@@ -1,13 +1,15 @@
-//! What no message may show.
+//! Masks secrets in messages.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Shorter values are masked nowhere: a password of one letter would take that letter out of every word.
+/// Shorter values are not masked: a password of one letter would remove that letter from every word.
 const SHORTEST: usize = 8;
 
-/// What forms escape (<https://url.spec.whatwg.org/#application-x-www-form-urlencoded-percent-encode-set>; `*` less, as some do).
+/// The characters that forms escape
+/// (<https://url.spec.whatwg.org/#application-x-www-form-urlencoded-percent-encode-set>), and `*`, which some
+/// programs escape too.
 const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
-/// What addresses escape (RFC 3986, all but the unreserved characters).
+/// The characters that addresses escape (RFC 3986, all except the unreserved ones).
 const ADDRESS: &AsciiSet = &FORM.remove(b'~');
 
 /// The secrets that a bucket was opened with.
@@ -15,7 +17,7 @@ const ADDRESS: &AsciiSet = &FORM.remove(b'~');
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
-    /// Adds a value, in the ways in which a message may have it: as it is, and with the escapes of an address.
+    /// Adds a value in every form that a message may contain: as it is, and percent-encoded.
     pub fn add(&mut self, value: Option<String>) {
         let Some(value) = value else { return };
         let decoded = percent_decode_str(&value).decode_utf8_lossy().into_owned();
@@ -37,7 +39,7 @@ impl Secrets {
         self.0.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     }
 
-    /// Adds a shared access signature of Azure: the query of an address, of which `sig` is the secret.
+    /// Adds Azure's shared access signature: the query of an address, in which `sig` is the secret.
     pub fn add_signature(&mut self, query: Option<String>) {
         let Some(query) = query else { return };
         let decoded = percent_decode_str(&query).decode_utf8_lossy().into_owned();
@@ -127,7 +129,7 @@ mod tests {
         secrets.add_service_account(Some(json.to_owned()));
         assert_eq!(secrets.hide("bad key MIIEvQIBADAN here"), "bad key *** here");
         assert_eq!(secrets.hide(json), "***");
-        // What is no JSON is a secret as a whole.
+        // A text that is not JSON is a secret as a whole.
         secrets.add_service_account(Some("not json but secret".to_owned()));
         assert_eq!(
             secrets.hide("expected value: not json but secret"),

@@ -1,4 +1,4 @@
-//! Objects that are written piece by piece.
+//! Uploads objects in parts.
 
 use std::mem;
 
@@ -13,26 +13,26 @@ const PART: u64 = 16 << 20;
 /// S3 takes at most 10,000 parts.
 const MOST_PARTS: u64 = 9_000;
 
-/// Parts of one object that are on their way at once; one more is being filled.
+/// The number of parts of one object in flight; one more is being filled.
 const AT_ONCE: usize = 4;
 
-/// An object on its way up: it appears whole with [`finish`](Self::finish), or not at all.
+/// An upload in progress. The object appears whole with [`finish`](Self::finish), or not at all.
 ///
-/// At most five parts are in memory: 80 MiB, and more only above 140 GiB. Dropping it gives the upload up.
+/// At most five parts are in memory: 80 MiB, and more only above 140 GiB. Dropping it cancels the upload.
 pub struct Upload {
     bucket: Bucket,
     key: String,
     part: u64,
-    /// Everything, as long as it is not more than a part.
+    /// All bytes so far, as long as they fit into one part.
     small: Vec<u8>,
     large: Option<WriteMultipart>,
 }
 
 impl Bucket {
-    /// Begins to write an object that will have about `size` bytes. Nothing is sent before more than a part has come.
+    /// Starts the upload of an object of about `size` bytes. Sends nothing until there is more than one part.
     ///
     /// # Errors
-    /// A key that cannot be.
+    /// The key is invalid.
     pub fn upload(&self, key: &str, size: u64) -> Result<Upload, ObjectError> {
         self.inner.path(key)?;
         Ok(Upload {
@@ -47,7 +47,7 @@ impl Bucket {
     /// Writes an object, in parts where it is large; it appears whole or not at all.
     ///
     /// # Errors
-    /// What the server reports.
+    /// The server's error.
     pub fn put(&self, key: &str, bytes: impl Into<bytes::Bytes>) -> Result<(), ObjectError> {
         let bytes = bytes.into();
         let mut upload = self.upload(key, bytes.len() as u64)?;
@@ -57,10 +57,10 @@ impl Bucket {
 }
 
 impl Upload {
-    /// Adds bytes; waits while too many are on their way.
+    /// Adds bytes. Waits while too many parts are in flight.
     ///
     /// # Errors
-    /// What the server reports, of these bytes or of earlier ones. The object will not appear.
+    /// The server's error, for these bytes or for earlier ones. The object will not appear.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), ObjectError> {
         let (inner, part) = (&self.bucket.inner, self.part as usize);
         if self.large.is_none() && self.small.len() + bytes.len() <= part {
@@ -91,7 +91,7 @@ impl Upload {
     /// Makes the object appear.
     ///
     /// # Errors
-    /// What the server reports. The object has not appeared.
+    /// The server's error. The object has not appeared.
     pub fn finish(mut self) -> Result<(), ObjectError> {
         let (inner, small) = (&self.bucket.inner, mem::take(&mut self.small));
         let large = self.large.take();
@@ -111,7 +111,7 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(large) = self.large.take() {
-            // What cannot be removed now is for the bucket's own rule about parts that were left.
+            // Parts that cannot be removed now are left to the bucket's own lifecycle rule.
             let _ = spawn(large.abort());
         }
     }

@@ -470,7 +470,7 @@ mod tests {
             damage(&second.join(name));
             assert_eq!(whole(&mut checkpoints), (first.clone(), 5), "{name}");
             let warning = checkpoints.latest().unwrap().warnings().next().unwrap();
-            // Which file it is cannot be told where the list of their names is damaged.
+            // If the list of names is damaged, the file cannot be identified.
             let file = if name == CHECKSUMS { "damaged" } else { name };
             for part in [&*second.to_string_lossy(), file, &*first.to_string_lossy()] {
                 assert!(warning.contains(part), "{part} is not in: {warning}");

@@ -443,7 +443,7 @@ mod vulkan {
                 let numbers = |tensor: Tensor<4>| device::read(tensor).unwrap();
                 assert!(numbers(made.clone()) == numbers(expected.clone()));
                 assert!(numbers(made * 3.0 - 1.0) == numbers(expected.clone() * 3.0 - 1.0));
-                // Burn has not written into what somebody else still holds.
+                // Burn has not written into memory that is still shared.
                 assert!(numbers(kept.into_input().tensor(shape, &device)) == numbers(expected));
             }
             assert!(made.next().is_none() && expected.next().is_none());

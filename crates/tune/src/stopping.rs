@@ -230,7 +230,7 @@ mod tests {
                 "{own:?}"
             );
         }
-        // A trial that was handed out later does not count, and one that has not come so far neither.
+        // Later trials do not count, and neither do trials that have not reached the step.
         let mut few = history(auto(Against::Earlier), &[&[1.0, 1.0], &[9.0, 9.0], &[1.0, 1.0]]);
         few.trials.swap(1, 2);
         few.trials[1].number = 5;

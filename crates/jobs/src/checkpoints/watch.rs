@@ -261,13 +261,13 @@ pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
 mod tests {
     use super::*;
 
-    /// A folder and a place as numbers: which write a file holds, and whether it is whole.
+    /// A folder and a place as numbers: the write that a file holds, and whether it is complete.
     #[derive(Default)]
     struct Model {
         time: i128,
         files: BTreeMap<String, (Stamp, bool)>,
         place: BTreeMap<String, Stamp>,
-        /// Of each file that went, what was whole and not at the place then.
+        /// For each removed file, what was complete and not at the place at that time.
         before_it_went: BTreeMap<String, Vec<(String, Stamp)>>,
         watch: Watch,
     }
@@ -299,7 +299,7 @@ mod tests {
             self.before_it_went.insert(name.to_owned(), unsent);
         }
 
-        /// A look, of whose work the first `most` pieces succeed. Gives the number of pieces.
+        /// A look in which the first `most` pieces of work succeed. Returns the number of pieces.
         fn look(&mut self, ends: Option<&[End]>, most: usize) -> usize {
             let seen = |(name, (stamp, whole)): (&String, &(Stamp, bool))| {
                 let open = !whole && ends.is_none();

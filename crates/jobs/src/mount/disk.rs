@@ -1,9 +1,9 @@
 //! Pieces on disk, shared by all jobs of the machine.
 //!
 //! ```text
-//! CACHE/objects/pieces/3f/3f09..   a piece: what it is of, its checksum, its bytes
-//! CACHE/objects/aside/..           a piece that is being written, locked by who writes it
-//! CACHE/objects/used               bytes of all pieces, also of those that are being written; locked to be changed
+//! CACHE/objects/pieces/3f/3f09..   a piece: its origin, its checksum, its bytes
+//! CACHE/objects/aside/..           a piece that is being written, locked by its writer
+//! CACHE/objects/used               bytes of all pieces, with those being written; locked while it is changed
 //! ```
 //!
 //! A piece's name is a hash of its origin: server, object, version, place. The piece also contains that text,
@@ -267,7 +267,7 @@ mod tests {
             .collect()
     }
 
-    /// What the pieces and what is being written take.
+    /// The bytes of all pieces, and of those that are being written.
     fn held(folder: &Path) -> u64 {
         let root = folder.join("objects");
         let mut all = files(&root.join("aside")).unwrap();
