@@ -77,7 +77,7 @@ enum Command {
     Wait {
         /// The job's name
         name: String,
-        /// Give up (exit code 1) after so long, such as 10m
+        /// Give up (exit code 1) after this time, such as 10m
         #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
         timeout: Option<Duration>,
         /// Print the state as JSON

@@ -46,7 +46,7 @@ enum Command {
         #[command(flatten)]
         limits: Changed,
     },
-    /// Go on with a study, after a crash or Ctrl-C, with more jobs, or beside another process.
+    /// Continue a study, after a crash or Ctrl-C, with more jobs, or beside another process.
     ///
     /// Trials whose process is gone continue first, under their numbers and with their checkpoints. Given the
     /// study's file, the study must match it, and the limits are those of the file.

@@ -37,8 +37,8 @@ pub enum PrepareError {
     },
     /// There is something else where the shards should go.
     #[error(
-        "{}: holds something that is no unfinished preparation of this data set with these options; give a new folder, \
-         or remove this one first",
+        "{}: contains something other than an unfinished preparation of this data set with these options; give a new \
+         folder, or remove this one first",
         path.display()
     )]
     Occupied {

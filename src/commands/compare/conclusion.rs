@@ -107,7 +107,7 @@ fn over_loads(report: &Report, cells: &[&Cell]) -> String {
     let mut parts = [
         ("shorter", Vec::new()),
         ("longer", Vec::new()),
-        ("not to be told apart", Vec::new()),
+        ("indistinguishable", Vec::new()),
     ];
     for cell in cells {
         let part = match Verdict::of_cell(report, cell) {
@@ -128,9 +128,9 @@ fn over_loads(report: &Report, cells: &[&Cell]) -> String {
 
 /// How differences are tested.
 fn test() -> String {
-    "Whether A and B can be told apart is decided by one test everywhere: Welch's t-test of their epochs at 5 %, two-sided, \
-     in which one run also differs from the next by as much as the trainer alone did between the runs of a model. The 5 % \
-     are shared out over the models in the headline, and over the cells in the table."
+    "One test decides everywhere whether A and B differ: Welch's two-sided t-test of their epochs at 5 %. It assumes that \
+     runs differ from each other as much as the trainer alone did between the runs of a model. The 5 % are divided among the \
+     models in the headline, and among the cells in the table."
         .to_owned()
 }
 
@@ -175,8 +175,8 @@ fn costs(report: &Report, cell: &Cell) -> Vec<String> {
             let expected = (ms_a - ms_b) * images as f64 / 1e3 / cores as f64;
             let [seconds_a, seconds_b] = seconds(cell);
             text += &format!(
-                " The device is this CPU, so trainer and loader share its cores, and what preprocessing takes, \
-                 training lacks: {:.1} ms for each of {images} images are {expected:.2} s of {cores} cores, \
+                " The device is this CPU, so trainer and loader share its cores, and preprocessing takes CPU \
+                 time from training: {:.1} ms for each of {images} images are {expected:.2} s of {cores} cores, \
                  against {:.2} s measured.",
                 ms_a - ms_b,
                 seconds_a - seconds_b
@@ -317,7 +317,7 @@ mod tests {
         let mixed = [(1, 20.0, 40.0), (4, 10.0, 9.5), (8, 40.0, 20.0)];
         let mixed = report(mixed.map(|(load, a, b)| cell(Arch::Resnet18, load, a, b)).into());
         let lines = of(&mixed);
-        let expected = "shorter at load 8, longer at load 1, not to be told apart at load 4.";
+        let expected = "shorter at load 8, longer at load 1, indistinguishable at load 4.";
         assert!(lines[0].ends_with(expected), "{}", lines[0]);
         assert!(
             headline(&mixed)

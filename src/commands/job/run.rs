@@ -27,7 +27,7 @@ pub struct Args {
     /// The job file; `stokehold job init` writes one. Options go before what it says.
     #[arg(value_name = "JOB.toml")]
     file: Option<Local>,
-    /// Go on with a job that failed or was stopped; its data and checkpoints are kept
+    /// Continue a job that failed or was stopped; its data and checkpoints are kept
     #[arg(long, value_name = "NAME", conflicts_with_all = ["file", "Asked"])]
     resume: Option<String>,
     /// Run it in the background, where it survives the terminal, and print its name
@@ -75,7 +75,7 @@ struct Asked {
     /// Interrupt it and go on: "every 90s", "after 30s" or "at 10s,60s" of the script's running time
     #[arg(long, value_name = "WHEN", value_parser = Simulation::parse)]
     spot_simulate: Option<Simulation>,
-    /// On spot machines: the job is stopped when it is not done in so long, pauses included
+    /// On spot machines: stop the job if it is not done within this time, pauses included
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_wait: Option<u64>,
     /// What an instance costs in an hour
@@ -84,10 +84,10 @@ struct Asked {
     /// What it costs in an hour as a spot instance
     #[arg(long, value_name = "MONEY", requires = "price")]
     spot_price: Option<f64>,
-    /// The script is stopped after so long: seconds, or 2h [default: a day]
+    /// Stop the script after this time: seconds, or 2h [default: a day]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_run: Option<u64>,
-    /// Processes that believe to be machines of their own [default: 1]
+    /// Number of processes that act as machines [default: 1]
     #[arg(long, value_name = "N")]
     instances: Option<usize>,
     /// How they find each other: none, torch or mpi
