@@ -15,6 +15,9 @@ use stokehold_profile::ProfileError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
+use stokehold_train::checkpoint::CheckpointError;
+use stokehold_train::device::DeviceError;
+use stokehold_train::weights::WeightsError;
 use stokehold_tune::TuneError;
 
 use crate::terminal::note;
@@ -46,8 +49,29 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
-    note!("error: {error}");
+    match options_for(error) {
+        Some(options) => note!("error: {error} ({options})"),
+        None => note!("error: {error}"),
+    }
     ExitCode::from(if is_input(error) { 2 } else { 1 })
+}
+
+/// The options by which this command line does what a library's error advises.
+fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(PrepareError::BadImage { .. }) = error.downcast_ref() {
+        return Some("--bad-images skip");
+    }
+    Some(match error.downcast_ref::<TrainError>()? {
+        TrainError::NoGpu(_) => "--device, --executor",
+        TrainError::RunExists { .. } => "--resume, --name",
+        TrainError::Device(DeviceError::NotCompiledIn { .. } | DeviceError::Absent { .. }) => "--device cpu",
+        TrainError::Weights(error) if matches!(**error, WeightsError::Mismatch { .. }) => {
+            "--model, --weights"
+        }
+        TrainError::Checkpoint(CheckpointError::Write { intact: Some(_), .. }) => "--resume",
+        TrainError::Validation(_) => "stokehold dataset info",
+        _ => return None,
+    })
 }
 
 /// Whether the input is at fault. An error that is not in the list, such as the system's, is not the input's

@@ -194,7 +194,7 @@ fn options_out_of_range_say_what_is_allowed() {
         ),
         (
             &["--executor", "gpu", "--device", "cpu"],
-            "or use --executor fused",
+            "or choose the executor fused (--device, --executor)",
         ),
         (&["--gpu-decode", "nvjpeg"], "there are hybrid and device"),
         (
@@ -328,5 +328,8 @@ fn two_runs_do_not_mix_in_one_folder() {
     // The lock goes with the process, killed as it was.
     let (code, said) = train(dir.path(), &options);
     assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("continue it with --resume"), "{said}");
+    assert!(
+        said.contains("resume it, or give another name (--resume, --name)"),
+        "{said}"
+    );
 }

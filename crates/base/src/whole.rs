@@ -2,9 +2,9 @@
 //!
 //! A file is written under another name in the same folder, flushed to the disk, and then renamed, which
 //! replaces the old file in one step. A process that opens the path sees the old content or the new, even
-//! after a crash.
+//! after a crash, and with several writers the whole content of one of them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -35,31 +35,134 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 /// Errors of `fill` and of the file system. Then the file at `path` is unchanged, and nothing is left beside
 /// it.
 pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>) -> io::Result<T> {
-    let aside = aside(path);
-    let written = create(&aside).and_then(|mut file| {
-        let done = fill(&mut file)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        Ok(done)
-    });
-    if written.is_err() {
-        // Report the first error.
-        let _ = fs::remove_file(&aside);
-        return written;
-    }
-    // The file is complete already. Some network file systems cannot flush a folder; ignore that.
-    let _ = sync_folder(path.parent().unwrap_or(Path::new(".")));
-    written
+    let mut writing = Writing::begin(path)?;
+    let done = fill(&mut writing.file)?;
+    writing.finish()?;
+    Ok(done)
 }
 
-/// Creates the incomplete file at `aside`. An existing one of a killed writer is removed and never written
-/// into: it could be a link to another file.
+/// A file that is being written. Unless it is finished, it is removed when this is dropped.
 ///
-/// # Errors
-/// Errors of the file system.
-pub fn create(aside: &Path) -> io::Result<File> {
-    if_there(fs::remove_file(aside))?;
-    File::options().write(true).create_new(true).open(aside)
+/// It is locked meanwhile, where the file system has locks, so that a second writer of the same path takes
+/// another name beside it. The last one to finish gives the file its content.
+#[derive(Debug)]
+pub struct Writing {
+    file: File,
+    aside: PathBuf,
+    path: PathBuf,
+    finished: bool,
+}
+
+impl Writing {
+    /// Begins the file at `path`. What a killed writer of it left is removed and never written into: it could
+    /// be a link to another file.
+    ///
+    /// # Errors
+    /// Errors of the file system.
+    pub fn begin(path: &Path) -> io::Result<Self> {
+        let first = aside(path);
+        let mut aside = first.clone();
+        for number in 1.. {
+            if let Some(file) = create(&aside)? {
+                return Ok(Self {
+                    file,
+                    aside,
+                    path: path.to_owned(),
+                    finished: false,
+                });
+            }
+            aside = self::aside(&path.with_added_extension(number.to_string()));
+        }
+        unreachable!("there is always another number")
+    }
+
+    /// The file while it is incomplete.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the complete file its name, when all of it is on the disk.
+    ///
+    /// # Errors
+    /// Errors of the file system. Then the file at the path is unchanged.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        fs::rename(&self.aside, &self.path)?;
+        self.finished = true;
+        // The file is complete already. Some network file systems cannot flush a folder; ignore that.
+        let _ = sync_folder(self.path.parent().unwrap_or(Path::new(".")));
+        Ok(())
+    }
+}
+
+impl Write for Writing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !self.finished {
+            // The first error counts.
+            let _ = fs::remove_file(&self.aside);
+        }
+    }
+}
+
+/// Creates and locks an incomplete file; `None` while another writer has it.
+fn create(aside: &Path) -> io::Result<Option<File>> {
+    loop {
+        match File::options().write(true).create_new(true).open(aside) {
+            Ok(file) => {
+                // Without locks, two writers of one path are not noticed, and one of them fails.
+                let _ = file.try_lock();
+                // Between the two steps another writer may have taken the file for a killed one's.
+                if is_at(&file, aside)? {
+                    return Ok(Some(file));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if is_written(aside)? {
+                    return Ok(None);
+                }
+                if_there(fs::remove_file(aside))?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Whether a live writer has the file.
+fn is_written(aside: &Path) -> io::Result<bool> {
+    let Some(facts) = if_there(fs::symlink_metadata(aside))? else {
+        return Ok(false);
+    };
+    if !facts.is_file() {
+        return Ok(false);
+    }
+    let Some(file) = if_there(File::open(aside))? else {
+        return Ok(false);
+    };
+    Ok(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Whether the path still names the open file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let of = |facts: fs::Metadata| (facts.dev(), facts.ino());
+    let there = if_there(fs::symlink_metadata(path))?;
+    Ok(there.map(of) == Some(of(file.metadata()?)))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 /// Makes the names in a folder survive a power cut; only possible on Unix.
@@ -149,6 +252,43 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn two_writers_do_not_meet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let mut slow = Writing::begin(&path).unwrap();
+        slow.write_all(b"slow and").unwrap();
+        let mut given_up = Writing::begin(&path).unwrap();
+        given_up.write_all(b"given up").unwrap();
+        write(&path, "quick").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "quick");
+        drop(given_up);
+        slow.write_all(b" whole").unwrap();
+        slow.finish().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "slow and whole");
+        assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn many_writers_leave_one_whole_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.txt");
+        std::thread::scope(|scope| {
+            for writer in 0..8 {
+                let path = &path;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        let text = writer.to_string().repeat(10_000);
+                        write(path, &text).unwrap();
+                        let read = fs::read_to_string(path).unwrap();
+                        assert_eq!(read, read[..1].repeat(10_000));
+                    }
+                });
+            }
+        });
+        assert_eq!(names(dir.path()), ["a.txt"]);
     }
 
     #[cfg(unix)]

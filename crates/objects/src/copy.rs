@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use stokehold_base::whole;
+use stokehold_base::whole::Writing;
 
 use crate::runtime::block_on;
 use crate::{Bucket, Cause, Object, ObjectError};
@@ -69,11 +69,10 @@ impl Bucket {
             let key = &object.key;
             let _permit = inner.permit().await;
             let got = inner.request(key, None).await?;
-            let aside = Aside::of(&path);
             if let Some(parent) = path.parent() {
                 fs::create_dir_all(parent).map_err(|error| disk(parent, &error))?;
             }
-            let mut file = whole::create(&aside.0).map_err(|error| disk(&aside.0, &error))?;
+            let mut file = Writing::begin(&path).map_err(|error| disk(&path, &error))?;
             let mut size = 0;
             let mut chunks = got.into_stream();
             while let Some(chunk) = chunks
@@ -88,7 +87,7 @@ impl Bucket {
                         "the copy was stopped",
                     ));
                 }
-                file.write_all(&chunk).map_err(|error| disk(&aside.0, &error))?;
+                file.write_all(&chunk).map_err(|error| disk(&path, &error))?;
                 size += chunk.len() as u64;
                 done.fetch_add(chunk.len() as u64, Ordering::Relaxed);
                 inner.count(0, chunk.len() as u64);
@@ -97,11 +96,9 @@ impl Bucket {
                 let reason = format!("{size} bytes came and the list says {}", object.size);
                 return Err(ObjectError::new(inner.location.uri(key), Cause::Changed, reason));
             }
-            file.set_modified(UNIX_EPOCH + seconds(&object))
-                .map_err(|error| disk(&aside.0, &error))?;
-            file.sync_all().map_err(|error| disk(&aside.0, &error))?;
-            drop(file);
-            fs::rename(&aside.0, &path).map_err(|error| disk(&path, &error))
+            let modified = UNIX_EPOCH + seconds(&object);
+            let finished = file.file().set_modified(modified).and_then(|()| file.finish());
+            finished.map_err(|error| disk(&path, &error))
         };
         let fetched = missing.len() as u64;
         block_on(async {
@@ -139,21 +136,6 @@ fn is_there(object: &Object, path: &Path) -> bool {
         .modified()
         .is_ok_and(|time| time == UNIX_EPOCH + seconds(object));
     facts.is_file() && facts.len() == object.size && same_time
-}
-
-/// A temporary file. Dropping it removes the file, unless it was renamed.
-struct Aside(PathBuf);
-
-impl Aside {
-    fn of(path: &Path) -> Self {
-        Self(whole::aside(path))
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// The free space on the folder's disk, bytes.

@@ -20,7 +20,7 @@ pub enum PrepareError {
         path: PathBuf,
     },
     /// An image cannot be decoded.
-    #[error("{name}: {reason}; remove it, or leave such images out with --bad-images skip")]
+    #[error("{name}: {reason}; remove it, or skip bad images")]
     BadImage {
         /// The file.
         name: String,

@@ -1,10 +1,9 @@
 //! The files that samples go into: written aside, then renamed.
 
-use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use stokehold_base::whole;
+use stokehold_base::whole::Writing;
 use stokehold_pipeline::Format;
 use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
 
@@ -43,17 +42,16 @@ pub(crate) fn extension(format: Format) -> &'static str {
     }
 }
 
-/// The file of one shard or tar while it is written. It is removed unless it is finished.
+/// The file of one shard or tar while it is written.
 pub(crate) struct Output {
     writer: Option<Writer>,
     path: PathBuf,
-    aside: PathBuf,
     name: String,
 }
 
 enum Writer {
-    Shard(ShardWriter<BufWriter<File>>),
-    Tar(TarWriter<BufWriter<File>>),
+    Shard(ShardWriter<BufWriter<Writing>>),
+    Tar(TarWriter<BufWriter<Writing>>),
 }
 
 /// The name of a part's file, below the prepared folder.
@@ -73,9 +71,8 @@ impl Output {
     ) -> Result<Self, (PathBuf, io::Error)> {
         let name = file_name(part, number, options);
         let path = out.join(&name);
-        let aside = whole::aside(&path);
         let new = || {
-            let file = BufWriter::with_capacity(1 << 20, whole::create(&aside)?);
+            let file = BufWriter::with_capacity(1 << 20, Writing::begin(&path)?);
             Ok(match options.container {
                 Container::Shards => Writer::Shard(ShardWriter::new(file, id, number, classes)?),
                 Container::Tar => Writer::Tar(TarWriter::new(file)),
@@ -85,10 +82,9 @@ impl Output {
             Ok(writer) => Ok(Self {
                 writer: Some(writer),
                 path,
-                aside,
                 name,
             }),
-            Err(error) => Err((aside, error)),
+            Err(error) => Err((path, error)),
         }
     }
 
@@ -108,7 +104,7 @@ impl Output {
             (Some(Writer::Tar(writer)), Ready::Member(member)) => writer.push(member),
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
-        pushed.map_err(|error| (self.aside.clone(), error))
+        pushed.map_err(|error| (self.path.clone(), error))
     }
 
     /// Gives the file its name when it is on the disk; its line in the manifest.
@@ -120,17 +116,9 @@ impl Output {
                 Some(Writer::Tar(writer)) => writer.finish(name)?,
                 None => return Err(io::ErrorKind::InvalidInput.into()),
             };
-            file.into_inner()?.sync_all()?;
-            fs::rename(&self.aside, &self.path)?;
+            file.into_inner()?.finish()?;
             Ok(facts)
         };
         finish(self.writer.take()).map_err(|error| (self.path.clone(), error))
-    }
-}
-
-impl Drop for Output {
-    fn drop(&mut self) {
-        // Gone already where the file was finished; after a failure the failure is what counts.
-        let _ = fs::remove_file(&self.aside);
     }
 }

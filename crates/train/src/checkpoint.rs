@@ -39,7 +39,7 @@ pub enum CheckpointError {
         "cannot write the checkpoint {}: {source}; {}",
         path.display(),
         match intact {
-            Some(earlier) => format!("the one before is intact: {}; make room and continue with --resume", earlier.display()),
+            Some(earlier) => format!("the one before is intact: {}; make room and resume the run", earlier.display()),
             None => "there is none before it; make room and start again".to_owned(),
         }
     )]

@@ -68,8 +68,8 @@ pub enum DeviceError {
     Unknown(String),
     /// The program was built without it.
     #[error(
-        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, \
-         or use --device cpu"
+        "device {choice} is not compiled in: build with `cargo build --release --features {choice}`, or train on \
+         the cpu"
     )]
     NotCompiledIn {
         /// The requested device.
@@ -77,7 +77,7 @@ pub enum DeviceError {
     },
     /// The driver or the hardware is missing.
     #[error(
-        "no {choice} device was found: check that a GPU and its driver are installed, or use --device cpu"
+        "no {choice} device was found: check that a GPU and its driver are installed, or train on the cpu"
     )]
     Absent {
         /// The requested device.

@@ -39,7 +39,7 @@ pub enum TrainError {
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// The executor `gpu` was requested but cannot work here.
-    #[error("the executor gpu: {0}; or use --executor fused")]
+    #[error("the executor gpu: {0}; or choose the executor fused")]
     NoGpu(String),
     /// The executor `gpu` failed, or ran out of its budget.
     #[error(transparent)]
@@ -51,7 +51,7 @@ pub enum TrainError {
     #[error(transparent)]
     Loader(#[from] LoaderError),
     /// The validation set's loader cannot go on.
-    #[error("validation: {0}; look through the validation images with `stokehold dataset info`")]
+    #[error("validation: {0}; check all validation images")]
     Validation(LoaderError),
     /// A checkpoint could not be written or read.
     #[error(transparent)]
@@ -60,7 +60,7 @@ pub enum TrainError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The folder already has a run.
-    #[error("{}: there is a run in this folder; continue it with --resume, or give another name", path.display())]
+    #[error("{}: there is a run in this folder; resume it, or give another name", path.display())]
     RunExists {
         /// The run's folder.
         path: PathBuf,

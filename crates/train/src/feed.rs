@@ -57,7 +57,7 @@ impl Maker {
             #[cfg(feature = "gpu")]
             AnyExecutor::Gpu => {
                 let Some(cube) = device::cube(device) else {
-                    let reason = "it makes images on the device that trains; give --device cuda or vulkan";
+                    let reason = "it makes images on the device that trains; train on cuda or vulkan";
                     return Err(TrainError::NoGpu(reason.into()));
                 };
                 let gpu = Gpu::on_device(cube)?;
@@ -66,7 +66,7 @@ impl Maker {
             #[cfg(not(feature = "gpu"))]
             AnyExecutor::Gpu => {
                 let _ = (options, device);
-                let reason = "this program was built without GPUs; build it with --features cuda or vulkan";
+                let reason = "this program was built without GPUs; build it with the feature cuda or vulkan";
                 Err(TrainError::NoGpu(reason.into()))
             }
         }
@@ -458,9 +458,6 @@ mod vulkan {
             .err()
             .unwrap();
         assert!(error.is_input());
-        assert!(
-            error.to_string().contains("give --device cuda or vulkan"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("train on cuda or vulkan"), "{error}");
     }
 }

@@ -276,7 +276,7 @@ fn mismatch(
     shapes: &[(String, Vec<usize>, Vec<usize>)],
 ) -> String {
     let mut text = format!(
-        "the weights in {} are of another architecture: give the matching --model or other weights",
+        "the weights in {} are of another architecture: choose the matching model, or other weights",
         path.display()
     );
     list(&mut text, "missing in the file", missing);

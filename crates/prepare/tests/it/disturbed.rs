@@ -96,7 +96,7 @@ fn a_broken_image_is_named() {
     assert!(error.is_input());
     let error = error.to_string();
     assert!(
-        error.contains("train/cat/3a.jpg") && error.contains("--bad-images skip"),
+        error.contains("train/cat/3a.jpg") && error.contains("skip bad images"),
         "{error}"
     );
     // The same folder goes on with the other policy.

@@ -304,5 +304,5 @@ fn tars_hold_keys_and_classes() {
     let findings = verify(dir.path(), Some(data.path()));
     assert_eq!((findings.problems, findings.identical), (vec![], 19));
     let error = Dataset::open(dir.path(), None, 0).unwrap_err().to_string();
-    assert!(error.contains("prepare without --tar"), "{error}");
+    assert!(error.contains("prepare shards"), "{error}");
 }

@@ -106,8 +106,7 @@ impl Manifest {
         let manifest = Self::parse_any(bytes)?;
         if manifest.format == Self::TAR {
             return Err(
-                "these are tar files for other loaders; prepare without --tar to train from shards here"
-                    .into(),
+                "these are tar files for other loaders; prepare shards to train from them here".into(),
             );
         }
         if manifest.format != Self::FORMAT || manifest.version != Self::VERSION {

@@ -58,7 +58,7 @@ fn a_full_disk_is_told_and_spares_the_checkpoint_before() {
         "File too large",
         "the one before is intact",
         "epoch-0000-step-00000002",
-        "make room and continue with --resume",
+        "make room and resume the run",
     ] {
         assert!(said.contains(part), "{part} is not in: {said}");
     }

@@ -279,7 +279,7 @@ fn a_run_is_not_overwritten_and_a_finished_one_not_repeated() {
     assert_eq!(again.unwrap(), first.unwrap());
     let message = run(&config, false, End::Never).0.unwrap_err().to_string();
     assert!(
-        message.contains("there is a run in this folder; continue it with --resume"),
+        message.contains("there is a run in this folder; resume it"),
         "{message}"
     );
     fs::remove_file(config.run_dir.join("run.json")).unwrap();
