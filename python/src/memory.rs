@@ -15,7 +15,7 @@ use dlpark::python::ExportRequest;
 use dlpark::{DlpackElement, DlpackFlags, Managed, ManagedTensorBase};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
-use stokehold_loader::{ImageBuffer, Images};
+use stokehold_loader::{BatchNumbers, ImageBuffer};
 
 /// Numbers of one type in C order: the last index changes fastest.
 #[pyclass(frozen, module = "stokehold._stokehold")]
@@ -41,10 +41,10 @@ impl Memory {
     pub(crate) fn of_images(mut images: ImageBuffer, shape: [usize; 4]) -> Self {
         // Take the pointer before the buffer moves: moving a vector does not move its numbers.
         let (numbers, dtype) = match images.images_mut() {
-            Images::F32(numbers) => start(numbers),
-            Images::F16(numbers) => start(numbers),
-            Images::Bf16(numbers) => start(numbers),
-            Images::U8(numbers) => start(numbers),
+            BatchNumbers::F32(numbers) => start(numbers),
+            BatchNumbers::F16(numbers) => start(numbers),
+            BatchNumbers::Bf16(numbers) => start(numbers),
+            BatchNumbers::U8(numbers) => start(numbers),
         };
         Self {
             numbers,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pyo3::prelude::*;
 use stokehold_base::fault::Fault;
-use stokehold_profile::timeline::{Args, Client, Recorder, Timeline, Total};
+use stokehold_profile::timeline::{Args, Client, SpanRecorder, Timeline, Total};
 use stokehold_profile::{Ending, FOLDER, ProfileError, Sampler, Settings, Tree, events};
 
 use crate::errors::{DataError, OptionError, Raise, StokeholdError};
@@ -15,7 +15,7 @@ use crate::errors::{DataError, OptionError, Raise, StokeholdError};
 /// A recording of this process: spans, and samples of the machine if it has a folder.
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Recording {
-    spans: Mutex<Recorder>,
+    spans: Mutex<SpanRecorder>,
     /// `None` once it has ended.
     threads: Mutex<Option<Threads>>,
     /// A fork has none of the threads.

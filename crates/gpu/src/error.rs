@@ -5,6 +5,7 @@ use stokehold_pipeline::PipelineError;
 
 /// Why a device cannot be used, or did not make a batch.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum GpuError {
     /// The backend cannot be used here.
     #[error("{backend}: {reason}")]

@@ -12,7 +12,7 @@ use crate::kernels::Isa;
 use crate::markers::DQT;
 use crate::pixels::{Layout, Partial, Pixels};
 use crate::planar;
-use crate::planes::Planes;
+use crate::planes::CoefficientPlanes;
 use crate::region::Region;
 use crate::scale::Scale;
 use crate::scan::Scan;
@@ -31,7 +31,7 @@ pub struct Decoder {
     tables: Tables,
     unstuffed: Unstuffed,
     strips: Strips,
-    planes: Planes,
+    planes: CoefficientPlanes,
     segments: Vec<CodedSegment>,
     isa: Isa,
 }
@@ -60,7 +60,7 @@ impl Decoder {
             tables,
             unstuffed: Unstuffed::default(),
             strips,
-            planes: Planes::new(isa),
+            planes: CoefficientPlanes::new(isa),
             segments: Vec::new(),
             isa,
         }

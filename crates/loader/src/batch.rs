@@ -14,7 +14,9 @@ pub struct Batch {
     /// The images, N·3·H·W numbers: NCHW, in the value range that the pipeline ends with. Dropping the batch
     /// returns their memory to the loader.
     pub images: ImageBuffer,
-    /// If workers only prepare samples, the N prepared samples; then `images` is empty.
+    /// If workers only prepare samples, the N prepared samples; then `images` is empty. For an executor on a
+    /// device.
+    #[doc(hidden)]
     pub prepared: Vec<PreparedSample>,
     /// [N, 3, H, W]. N is at least 1.
     pub shape: [usize; 4],

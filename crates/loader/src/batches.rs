@@ -277,6 +277,7 @@ impl Batches {
     ///
     /// # Panics
     /// If a place is beyond the batch, or the loader's workers do not prepare.
+    #[doc(hidden)]
     pub fn reject(&mut self, batch: &mut Batch, found: &[(usize, String)]) -> Result<bool, LoaderError> {
         let source = Arc::clone(&self.shared.source);
         let (mut worker, mut substituted) = (None, false);

@@ -16,7 +16,7 @@ use stokehold_pipeline::SampleType;
 /// Images of one batch, N·3·H·W numbers: NCHW, in the value range that the pipeline ends with (0..=255 for
 /// `U8`).
 #[derive(Debug, Clone, PartialEq)]
-pub enum Images {
+pub enum BatchNumbers {
     /// [`SampleType::F32`].
     F32(Vec<f32>),
     /// [`SampleType::F16`].
@@ -28,7 +28,7 @@ pub enum Images {
 }
 
 /// No images.
-impl Default for Images {
+impl Default for BatchNumbers {
     fn default() -> Self {
         Self::U8(Vec::new())
     }
@@ -38,15 +38,15 @@ impl Default for Images {
 macro_rules! numbers {
     ($images:expr, $numbers:ident => $do:expr) => {
         match $images {
-            Images::F32($numbers) => $do,
-            Images::F16($numbers) => $do,
-            Images::Bf16($numbers) => $do,
-            Images::U8($numbers) => $do,
+            BatchNumbers::F32($numbers) => $do,
+            BatchNumbers::F16($numbers) => $do,
+            BatchNumbers::Bf16($numbers) => $do,
+            BatchNumbers::U8($numbers) => $do,
         }
     };
 }
 
-impl Images {
+impl BatchNumbers {
     /// `len` zeros.
     pub(crate) fn new(sample_type: SampleType, len: usize) -> Self {
         match sample_type {
@@ -108,16 +108,16 @@ impl Images {
     }
 }
 
-/// [`Images`] whose memory goes back to the loader when they are dropped.
+/// [`BatchNumbers`] whose memory goes back to the loader when they are dropped.
 #[derive(Debug)]
 pub struct ImageBuffer {
-    images: Images,
+    images: BatchNumbers,
     /// The pool that gets the memory back; `None` for a copy.
     pool: Option<Arc<Pool>>,
 }
 
 impl ImageBuffer {
-    pub(crate) fn new(images: Images, pool: Arc<Pool>) -> Self {
+    pub(crate) fn new(images: BatchNumbers, pool: Arc<Pool>) -> Self {
         Self {
             images,
             pool: Some(pool),
@@ -125,7 +125,7 @@ impl ImageBuffer {
     }
 
     /// The images, to be changed in place.
-    pub fn images_mut(&mut self) -> &mut Images {
+    pub fn images_mut(&mut self) -> &mut BatchNumbers {
         &mut self.images
     }
 
@@ -133,7 +133,7 @@ impl ImageBuffer {
     /// loader when the result is dropped; else they are copied.
     pub fn into_f32(mut self) -> Floats {
         match &mut self.images {
-            Images::F32(numbers) => Floats {
+            BatchNumbers::F32(numbers) => Floats {
                 numbers: mem::take(numbers),
                 pool: self.pool.take(),
             },
@@ -146,9 +146,9 @@ impl ImageBuffer {
 }
 
 impl Deref for ImageBuffer {
-    type Target = Images;
+    type Target = BatchNumbers;
 
-    fn deref(&self) -> &Images {
+    fn deref(&self) -> &BatchNumbers {
         &self.images
     }
 }
@@ -190,7 +190,7 @@ impl Deref for Floats {
 impl Drop for Floats {
     fn drop(&mut self) {
         if let Some(pool) = &self.pool {
-            pool.give(Images::F32(mem::take(&mut self.numbers)));
+            pool.give(BatchNumbers::F32(mem::take(&mut self.numbers)));
         }
     }
 }
@@ -200,7 +200,7 @@ impl Drop for Floats {
 pub(crate) struct Pool {
     sample_type: SampleType,
     limit: usize,
-    kept: Mutex<Vec<Images>>,
+    kept: Mutex<Vec<BatchNumbers>>,
     /// In a fork of this process, a thread that does not exist there may hold the lock.
     process: u32,
 }
@@ -217,16 +217,16 @@ impl Pool {
     }
 
     /// Memory for `len` numbers; its contents are unspecified.
-    pub(crate) fn take(&self, len: usize) -> Images {
+    pub(crate) fn take(&self, len: usize) -> BatchNumbers {
         // A panic of another thread leaves the list valid: code under the lock only pushes and pops.
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match kept {
             Some(images) => images.with_len(len),
-            None => Images::new(self.sample_type, len),
+            None => BatchNumbers::new(self.sample_type, len),
         }
     }
 
-    fn give(&self, images: Images) {
+    fn give(&self, images: BatchNumbers) {
         if self.process != process::id() {
             return;
         }
@@ -245,18 +245,18 @@ mod tests {
     fn dropped_buffers_are_used_again_and_copies_are_not() {
         let pool = Arc::new(Pool::new(SampleType::F32, 2));
         let buffer = ImageBuffer::new(pool.take(100), Arc::clone(&pool));
-        let Images::F32(numbers) = &*buffer else {
+        let BatchNumbers::F32(numbers) = &*buffer else {
             panic!("{buffer:?}")
         };
         let place = numbers.as_ptr();
         drop(buffer.clone().into_f32());
         assert!(pool.kept.lock().unwrap().is_empty());
         drop(buffer);
-        let Images::F32(again) = pool.take(60) else {
+        let BatchNumbers::F32(again) = pool.take(60) else {
             panic!("another type")
         };
         assert_eq!((again.as_ptr(), again.len()), (place, 60));
-        let floats = ImageBuffer::new(Images::F32(again), Arc::clone(&pool)).into_f32();
+        let floats = ImageBuffer::new(BatchNumbers::F32(again), Arc::clone(&pool)).into_f32();
         assert_eq!((floats.as_ptr(), floats.len()), (place, 60));
         assert!(pool.kept.lock().unwrap().is_empty());
         drop(floats);
@@ -273,14 +273,14 @@ mod tests {
         let pool = Arc::new(Pool::new(SampleType::U8, 1));
         let floats = |images| ImageBuffer::new(images, Arc::clone(&pool)).into_f32();
         for sample_type in [SampleType::F32, SampleType::F16, SampleType::Bf16] {
-            assert_eq!(*floats(Images::new(sample_type, 3)), [0.0; 3]);
+            assert_eq!(*floats(BatchNumbers::new(sample_type, 3)), [0.0; 3]);
         }
         pool.kept.lock().unwrap().clear();
-        assert_eq!(*floats(Images::F16(vec![f16::from_f32(-1.5)])), [-1.5]);
+        assert_eq!(*floats(BatchNumbers::F16(vec![f16::from_f32(-1.5)])), [-1.5]);
         pool.kept.lock().unwrap().clear();
-        let kept = floats(Images::U8(vec![7, 255]));
+        let kept = floats(BatchNumbers::U8(vec![7, 255]));
         assert_eq!(*kept, [7.0, 255.0]);
         // What was copied is free at once.
-        assert_eq!(*pool.kept.lock().unwrap(), [Images::U8(vec![7, 255])]);
+        assert_eq!(*pool.kept.lock().unwrap(), [BatchNumbers::U8(vec![7, 255])]);
     }
 }

@@ -61,8 +61,10 @@ mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
-pub use error::{LoaderError, panic_message};
-pub use images::{Floats, ImageBuffer, Images};
+pub use error::LoaderError;
+#[doc(hidden)]
+pub use error::panic_message;
+pub use images::{BatchNumbers, Floats, ImageBuffer};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use state::{OrderFacts, State};

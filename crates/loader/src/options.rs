@@ -42,7 +42,8 @@ pub struct LoaderOptions {
     /// The type of the images' numbers. Default [`SampleType::F32`]; `U8` for pipelines that end with `ToFloat`.
     pub sample_type: SampleType,
     /// An alternative to making images in the workers; then `executor` is ignored, and batches have
-    /// [`Batch::prepared`](crate::Batch::prepared) instead of images. Default none.
+    /// [`Batch::prepared`](crate::Batch::prepared) instead of images. Default none. For an executor on a device.
+    #[doc(hidden)]
     pub preparation: Option<Arc<dyn Preparation>>,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
     pub bad_images: BadImagePolicy,

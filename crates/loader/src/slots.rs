@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use half::{bf16, f16};
 use stokehold_pipeline::SampleMut;
 
-use crate::Images;
+use crate::BatchNumbers;
 
 /// Places for images, and a result for each.
 pub(crate) struct Slots<R> {
@@ -41,7 +41,7 @@ pub(crate) struct Slots<R> {
 }
 
 struct Memory {
-    images: UnsafeCell<Images>,
+    images: UnsafeCell<BatchNumbers>,
     /// Where the images' numbers begin; moving `images` does not move them.
     first: First,
 }
@@ -82,7 +82,7 @@ impl<R: Default> Slots<R> {
 
     /// Claims the next place; `None` if all are claimed. The first claim calls `memory`, with the number of
     /// values that it must return.
-    pub(crate) fn claim(&self, memory: impl FnOnce(usize) -> Images) -> Option<Slot<'_, R>> {
+    pub(crate) fn claim(&self, memory: impl FnOnce(usize) -> BatchNumbers) -> Option<Slot<'_, R>> {
         let place = self.claimed.fetch_add(1, Ordering::Relaxed);
         if place >= self.results.len() {
             return None;
@@ -92,10 +92,10 @@ impl<R: Default> Slots<R> {
             let mut images = memory(len);
             assert_eq!(images.len(), len, "the memory of a batch");
             let first = match &mut images {
-                Images::F32(numbers) => First::F32(numbers.as_mut_ptr()),
-                Images::F16(numbers) => First::F16(numbers.as_mut_ptr()),
-                Images::Bf16(numbers) => First::Bf16(numbers.as_mut_ptr()),
-                Images::U8(numbers) => First::U8(numbers.as_mut_ptr()),
+                BatchNumbers::F32(numbers) => First::F32(numbers.as_mut_ptr()),
+                BatchNumbers::F16(numbers) => First::F16(numbers.as_mut_ptr()),
+                BatchNumbers::Bf16(numbers) => First::Bf16(numbers.as_mut_ptr()),
+                BatchNumbers::U8(numbers) => First::U8(numbers.as_mut_ptr()),
             };
             let images = UnsafeCell::new(images);
             Memory { images, first }
@@ -135,7 +135,7 @@ impl<R: Default> Slot<'_, R> {
     }
 
     /// Returns the place; the last one of the batch gets the whole batch, in the order of the places.
-    pub(crate) fn finish(self) -> Option<(Images, Vec<R>)> {
+    pub(crate) fn finish(self) -> Option<(BatchNumbers, Vec<R>)> {
         let slots = self.slots;
         if slots.unfinished.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
@@ -169,7 +169,9 @@ mod tests {
                     .map(|_| {
                         scope.spawn(|| {
                             let mut whole = None;
-                            while let Some(mut slot) = slots.claim(|len| Images::new(SampleType::F32, len)) {
+                            while let Some(mut slot) =
+                                slots.claim(|len| BatchNumbers::new(SampleType::F32, len))
+                            {
                                 let place = slot.place();
                                 let (image, result) = slot.parts();
                                 let SampleMut::F32(image) = image else {
@@ -194,7 +196,7 @@ mod tests {
                 .flat_map(|place| vec![place as f32 + 1.0; size])
                 .collect();
             let results: Vec<_> = (0..places).map(|place| vec![place]).collect();
-            assert_eq!(whole, (Images::F32(numbers), results));
+            assert_eq!(whole, (BatchNumbers::F32(numbers), results));
             assert!(slots.claim(|_| panic!("fetched twice")).is_none());
         }
     }
@@ -203,7 +205,9 @@ mod tests {
     fn a_batch_that_nobody_begins_takes_no_memory() {
         let slots = Slots::<()>::new(3, 1000);
         assert!(slots.memory.get().is_none());
-        let slot = slots.claim(|len| Images::new(SampleType::Bf16, len)).unwrap();
+        let slot = slots
+            .claim(|len| BatchNumbers::new(SampleType::Bf16, len))
+            .unwrap();
         assert!(slots.memory.get().is_some());
         assert!(slot.finish().is_none(), "two places are left");
     }

@@ -14,7 +14,7 @@ use crate::error::panic_message;
 use crate::images::Pool;
 use crate::shared::{Shared, Tools};
 use crate::slots::{Slot, Slots};
-use crate::{BadImage, BadImagePolicy, ImageBuffer, Images, LoaderError, Span, Stage};
+use crate::{BadImage, BadImagePolicy, BatchNumbers, ImageBuffer, LoaderError, Span, Stage};
 
 /// A batch that workers are filling.
 pub(crate) struct Flight {
@@ -87,7 +87,7 @@ impl Flight {
     /// place that failed, if any, fails the batch.
     fn assemble(
         &self,
-        images: Images,
+        images: BatchNumbers,
         outcomes: Vec<Outcome>,
         worker: usize,
         shared: &Shared,

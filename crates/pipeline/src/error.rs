@@ -4,6 +4,7 @@ use stokehold_base::fault::Fault;
 
 /// Why a pipeline cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PipelineError {
     /// No preset has this name.
     #[error("no preset is called '{0}'; there are imagenet-train, imagenet-eval, published and caltech")]
@@ -52,6 +53,7 @@ pub enum PipelineError {
 
 /// Why bytes could not be decoded to an image.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ImageError {
     /// The file is empty.
     #[error("the file is empty (0 bytes)")]

@@ -45,14 +45,18 @@ mod step;
 
 pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
 pub use error::{ImageError, PipelineError};
+// What an executor on a device needs. It may change in every version.
+#[doc(hidden)]
 pub use fused::{
     DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, Lowered,
     Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables,
 };
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use image::RgbImage;
+#[doc(hidden)]
 pub use per_op::{HueTables, Pointwise};
 pub use pipeline::Pipeline;
+#[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};

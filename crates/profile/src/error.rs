@@ -7,6 +7,7 @@ use stokehold_base::lock::Holder;
 
 /// Why something could not be recorded or read back.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProfileError {
     /// The platform does not offer what the sampler reads.
     #[error(

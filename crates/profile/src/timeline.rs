@@ -6,7 +6,7 @@
 //!  Server ◄── lines ◄── any process     ┘                        └─► Client           lines to another recorder
 //! ```
 //!
-//! A [`Recorder`] puts spans into its own channel, which has room for [`ROOM`] of them. It never waits: if
+//! A [`SpanRecorder`] puts spans into its own channel, which has room for [`ROOM`] of them. It never waits: if
 //! there is no room, the span is counted in the totals but missing from the files, and the [`Outcome`]
 //! reports the number of such spans. A thread empties the channels every 20 ms and writes. So recording a
 //! span costs two readings of the clock and a store, memory is bounded, and a stalled disk blocks no thread
@@ -114,7 +114,7 @@ pub struct Timeline {
 }
 
 /// Records spans into a timeline. Use one per thread. A clone has its own channel.
-pub struct Recorder {
+pub struct SpanRecorder {
     shared: Arc<Shared>,
     spans: Sender<Raw>,
 }
@@ -216,8 +216,8 @@ impl Timeline {
     }
 
     /// A recorder for one more thread.
-    pub fn recorder(&self) -> Recorder {
-        Recorder::new(Arc::clone(&self.shared))
+    pub fn recorder(&self) -> SpanRecorder {
+        SpanRecorder::new(Arc::clone(&self.shared))
     }
 
     /// The totals of the spans recorded until 20 ms ago.
@@ -247,7 +247,7 @@ impl Drop for Timeline {
     }
 }
 
-impl Recorder {
+impl SpanRecorder {
     fn new(shared: Arc<Shared>) -> Self {
         let (spans, channel) = bounded(ROOM);
         lock(&shared.joining).push(channel);
@@ -294,7 +294,7 @@ impl Recorder {
     }
 }
 
-impl Clone for Recorder {
+impl Clone for SpanRecorder {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.shared))
     }

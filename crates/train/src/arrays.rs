@@ -28,6 +28,7 @@ impl Array {
 
 /// Why arrays could not be read from a file or written to one.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ArraysError {
     /// The file could not be read.
     #[error("cannot read {path}: {source}")]

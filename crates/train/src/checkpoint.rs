@@ -33,6 +33,7 @@ use crate::weights;
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CheckpointError {
     /// Writing failed, for example because the disk is full.
     #[error(

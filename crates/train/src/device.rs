@@ -62,6 +62,7 @@ impl FromStr for DeviceChoice {
 
 /// Why there is no device, or what failed on it.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum DeviceError {
     /// There is no such name.
     #[error("there is no device '{0}': choose one of auto, cpu, cuda, vulkan")]

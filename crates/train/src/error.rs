@@ -17,6 +17,7 @@ use crate::weights::WeightsError;
 
 /// Why a run could not be started or continued.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TrainError {
     /// A number of the configuration is out of its range.
     #[error("{field}: {problem}")]

@@ -14,7 +14,7 @@ use crate::loss::cross_entropy;
 use crate::metrics::Accuracy;
 use crate::observer::{Event, Observer};
 use crate::progress::Validation;
-use crate::timeline::Spans;
+use crate::timeline::RunTimeline;
 
 /// Validates the learner's model on its plain device; `None` if `stop` was set meanwhile. New bad images are
 /// added to `bad`.
@@ -24,7 +24,7 @@ pub(crate) fn evaluate(
     k: usize,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
-    spans: &Spans,
+    spans: &RunTimeline,
     stop: &AtomicBool,
 ) -> Result<Option<Validation>, TrainError> {
     let (model, device) = (learner.valid(), &learner.device);

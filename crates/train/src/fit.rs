@@ -24,7 +24,7 @@ use crate::learner::Learner;
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
-use crate::timeline::Spans;
+use crate::timeline::RunTimeline;
 use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 
 /// Trains from the beginning.
@@ -187,7 +187,7 @@ fn start(
         decoded: None,
         checkpoints,
         metrics,
-        spans: Spans::start(&folder, observer)?,
+        spans: RunTimeline::start(&folder, observer)?,
         folder,
         device_name,
         k: config.topk.min(classes),
@@ -241,7 +241,7 @@ struct Training<'a> {
     val_feed: Option<Feed>,
     checkpoints: Checkpoints,
     metrics: MetricsLog,
-    spans: Spans,
+    spans: RunTimeline,
     k: usize,
     /// What decoded the training images since the run was started or resumed, if the executor is `gpu`.
     decoded: Option<DecodedBy>,

@@ -94,6 +94,7 @@ impl OptimizerConfig {
 
 /// Errors of an optimiser or its saved state.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OptimizerError {
     /// A constant out of range; the text names it and the range.
     #[error("{0}")]

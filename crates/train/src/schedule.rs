@@ -39,6 +39,7 @@ pub struct ScheduleConfig {
 
 /// Invalid numbers of a schedule.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ScheduleError {
     /// Negative or NaN.
     #[error("warm-up of {0} epochs: give 0 or more")]

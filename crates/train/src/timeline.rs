@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use stokehold_profile::timeline::{Args, Client, Name, Outcome, Recorder, Timeline, Total};
+use stokehold_profile::timeline::{Args, Client, Name, Outcome, SpanRecorder, Timeline, Total};
 use stokehold_profile::{events, span};
 
 use crate::TrainError;
@@ -26,15 +26,15 @@ use crate::run::RunFolder;
 use crate::stage::Stage;
 
 /// The timeline of a running run.
-pub(crate) struct Spans {
+pub(crate) struct RunTimeline {
     timeline: Timeline,
-    recorder: Recorder,
+    recorder: SpanRecorder,
     /// By [`Stage`].
     stages: [Name; 6],
     eval_step: Name,
 }
 
-impl Spans {
+impl RunTimeline {
     /// Starts recording in the run's folder. If another recorder cannot be reached, the observer gets a
     /// warning.
     pub fn start(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Self, TrainError> {

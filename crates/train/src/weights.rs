@@ -23,6 +23,7 @@ pub struct Loaded {
 
 /// Why weights could not be loaded or saved.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum WeightsError {
     /// The file could not be read or written.
     #[error(transparent)]

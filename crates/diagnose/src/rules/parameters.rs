@@ -115,6 +115,7 @@ impl std::fmt::Display for Value {
 
 /// Why a parameter cannot be set.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParameterError {
     /// There is no such set of defaults.
     #[error("no defaults are called '{name}'; there are stokehold, rulesconfig and guide")]

@@ -1,6 +1,6 @@
 //! What the plan of one sample does, for people who want to know.
 
-use super::{Plan, Stage};
+use super::{Pass, Plan};
 use crate::decode::{DecodeOptions, Format, probe, steps};
 use crate::error::ImageError;
 use crate::op::Interpolation;
@@ -105,8 +105,8 @@ pub fn explain(
     let performed = plan.stages.iter().enumerate().map(|(i, stage)| Performed {
         steps: (0..stage_of.len()).filter(|&step| stage_of[step] == i).collect(),
         resampling: match stage {
-            Stage::Warp(warp) => Some(warp.facts()),
-            Stage::Point(_) | Stage::Whole(_) => None,
+            Pass::Warp(warp) => Some(warp.facts()),
+            Pass::Point(_) | Pass::Whole(_) => None,
         },
     });
     let jpeg = info.format == Format::Jpeg;

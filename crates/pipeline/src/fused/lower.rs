@@ -8,7 +8,7 @@
 use super::device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
 use super::source::{Rgbx, Side, Sides};
 use super::upright::UprightTables;
-use super::{Plan, Stage};
+use super::{Pass, Plan};
 use crate::decode::{self, DecodeOptions, Format, ImageInfo};
 use crate::error::ImageError;
 use crate::op::PaddingMode;
@@ -174,30 +174,30 @@ impl DevicePlan {
         let mut points: Vec<(usize, Pointwise)> = Vec::new();
         let mut sides = first;
         let mut last = None;
-        if !matches!(self.plan.stages.first(), Some(Stage::Warp(_))) {
+        if !matches!(self.plan.stages.first(), Some(Pass::Warp(_))) {
             last = Some(stage(held.width, held.height, copy(&held)));
             (held, sides) = after(held.width, held.height);
         }
         for each in &self.plan.stages {
             let (width, height) = (held.width, held.height);
             let (width, height, work) = match each {
-                Stage::Point(point) => {
+                Pass::Point(point) => {
                     points.extend(last.map(|last| (last, *point)));
                     continue;
                 }
-                Stage::Warp(warp) => (warp.width, warp.height, warp.lower(&held, sides)),
-                Stage::Whole(Step::Contrast { factor }) => {
+                Pass::Warp(warp) => (warp.width, warp.height, warp.lower(&held, sides)),
+                Pass::Whole(Step::Contrast { factor }) => {
                     let factor = *factor as f32;
                     (width, height, DeviceWork::Contrast { factor })
                 }
-                Stage::Whole(Step::GaussianBlur { kernel, sigma }) => {
+                Pass::Whole(Step::GaussianBlur { kernel, sigma }) => {
                     let [across, down] = kernel.map(|size| per_op::gaussian(size as usize, *sigma));
                     (width, height, DeviceWork::Blur { across, down })
                 }
-                Stage::Whole(Step::Dilate { kernel }) => {
+                Pass::Whole(Step::Dilate { kernel }) => {
                     (width, height, DeviceWork::Dilate { radius: kernel / 2 })
                 }
-                Stage::Whole(step) => {
+                Pass::Whole(step) => {
                     let (new_width, new_height) = step.size_after(width, height);
                     (new_width, new_height, mirrored(step, width, height))
                 }

@@ -45,7 +45,7 @@ use warp::Warp;
 
 /// What is done to one image, compiled from its steps.
 pub(crate) struct Plan {
-    stages: Vec<Stage>,
+    stages: Vec<Pass>,
     /// `value * scale + offset` per channel, from bytes.
     scale: [f32; 3],
     offset: [f32; 3],
@@ -53,7 +53,7 @@ pub(crate) struct Plan {
     floats: Vec<Step>,
 }
 
-enum Stage {
+enum Pass {
     Warp(Warp),
     Point(Pointwise),
     Whole(Step),
@@ -81,7 +81,7 @@ impl Plan {
             .iter()
             .position(|step| *step == Step::ToFloat)
             .unwrap_or(steps.len());
-        let mut stages: Vec<Stage> = Vec::new();
+        let mut stages: Vec<Pass> = Vec::new();
         let (mut w, mut h) = (width, height);
         for step in &steps[..float] {
             placed(add(&mut stages, step, w, h));
@@ -105,7 +105,7 @@ impl Plan {
     /// The part of the source that the plan reads.
     pub fn region(&self, width: u32, height: u32) -> Region {
         match self.stages.first() {
-            Some(Stage::Warp(warp)) => warp.region(),
+            Some(Pass::Warp(warp)) => warp.region(),
             _ => Region {
                 x: 0,
                 y: 0,
@@ -117,13 +117,13 @@ impl Plan {
 
     /// Whether the source is to be given as [`Source::Planes`], where the image has planes.
     pub fn wants_planes(&self) -> bool {
-        matches!(self.stages.first(), Some(Stage::Warp(warp)) if warp.wants_planes())
+        matches!(self.stages.first(), Some(Pass::Warp(warp)) if warp.wants_planes())
     }
 
     /// By how much the decoder may shrink the source beforehand.
     pub fn decode_scale(&self) -> Scale {
         match self.stages.first() {
-            Some(Stage::Warp(warp)) => warp.decode_scale(),
+            Some(Pass::Warp(warp)) => warp.decode_scale(),
             _ => Scale::Full,
         }
     }
@@ -157,7 +157,7 @@ impl Plan {
         let (mut width, mut height) = (0, 0);
         // The source, until a stage has left its result in `image`.
         let mut source = Some(source);
-        if !matches!(self.stages.first(), Some(Stage::Warp(_)))
+        if !matches!(self.stages.first(), Some(Pass::Warp(_)))
             && let Some(Source::Pixels(pixels)) = source.take()
         {
             pixels.copy_to(image);
@@ -168,9 +168,9 @@ impl Plan {
         while let Some((stage, after)) = rest.split_first() {
             rest = after;
             match stage {
-                Stage::Point(point) => point.apply(rgbx(image)),
-                Stage::Whole(step) => (width, height) = whole(step, image, width, height),
-                Stage::Warp(warp) => {
+                Pass::Point(point) => point.apply(rgbx(image)),
+                Pass::Whole(step) => (width, height) = whole(step, image, width, height),
+                Pass::Warp(warp) => {
                     let points = leading_points(rest);
                     rest = &rest[points.len()..];
                     let held = Source::Pixels(Rgbx::whole(image, width, height));
@@ -206,38 +206,38 @@ impl Plan {
 }
 
 /// Adds a step on an image of `width` x `height` to the stages, and returns the index of the one that performs it.
-fn add(stages: &mut Vec<Stage>, step: &Step, width: u32, height: u32) -> usize {
+fn add(stages: &mut Vec<Pass>, step: &Step, width: u32, height: u32) -> usize {
     if Warp::takes(step) {
         let flip = matches!(step, Step::HorizontalFlip | Step::VerticalFlip);
         // Everything that is no warp is symmetric: a flip may go before it.
-        let keeps_size = |stage: &Stage| !matches!(stage, Stage::Whole(Step::Pad { .. }));
-        let before = match stages.iter().rposition(|stage| matches!(stage, Stage::Warp(_))) {
+        let keeps_size = |stage: &Pass| !matches!(stage, Pass::Whole(Step::Pad { .. }));
+        let before = match stages.iter().rposition(|stage| matches!(stage, Pass::Warp(_))) {
             Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(keeps_size)) => Some(at),
             _ => None,
         };
         if let Some(at) = before
-            && let Stage::Warp(warp) = &mut stages[at]
+            && let Pass::Warp(warp) = &mut stages[at]
         {
             warp.push(step);
             return at;
         }
         let mut warp = Warp::new(width, height);
         warp.push(step);
-        stages.push(Stage::Warp(warp));
+        stages.push(Pass::Warp(warp));
     } else {
         stages.push(match Pointwise::of(step) {
-            Some(point) => Stage::Point(point),
-            None => Stage::Whole(step.clone()),
+            Some(point) => Pass::Point(point),
+            None => Pass::Whole(step.clone()),
         });
     }
     stages.len() - 1
 }
 
-fn leading_points(stages: &[Stage]) -> Vec<Pointwise> {
+fn leading_points(stages: &[Pass]) -> Vec<Pointwise> {
     stages
         .iter()
         .map_while(|stage| match stage {
-            Stage::Point(point) => Some(*point),
+            Pass::Point(point) => Some(*point),
             _ => None,
         })
         .collect()

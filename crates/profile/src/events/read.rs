@@ -50,7 +50,7 @@ pub(crate) fn read_since(recording: &Path, since: f64, into: &mut Recording) {
         let digits: String = file.name.chars().take_while(char::is_ascii_digit).collect();
         (digits.parse().unwrap_or(u64::MAX), file.path.clone())
     });
-    let mut spans = Spans {
+    let mut spans = Collected {
         into,
         places: HashMap::new(),
         left: MOST,
@@ -159,7 +159,7 @@ fn classify(name: &str) -> Result<Option<(Kind, String, bool)>, &'static str> {
 }
 
 /// The spans read so far.
-struct Spans<'a> {
+struct Collected<'a> {
     into: &'a mut Recording,
     /// Indices of names, by node.
     places: HashMap<(usize, String), u32>,
@@ -169,7 +169,7 @@ struct Spans<'a> {
     node: usize,
 }
 
-impl Spans<'_> {
+impl Collected<'_> {
     fn of_node(&mut self, name: &str) {
         let known = self.into.nodes.iter().position(|node| node.name == name);
         self.node = known.unwrap_or_else(|| {
@@ -197,7 +197,7 @@ impl Spans<'_> {
     }
 }
 
-fn line_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
+fn line_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
     let mut lines = match File::open(&file.path) {
         Ok(open) => BufReader::with_capacity(64 << 10, open),
         Err(error) => return Some(error.to_string()),
@@ -259,7 +259,7 @@ fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
     }
 }
 
-fn trace_file(file: &Found, spans: &mut Spans<'_>) -> Option<String> {
+fn trace_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
     let mut bytes = Vec::new();
     let read = File::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
     match read {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::line::{self, Said};
 use super::metrics::Metrics;
-use super::{Recorder, Timeline};
+use super::{SpanRecorder, Timeline};
 use crate::ProfileError;
 use crate::system::io_error;
 
@@ -118,7 +118,7 @@ impl Drop for Server {
 /// The thread's state.
 struct Serving {
     listener: UnixListener,
-    recorder: Recorder,
+    recorder: SpanRecorder,
     metrics: Arc<Metrics>,
     connections: Vec<Connection>,
     buffer: Vec<u8>,
