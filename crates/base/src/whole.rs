@@ -118,37 +118,44 @@ impl Drop for Writing {
 fn create(aside: &Path) -> io::Result<Option<File>> {
     loop {
         match File::options().write(true).create_new(true).open(aside) {
-            Ok(file) => {
+            Ok(file) => match file.try_lock() {
+                // Another writer has taken it for a killed one's before it was locked, and removes it.
+                Err(TryLockError::WouldBlock) => {}
+                Ok(()) if !is_at(&file, aside)? => {}
                 // Without locks, two writers of one path are not noticed, and one of them fails.
-                let _ = file.try_lock();
-                // Between the two steps another writer may have taken the file for a killed one's.
-                if is_at(&file, aside)? {
-                    return Ok(Some(file));
-                }
-            }
+                Ok(()) | Err(TryLockError::Error(_)) => return Ok(Some(file)),
+            },
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if is_written(aside)? {
+                if !remove_old(aside)? {
                     return Ok(None);
                 }
-                if_there(fs::remove_file(aside))?;
             }
             Err(error) => return Err(error),
         }
     }
 }
 
-/// Whether a live writer has the file.
-fn is_written(aside: &Path) -> io::Result<bool> {
+/// Removes what is in the way of an incomplete file, unless a live writer has it.
+fn remove_old(aside: &Path) -> io::Result<bool> {
     let Some(facts) = if_there(fs::symlink_metadata(aside))? else {
-        return Ok(false);
+        return Ok(true);
     };
-    if !facts.is_file() {
-        return Ok(false);
+    // The lock is held until the file is gone, so that no other writer begins with it meanwhile.
+    let mut _held = None;
+    if facts.is_file() {
+        let Some(file) = if_there(File::open(aside))? else {
+            return Ok(true);
+        };
+        if let Err(TryLockError::WouldBlock) = file.try_lock() {
+            return Ok(false);
+        }
+        if !is_at(&file, aside)? {
+            return Ok(true);
+        }
+        _held = Some(file);
     }
-    let Some(file) = if_there(File::open(aside))? else {
-        return Ok(false);
-    };
-    Ok(matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    if_there(fs::remove_file(aside))?;
+    Ok(true)
 }
 
 /// Whether the path still names the open file.
