@@ -11,16 +11,18 @@ use stokehold_objects::Location;
 /// How a channel's data comes to the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Mode {
-    /// All objects are copied before the script starts.
+    /// All objects are copied before the script starts, several at once.
     File,
     /// A folder on this machine, used as it is: nothing is copied. Also for mounted file systems (EFS,
     /// Lustre, NFS).
     Dir,
-    /// A read-only view of the objects as files. Each object is fetched when the script reads it.
+    /// A read-only view of the objects as files. Each object is fetched when the script reads it, ahead of a
+    /// reader that goes on. It wants FUSE.
     FastFile,
-    /// The same view. Objects that were read stay on disk for all jobs of this machine, up to a limit.
+    /// The view of `FastFile`. Objects that were read stay on disk for all jobs of this machine, up to a limit. It
+    /// wants FUSE.
     Cache,
-    /// Objects stream through named pipes, one pipe an epoch.
+    /// Objects stream through named pipes, `NAME_0` in the first epoch, `NAME_1` in the next.
     Pipe,
 }
 
@@ -54,8 +56,8 @@ pub enum Kind {
     S3Prefix,
     /// A JSON file that lists objects: `[{"prefix": "s3://bucket/folder/"}, "a.jpg", "b.jpg"]`.
     ManifestFile,
-    /// A file of JSON lines, each of which is a sample; for pipes only. The channel's `attributes` say which
-    /// values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it names.
+    /// A file of JSON lines, each of which is a sample; for the mode `Pipe`. The channel's `attributes` say
+    /// which values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it names.
     AugmentedManifestFile,
 }
 
@@ -97,8 +99,7 @@ pub enum Access {
 pub struct Channel {
     /// Where the data lies: `s3://`, `gs://`, `az://`, `http://` or a path.
     pub uri: String,
-    /// How the data reaches the script. Default: [`Mode::Dir`] for a path, [`Mode::File`] for everything
-    /// else.
+    /// How the data reaches the script. Default: `Dir` for a path, `File` for everything else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
     /// Which objects an instance gets.
@@ -107,22 +108,24 @@ pub struct Channel {
     /// How to interpret the URI.
     #[schemars(default)]
     pub kind: Kind,
-    /// How a pipe separates objects.
+    /// For the mode `Pipe`: how objects are separated.
     #[schemars(default)]
     pub wrapper: Wrapper,
-    /// How objects are compressed.
+    /// For the mode `Pipe`: how objects are compressed.
     #[schemars(default)]
     pub compression: Compression,
-    /// Shuffles the objects of a pipe anew in each epoch, with this seed.
+    /// For the mode `Pipe`: the seed with which the objects are shuffled anew in each epoch. Default: they are
+    /// not shuffled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,
-    /// The content type that the script sees for this data.
+    /// The content type that the script sees for this data: `image/jpeg`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// What the script may do with the data.
+    /// For the modes `Dir` and `File`: what the script may do with the data.
     #[serde(default)]
     pub access: Access,
-    /// The attributes that each line of an augmented manifest contributes, in this order.
+    /// For the kind `AugmentedManifestFile`, which requires it: the attributes that each line of the manifest
+    /// contributes, in this order. As a text they are separated by `+`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub attributes: Vec<String>,

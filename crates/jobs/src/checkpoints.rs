@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ring::digest::{Context, SHA256};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stokehold_objects::{Bucket, Object, ObjectError, Options};
 
@@ -63,17 +64,17 @@ const RETRY: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The state of a job's checkpoints at their place.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Kept {
-    /// The place.
+    /// The place that the checkpoint folder is mirrored to.
     pub uri: String,
-    /// Objects there.
+    /// Number of objects there.
     pub files: u64,
-    /// Their bytes.
+    /// Bytes of these objects.
     pub bytes: u64,
-    /// Complete files that are not at the place yet, or not in their latest version.
+    /// Number of complete files that are not at the place yet, or not in their latest version.
     pub waiting: u64,
-    /// Why files are waiting, when the place failed.
+    /// Why files are waiting, if the place failed.
     pub trouble: Option<String>,
 }
 

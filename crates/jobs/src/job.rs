@@ -20,51 +20,57 @@ pub struct Job {
     /// and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What to run: a `.py` or `.sh` file below the source folder, a program there, or
+    /// What to run: a `.py` or `.sh` file below the source folder, a program there, or a Python module as
     /// `module:package.train`.
     #[schemars(with = "String")]
     pub entry_point: EntryPoint,
-    /// The folder that becomes the script's working folder. Default: the entry point's file alone. It may be
-    /// in a bucket, and may be an archive (`s3://bucket/sourcedir.tar.gz`).
+    /// The folder whose copy becomes the script's working folder. It may be in a bucket, and may be an archive,
+    /// here or there: `s3://bucket/sourcedir.tar.gz`. Default: the entry point's file alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_dir: Option<PathBuf>,
-    /// The interpreter of Python scripts and modules.
+    /// The interpreter of Python scripts and modules: a name that is searched for, or a path.
     #[serde(default = "python3")]
     pub python: PathBuf,
-    /// Numbers, texts, booleans, lists and tables; the script gets them as arguments.
+    /// The script's arguments, in the order of their names: numbers, texts, booleans, lists and tables.
+    /// `lr = 0.1` becomes `--lr 0.1`, and `x = 0.1`, with a name of one letter, `-x 0.1`.
     #[serde(default)]
     pub hyperparameters: BTreeMap<String, Value>,
-    /// The data channels, by name.
+    /// The data channels, by name: letters, digits, `.`, `_` and `-`, at most 64 characters. The script finds a
+    /// channel's data at `SM_CHANNEL_NAME`.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, crate::channel::TextOrTable>")]
     pub channels: BTreeMap<String, Channel>,
-    /// Environment variables for the script. Those that a store knows (`AWS_ENDPOINT_URL`, ..) apply to the
-    /// channels, too.
+    /// Environment variables for the script. Those that a store knows (`AWS_ENDPOINT_URL`, ..) apply to
+    /// channels, source and output, too.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
-    /// A URI or a path. `NAME/output/model.tar.gz` and `output.tar.gz`, the recording and its report are
-    /// copied there, besides the job's own folder.
+    /// A URI or a path that gets a copy of `NAME/output/model.tar.gz`, `NAME/output/output.tar.gz`,
+    /// `NAME/profiler-output/` and `NAME/rule-output/`, laid out as SageMaker does. Default: they are in the job's
+    /// own folder only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The place that the checkpoint folders are mirrored to: a URI or a path.
+    /// The place that the checkpoint folder is mirrored to, and filled from before the start: a URI or a path,
+    /// of this job alone. Default: checkpoints stay in the job's folder only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<String>,
-    /// Settings for machines that may be taken away.
+    /// Settings for machines that may be taken away. Default: the job does not wait for notices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot: Option<Spot>,
-    /// The script is stopped after this many seconds.
+    /// The script is stopped after this many seconds of running.
     #[serde(default = "a_day")]
     #[schemars(range(min = 1))]
     pub max_run_seconds: u64,
-    /// Seconds between SIGTERM and SIGKILL when a script is stopped.
+    /// Seconds between SIGTERM and SIGKILL when the script is stopped.
     #[serde(default = "two_minutes")]
     pub stop_seconds: u64,
-    /// The metrics to extract from the script's lines.
+    /// The metrics to extract from the script's lines; both streams are searched.
     #[serde(default)]
     pub metrics: Vec<Metric>,
-    /// The number of machines that the script seems to run on; all are processes on this one.
+    /// The number of machines that the script seems to run on, `algo-1`, `algo-2`, ..: processes on this
+    /// machine, each with its folder and its share of the cores and of the GPUs (all, or those that
+    /// `CUDA_VISIBLE_DEVICES` names).
     #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 64))]
+    #[schemars(range(min = 1, max = MOST_INSTANCES))]
     pub instances: usize,
     /// The instance type that the script sees.
     #[serde(default = "local")]
@@ -72,23 +78,24 @@ pub struct Job {
     /// How the processes of several instances find each other.
     #[serde(default)]
     pub distribution: Distribution,
-    /// Processes of an instance under torch and mpi. Default: one per GPU, or one.
+    /// Processes of an instance with the distribution `torch` or `mpi`. Default: one per GPU, or one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub processes_per_host: Option<usize>,
-    /// The folder in which channels of mode Cache keep objects. Default: `STOKEHOLD_CACHE`, or the user's
+    /// The folder in which channels of the mode `Cache` keep objects. Default: `STOKEHOLD_CACHE`, or the user's
     /// cache folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<PathBuf>,
-    /// The size limit of that folder in gigabytes (of 1e9 bytes). Default: four fifths of the sum of its size
-    /// and the free disk space.
+    /// The size limit of `cache-dir` in gigabytes (of 1e9 bytes); objects that were not read for longest are
+    /// removed. Default: four fifths of the sum of its size and the free disk space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.001))]
+    #[schemars(range(min = 0.001), extend("exclusiveMaximum" = 1e9))]
     pub cache_gigabytes: Option<f64>,
-    /// Whether to record the machine during the job, and to write a report.
+    /// Whether the machine is recorded during the job, and a report written.
     #[serde(default = "yes")]
     pub profile: bool,
-    /// Whether every instance gets its own `/opt/ml`, read-only channels, and read-only system folders.
+    /// Whether every instance gets its own `/opt/ml`, read-only channels, and read-only system folders. It
+    /// wants namespaces.
     #[serde(default = "yes")]
     pub opt_ml: bool,
     /// The folder of the entry point's file when there is no source folder: the job file's folder. Not a key
@@ -121,11 +128,11 @@ fn local() -> String {
     "local".to_owned()
 }
 
-/// Who starts the processes.
+/// How the processes of several instances find each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// One process per instance, started directly.
+    /// They do not: the script is started directly, once per instance.
     #[default]
     None,
     /// `torch.distributed.run` on every instance.

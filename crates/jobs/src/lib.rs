@@ -113,7 +113,7 @@ pub use channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use checkpoints::Kept;
 pub use error::JobError;
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
-pub use lines::Line;
+pub use lines::{Line, MetricsLine};
 pub use place::Place;
 pub use process::Process;
 pub use runner::{News, detach, run};

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer};
 use stokehold_profile::timeline::Metric;
 
 use stokehold_base::clock::unix_now as now;
@@ -43,6 +44,54 @@ impl<'a> Line<'a> {
             stream: parts.next()?,
             text: parts.next()?,
         })
+    }
+}
+
+/// A line of a job's `metrics.jsonl`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum MetricsLine<'a> {
+    /// A number that was found in a line of the script.
+    Printed {
+        /// The instance that printed it: `algo-1`.
+        host: &'a str,
+        /// The metric's name, as the job file has it.
+        name: &'a str,
+        /// When it was printed, unix seconds.
+        time: f64,
+        /// The number; `NaN`, `inf` and `-inf` are texts.
+        #[serde(serialize_with = "finite_or_text")]
+        #[schemars(with = "NumberOrText")]
+        value: f64,
+    },
+    /// A number that the script sent to the socket that `STOKEHOLD_TIMELINE` names.
+    Sent {
+        /// The metric's name, as it was sent.
+        name: &'a str,
+        /// The step or epoch that it is of, if it was sent.
+        step: Option<u64>,
+        /// When it was received, unix seconds.
+        time: f64,
+        /// The number; `NaN`, `inf` and `-inf` are texts.
+        #[serde(serialize_with = "finite_or_text")]
+        #[schemars(with = "NumberOrText")]
+        value: f64,
+    },
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum NumberOrText {
+    Number(f64),
+    Text(String),
+}
+
+/// JSON has no NaN and no infinities.
+fn finite_or_text<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
+    match value.is_finite() {
+        true => to.serialize_f64(*value),
+        false => to.collect_str(value),
     }
 }
 
@@ -82,17 +131,18 @@ impl Files {
         self.failed = self.failed.take().or(stored.err());
     }
 
-    /// Stores a number with one more field: its host or its step.
-    fn number(&mut self, name: &str, value: f64, time: f64, besides: (&str, serde_json::Value)) {
-        // JSON has no NaN and no infinities.
-        let number = match value.is_finite() {
-            true => json!(value),
-            false => json!(value.to_string()),
-        };
-        let mut entry = json!({"time": time, "name": name, "value": number});
-        entry[besides.0] = besides.1;
-        let stored = writeln!(self.numbers, "{entry}");
+    /// Stores a number.
+    fn number(&mut self, line: &MetricsLine<'_>) {
+        let stored = serde_json::to_string(line)
+            .map_err(io::Error::from)
+            .and_then(|line| writeln!(self.numbers, "{line}"));
         self.failed = self.failed.take().or(stored.err());
+        let (MetricsLine::Printed {
+            name, time, value, ..
+        }
+        | MetricsLine::Sent {
+            name, time, value, ..
+        }) = *line;
         if value.is_finite() {
             let name = name.to_owned();
             self.last.insert(name.clone(), FinalMetric { name, value, time });
@@ -205,7 +255,12 @@ impl<'a> Lines<'a> {
                 else {
                     continue;
                 };
-                files.number(name, value, *time, ("host", json!(host)));
+                files.number(&MetricsLine::Printed {
+                    host,
+                    name,
+                    time: *time,
+                    value,
+                });
             }
         }
         (self.show)(News::Line(line));
@@ -213,8 +268,12 @@ impl<'a> Lines<'a> {
 
     /// Stores a number that a script sent through the timeline.
     pub fn sent(&self, metric: &Metric) {
-        let step = ("step", json!(metric.step));
-        self.files().number(&metric.name, metric.value, metric.time, step);
+        self.files().number(&MetricsLine::Sent {
+            name: &metric.name,
+            step: metric.step,
+            time: metric.time,
+            value: metric.value,
+        });
     }
 
     /// Adds a message of the runner: a line of the host `stokehold`, which is not searched for metrics.

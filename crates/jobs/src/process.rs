@@ -4,10 +4,11 @@ use std::fs;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A process, with enough to tell it from a later one with the same number. It leads its own process group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {
     /// The number of the process and of its group.
     pub pid: i32,

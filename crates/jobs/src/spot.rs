@@ -32,25 +32,29 @@ use crate::store::{Record, Secondary, Transition};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spot {
-    /// When to simulate interruptions, in seconds of the script's running time: `every 90s`, `after 30s` or
-    /// `at 10s,60s`. Without it, the job waits for real notices.
+    /// When to simulate interruptions, in the script's running time: `every 90s`, `after 30s` or `at 10s,60s`.
+    /// Default: never; the job waits for real notices.
     #[schemars(with = "Option<String>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulate: Option<Simulation>,
-    /// Seconds between SIGTERM and SIGKILL when a script is interrupted.
+    /// Seconds between SIGTERM and SIGKILL when the script is interrupted.
     #[serde(default = "two_minutes")]
     pub grace_seconds: u64,
     /// Seconds without a machine after a simulated interruption.
     #[serde(default)]
     pub pause_seconds: u64,
     /// The job is stopped if it is not done this many seconds after its start, pauses included; more than
-    /// `max-run-seconds`.
+    /// `max-run-seconds`. Default: no such limit.
+    #[schemars(range(min = 2))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_seconds: Option<u64>,
-    /// The full price of an instance per hour.
+    /// The full price of an instance per hour, in any currency; with `spot-price`. Default: the bill has seconds
+    /// only.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<f64>,
-    /// Its spot price per hour.
+    /// The price of an instance per hour on a spot machine; with `price`. Default: the bill has seconds only.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<f64>,
 }
@@ -159,7 +163,7 @@ impl<'de> Deserialize<'de> for Simulation {
 }
 
 /// The cost of a job on spot machines so far.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bill {
     /// The number of interruptions.
     pub interruptions: u64,
@@ -170,11 +174,11 @@ pub struct Bill {
     pub billable_seconds: f64,
     /// Seconds from the first state to the last.
     pub wall_seconds: f64,
-    /// `1 - billable / training`, if prices are given.
+    /// `1 - billable / training`, 0 to 1, if prices are given.
     pub savings: Option<f64>,
-    /// The cost of all instances at the spot price.
+    /// The cost of all instances at the spot price, if prices are given, in their currency.
     pub cost: Option<f64>,
-    /// The cost of the same seconds at the full price.
+    /// The cost of the same seconds at the full price, if prices are given.
     pub full_cost: Option<f64>,
 }
 

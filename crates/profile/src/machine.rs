@@ -6,6 +6,7 @@ use crate::kernel::ProcFs;
 
 /// The properties of a machine that matter for a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Machine {
     /// The processor's name; `None` if the platform does not provide it.
     pub cpu: Option<String>,

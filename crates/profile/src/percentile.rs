@@ -5,6 +5,7 @@ use stokehold_base::stats::of_sorted;
 
 /// The three percentiles that reports show.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Percentiles {
     /// The median.
     pub p50: f64,

@@ -117,6 +117,7 @@ pub struct Recording {
 
 /// `recording.json`: facts about a recording, written when it starts and again when it ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct About {
     /// The version of Stokehold.
     pub stokehold: String,

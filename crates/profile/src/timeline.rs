@@ -87,6 +87,7 @@ pub struct Args {
 
 /// The sum over all spans of a name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Total {
     /// Number of spans.
     pub spans: u64,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a Stokehold training run did and how fast: the input of predictions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Workload {
     /// Training images per epoch.
     pub images: u64,
@@ -71,8 +72,9 @@ pub fn others_in_words(others_cores: Option<f64>, cores: u64) -> Option<String> 
 
 /// Another setting of the run, measured on the run's images in alternation with its own setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Alternative {
-    /// The difference: [`Change::Executor`], [`Change::Shards`] or [`Change::BatchSize`].
+    /// The difference: another executor, shards, or another batch size.
     pub change: Change,
     /// The loader's CPU time per image, relative to the run's own setting, above 0.
     pub loader: f64,
@@ -82,6 +84,7 @@ pub struct Alternative {
 
 /// A possible change of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Change {
     /// Another number of loader workers.

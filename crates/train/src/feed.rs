@@ -120,6 +120,7 @@ pub enum FedImages {
 /// with several scans, and those that the device gives back: damaged files, and files in which it did not
 /// synchronise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecodedBy {
     /// Images that the device decoded.
     pub device: u64,

@@ -127,6 +127,7 @@ impl EpochRecord {
 
 /// Results of the model on the whole validation set.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Validation {
     /// Mean cross-entropy per image, without label smoothing. It does not depend on the batch size.
     pub loss: f64,
@@ -156,6 +157,7 @@ impl Validation {
 
 /// The epoch with the best model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Best {
     /// The epoch, from 1.
     pub epoch: u64,

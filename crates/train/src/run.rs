@@ -224,6 +224,7 @@ fn hash_names(images: &Images, hash: &mut Fnv) {
 
 /// A line of `metrics.jsonl`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum MetricsLine {
     /// A logging interval.
@@ -234,11 +235,11 @@ pub enum MetricsLine {
         step: u64,
         /// Mean loss of the interval's images.
         loss: f64,
-        /// Learning rate of its last step.
+        /// Learning rate of the last step.
         lr: f64,
-        /// Images trained on per second.
+        /// Images trained on per second, including waits.
         images_per_second: f64,
-        /// Share of the time in which the trainer waited, 0 to 1.
+        /// Share of the time in which the trainer waited for batches, 0 to 1.
         wait_share: f64,
         /// The number of images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
@@ -252,24 +253,26 @@ pub enum MetricsLine {
         step: u64,
         /// Mean loss of the training images.
         loss: f64,
-        /// Learning rate of its last step.
+        /// Learning rate of the last step.
         lr: f64,
-        /// Images trained on per second.
+        /// Images trained on per second, including waits.
         images_per_second: f64,
-        /// Share of the time in which the trainer waited, 0 to 1.
+        /// Share of the time in which the trainer waited for batches, 0 to 1.
         wait_share: f64,
         /// Wall time of the training steps, seconds.
         seconds: f64,
-        /// Mean loss of the validation images.
+        /// Mean loss of the validation images, without label smoothing; `None` without validation images.
         val_loss: Option<f64>,
-        /// Share of validation images whose class is the top guess.
+        /// Share of validation images whose class is the top guess, 0 to 1; `None` without validation images.
         top1: Option<f64>,
-        /// Share of validation images whose class is among the first k guesses.
+        /// Share of validation images whose class is among the first k guesses, 0 to 1; `None` without
+        /// validation images. The k is in `summary.json`.
         topk: Option<f64>,
         /// The number of training images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
         images: Option<u64>,
-        /// The number of validation images in the three.
+        /// The number of validation images in `val_loss`, `top1` and `topk`; `None` without validation images,
+        /// and in lines of versions that did not write it.
         #[serde(default)]
         val_images: Option<u64>,
     },

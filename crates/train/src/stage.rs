@@ -7,6 +7,7 @@ use stokehold_profile::span;
 
 /// What training steps spend their time on. Validation does not count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// A worker reads the bytes of an image.

@@ -18,14 +18,16 @@ use crate::stage::Stage;
 /// The results of a run. Speeds and losses are those of the whole run, even if it was resumed; stages, CPU
 /// and memory are those since the last start or resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunSummary {
     /// The run's folder.
     pub run_dir: PathBuf,
     /// The network.
     pub arch: Arch,
-    /// The executor of the pipeline.
+    /// The executor of the pipeline: `per-op`, `fused` or `gpu`.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub executor: AnyExecutor,
-    /// The device that computed.
+    /// The device that computed, its kind first: `Flex(..)` for the CPU, `cuda(..)`, `vulkan(..)`.
     pub device: String,
     /// Finished epochs.
     pub epochs: u64,
@@ -49,7 +51,8 @@ pub struct RunSummary {
     /// not measured.
     #[serde(default)]
     pub loader_cpu_seconds: Option<f64>,
-    /// The same for the trainer.
+    /// CPU time of all threads per image while the trainer's ceiling was measured, seconds; `None` if it was
+    /// not measured.
     #[serde(default)]
     pub trainer_cpu_seconds: Option<f64>,
     /// Time per image, summed over threads, for which other programs kept the trainer's threads from a core
@@ -66,21 +69,22 @@ pub struct RunSummary {
     /// What decoded the training images since the last start or resume, if the executor was `gpu`.
     #[serde(default)]
     pub decoded: Option<DecodedBy>,
-    /// Time spent in each stage, over all workers.
+    /// Time spent in each stage since the last start or resume, over all workers.
     pub stages: BTreeMap<Stage, Total>,
-    /// Mean busy share of the cores, percent; `None` if the platform does not provide it.
+    /// Mean busy share of the cores since the last start or resume, percent; `None` if the platform does not
+    /// provide it.
     pub cpu: Option<Percentiles>,
-    /// Peak resident memory, bytes; `None` if the platform does not provide it.
+    /// Peak resident memory since the last start or resume, bytes; `None` if the platform does not provide it.
     pub peak_rss: Option<u64>,
-    /// Mean training loss of the last finished epoch.
+    /// Mean training loss of the last finished epoch; `None` before its end.
     pub train_loss: Option<f64>,
-    /// Validation of the last finished epoch.
+    /// Validation of the last finished epoch; `None` without validation images.
     pub validation: Option<Validation>,
-    /// The best epoch.
+    /// The epoch with the best model; `None` before the first epoch's end.
     pub best: Option<Best>,
-    /// Bad images among the training images.
+    /// Number of training images that could not be decoded, each counted once.
     pub bad_images: usize,
-    /// Bad images among the validation images.
+    /// Number of validation images that could not be decoded, each counted once.
     pub bad_val_images: usize,
     /// Whether the run was stopped before its end.
     pub interrupted: bool,

@@ -1,15 +1,19 @@
 //! A parameter of a study as its file has it: a range, a scaling, a condition.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::space::MOST_CATEGORIES;
+
 /// A parameter: its range, and when it exists.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written", into = "Written")]
+#[schemars(with = "Written", rename = "Parameter")]
 pub struct Parameter {
     /// The range.
     pub range: Range,
-    /// It exists only if another parameter has one of certain values.
+    /// It exists only where another parameter has certain values.
     pub when: Option<When>,
 }
 
@@ -52,32 +56,48 @@ pub enum Range {
     },
 }
 
-/// A parameter as a file has it: `{ type = "continuous", min = 0.001, max = 0.1 }`. One struct for all types,
-/// so that a misspelt key, or a key of another type, is an error.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+// One struct for all types, so that a misspelt key, or a key of another type, is an error.
+/// A parameter: `{ type = "continuous", min = 0.001, max = 0.1 }`.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Parameter")]
 struct Written {
+    /// What the parameter's values are. It decides which of the other keys there are.
     r#type: Type,
+    /// For `continuous` and `integer`, which require it: the least value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     min: Option<Number>,
+    /// For `continuous` and `integer`, which require it: the greatest value; at least `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<f64>")]
     max: Option<Number>,
+    /// For `continuous` and `integer`: how distances between values are measured. Default: `auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     scaling: Option<Scaling>,
+    /// For `categorical`, which requires it: the values, which are texts, numbers or booleans.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MOST_CATEGORIES))]
     values: Option<Vec<Value>>,
+    /// For `static`, which requires it: the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<Value>,
+    /// The parameter exists only where another one has certain values. Default: it always exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     when: Option<When>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// What the values of a parameter are.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 enum Type {
+    /// Numbers from `min` to `max`.
     Continuous,
+    /// Integers from `min` to `max`.
     Integer,
+    /// Some of `values`, which have no order.
     Categorical,
+    /// Always `value`.
     Static,
 }
 
@@ -181,19 +201,19 @@ impl From<Parameter> for Written {
 }
 
 /// How distances between values are measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scaling {
-    /// Logarithmic if the range is positive and spans a factor of [`AUTO_LOGARITHMIC`] or more, else linear.
+    /// Logarithmic if min > 0 and max / min is 100 or more, else linear.
     #[default]
     #[serde(rename = "auto")]
     Auto,
     /// By difference.
     #[serde(rename = "linear")]
     Linear,
-    /// By ratio; requires min > 0.
+    /// By ratio. It requires min > 0.
     #[serde(rename = "logarithmic")]
     Logarithmic,
-    /// By the ratio of `1 - x`; requires a continuous parameter within 0 <= x < 1.
+    /// By the ratio of `1 - x`. It requires a continuous parameter with 0 <= min and max < 1.
     #[serde(rename = "reverse-logarithmic")]
     ReverseLogarithmic,
 }
@@ -202,12 +222,13 @@ pub enum Scaling {
 pub const AUTO_LOGARITHMIC: f64 = 100.0;
 
 /// A parameter exists if another one exists and has one of these values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct When {
-    /// The other parameter.
+    /// The other parameter's name.
     pub parameter: String,
-    /// The values.
+    /// The values of the other parameter with which this one exists.
+    #[schemars(length(min = 1))]
     pub is: Vec<Value>,
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_base::whole;
@@ -17,26 +18,37 @@ use crate::{Spec, TuneError, Values};
 const PLAN: &str = "plan.json";
 
 /// A study of jobs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Plan {
-    /// What to tune.
+    /// What to tune, and how.
     pub study: Spec,
-    /// The job of a trial.
+    /// The job of a trial: a table with the keys of a job file but for `name`, or the path of a job file.
+    #[schemars(with = "TableOrFile")]
     pub job: Job,
-    /// A file of JSON lines that the job writes, below its instance's folder
-    /// (`output/data/run/metrics.jsonl`). The objective is a key of its lines. Without it, the objective is
-    /// one of the job's metrics, parsed from its output.
+    /// The path of a file of JSON lines that the job writes, below its instance's folder:
+    /// `output/data/run/metrics.jsonl`. The objective is a key of its lines; of lines with the key `kind`, only
+    /// those with `kind` `epoch` count. Default: the objective is elsewhere, one of the job's metrics or sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_file: Option<PathBuf>,
-    /// Whether the objective is a metric that the job sends through the timeline's socket (`metric NAME VALUE
-    /// [step=N]`).
+    /// Whether the objective is a metric that the job sends to the socket that `STOKEHOLD_TIMELINE` names:
+    /// `metric NAME VALUE [step=N]`.
     #[serde(default)]
     pub timeline: bool,
-    /// Channels with images that are converted to shards once, before the first trial, for all trials. No
-    /// pixel changes.
+    /// The names of channels whose images are converted to shards once, before the first trial, for all
+    /// trials. No pixel changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<String>,
+}
+
+/// The job as a study file may have it.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code)]
+enum TableOrFile {
+    Table(Box<Job>),
+    /// The path of a job file.
+    File(String),
 }
 
 /// The form in a file, where the job may be a separate file.
@@ -57,6 +69,12 @@ impl Plan {
     /// An example file that explains every key.
     pub fn template() -> &'static str {
         include_str!("tune.toml")
+    }
+
+    /// The JSON schema of a study file, for editors and other programs. [`check`](Self::check) tests the rules
+    /// that a schema cannot express.
+    pub fn schema() -> Value {
+        schemars::schema_for!(Self).to_value()
     }
 
     /// Reads the file of a study. Relative paths in it are relative to its folder.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::TuneError;
@@ -11,23 +12,25 @@ use crate::parameter::Parameter;
 use crate::space::{Space, Values};
 
 /// A study as it is requested.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
-    /// The number to minimise or maximise: a metric's name.
+    /// The name of the metric to minimise or maximise.
+    #[schemars(length(min = 1))]
     pub objective: String,
     /// Whether to minimise or maximise.
     #[serde(default)]
     pub direction: Direction,
-    /// Which of a trial's reports is its result, if none is given at its end.
+    /// Which of the reported values of the objective is a trial's result.
     #[serde(default)]
     pub take: Take,
-    /// The parameters to search.
+    /// The parameters, by name. Each of them becomes a hyperparameter of the job, or replaces `{NAME}` in its
+    /// hyperparameters and variables.
     pub parameters: BTreeMap<String, Parameter>,
-    /// How to choose the next values.
+    /// How to choose the values of the next trial.
     #[serde(default)]
     pub strategy: Strategy,
-    /// The seed. The same seed and the same results so far give the same next trial.
+    /// The seed of all random choices. The same seed and the same results so far give the same next trial.
     #[serde(default)]
     pub seed: u64,
     /// When the study ends, and how many trials run at the same time.
@@ -36,20 +39,21 @@ pub struct Spec {
     /// Which trials to stop early.
     #[serde(default)]
     pub early_stopping: EarlyStopping,
-    /// The steps at which trials are compared by `hyperband` and `asha`.
+    /// The steps at which trials are compared by the strategy `hyperband` and the rule `asha`, and only by
+    /// these; both need it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
     /// Values to try before anything else: some or all parameters of each trial; the strategy chooses the
     /// others.
     #[serde(default)]
     pub enqueue: Vec<Values>,
-    /// Earlier studies to build on.
+    /// Earlier studies to build on. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<WarmStart>,
 }
 
 /// Which objective is better.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// The smaller.
@@ -70,7 +74,7 @@ impl Direction {
 }
 
 /// Which of a trial's reports is its result.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Take {
     /// The last one.
@@ -83,7 +87,7 @@ pub enum Take {
 }
 
 /// How the next values are chosen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
     /// By a Gaussian process of the results so far: the point with the largest expected improvement.
@@ -100,25 +104,31 @@ pub enum Strategy {
 }
 
 /// When a study ends, and how many trials run at the same time.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Limits {
-    /// The number of trials. Default 10.
+    /// The study ends after this many trials.
+    #[schemars(range(min = 1))]
     pub max_jobs: usize,
-    /// Trials that run at the same time, over all processes. Default 1.
+    /// The most trials that run at the same time, over all processes that work on the study.
+    #[schemars(range(min = 1))]
     pub max_parallel_jobs: usize,
-    /// The study ends after this many failed trials. Default 10.
+    /// The study ends after this many failed trials.
+    #[schemars(range(min = 1))]
     pub max_failed_jobs: usize,
-    /// The study ends after this many trials in a row without an improvement.
+    /// The study ends after this many trials in a row without an improvement. Default: no such limit.
+    #[schemars(range(min = 1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_jobs_without_improvement: Option<usize>,
-    /// The study ends this many seconds after its start.
+    /// The study ends this many seconds after its start. Default: no such limit.
+    #[schemars(extend("exclusiveMinimum" = 0))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_seconds: Option<f64>,
-    /// The study ends when an objective is at least this good.
+    /// The study ends when a trial's objective is at least this good. Default: no such limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<f64>,
-    /// End when the model considers no further improvement of more than 1 % likely. For `bayesian`.
+    /// Whether the study ends when its model considers no further improvement of more than 1 % likely. For
+    /// the strategy `bayesian`.
     pub until_converged: bool,
 }
 
@@ -137,19 +147,20 @@ impl Default for Limits {
 }
 
 /// Which trials to stop before their end.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct EarlyStopping {
-    /// The rule. Default `off`.
+    /// The rule that stops trials.
     pub rule: Rule,
-    /// For `auto`: what a trial is compared with.
+    /// For the rule `auto`: what a trial is compared with.
     pub against: Against,
-    /// For `auto`: no trial is stopped before it has made this many reports. Default 2. With 1, the
+    /// For the rule `auto`: no trial is stopped before it has made this many reports. With 1, the
     /// comparison would be one of first reports only, which mostly reflect the size of the learning rate.
     /// From the second report on, the others' averages include an early, bad report, which favours a trial
     /// that is improving.
     pub grace_reports: usize,
-    /// For `auto`: no trial is stopped before this many others can be compared. Default 3.
+    /// For the rule `auto`: no trial is stopped before this many others can be compared.
+    #[schemars(range(min = 1))]
     pub min_trials: usize,
 }
 
@@ -165,7 +176,7 @@ impl Default for EarlyStopping {
 }
 
 /// A rule for early stopping.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Rule {
     /// Every trial runs to its end.
@@ -178,7 +189,7 @@ pub enum Rule {
 }
 
 /// What the median rule compares.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
     /// A trial's objective with the running averages of all earlier trials up to the same step (SageMaker).
@@ -189,15 +200,19 @@ pub enum Against {
 }
 
 /// The steps at which trials are compared: `min-steps`, that times `reduction`, and so on, below `max-steps`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Rungs {
-    /// The first such step.
+    /// The first step at which trials are compared; below `max-steps`.
+    #[schemars(range(min = 1))]
     #[serde(default = "one")]
     pub min_steps: u64,
-    /// The steps of a complete trial.
+    /// The number of steps of a complete trial. Trials are compared below it.
+    #[schemars(range(min = 2))]
     pub max_steps: u64,
-    /// One of this many trials continues.
+    /// One of this many trials continues beyond a comparison, and the next comparison is at this many times
+    /// the step.
+    #[schemars(range(min = 2))]
     #[serde(default = "three")]
     pub reduction: u64,
 }
@@ -211,17 +226,19 @@ fn three() -> u64 {
 }
 
 /// Earlier studies to build on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct WarmStart {
-    /// What they have in common.
+    /// What the study has in common with its parents.
     pub kind: Kind,
-    /// Their folders, at most 5.
+    /// The folders of the earlier studies.
+    #[schemars(length(min = 1, max = MOST_PARENTS))]
     pub parents: Vec<PathBuf>,
 }
 
 /// What a study has in common with its parents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "WarmStartKind")]
 pub enum Kind {
     /// Data and algorithm: the parents' results count like the study's own, also for the best result.
     IdenticalDataAndAlgorithm,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now as now;
 
@@ -9,7 +10,7 @@ use crate::process::Process;
 use crate::{Bill, Kept};
 
 /// The main state of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Status {
     /// From the creation on.
     InProgress,
@@ -31,7 +32,7 @@ impl Status {
 }
 
 /// The detailed state within a [`Status`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Secondary {
     /// Folders and processes are being made.
     Starting,
@@ -58,7 +59,7 @@ pub enum Secondary {
 }
 
 /// When a job entered a state.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Transition {
     /// The state.
     pub status: Secondary,
@@ -67,9 +68,9 @@ pub struct Transition {
 }
 
 /// The last value of a metric.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FinalMetric {
-    /// Its name.
+    /// The metric's name.
     pub name: String,
     /// The value.
     pub value: f64,
@@ -78,9 +79,9 @@ pub struct FinalMetric {
 }
 
 /// The state of a job.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
-    /// Its name.
+    /// The job's name.
     pub name: String,
     /// The main state.
     pub status: Status,
@@ -88,36 +89,37 @@ pub struct Record {
     pub secondary: Secondary,
     /// All state changes, oldest first.
     pub transitions: Vec<Transition>,
-    /// Why it failed; at most 1024 characters.
+    /// Why the job failed, at most 1024 characters; `None` if it did not.
     pub failure_reason: Option<String>,
-    /// Whether it failed because its runner died, and not by itself.
+    /// Whether the job failed because its runner died, and not by itself.
     #[serde(default)]
     pub runner_died: bool,
-    /// The exit code of the decisive instance; 128 plus the signal's number for one that was killed.
+    /// The exit code of the decisive instance; 128 plus the signal's number for one that was killed; `None`
+    /// before its end.
     pub exit_code: Option<i32>,
-    /// When it was created, unix seconds.
+    /// When the job was created, unix seconds.
     pub created: f64,
-    /// When the script started.
+    /// When the script started, unix seconds; `None` before.
     pub training_started: Option<f64>,
-    /// When the script ended.
+    /// When the script ended, unix seconds; `None` before.
     pub training_ended: Option<f64>,
-    /// The processes of its instances.
+    /// The processes of the job's instances.
     pub processes: Vec<Process>,
     /// The last value of each metric so far.
     pub metrics: Vec<FinalMetric>,
-    /// The path or URI of the packed model.
+    /// The path or URI of the packed model; `None` without one.
     pub model: Option<String>,
-    /// The path or URI of the other packed results.
+    /// The path or URI of the other packed results; `None` without them.
     pub output: Option<String>,
-    /// The folder of the recording, for `stokehold report` and `top`.
+    /// The folder of the recording, for `stokehold report` and `top`; `None` without one.
     pub profile: Option<PathBuf>,
-    /// The path of the report.
+    /// The path of the report; `None` without one.
     pub report: Option<PathBuf>,
-    /// The process that runs it, or ran it last.
+    /// The process that runs the job, or ran it last; `None` before its start.
     pub runner: Option<Process>,
-    /// Its checkpoints, if they are mirrored to a place.
+    /// The job's checkpoints, if they are mirrored to a place.
     pub checkpoints: Option<Kept>,
-    /// Its cost, if it runs on spot machines.
+    /// The job's cost, if it runs on spot machines.
     pub spot: Option<Bill>,
 }
 

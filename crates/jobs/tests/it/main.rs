@@ -14,6 +14,7 @@ mod runs;
 mod schema;
 mod source;
 mod spot;
+mod valid;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -14,6 +14,7 @@ use super::layers::{BatchNorm, Conv, Linear};
 
 /// The available architectures, by torchvision's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// 11.7 million parameters with 1000 classes.
