@@ -16,6 +16,7 @@ mod local;
 mod log;
 mod prepare;
 mod profile;
+mod reference;
 mod report;
 mod spot;
 mod storage;
