@@ -1,10 +1,12 @@
-//! docs/keys.md, docs/metrics.md and docs/schema are made of the code, and what they say is tried on the readers of the files.
+//! docs/keys.md, docs/metrics.md and docs/schema are made of the code, and what they say is tried on the
+//! readers of the files.
 
 #[path = "reference/tables.rs"]
 mod tables;
 #[path = "../../crates/jobs/tests/it/valid.rs"]
 mod valid;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
@@ -252,6 +254,7 @@ fn the_reference_of_keys_is_true() {
             root,
             side: Side::User,
             headings,
+            shown: RefCell::default(),
         };
         text += head;
         of_file.table(root, &mut text);
@@ -572,6 +575,7 @@ fn the_reference_of_metrics_is_true() {
             .iter()
             .map(|(name, heading)| (*name, (*heading).to_owned()))
             .collect(),
+        shown: RefCell::default(),
     };
 
     text += include_str!("reference/run.head.md");
@@ -668,6 +672,8 @@ fn the_reference_of_metrics_is_true() {
             }
         }
     }
+    let interval = format!("{} ms unless the recorder is", Settings::INTERVAL.as_millis());
+    assert!(text.contains(&interval), "the usual interval");
     compare("metrics.md", &text);
 }
 

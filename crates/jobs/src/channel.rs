@@ -19,8 +19,8 @@ pub enum Mode {
     /// A read-only view of the objects as files. Each object is fetched when the script reads it, ahead of a
     /// reader that goes on. It wants FUSE.
     FastFile,
-    /// The view of `FastFile`. Objects that were read stay on disk for all jobs of this machine, up to a limit. It
-    /// wants FUSE.
+    /// The view of `FastFile`. Objects that were read stay on disk for all jobs of this machine, up to a
+    /// limit. It wants FUSE.
     Cache,
     /// Objects stream through named pipes, `NAME_0` in the first epoch, `NAME_1` in the next.
     Pipe,
@@ -57,7 +57,8 @@ pub enum Kind {
     /// A JSON file that lists objects: `[{"prefix": "s3://bucket/folder/"}, "a.jpg", "b.jpg"]`.
     ManifestFile,
     /// A file of JSON lines, each of which is a sample; for the mode `Pipe`. The channel's `attributes` say
-    /// which values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it names.
+    /// which values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it
+    /// names.
     AugmentedManifestFile,
 }
 
@@ -92,7 +93,7 @@ pub enum Access {
     Rw,
 }
 
-/// A channel. A job file gives it as a text `URI[,mode=..]` or as a table with the same keys.
+/// A channel: a table, or a text `URI[,KEY=VALUE..]` with the same keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(deny_unknown_fields)]
@@ -114,8 +115,8 @@ pub struct Channel {
     /// For the mode `Pipe`: how objects are compressed.
     #[schemars(default)]
     pub compression: Compression,
-    /// For the mode `Pipe`: the seed with which the objects are shuffled anew in each epoch. Default: they are
-    /// not shuffled.
+    /// For the mode `Pipe`: the seed with which the objects are shuffled anew in each epoch. Default: they
+    /// are not shuffled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shuffle: Option<u64>,
     /// The content type that the script sees for this data: `image/jpeg`. Default: none.
@@ -125,7 +126,7 @@ pub struct Channel {
     #[serde(default)]
     pub access: Access,
     /// For the kind `AugmentedManifestFile`, which requires it: the attributes that each line of the manifest
-    /// contributes, in this order. As a text they are separated by `+`.
+    /// contributes, in this order. In a text they are separated by `+`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub attributes: Vec<String>,

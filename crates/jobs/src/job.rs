@@ -16,16 +16,16 @@ use crate::{Channel, JobError, Spot, source};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Job {
-    /// The job's name: letters, digits and hyphens, at most 63 characters. Default: made from the entry point
-    /// and the time.
+    /// The job's name: letters, digits and hyphens, at most 63 characters, the first no hyphen. Default: made
+    /// from the entry point and the time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// What to run: a `.py` or `.sh` file below the source folder, a program there, or a Python module as
     /// `module:package.train`.
     #[schemars(with = "String")]
     pub entry_point: EntryPoint,
-    /// The folder whose copy becomes the script's working folder. It may be in a bucket, and may be an archive,
-    /// here or there: `s3://bucket/sourcedir.tar.gz`. Default: the entry point's file alone.
+    /// The folder whose copy becomes the script's working folder. It may be in a bucket, and may be an
+    /// archive, here or there: `s3://bucket/sourcedir.tar.gz`. Default: the entry point's file alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_dir: Option<PathBuf>,
     /// The interpreter of Python scripts and modules: a name that is searched for, or a path.
@@ -35,8 +35,8 @@ pub struct Job {
     /// `lr = 0.1` becomes `--lr 0.1`, and `x = 0.1`, with a name of one letter, `-x 0.1`.
     #[serde(default)]
     pub hyperparameters: BTreeMap<String, Value>,
-    /// The data channels, by name: letters, digits, `.`, `_` and `-`, at most 64 characters. The script finds a
-    /// channel's data at `SM_CHANNEL_NAME`.
+    /// The data channels, by name: letters, digits, `.`, `_` and `-`, at most 64 characters,
+    /// the first no `.`. The script finds a channel's data at `SM_CHANNEL_NAME`.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, crate::channel::TextOrTable>")]
     pub channels: BTreeMap<String, Channel>,
@@ -45,12 +45,12 @@ pub struct Job {
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// A URI or a path that gets a copy of `NAME/output/model.tar.gz`, `NAME/output/output.tar.gz`,
-    /// `NAME/profiler-output/` and `NAME/rule-output/`, laid out as SageMaker does. Default: they are in the job's
-    /// own folder only.
+    /// `NAME/profiler-output/` and `NAME/rule-output/`, laid out as SageMaker does. Default: nothing is
+    /// copied from the job's own folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The place that the checkpoint folder is mirrored to, and filled from before the start: a URI or a path,
-    /// of this job alone. Default: checkpoints stay in the job's folder only.
+    /// The place that the checkpoint folder is mirrored to, and filled from before the start: a URI or a
+    /// path, of this job alone. Default: checkpoints stay in the job's folder only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoints: Option<String>,
     /// Settings for machines that may be taken away. Default: the job does not wait for notices.
@@ -82,14 +82,14 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub processes_per_host: Option<usize>,
-    /// The folder in which channels of the mode `Cache` keep objects. Default: `STOKEHOLD_CACHE`, or the user's
-    /// cache folder.
+    /// The folder in which channels of the mode `Cache` keep objects. Default: `STOKEHOLD_CACHE`, or the
+    /// user's cache folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_dir: Option<PathBuf>,
     /// The size limit of `cache-dir` in gigabytes (of 1e9 bytes); objects that were not read for longest are
     /// removed. Default: four fifths of the sum of its size and the free disk space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0.001), extend("exclusiveMaximum" = 1e9))]
+    #[schemars(range(min = 0.001), extend("exclusiveMaximum" = 1_000_000_000))]
     pub cache_gigabytes: Option<f64>,
     /// Whether the machine is recorded during the job, and a report written.
     #[serde(default = "yes")]

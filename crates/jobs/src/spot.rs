@@ -28,12 +28,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::store::{Record, Secondary, Transition};
 
-/// The section `[spot]` of a job file.
+/// Settings for machines that may be taken away: the section `[spot]` of a job file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spot {
-    /// When to simulate interruptions, in the script's running time: `every 90s`, `after 30s` or `at 10s,60s`.
-    /// Default: never; the job waits for real notices.
+    /// When to simulate interruptions, in the script's running time: `every 90s`, `after 30s` or
+    /// `at 10s,60s`. Default: never; the job waits for real notices.
     #[schemars(with = "Option<String>")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub simulate: Option<Simulation>,
@@ -48,8 +48,8 @@ pub struct Spot {
     #[schemars(range(min = 2))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_wait_seconds: Option<u64>,
-    /// The full price of an instance per hour, in any currency; with `spot-price`. Default: the bill has seconds
-    /// only.
+    /// The full price of an instance per hour, in any currency; with `spot-price`. Default: the bill has
+    /// seconds only.
     #[schemars(extend("exclusiveMinimum" = 0))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<f64>,

@@ -24,14 +24,16 @@ pub mod dimension {
     pub const GPU_MEMORY: &str = "GPUMemoryUtilization";
     /// `memory`, `MemoryUsedPercent`: main memory in use, percent.
     pub const MEMORY: &str = "MemoryUsedPercent";
-    /// `network`, `ReceiveBytesPerSecond` and `TransmitBytesPerSecond`: the dimension that AWS gives network series.
+    /// `network`, `ReceiveBytesPerSecond` and `TransmitBytesPerSecond`: bytes that the network interfaces
+    /// received and sent, without loopback and virtual ones; AWS gives network series this dimension.
     pub const NETWORK: &str = "Algorithm";
     /// `memory`, `SwapUsedPercent`: swap in use, percent; 0 where there is none.
     pub const SWAP: &str = "SwapUsedPercent";
-    /// `disk`, `ReadBytesPerSecond` and `WriteBytesPerSecond`: bytes that block devices moved.
+    /// `disk`, `ReadBytesPerSecond` and `WriteBytesPerSecond`: bytes that were read from all disks and
+    /// written to them.
     pub const DISK: &str = "DiskBytesPerSecond";
-    /// `pressure`, `cpu`, `memory` and `io`: share of the time in which some task was stalled for it,
-    /// percent.
+    /// `pressure`, `cpu`, `memory` and `io`: share of the time in which some task was stalled for
+    /// the CPU, for memory or for storage, percent.
     pub const PRESSURE: &str = "PressureSomePercent";
     /// `cgroup`, `cpu`: share of the time in which the cgroup's quota throttled its tasks, percent.
     pub const THROTTLED: &str = "ThrottledPercent";

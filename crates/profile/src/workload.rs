@@ -17,7 +17,7 @@ pub struct Workload {
     pub num_workers: u64,
     /// Cores that the run could use.
     pub cores: u64,
-    /// The number of them that other programs kept busy, on average; `None` if the platform does not provide
+    /// The number of cores that other programs kept busy, on average; `None` if the platform does not provide
     /// it.
     #[serde(default)]
     pub others_cores: Option<f64>,

@@ -135,7 +135,7 @@ pub struct Validation {
     pub top1: f64,
     /// Share of images whose class is among the first `k` guesses, 0 to 1.
     pub topk: f64,
-    /// The k.
+    /// The k of `topk`, at most the number of classes.
     pub k: usize,
     /// The number of images in these figures.
     pub images: u64,

@@ -271,8 +271,8 @@ pub enum MetricsLine {
         /// The number of training images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
         images: Option<u64>,
-        /// The number of validation images in `val_loss`, `top1` and `topk`; `None` without validation images,
-        /// and in lines of versions that did not write it.
+        /// The number of validation images in `val_loss`, `top1` and `topk`; `None` without validation
+        /// images, and in lines of versions that did not write it.
         #[serde(default)]
         val_images: Option<u64>,
     },

@@ -62,8 +62,8 @@ pub struct RunSummary {
     /// Cores that the run could use; 0 if it was not recorded.
     #[serde(default)]
     pub cores: u64,
-    /// The number of them that other programs kept busy since the last start or resume, on average; `None` if
-    /// the platform does not provide it.
+    /// The number of cores that other programs kept busy since the last start or resume, on average; `None`
+    /// if the platform does not provide it.
     #[serde(default)]
     pub others_cores: Option<f64>,
     /// What decoded the training images since the last start or resume, if the executor was `gpu`.
@@ -74,7 +74,8 @@ pub struct RunSummary {
     /// Mean busy share of the cores since the last start or resume, percent; `None` if the platform does not
     /// provide it.
     pub cpu: Option<Percentiles>,
-    /// Peak resident memory since the last start or resume, bytes; `None` if the platform does not provide it.
+    /// Peak resident memory since the last start or resume, bytes; `None` if the platform does not provide
+    /// it.
     pub peak_rss: Option<u64>,
     /// Mean training loss of the last finished epoch; `None` before its end.
     pub train_loss: Option<f64>,
@@ -82,9 +83,9 @@ pub struct RunSummary {
     pub validation: Option<Validation>,
     /// The epoch with the best model; `None` before the first epoch's end.
     pub best: Option<Best>,
-    /// Number of training images that could not be decoded, each counted once.
+    /// Number of training images that could not be read or decoded, each counted once.
     pub bad_images: usize,
-    /// Number of validation images that could not be decoded, each counted once.
+    /// Number of validation images that could not be read or decoded, each counted once.
     pub bad_val_images: usize,
     /// Whether the run was stopped before its end.
     pub interrupted: bool,

@@ -27,8 +27,9 @@ pub struct Plan {
     #[schemars(with = "TableOrFile")]
     pub job: Job,
     /// The path of a file of JSON lines that the job writes, below its instance's folder:
-    /// `output/data/run/metrics.jsonl`. The objective is a key of its lines; of lines with the key `kind`, only
-    /// those with `kind` `epoch` count. Default: the objective is elsewhere, one of the job's metrics or sent.
+    /// `output/data/run/metrics.jsonl`. The objective is a key of its lines; of lines with the key `kind`,
+    /// only those with `kind` `epoch` count. Default: the objective is elsewhere, one of the job's metrics or
+    /// sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_file: Option<PathBuf>,
     /// Whether the objective is a metric that the job sends to the socket that `STOKEHOLD_TIMELINE` names:
@@ -36,7 +37,7 @@ pub struct Plan {
     #[serde(default)]
     pub timeline: bool,
     /// The names of channels whose images are converted to shards once, before the first trial, for all
-    /// trials. No pixel changes.
+    /// trials. No pixel changes. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prepare: Vec<String>,
 }
@@ -71,8 +72,8 @@ impl Plan {
         include_str!("tune.toml")
     }
 
-    /// The JSON schema of a study file, for editors and other programs. [`check`](Self::check) tests the rules
-    /// that a schema cannot express.
+    /// The JSON schema of a study file, for editors and other programs. [`check`](Self::check) tests the
+    /// rules that a schema cannot express.
     pub fn schema() -> Value {
         schemars::schema_for!(Self).to_value()
     }

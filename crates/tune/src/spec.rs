@@ -11,7 +11,7 @@ use crate::error::input;
 use crate::parameter::Parameter;
 use crate::space::{Space, Values};
 
-/// A study as it is requested.
+/// What a study tunes, and how.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Spec {
@@ -40,7 +40,7 @@ pub struct Spec {
     #[serde(default)]
     pub early_stopping: EarlyStopping,
     /// The steps at which trials are compared by the strategy `hyperband` and the rule `asha`, and only by
-    /// these; both need it.
+    /// these; both need it. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rungs: Option<Rungs>,
     /// Values to try before anything else: some or all parameters of each trial; the strategy chooses the

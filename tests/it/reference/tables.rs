@@ -1,6 +1,7 @@
 //! Schemas as tables of Markdown.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde_json::{Map, Value};
@@ -20,6 +21,8 @@ pub struct Tables<'a> {
     pub side: Side,
     /// The heading of each object of `$defs` that has a section of its own.
     pub headings: BTreeMap<&'a str, String>,
+    /// The enums of `$defs` whose words have a table already.
+    pub shown: RefCell<BTreeSet<String>>,
 }
 
 impl Tables<'_> {
@@ -37,7 +40,7 @@ impl Tables<'_> {
             into,
             "\n### {}\n\n{}\n",
             self.headings[name],
-            self.sentence(schema)
+            filled(&self.sentence(schema))
         )
         .unwrap();
         self.table(schema, into);
@@ -69,7 +72,11 @@ impl Tables<'_> {
                         (true, None, None) => "required".to_owned(),
                         (false, Some(default), None) => default,
                         (false, None, Some(said)) => said,
-                        (false, None, None) => String::new(),
+                        (false, None, None)
+                            if text.contains("requires it") || text.contains("require it") =>
+                        {
+                            "required there".to_owned()
+                        }
                         other => panic!("{key}: one default, and not {other:?}"),
                     };
                     writeln!(into, "| `{key}` | {value} | {default} | {text} |")
@@ -84,7 +91,12 @@ impl Tables<'_> {
 
     /// The values of a key that is one of several words, each with what it says.
     fn values(&self, key: &str, rule: &Value, into: &mut String) {
-        let Some(words) = self.words(rule) else { return };
+        let Some((name, words)) = self.words(rule) else {
+            return;
+        };
+        if !self.shown.borrow_mut().insert(name.to_owned()) {
+            return;
+        }
         write!(into, "\n| `{key}` | what it says |\n|---|---|\n").unwrap();
         for word in words {
             let name = word["const"].as_str().unwrap();
@@ -94,18 +106,15 @@ impl Tables<'_> {
         }
     }
 
-    fn words<'b>(&'b self, rule: &'b Value) -> Option<&'b Vec<Value>> {
-        if let Some(name) = reference(rule) {
-            return self.words(self.definition(name));
-        }
+    /// The enum that a value is of: its name, and its words.
+    fn words<'b>(&'b self, rule: &'b Value) -> Option<(&'b str, &'b Vec<Value>)> {
         if let Some(parts) = rule["anyOf"].as_array() {
             return parts.iter().find_map(|part| self.words(part));
         }
-        let words = rule["oneOf"].as_array()?;
-        words
-            .iter()
-            .all(|word| word.get("const").is_some())
-            .then_some(words)
+        let name = reference(rule)?;
+        let words = self.definition(name)["oneOf"].as_array()?;
+        let are_words = words.iter().all(|word| word.get("const").is_some());
+        are_words.then_some((name, words))
     }
 
     /// The variants of an object with a key `tag`: its value, the other keys, what it says.
@@ -273,6 +282,23 @@ fn written(default: Option<&Value>) -> Option<String> {
         Value::Object(_) => "the defaults of its keys".to_owned(),
         other => format!("`{other}`"),
     })
+}
+
+/// A text in lines of at most 110 columns.
+fn filled(text: &str) -> String {
+    let mut lines = String::new();
+    let mut column = 0;
+    for word in text.split(' ') {
+        let width = word.chars().count();
+        if column > 0 {
+            let fits = column + 1 + width <= 110;
+            lines.push(if fits { ' ' } else { '\n' });
+            column = if fits { column + 1 } else { 0 };
+        }
+        lines += word;
+        column += width;
+    }
+    lines
 }
 
 /// The name of `$defs` that a schema refers to.
