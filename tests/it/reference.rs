@@ -24,7 +24,8 @@ use stokehold_tune::{AUTO_LOGARITHMIC, Plan};
 use tables::{LOWER, Side, Tables, UPPER};
 use valid::is_valid;
 
-const AGAIN: &str = "write it again: STOKEHOLD_WRITE_DOCS=1 cargo test --release --test it the_reference_of";
+const AGAIN: &str =
+    "write it again: STOKEHOLD_WRITE_DOCS=1 cargo test --release -p stokehold --test it the_reference_of";
 
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")

@@ -321,3 +321,48 @@ impl<'a> Lines<'a> {
         files.failed.as_ref().map(ToString::to_string)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_metrics_have_their_form() {
+        let printed = |value| MetricsLine::Printed {
+            host: "algo-1",
+            name: "loss",
+            time: 1.5,
+            value,
+        };
+        let sent = |step| MetricsLine::Sent {
+            name: "loss",
+            step,
+            time: 1.5,
+            value: 2.0,
+        };
+        for (line, text) in [
+            (
+                printed(0.25),
+                r#"{"host":"algo-1","name":"loss","time":1.5,"value":0.25}"#,
+            ),
+            (
+                printed(f64::NAN),
+                r#"{"host":"algo-1","name":"loss","time":1.5,"value":"NaN"}"#,
+            ),
+            (
+                printed(f64::NEG_INFINITY),
+                r#"{"host":"algo-1","name":"loss","time":1.5,"value":"-inf"}"#,
+            ),
+            (
+                sent(Some(7)),
+                r#"{"name":"loss","step":7,"time":1.5,"value":2.0}"#,
+            ),
+            (
+                sent(None),
+                r#"{"name":"loss","step":null,"time":1.5,"value":2.0}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&line).unwrap(), text);
+        }
+    }
+}
