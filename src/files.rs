@@ -37,6 +37,9 @@ pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// The file by which a folder is locked.
+pub const LOCK: &str = "lock";
+
 /// Locks a folder, which is created if needed, against other processes that lock it, until the lock is
 /// dropped.
 ///
@@ -44,7 +47,7 @@ pub fn write_new(path: &Path, contents: &str) -> Result<(), Box<dyn Error>> {
 /// [`Usage`] if another process has it, with its name; an error of the system.
 pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
     fs::create_dir_all(folder).map_err(|error| named(folder, &error))?;
-    let path = folder.join("lock");
+    let path = folder.join(LOCK);
     Lock::take(&path).map_err(|refused| match refused {
         Refused::Held(holder) => Usage(format!(
             "{}: {} works in this folder; wait until it ends, or give another folder",

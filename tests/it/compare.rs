@@ -156,6 +156,17 @@ fn cells_are_compared_written_and_not_repeated() {
     };
     assert_eq!(row(&again), row(&table));
 
+    // In another place too, with the cores of all runs.
+    let moved = data.path().join("moved");
+    fs::rename(&out, &moved).unwrap();
+    let mut there = arguments.clone();
+    there[2] = "moved";
+    let output = compare(data.path(), &there);
+    assert_eq!(output.status.code(), Some(0), "{:?}", texts(&output));
+    let page = fs::read_to_string(moved.join("compare.html")).unwrap();
+    assert_eq!(page.matches("class=\"strip\"").count(), 4);
+    fs::rename(&moved, &out).unwrap();
+
     // Other settings would be other numbers.
     let output = compare(
         data.path(),
@@ -180,6 +191,49 @@ fn cells_are_compared_written_and_not_repeated() {
         message.contains("the images of the data set are other ones"),
         "{message}"
     );
+}
+
+#[test]
+fn what_is_not_the_comparisons_own_is_neither_used_nor_removed() {
+    let data = data_set();
+    let out = data.path().join("out");
+    // The user's own folder.
+    fs::create_dir_all(out.join("warm-up")).unwrap();
+    fs::write(out.join("warm-up/mine.txt"), "mine").unwrap();
+    let arguments = tiny("1", &["--loads", "0"]);
+    let message = refused(data.path(), &arguments);
+    assert!(
+        message.contains("out: holds warm-up and no comparison; give a new folder"),
+        "{message}"
+    );
+    assert_eq!(fs::read_to_string(out.join("warm-up/mine.txt")).unwrap(), "mine");
+    fs::remove_dir_all(&out).unwrap();
+
+    // A run of the same name that was trained otherwise, with its model.
+    let output = compare(data.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{:?}", texts(&output));
+    let run = out.join("runs/resnet18-load0-a");
+    fs::write(run.join("model.safetensors"), "a model").unwrap();
+    let record = run.join("run.json");
+    let text = fs::read_to_string(&record).unwrap();
+    let mut other: Value = serde_json::from_str(&text).unwrap();
+    other["config"]["epochs"] = 3.into();
+    fs::write(&record, other.to_string()).unwrap();
+    let message = refused(data.path(), &arguments);
+    assert!(
+        message.contains("resnet18-load0-a: this run is not one of this comparison: epochs"),
+        "{message}"
+    );
+    fs::remove_file(&record).unwrap();
+    let message = refused(data.path(), &arguments);
+    assert!(
+        message.contains("its settings are not recorded; remove it"),
+        "{message}"
+    );
+    assert!(run.join("model.safetensors").exists());
+    fs::write(&record, text).unwrap();
+    let output = compare(data.path(), &arguments);
+    assert_eq!(output.status.code(), Some(0), "{:?}", texts(&output));
 }
 
 #[test]

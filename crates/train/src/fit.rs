@@ -73,14 +73,7 @@ pub fn resume(
     let folder = RunFolder::new(&config.run_dir);
     let record = folder.read_record()?;
     if let Some(record) = &record {
-        let mut changes = record
-            .config
-            .changes(config)
-            .map_err(|error| TrainError::Malformed {
-                path: folder.record(),
-                reason: error.to_string(),
-            })?;
-        changes.extend(record.dataset.changes(&DatasetFacts::of(&dataset)));
+        let changes = record.changes(config, &DatasetFacts::of(&dataset))?;
         if !changes.is_empty() {
             return Err(TrainError::Changed {
                 path: config.run_dir.clone(),

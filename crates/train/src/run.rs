@@ -34,6 +34,22 @@ use crate::{RunSummary, TrainError};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFolder(PathBuf);
 
+impl RunRecord {
+    /// What keeps a run with this configuration and this data from being the same run, a phrase each; the fields in
+    /// [`TrainConfig::FREE`] may differ.
+    ///
+    /// # Errors
+    /// A configuration cannot be compared.
+    pub fn changes(&self, config: &TrainConfig, dataset: &DatasetFacts) -> Result<Vec<String>, TrainError> {
+        let mut changes = self
+            .config
+            .changes(config)
+            .map_err(|error| malformed(&RunFolder::new(&config.run_dir).record(), &error))?;
+        changes.extend(self.dataset.changes(dataset));
+        Ok(changes)
+    }
+}
+
 impl RunFolder {
     /// The run in `path`, which need not exist.
     pub fn new(path: impl Into<PathBuf>) -> Self {

@@ -9,12 +9,13 @@ use stokehold_base::clock::Utc;
 use stokehold_base::there::if_there;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
-use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
+use stokehold_train::run::{DatasetFacts, MetricsLine, RunFolder, RunRecord, read_metrics};
 use stokehold_train::{ExecutorChoice, RunSummary, TrainConfig, TrainError};
 
-use super::report::{Cell, CpuTime, Trial};
+use super::report::{Cell, CpuTime, Trial, run_dir};
 use super::settings::Settings;
 use super::watch::Watch;
+use crate::failure::Usage;
 use crate::files;
 
 /// Steps of the warm-up run before the first run of a model and an executor.
@@ -26,6 +27,7 @@ pub struct Cells<'a> {
     cells: Vec<(Arch, u32)>,
     out: &'a Path,
     dataset: &'a Dataset,
+    facts: DatasetFacts,
     /// The models and executors that were warmed up in this process.
     warm: Vec<(Arch, ExecutorChoice)>,
 }
@@ -59,6 +61,7 @@ impl<'a> Cells<'a> {
             cells,
             out,
             dataset,
+            facts: DatasetFacts::of(dataset),
             warm: Vec::new(),
         }
     }
@@ -79,17 +82,13 @@ impl<'a> Cells<'a> {
     }
 
     /// What an earlier call has measured.
-    pub fn kept(&self) -> Result<Kept, TrainError> {
+    pub fn kept(&self) -> Result<Kept, Box<dyn Error>> {
         let (mut runs, mut since) = (0, None::<f64>);
         for (number, trial) in (0..self.cells.len()).flat_map(|number| [(number, 0), (number, 1)]) {
-            let config = self.config(number, trial);
-            if finished(&config)?.is_none() {
-                continue;
-            }
-            runs += 1;
-            if let Some(record) = RunFolder::new(&config.run_dir).read_record()? {
+            if let Some((_, record)) = finished(&self.config(number, trial), &self.facts)? {
                 let created = record.created as f64;
                 since = Some(since.map_or(created, |since| since.min(created)));
+                runs += 1;
             }
         }
         Ok(Kept {
@@ -110,8 +109,8 @@ impl<'a> Cells<'a> {
         for trial in 0..2 {
             let config = self.config(number, trial);
             watch.begin(number, trial, &config, load);
-            let summary = match finished(&config)? {
-                Some(summary) => summary,
+            let summary = match finished(&config, &self.facts)? {
+                Some((summary, _)) => summary,
                 None => match self.train(&config, watch, stop)? {
                     Some(summary) => summary,
                     None => return Ok(None),
@@ -182,15 +181,29 @@ impl<'a> Cells<'a> {
     }
 }
 
-/// The folder of a trial's run.
-pub fn run_dir(out: &Path, model: Arch, load: u32, trial: usize) -> PathBuf {
-    let letter = ['a', 'b'][trial];
-    out.join("runs").join(format!("{model}-load{load}-{letter}"))
-}
-
-fn finished(config: &TrainConfig) -> Result<Option<RunSummary>, TrainError> {
-    let summary = RunFolder::new(&config.run_dir).read_summary()?;
-    Ok(summary.filter(|summary| !summary.interrupted))
+/// The summary and the record of a run that is finished; `None` if it has to go on, or to begin.
+///
+/// # Errors
+/// The run was made with other settings or of other data than these, or there is no record of them.
+fn finished(
+    config: &TrainConfig,
+    dataset: &DatasetFacts,
+) -> Result<Option<(RunSummary, RunRecord)>, Box<dyn Error>> {
+    let folder = RunFolder::new(&config.run_dir);
+    let Some(summary) = folder.read_summary()?.filter(|summary| !summary.interrupted) else {
+        return Ok(None);
+    };
+    let why = match folder.read_record()? {
+        Some(record) => match record.changes(config, dataset)? {
+            changes if changes.is_empty() => return Ok(Some((summary, record))),
+            changes => changes.join("; "),
+        },
+        None => "its settings are not recorded".to_owned(),
+    };
+    Err(Box::new(Usage(format!(
+        "{}: this run is not one of this comparison: {why}; remove it, or give another --out",
+        config.run_dir.display(),
+    ))))
 }
 
 /// The time of each epoch's training, from the run's own record.

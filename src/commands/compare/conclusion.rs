@@ -19,6 +19,7 @@ pub fn of(report: &Report) -> Vec<String> {
         .filter_map(|&model| of_model(report, model))
         .collect();
     lines.extend(models.iter().filter_map(|&model| unquiet(report, model)));
+    lines.extend(models.iter().filter_map(|&model| disturbed(report, model)));
     if let Some(cell) = report.cells_of(first).last() {
         lines.extend(costs(report, cell));
     }
@@ -155,6 +156,34 @@ fn unquiet(report: &Report, model: Arch) -> Option<String> {
     })
 }
 
+/// Fewer cores of other programs are not mentioned.
+const NOTICED: f64 = 0.1;
+/// Trials that other programs disturbed by more than this many cores differently are not comparable by time.
+const ALIKE: f64 = 0.25;
+
+/// What other programs took while a model's runs were trained.
+fn disturbed(report: &Report, model: Arch) -> Option<String> {
+    let cells = report.cells_of(model);
+    let others = |trial: usize| {
+        let cores = cells.iter().map(|cell| cell.trials[trial].summary.others_cores);
+        let cores = cores.collect::<Option<Vec<f64>>>()?;
+        (!cores.is_empty()).then(|| cores.iter().sum::<f64>() / cores.len() as f64)
+    };
+    let (of_a, of_b) = (others(0)?, others(1)?);
+    if of_a.max(of_b) < NOTICED {
+        return None;
+    }
+    let [a, b] = names(report);
+    let mut text = format!(
+        "Other programs took {of_a:.1} of {} cores while {a} trained {model}, and {of_b:.1} while {b} did.",
+        report.machine.cores
+    );
+    if (of_a - of_b).abs() > ALIKE {
+        text += " So the machine was not the same for both: compare again on a quiet machine, or go by the CPU time per image.";
+    }
+    Some(text)
+}
+
 /// The costs of loader and trainer alone.
 fn costs(report: &Report, cell: &Cell) -> Vec<String> {
     let [a, b] = names(report);
@@ -190,14 +219,15 @@ fn costs(report: &Report, cell: &Cell) -> Vec<String> {
              {ms_b:.1} ms with {b}. Other work on the machine disturbs this less than seconds per epoch."
         ));
     }
-    // Other work on the machine only makes it slower, so take the fastest.
-    if let Some((_, ceiling)) = trainer_alone(report, cell.model) {
-        let reached = |trial: &Trial| 100.0 * trial.summary.images_per_second / ceiling;
+    // Each beside the trainer as it was right after that run: the machine changes over a comparison.
+    if let (Some(alone_a), Some(alone_b)) = (trial_a.summary.trainer_ceiling, trial_b.summary.trainer_ceiling)
+    {
+        let reached = |trial: &Trial, alone: f64| 100.0 * trial.summary.images_per_second / alone;
         lines.push(format!(
-            "With batches at hand the trainer takes {ceiling:.1} images/s: {a} reached {:.0} % of that, {b} \
-             {:.0} %.",
-            reached(trial_a),
-            reached(trial_b)
+            "With batches at hand the trainer took {alone_a:.1} images/s after the run of {a}, which reached {:.0} % of \
+             that, and {alone_b:.1} images/s after the run of {b}, which reached {:.0} %.",
+            reached(trial_a, alone_a),
+            reached(trial_b, alone_b)
         ));
     }
     lines
@@ -266,7 +296,7 @@ mod tests {
             lines[3]
         );
         assert!(lines.iter().any(|line| line.contains("at most 0.00 %")));
-        assert!(lines.last().unwrap().contains("Welch's t-test"));
+        assert!(lines.last().unwrap().contains("Welch's two-sided t-test"));
     }
 
     #[test]
@@ -310,6 +340,47 @@ mod tests {
             assert!(text.contains(in_text) && !text.contains("From load"), "{text}");
             assert_eq!(table::published(&report).rows()[0][5], in_table);
         }
+    }
+
+    #[test]
+    fn each_trial_stands_beside_the_trainer_after_it() {
+        let mut report = report(vec![
+            cell(Arch::Resnet18, 1, 94.69, 94.69),
+            cell(Arch::Resnet18, 12, 94.69, 94.69),
+        ]);
+        // A quick moment in another run says nothing of these.
+        report.cells[0].trials[1].summary.trainer_ceiling = Some(400.0);
+        for (trial, alone) in report.cells[1].trials.iter_mut().zip([125.0, 200.0]) {
+            trial.summary.trainer_ceiling = Some(alone);
+        }
+        let text = of(&report).join("\n");
+        assert!(
+            text.contains(
+                "125.0 images/s after the run of A (per-op), which reached 80 % of that, and 200.0 images/s"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("B (fused), which reached 50 %."), "{text}");
+    }
+
+    #[test]
+    fn other_programs_are_told_where_they_took_cores() {
+        let told = |others: [Option<f64>; 2]| {
+            let mut report = report(vec![cell(Arch::Resnet18, 4, 40.0, 20.0)]);
+            for (trial, others) in report.cells[0].trials.iter_mut().zip(others) {
+                trial.summary.others_cores = others;
+            }
+            disturbed(&report, Arch::Resnet18)
+        };
+        assert_eq!(told([None, Some(1.0)]), None);
+        assert_eq!(told([Some(0.05), Some(0.09)]), None);
+        let alike = told([Some(1.0), Some(1.2)]).unwrap();
+        assert!(
+            alike.contains("took 1.0 of") && alike.ends_with("and 1.2 while B (fused) did."),
+            "{alike}"
+        );
+        let unlike = told([Some(1.7), Some(0.2)]).unwrap();
+        assert!(unlike.contains("not the same for both"), "{unlike}");
     }
 
     #[test]
@@ -368,7 +439,8 @@ mod tests {
             lines[1]
         );
         assert!(
-            lines[3].contains("A (per-op) reached 24 % of that, B (fused) 47 %"),
+            lines[3].contains("A (per-op), which reached 24 % of that")
+                && lines[3].ends_with("which reached 47 %."),
             "{}",
             lines[3]
         );

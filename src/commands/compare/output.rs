@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use super::report::{Cell, Report, Samples};
+use super::report::{Report, Samples};
 use super::{conclusion, html, table};
 use crate::files;
 
@@ -12,7 +12,11 @@ pub fn write(report: &Report, out: &Path) -> Result<(), Box<dyn Error>> {
     files::write(&out.join("compare.json"), report.json()?)?;
     files::write(&out.join("compare.csv"), table::csv(report))?;
     files::write(&out.join("compare.md"), markdown(report))?;
-    let samples: Vec<Samples> = report.cells.iter().map(Cell::samples).collect::<Result<_, _>>()?;
+    let samples: Vec<Samples> = report
+        .cells
+        .iter()
+        .map(|cell| cell.samples(out))
+        .collect::<Result<_, _>>()?;
     files::write(&out.join("compare.html"), html::page(report, &samples))?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stokehold_page::words::plural;
@@ -78,10 +78,12 @@ impl Cell {
         }
     }
 
-    /// The system samples of the two runs; empty if the platform does not provide them.
-    pub fn samples(&self) -> Result<Samples, ProfileError> {
-        let [a, b] = self.trials.each_ref().map(|trial| {
-            let path = RunFolder::new(&trial.summary.run_dir).recording();
+    /// The system samples of the two runs of the comparison in the folder `out`; empty if the platform does not
+    /// provide them.
+    pub fn samples(&self, out: &Path) -> Result<Samples, ProfileError> {
+        let [a, b] = [0, 1].map(|trial| {
+            // Not where the summary says: the comparison's folder may have moved since.
+            let path = RunFolder::new(run_dir(out, self.model, self.load, trial)).recording();
             if path.exists() {
                 Recording::open(&path).map(|recording| Sample::all(&recording))
             } else {
@@ -90,6 +92,28 @@ impl Cell {
         });
         Ok([a?, b?])
     }
+}
+
+/// Refuses a folder with other files: a comparison writes runs into it, and removes what they no longer need.
+fn only_the_lock(out: &Path) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(out).map_err(|error| files::named(out, &error))? {
+        let name = entry.map_err(|error| files::named(out, &error))?.file_name();
+        // A comparison that was killed at its start leaves the lock, and its report half written.
+        if name != files::LOCK && !name.as_encoded_bytes().starts_with(b"compare.json.") {
+            return Err(Box::new(Usage(format!(
+                "{}: holds {} and no comparison; give a new folder",
+                out.display(),
+                name.display()
+            ))));
+        }
+    }
+    Ok(())
+}
+
+/// The folder of a trial's run.
+pub fn run_dir(out: &Path, model: Arch, load: u32, trial: usize) -> PathBuf {
+    let letter = ['a', 'b'][trial];
+    out.join("runs").join(format!("{model}-load{load}-{letter}"))
 }
 
 impl Trial {
@@ -139,6 +163,7 @@ impl Report {
                 before.same_conditions(&now, out)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                only_the_lock(out)?;
                 files::write(&path, now.json()?)?;
             }
             Err(error) => return Err(files::named(&path, &error).into()),
