@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use stokehold_base::fault::Fault;
@@ -116,8 +116,7 @@ fn start(run: Option<PathBuf>, interval: Duration, command: Vec<String>) -> Resu
             let mut settings = Settings::new(Tree::Of(process::id()), command);
             settings.interval = interval;
             let sampler = stokehold_profile::Recorder::open(&folder, settings)?.start()?;
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let files = events::Writer::new(&folder, events::Options::new(now.as_secs_f64()));
+            let files = events::Writer::new(&folder, events::Options::new(stokehold_base::clock::unix_now()));
             (Some(sampler), Some(files), folder)
         }
     };

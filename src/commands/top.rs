@@ -13,9 +13,10 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use stokehold_base::clock::unix_now;
 use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::{FOLDER, Recording, Sampler, Settings, Tree};
 use tempfile::TempDir;
@@ -157,9 +158,4 @@ impl Own {
             folder,
         })
     }
-}
-
-fn unix_now() -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0.0, |now| now.as_secs_f64())
 }

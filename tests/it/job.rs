@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stokehold_s3_server::Server;
+use stokehold_untested::needs::{can_mount, has};
 use tempfile::TempDir;
 
 /// A folder with sources and jobs of its own.
@@ -451,7 +452,6 @@ fn the_file_that_init_writes_can_be_run() {
 #[test]
 fn the_example_runs_in_every_mode() {
     if !has("python3", "Python") {
-        stokehold_untested::skip("no python3");
         return;
     }
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/job");
@@ -472,7 +472,6 @@ fn the_example_runs_in_every_mode() {
         ("cache", Some("train=s3://bucket/train,mode=Cache")),
     ] {
         if ["fastfile", "cache"].contains(&name) && !can_mount() {
-            stokehold_untested::skip("this machine does not permit FUSE");
             continue;
         }
         let file = example.join("job.toml");
@@ -506,29 +505,9 @@ fn the_example_runs_in_every_mode() {
     assert!(models.iter().all(|model| model == &models[0]), "{models:?}");
 }
 
-/// Whether views can be mounted here: the device, and the right to mount (CAP_SYS_ADMIN, bit 21) or a helper that has it.
-fn can_mount() -> bool {
-    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let capabilities = effective
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let helped = std::env::split_paths(&path).any(|dir| dir.join("fusermount3").exists());
-    device.is_ok() && (capabilities >> 21 & 1 == 1 || helped)
-}
-
-/// Whether a program is there and is what its name says.
-fn has(program: &str, says: &str) -> bool {
-    let output = Command::new(program).arg("--version").output();
-    output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(says))
-}
-
 #[test]
 fn mpirun_starts_a_process_an_instance() {
     if !has("mpirun", "Open MPI") {
-        stokehold_untested::skip("no mpirun of Open MPI");
         return;
     }
     let jobs = Jobs::new();
@@ -570,8 +549,7 @@ fn mpirun_starts_a_process_an_instance() {
 
 #[test]
 fn torch_trains_on_two_instances() {
-    let Some(python) = std::env::var_os("STOKEHOLD_TEST_PYTHON") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python with torch");
+    let Some(python) = stokehold_untested::needs::torch() else {
         return;
     };
     let jobs = Jobs::new();

@@ -15,8 +15,9 @@
 //! the environment names one ([`VARIABLE`](stokehold_profile::timeline::VARIABLE)).
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use stokehold_base::clock::unix_now;
 use stokehold_profile::timeline::{Args, Client, Name, Outcome, SpanRecorder, Timeline, Total};
 use stokehold_profile::{events, span};
 
@@ -42,9 +43,8 @@ impl RunTimeline {
             observer.event(Event::Warning(error.to_string()));
             None
         });
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let recording = folder.recording();
-        let files = events::Writer::new(&recording, events::Options::new(now.as_secs_f64()));
+        let files = events::Writer::new(&recording, events::Options::new(unix_now()));
         let timeline = Timeline::start(Some(files), client).map_err(|source| TrainError::Io {
             path: recording,
             source,

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+pub mod needs;
+
 /// The environment variable that turns skips into failures.
 pub const REQUIRE_ALL: &str = "STOKEHOLD_REQUIRE_ALL";
 

@@ -367,18 +367,7 @@ fn a_batch_of_nothing() {
 
 /// The files of a folder of test data; none where it is not there: then the test is skipped.
 fn data(folder: &str) -> Vec<PathBuf> {
-    let Some(root) = std::env::var_os("STOKEHOLD_TEST_DATA") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_DATA is not set");
-        return Vec::new();
-    };
-    let folder = PathBuf::from(root).join(folder);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        stokehold_untested::skip(format_args!("there is no {}", folder.display()));
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    paths
+    stokehold_untested::needs::data(folder).unwrap_or_default()
 }
 
 /// All that have a header and are not of a size that only lies.

@@ -7,17 +7,7 @@ use stokehold_pipeline::{Pipeline, SampleType};
 
 /// The bytes of files of a folder, every `step`th; none, with a line that says so, where it is not there.
 fn data(folder: &str, step: usize) -> Option<Vec<Vec<u8>>> {
-    let Some(root) = std::env::var_os("STOKEHOLD_TEST_DATA") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_DATA is not set");
-        return None;
-    };
-    let folder = Path::new(&root).join(folder);
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        stokehold_untested::skip(format_args!("there is no {}", folder.display()));
-        return None;
-    };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
-    paths.sort();
+    let paths = stokehold_untested::needs::data(folder)?;
     let files = paths
         .iter()
         .step_by(step)

@@ -9,26 +9,9 @@ use std::time::{Duration, Instant};
 
 use stokehold_jobs::{Channel, Job, Record, Status, Store, run};
 use stokehold_s3_server::Server;
+use stokehold_untested::needs::can_mount;
 
 use crate::Bench;
-
-/// Whether views can be mounted here; says so where not.
-pub(crate) fn can_mount() -> bool {
-    let device = fs::File::options().read(true).write(true).open("/dev/fuse");
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let capabilities = effective
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let helped = std::env::split_paths(&path).any(|dir| dir.join("fusermount3").exists());
-    // CAP_SYS_ADMIN is bit 21.
-    let can = device.is_ok() && (capabilities >> 21 & 1 == 1 || helped);
-    if !can {
-        stokehold_untested::skip("this machine does not permit FUSE");
-    }
-    can
-}
 
 /// A server with the bucket `bucket`.
 pub(crate) struct Place {

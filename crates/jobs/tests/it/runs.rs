@@ -367,8 +367,7 @@ fn instances_have_hosts_and_cores_of_their_own_and_fall_together() {
 
 #[test]
 fn torch_starts_a_gloo_job_of_two() {
-    let Some(python) = std::env::var_os("STOKEHOLD_TEST_PYTHON") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python with torch");
+    let Some(python) = stokehold_untested::needs::torch() else {
         return;
     };
     let bench = Bench::new();
@@ -382,7 +381,7 @@ fn torch_starts_a_gloo_job_of_two() {
         dist.barrier()\n\
         os._exit(0)\n";
     let mut job = bench.job("train.py", script);
-    job.python = python.into();
+    job.python = python;
     job.instances = 2;
     job.processes_per_host = Some(1);
     job.distribution = Distribution::Torch;

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use stokehold_jpeg::Scale;
+use stokehold_untested::needs;
 
 /// Width, height and RGB pixels.
 pub type Image = (u32, u32, Vec<u8>);
@@ -18,7 +19,7 @@ pub struct Oracle {
 impl Oracle {
     /// Starts one; none, with a line that says why, where no Python is named.
     pub fn start() -> Option<Oracle> {
-        let mut child = Command::new(python()?)
+        let mut child = Command::new(needs::torch()?)
             .arg(script("pixels.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -76,14 +77,6 @@ fn named() -> Option<String> {
     std::env::var("STOKEHOLD_TEST_PYTHON").ok()
 }
 
-fn python() -> Option<String> {
-    let python = named();
-    if python.is_none() {
-        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python that has Pillow");
-    }
-    python
-}
-
 /// The corpus that Pillow's encoder makes, made once a run; the few files of it that lie here, where no Python is named.
 pub fn corpus() -> Vec<PathBuf> {
     static FOLDER: std::sync::OnceLock<Option<tempfile::TempDir>> = std::sync::OnceLock::new();
@@ -119,14 +112,10 @@ pub fn versions() -> Option<String> {
     Some(String::from_utf8(output.expect("Python starts").stdout).expect("text"))
 }
 
-/// The JPEGs in a folder of the test data and below it; none, with a line that says why, where there is no
-/// data.
+/// The JPEGs in a folder of the test data and below it; none, with a report, where there is no data.
 pub fn data(folder: &str) -> Option<Vec<PathBuf>> {
-    let Ok(root) = std::env::var("STOKEHOLD_TEST_DATA") else {
-        stokehold_untested::skip(format_args!("STOKEHOLD_TEST_DATA names no folder with {folder}"));
-        return None;
-    };
-    let path = Path::new(&root).join(folder);
+    let root = needs::named("STOKEHOLD_TEST_DATA", &format!("the folder that holds {folder}"))?;
+    let path = root.join(folder);
     if !path.is_dir() {
         stokehold_untested::skip(format_args!("{} is not there", path.display()));
         return None;

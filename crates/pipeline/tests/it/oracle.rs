@@ -3,22 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Python named by STOKEHOLD_TEST_PYTHON.
-pub fn python() -> Option<PathBuf> {
-    named("STOKEHOLD_TEST_PYTHON", "a Python with torch and torchvision")
-}
+use stokehold_untested::needs;
+pub use stokehold_untested::needs::torch as python;
 
-/// The folder `photos` of the data named by STOKEHOLD_TEST_DATA.
+/// The folder `photos` of the test data.
 pub fn photos() -> Option<PathBuf> {
-    named("STOKEHOLD_TEST_DATA", "the folder that holds the folder `photos`").map(|data| data.join("photos"))
-}
-
-fn named(variable: &str, what: &str) -> Option<PathBuf> {
-    let value = std::env::var_os(variable);
-    if value.is_none() {
-        stokehold_untested::skip(format_args!("{variable} is not set; set it to {what}"));
-    }
-    value.map(PathBuf::from)
+    needs::named("STOKEHOLD_TEST_DATA", "the folder that holds the folder `photos`")
+        .map(|data| data.join("photos"))
 }
 
 /// Runs a script of tests/oracle.

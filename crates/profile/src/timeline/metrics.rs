@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::UNIX_EPOCH;
+
+use stokehold_base::clock::unix_now;
 
 use super::NAMES;
 
@@ -55,7 +56,7 @@ impl Metrics {
             name: name.to_owned(),
             value,
             step,
-            time: UNIX_EPOCH.elapsed().unwrap_or_default().as_secs_f64(),
+            time: unix_now(),
         });
     }
 

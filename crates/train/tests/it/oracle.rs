@@ -7,6 +7,7 @@ use std::process::Command;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use stokehold_untested::needs;
 
 /// PyTorch's answer: its own where `STOKEHOLD_TEST_PYTHON` names a Python with torchvision, else the one that was kept, of whose
 /// long arrays there are some numbers only ([`some_of`]).
@@ -39,10 +40,8 @@ pub fn ask<T: DeserializeOwned>(question: &str, details: Value) -> T {
 
 /// The same for questions about files, whose answers cannot be kept; none without such a Python: then the test is skipped.
 pub fn ask_of_files<T: DeserializeOwned>(question: &str, details: Value) -> Option<T> {
-    let Some(mut live) = live(question, &details) else {
-        stokehold_untested::skip("STOKEHOLD_TEST_PYTHON names no Python with torch and torchvision");
-        return None;
-    };
+    needs::torch()?;
+    let mut live = live(question, &details)?;
     Some(serde_json::from_value(live["answer"].take()).expect("what was asked for"))
 }
 
