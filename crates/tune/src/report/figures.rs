@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use stokehold_page::svg::{Svg, escape};
+use stokehold_page::words::clipped;
 
 use super::scale::Axis;
 use crate::event::{History, Outcome, Trial};
@@ -140,22 +141,18 @@ pub(super) fn parallel(history: &History) -> String {
     }
     for (axis, name) in names.iter().enumerate() {
         svg.line("axis", [x(axis), top], [x(axis), bottom]);
-        svg.text("strong middle", [x(axis), 20.0], shortened(name, 18));
+        svg.text("strong middle", [x(axis), 20.0], clipped(name, 18));
         for (text, share) in insight.marks(name) {
             svg.text(
                 "halo end",
                 [x(axis) - 7.0, bottom - share * (bottom - top) + 4.0],
-                shortened(&text, 12),
+                clipped(&text, 12),
             );
         }
     }
     let at = x(names.len());
     svg.line("axis", [at, top], [at, bottom]);
-    svg.text(
-        "strong middle",
-        [at, 20.0],
-        shortened(&history.spec.objective, 18),
-    );
+    svg.text("strong middle", [at, 20.0], clipped(&history.spec.objective, 18));
     for (text, y) in objective.marks() {
         svg.text("halo", [at + 7.0, y + 4.0], text);
     }
@@ -202,13 +199,6 @@ fn word(value: &Value) -> String {
     }
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
-    }
-}
-
 /// Positions of a parameter's levels between two ends: categories at the centres of equal parts.
 fn along(levels: &[Level], is_category: bool, from: f64, to: f64) -> impl Fn(f64) -> f64 {
     let count = levels.len() as f64;
@@ -241,7 +231,7 @@ fn name_levels(svg: &mut Svg, levels: &[Level], is_category: bool, place: impl F
             (false, at) if at >= 1.0 => "tick end",
             _ => "tick middle",
         };
-        svg.text(class, [place(level.at), y], shortened(&word(&level.value), 10));
+        svg.text(class, [place(level.at), y], clipped(&word(&level.value), 10));
     }
 }
 
@@ -349,7 +339,7 @@ pub(super) fn contour(history: &History, insight: &Insight, across: &str, up: &s
         svg.text(
             "tick end",
             [LEFT - 8.0, y(level.at) + 4.0],
-            shortened(&word(&level.value), 8),
+            clipped(&word(&level.value), 8),
         );
     }
     let best = history.best().map(|trial| trial.number);
