@@ -190,10 +190,10 @@ impl Batches {
                 }
             };
         };
-        let prepared = outcome?;
+        let filled = outcome?;
         self.taken += 1;
         self.open();
-        Ok(Some(prepared))
+        Ok(Some(filled))
     }
 
     /// Records the new bad images of a batch; more than the limit are an error.
@@ -221,7 +221,7 @@ impl Batches {
         self.shared.check_process()?;
         let start = *self.waiting.get_or_insert_with(Instant::now);
         while self.taken < self.end {
-            let Some(prepared) = self.take(deadline)? else {
+            let Some(filled) = self.take(deadline)? else {
                 return Ok(Poll::Pending);
             };
             let Filled {
@@ -231,7 +231,7 @@ impl Batches {
                 samples,
                 bad,
                 spans,
-            } = prepared;
+            } = filled;
             self.note_bad(bad)?;
             if !samples.is_empty() {
                 self.any = true;

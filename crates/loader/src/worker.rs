@@ -94,7 +94,7 @@ impl Flight {
     ) -> Result<Filled, LoaderError> {
         let count = outcomes.len();
         let size = images.len() / count;
-        let mut prepared = Filled {
+        let mut filled = Filled {
             images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
             prepared: Vec::new(),
             labels: Vec::with_capacity(count),
@@ -102,7 +102,7 @@ impl Flight {
             bad: Vec::new(),
             spans: Vec::with_capacity(3 * count + 1),
         };
-        let images = prepared.images.images_mut();
+        let images = filled.images.images_mut();
         let mut begun: Option<Instant> = None;
         for (place, outcome) in outcomes.into_iter().enumerate() {
             if let Some(error) = outcome.failed {
@@ -110,21 +110,21 @@ impl Flight {
             }
             if let Some(times) = &outcome.times {
                 begun = Some(begun.map_or(times.start, |begun| begun.min(times.start)));
-                times.spans(outcome.taken.is_some(), &mut prepared.spans);
+                times.spans(outcome.taken.is_some(), &mut filled.spans);
             }
-            prepared.bad.extend(outcome.bad);
+            filled.bad.extend(outcome.bad);
             let Some(sample) = outcome.taken else { continue };
-            let filled = prepared.samples.len();
-            if filled != place {
-                images.shift(place * size, filled * size, size);
+            let place_of_next = filled.samples.len();
+            if place_of_next != place {
+                images.shift(place * size, place_of_next * size, size);
             }
-            prepared.prepared.extend(outcome.prepared);
-            prepared.labels.push(shared.source.class(sample));
-            prepared.samples.push(sample as u64);
+            filled.prepared.extend(outcome.prepared);
+            filled.labels.push(shared.source.class(sample));
+            filled.samples.push(sample as u64);
         }
-        images.truncate(prepared.samples.len() * size);
+        images.truncate(filled.samples.len() * size);
         if let Some(start) = begun {
-            prepared.spans.push(Span {
+            filled.spans.push(Span {
                 worker,
                 stage: Stage::Batch,
                 start,
@@ -132,7 +132,7 @@ impl Flight {
                 bytes: None,
             });
         }
-        Ok(prepared)
+        Ok(filled)
     }
 }
 

@@ -50,12 +50,17 @@ impl OptimizerConfig {
         nesterov: false,
     };
     /// AdamW with PyTorch's defaults.
-    pub const ADAMW: Self = Self::AdamW {
-        beta1: 0.9,
-        beta2: 0.999,
-        epsilon: 1e-8,
-        weight_decay: 0.01,
-    };
+    pub const ADAMW: Self = Self::adamw(0.01);
+
+    /// AdamW with PyTorch's defaults and this weight decay.
+    pub const fn adamw(weight_decay: f64) -> Self {
+        Self::AdamW {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay,
+        }
+    }
 
     /// # Errors
     /// If a constant is out of its range.

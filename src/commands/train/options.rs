@@ -292,12 +292,7 @@ impl OptimizerOptions {
                 weight_decay: self.weight_decay.unwrap_or(0.0),
                 nesterov: self.nesterov,
             },
-            OptimizerName::Adamw => OptimizerConfig::AdamW {
-                beta1: 0.9,
-                beta2: 0.999,
-                epsilon: 1e-8,
-                weight_decay: self.weight_decay.unwrap_or(0.01),
-            },
+            OptimizerName::Adamw => OptimizerConfig::adamw(self.weight_decay.unwrap_or(0.01)),
         }
     }
 
