@@ -21,6 +21,7 @@ mod progress;
 mod shell;
 mod size;
 mod terminal;
+mod trainer;
 
 use clap::{ArgAction, Parser, Subcommand};
 use std::process::ExitCode;

@@ -15,7 +15,7 @@ use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::device;
 use crate::feed::{FedBatch, Feed, Input};
-use crate::learner::Learner;
+use crate::learner::{Learner, Trainer};
 
 /// Neither measurement starts another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -80,9 +80,9 @@ pub(crate) fn of_loader(
 }
 
 /// Measures the trainer on one batch that is always ready: the median of at most `steps` steps, at least one.
-/// The learner is consumed, with what it learns here.
+/// The trainer is consumed, with what it learns here.
 pub(crate) fn of_trainer(
-    mut learner: Learner,
+    mut trainer: Trainer,
     config: &TrainConfig,
     batch: &FedBatch,
     steps: usize,
@@ -95,7 +95,7 @@ pub(crate) fn of_trainer(
         let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the same.
-        (learner, _) = learner.step(smoothing, clip_norm, images, batch.shape, &batch.labels, 0.0)?;
+        (trainer, _) = trainer.step(smoothing, clip_norm, images, batch.shape, &batch.labels, 0.0)?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
     }

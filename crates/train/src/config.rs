@@ -10,6 +10,7 @@ use stokehold_storage::Images;
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
+use crate::emulated::TrainerChoice;
 use crate::executor::ExecutorChoice;
 use crate::feed::{Feed, GpuOptions, Maker};
 use crate::model::Arch;
@@ -31,6 +32,9 @@ pub struct TrainConfig {
     pub max_images: Option<usize>,
     /// The network.
     pub arch: Arch,
+    /// What trains.
+    #[serde(default)]
+    pub trainer: TrainerChoice,
     /// Weights to start from instead of random ones.
     pub weights: Option<PathBuf>,
     /// Train the last layer only.
@@ -133,6 +137,16 @@ impl TrainConfig {
                 at_least_one,
             ),
             ("steps between log lines", self.log_every >= 1, at_least_one),
+            (
+                "images per second of the emulated accelerator",
+                match &self.trainer {
+                    TrainerChoice::Burn => true,
+                    TrainerChoice::Emulated {
+                        images_per_second, ..
+                    } => (1.0..=1e6).contains(images_per_second),
+                },
+                "must be 1 to 1000000",
+            ),
         ];
         if let Some((field, _, allowed)) = checks.into_iter().find(|&(_, good, _)| !good) {
             return Err(TrainError::Config {

@@ -343,6 +343,15 @@ impl Input {
         Self::Host(bytes::Bytes::from_owner(Lent(numbers)))
     }
 
+    /// The numbers in main memory, as bytes; none where they are on a device.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Host(images) => images,
+            #[cfg(feature = "gpu")]
+            Self::Device(_) => &[],
+        }
+    }
+
     /// The images as a tensor on the device: uploaded, or used in place.
     pub(crate) fn tensor(self, shape: [usize; 4], device: &Device) -> Tensor<4> {
         match self {

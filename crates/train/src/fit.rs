@@ -17,10 +17,11 @@ use crate::ceilings::Ceiling;
 use crate::checkpoint::{Checkpoints, Latest};
 use crate::choice::choose;
 use crate::config::TrainConfig;
+use crate::emulated::{Emulated, TrainerChoice};
 use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
-use crate::learner::Learner;
+use crate::learner::{Learner, Trainer};
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
@@ -105,7 +106,10 @@ fn start(
     let resuming = record.is_some();
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
-    let device_name = device::name(&plain);
+    let device_name = match &config.trainer {
+        TrainerChoice::Burn => device::name(&plain),
+        TrainerChoice::Emulated { label, .. } => format!("Emulated({label})"),
+    };
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
     let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
@@ -114,6 +118,7 @@ fn start(
     let feed = config.feed(dataset.train, true, &maker)?;
     let val_feed = dataset
         .val
+        .filter(|_| config.trainer == TrainerChoice::Burn)
         .map(|val| config.feed(val, false, &maker))
         .transpose()?;
 
@@ -132,7 +137,15 @@ fn start(
         });
     }
     let checkpoint = latest.whole.as_ref().map(|(path, _)| path.as_path());
-    let (learner, replaced_head) = Learner::of_run(config, classes, plain, checkpoint)?;
+    let (trainer, replaced_head) = match &config.trainer {
+        TrainerChoice::Burn => {
+            let (learner, replaced_head) = Learner::of_run(config, classes, plain, checkpoint)?;
+            (Trainer::Burn(Box::new(learner)), replaced_head)
+        }
+        TrainerChoice::Emulated {
+            images_per_second, ..
+        } => (Trainer::Emulated(Emulated::new(*images_per_second)), None),
+    };
     let progress = match &latest.whole {
         Some((_, progress)) => progress.clone(),
         None => Progress::default(),
@@ -190,9 +203,9 @@ fn start(
         stop,
     };
     let before = Contention::now();
-    let learner = training.run(learner)?;
+    let trainer = training.run(trainer)?;
     let others = before.and_then(|before| before.others_cores_until(Contention::now()?));
-    training.finish(learner, sampler, others)
+    training.finish(trainer, sampler, others)
 }
 
 /// Creates the folder of a run, and locks it.
@@ -247,16 +260,16 @@ struct Training<'a> {
 
 impl Training<'_> {
     /// Trains until the last epoch is done or the run is stopped.
-    fn run(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
+    fn run(&mut self, mut trainer: Trainer) -> Result<Trainer, TrainError> {
         while self.remaining() {
-            learner = self.train_epoch(learner)?;
+            trainer = self.train_epoch(trainer)?;
             if self.stopped() {
-                self.checkpoint(&learner)?;
+                self.checkpoint(&trainer)?;
                 break;
             }
-            let Some(record) = self.end_epoch(&learner)? else {
+            let Some(record) = self.end_epoch(&trainer)? else {
                 // Stopped during validation, which the resumed run repeats.
-                self.checkpoint(&learner)?;
+                self.checkpoint(&trainer)?;
                 break;
             };
             self.metrics.write(&MetricsLine::epoch(&record))?;
@@ -266,9 +279,9 @@ impl Training<'_> {
                 record: &record,
                 best,
             });
-            self.checkpoint(&learner)?;
+            self.checkpoint(&trainer)?;
         }
-        Ok(learner)
+        Ok(trainer)
     }
 
     fn remaining(&self) -> bool {
@@ -280,7 +293,7 @@ impl Training<'_> {
     }
 
     /// Makes the steps of the current epoch, from the current position to its end or until stopped.
-    fn train_epoch(&mut self, mut learner: Learner) -> Result<Learner, TrainError> {
+    fn train_epoch(&mut self, mut trainer: Trainer) -> Result<Trainer, TrainError> {
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
@@ -296,29 +309,29 @@ impl Training<'_> {
             };
             self.spans.waited(begin, self.progress.step + 1);
             let waited = turn.elapsed().as_secs_f64();
-            learner = self.step(learner, batch, &batches, turn, waited)?;
+            trainer = self.step(trainer, batch, &batches, turn, waited)?;
             if self
                 .config
                 .checkpoint_steps
                 .is_some_and(|steps| self.progress.step.is_multiple_of(steps))
             {
-                self.checkpoint(&learner)?;
+                self.checkpoint(&trainer)?;
             }
             turn = Instant::now();
         }
         self.spans.phase(span::EPOCH, epoch_began, Some(self.epoch()));
-        Ok(learner)
+        Ok(trainer)
     }
 
     /// Makes one step and adds it to the progress. `turn` is when the trainer became free for it.
     fn step(
         &mut self,
-        learner: Learner,
+        trainer: Trainer,
         batch: FedBatch,
         batches: &FeedBatches,
         turn: Instant,
         waited: f64,
-    ) -> Result<Learner, TrainError> {
+    ) -> Result<Trainer, TrainError> {
         let FedBatch {
             images,
             shape,
@@ -334,7 +347,7 @@ impl Training<'_> {
         }
         let images = images.into_input();
         let begin = Instant::now();
-        let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, &labels, lr)?;
+        let (trainer, loss) = trainer.step(smoothing, clip_norm, images, shape, &labels, lr)?;
         self.progress.step += 1;
         self.spans.stepped(begin, self.progress.step);
         if !loss.is_finite() {
@@ -358,7 +371,7 @@ impl Training<'_> {
         if self.progress.step.is_multiple_of(self.config.log_every) {
             self.log_interval()?;
         }
-        Ok(learner)
+        Ok(trainer)
     }
 
     /// Writes the line of the current interval, if it has a step.
@@ -382,10 +395,10 @@ impl Training<'_> {
     }
 
     /// Validates and records an epoch after its last step; `None` if stopped during validation.
-    fn end_epoch(&mut self, learner: &Learner) -> Result<Option<EpochRecord>, TrainError> {
+    fn end_epoch(&mut self, trainer: &Trainer) -> Result<Option<EpochRecord>, TrainError> {
         self.log_interval()?;
         let mut validation = None;
-        if let Some(feed) = &self.val_feed {
+        if let (Some(feed), Some(learner)) = (&self.val_feed, trainer.learner()) {
             let bad = &mut self.progress.bad_validation;
             let begin = Instant::now();
             validation = evaluate(learner, feed, self.k, bad, self.observer, &self.spans, self.stop)?;
@@ -405,8 +418,11 @@ impl Training<'_> {
         }))
     }
 
-    fn checkpoint(&mut self, learner: &Learner) -> Result<(), TrainError> {
+    fn checkpoint(&mut self, trainer: &Trainer) -> Result<(), TrainError> {
         let place = place(&self.progress);
+        let Some(learner) = trainer.learner() else {
+            return Ok(());
+        };
         if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
             let begin = Instant::now();
             let path = self
@@ -437,13 +453,16 @@ impl Training<'_> {
     /// `others_cores` cores busy meanwhile.
     fn finish(
         self,
-        learner: Learner,
+        trainer: Trainer,
         sampler: Option<Sampler>,
         others_cores: Option<f64>,
     ) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
+        let (learns, emulated) = (trainer.learner().is_some(), trainer.used());
         let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
-        if !interrupted {
+        if let Some(learner) = trainer.learner()
+            && !interrupted
+        {
             weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
         }
         // A failure to store samples must not lose the training.
@@ -459,7 +478,7 @@ impl Training<'_> {
         let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
-            ceilings = measure(self.config, &self.feed, learner)?;
+            ceilings = measure(self.config, &self.feed, trainer)?;
         }
         let (of_loader, of_trainer) = ceilings.unzip();
         let total = self.progress.total();
@@ -484,11 +503,12 @@ impl Training<'_> {
             trainer_delay_seconds: of_trainer.map_or(0.0, |ceiling| ceiling.delay_seconds),
             cores: Machine::here().cores as u64,
             others_cores,
+            emulated,
             decoded: self.decoded,
             stages,
             cpu: system.and_then(|system| system.cpu),
             peak_rss: peak_rss(),
-            train_loss: last.map(|epoch| epoch.sums.mean_loss()),
+            train_loss: last.filter(|_| learns).map(|epoch| epoch.sums.mean_loss()),
             validation: last.and_then(|epoch| epoch.validation),
             best: self.progress.best,
             bad_images: self.progress.bad_training.len(),
@@ -512,13 +532,13 @@ fn place(progress: &Progress) -> (usize, u64) {
 fn measure(
     config: &TrainConfig,
     feed: &Feed,
-    learner: Learner,
+    trainer: Trainer,
 ) -> Result<Option<(Ceiling, Ceiling)>, TrainError> {
     // An epoch that was not trained on, as good as any other.
     let Some((of_loader, batch)) = ceilings::of_loader(feed, config.epochs, config.ceiling_batches)? else {
         return Ok(None);
     };
-    let of_trainer = ceilings::of_trainer(learner, config, &batch, config.ceiling_batches)?;
+    let of_trainer = ceilings::of_trainer(trainer, config, &batch, config.ceiling_batches)?;
     Ok(Some((of_loader, of_trainer)))
 }
 

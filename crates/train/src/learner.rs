@@ -7,11 +7,58 @@ use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::config::TrainConfig;
+use crate::emulated::{Emulated, EmulatedUse};
 use crate::feed::Input;
 use crate::loss::cross_entropy;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
 use crate::{TrainError, checkpoint, device, weights};
+
+/// What makes the steps of a run.
+pub(crate) enum Trainer {
+    Burn(Box<Learner>),
+    Emulated(Emulated),
+}
+
+impl Trainer {
+    /// As [`Learner::step`]; an emulated accelerator has no loss.
+    pub fn step(
+        self,
+        smoothing: f32,
+        clip_norm: Option<f64>,
+        images: Input,
+        shape: [usize; 4],
+        labels: &[u32],
+        lr: f64,
+    ) -> Result<(Self, f32), TrainError> {
+        match self {
+            Self::Burn(learner) => {
+                let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, labels, lr)?;
+                Ok((Self::Burn(Box::new(learner)), loss))
+            }
+            Self::Emulated(mut emulated) => {
+                emulated.step(images.bytes(), labels.len());
+                Ok((Self::Emulated(emulated), 0.0))
+            }
+        }
+    }
+
+    /// What an emulated accelerator has done; `None` for Burn.
+    pub fn used(&self) -> Option<EmulatedUse> {
+        match self {
+            Self::Burn(_) => None,
+            Self::Emulated(emulated) => Some(emulated.used()),
+        }
+    }
+
+    /// What learns; `None` for an emulated accelerator.
+    pub fn learner(&self) -> Option<&Learner> {
+        match self {
+            Self::Burn(learner) => Some(learner),
+            Self::Emulated(_) => None,
+        }
+    }
+}
 
 /// A model and its optimiser. A step takes it by value, so that parameters can be updated in place.
 pub(crate) struct Learner {

@@ -9,6 +9,7 @@ use stokehold_profile::Percentiles;
 use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::{others_in_words, undisturbed};
 
+use crate::emulated::EmulatedUse;
 use crate::executor::AnyExecutor;
 use crate::feed::DecodedBy;
 use crate::model::Arch;
@@ -66,6 +67,9 @@ pub struct RunSummary {
     /// if the platform does not provide it.
     #[serde(default)]
     pub others_cores: Option<f64>,
+    /// What the emulated accelerator has done; only in runs of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emulated: Option<EmulatedUse>,
     /// What decoded the training images since the last start or resume, if the executor was `gpu`.
     #[serde(default)]
     pub decoded: Option<DecodedBy>,
@@ -196,6 +200,15 @@ impl fmt::Display for RunSummary {
                 format!("{:.0} MiB", rss as f64 / (1 << 20) as f64),
             )?;
         }
+        if let Some(used) = self.emulated {
+            let per_image = |seconds: f64| 1e6 * seconds / used.images.max(1) as f64;
+            let costs = format!(
+                "copied a batch's image in {:.0} µs, with {:.0} µs of CPU time; nothing was trained",
+                per_image(used.copying_seconds),
+                per_image(used.cpu_seconds)
+            );
+            row(f, "emulated trainer", costs)?;
+        }
         if let Some(decoded) = self.decoded {
             row(f, "decoded", decoded.to_string())?;
         }
@@ -269,6 +282,7 @@ mod tests {
             trainer_delay_seconds: 0.0,
             cores: 2,
             others_cores: Some(0.0),
+            emulated: None,
             decoded: Some(DecodedBy {
                 device: 600,
                 cpu: 40,

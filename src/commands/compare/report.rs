@@ -395,6 +395,7 @@ pub mod tests {
                 trainer_delay_seconds: 0.0,
                 cores: 8,
                 others_cores: None,
+                emulated: None,
                 decoded: None,
                 stages: BTreeMap::new(),
                 cpu: Some(Percentiles {

@@ -13,7 +13,7 @@ use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainError};
+use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainError, TrainerChoice};
 
 /// Batches over which each ceiling is measured after a run.
 const CEILING_BATCHES: usize = 8;
@@ -91,6 +91,7 @@ impl Settings {
             val_split: self.val_split,
             max_images: self.max_images,
             arch: model,
+            trainer: TrainerChoice::Burn,
             weights: None,
             freeze_backbone: false,
             pipeline: Pipeline::published(load, size),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Pipeline, PipelineError};
+use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
@@ -16,6 +17,7 @@ use crate::gpu::GpuArgs;
 use crate::loader::WorkerArgs;
 use crate::local::Local;
 use crate::progress;
+use crate::trainer::TrainerArgs;
 
 /// Train a classifier on a folder of images.
 #[derive(Debug, Clone, ClapArgs)]
@@ -166,6 +168,8 @@ struct OptimizerOptions {
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Machine")]
 struct MachineOptions {
+    #[command(flatten)]
+    trainer: TrainerArgs,
     /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
@@ -226,6 +230,7 @@ impl Args {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
             arch: model.model,
+            trainer: machine.trainer.choice(model.model, Machine::here().cores)?,
             weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
             pipeline: data_options.pipeline()?,

@@ -63,6 +63,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         val_split: None,
         max_images: None,
         arch: Arch::Resnet18,
+        trainer: Default::default(),
         weights: None,
         freeze_backbone: false,
         pipeline: Pipeline::imagenet_train(32),

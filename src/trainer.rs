@@ -1,0 +1,93 @@
+//! The options of what trains, for `train` and `compare`.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use stokehold_train::model::Arch;
+use stokehold_train::{ACCELERATORS, Accelerator, TrainerChoice};
+
+use crate::failure::Usage;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    Burn,
+    Emulated,
+}
+
+/// What trains.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct TrainerArgs {
+    /// What trains: burn, or an emulated accelerator, which takes a batch, copies it, and is busy as long as the
+    /// real one would be, without computing.
+    #[arg(long, value_enum, default_value_t = Kind::Burn)]
+    trainer: Kind,
+    /// The accelerator to emulate: V100, V100-AMP, RTX3090, A100 or H100, at its published speed.
+    #[arg(long, value_name = "NAME", conflicts_with = "images_per_second")]
+    accelerator: Option<String>,
+    /// The speed of the emulated accelerator, training images per second.
+    #[arg(long, value_name = "N")]
+    images_per_second: Option<f64>,
+    /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those beside
+    /// it in its usual machine].
+    #[arg(long, value_name = "SHARE", requires = "accelerator")]
+    share: Option<f64>,
+}
+
+impl TrainerArgs {
+    /// The trainer of a network on a machine with `cores` cores.
+    ///
+    /// # Errors
+    /// The options do not go together, or there is no such accelerator.
+    pub fn choice(&self, model: Arch, cores: usize) -> Result<TrainerChoice, Usage> {
+        let usage = |text: &str| Err(Usage(text.to_owned()));
+        match (self.trainer, &self.accelerator, self.images_per_second) {
+            (Kind::Burn, None, None) => Ok(TrainerChoice::Burn),
+            (Kind::Burn, ..) => {
+                usage("--accelerator and --images-per-second are for --trainer emulated; give that too")
+            }
+            (Kind::Emulated, None, None) => {
+                usage("--trainer emulated: give its speed, by --accelerator NAME or --images-per-second N")
+            }
+            (Kind::Emulated, _, Some(rate)) => Ok(TrainerChoice::Emulated {
+                label: format!("{rate} images/s"),
+                images_per_second: rate,
+            }),
+            (Kind::Emulated, Some(name), None) => self.published(name, model, cores),
+        }
+    }
+
+    fn published(&self, name: &str, model: Arch, cores: usize) -> Result<TrainerChoice, Usage> {
+        let Some(accelerator) = Accelerator::named(name) else {
+            let known: Vec<&str> = ACCELERATORS.iter().map(|known| known.name).collect();
+            return Err(Usage(format!(
+                "there is no accelerator '{name}': choose one of {}, or give --images-per-second",
+                known.join(", ")
+            )));
+        };
+        let (whole, _) = accelerator.images_per_second(model);
+        let (share, of) = match self.share {
+            Some(share) if share > 0.0 && share <= 1.0 => {
+                (share, format!("{share} of an {}'s speed", accelerator.name))
+            }
+            Some(share) => {
+                return Err(Usage(format!(
+                    "--share {share}: give a number above 0, at most 1"
+                )));
+            }
+            None if cores as u32 >= accelerator.cores => (1.0, format!("an {}", accelerator.name)),
+            None => (
+                cores as f64 / f64::from(accelerator.cores),
+                format!(
+                    "{cores} of an {}'s {} cores, {cores}/{} of its speed",
+                    accelerator.name, accelerator.cores, accelerator.cores
+                ),
+            ),
+        };
+        Ok(TrainerChoice::Emulated {
+            label: format!(
+                "{of}: {model}, {}, {:.0} images/s",
+                accelerator.precision,
+                share * whole
+            ),
+            images_per_second: share * whole,
+        })
+    }
+}
