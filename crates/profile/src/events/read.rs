@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+use stokehold_base::regular;
 
 use super::PART;
 use super::damage::Damage;
@@ -198,7 +200,7 @@ impl Collected<'_> {
 }
 
 fn line_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
-    let mut lines = match File::open(&file.path) {
+    let mut lines = match regular::open(&file.path) {
         Ok(open) => BufReader::with_capacity(64 << 10, open),
         Err(error) => return Some(error.to_string()),
     };
@@ -261,7 +263,7 @@ fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
 
 fn trace_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
     let mut bytes = Vec::new();
-    let read = File::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
+    let read = regular::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
     match read {
         // The file was renamed to its final name since it was listed.
         Err(error) if file.growing && error.kind() == io::ErrorKind::NotFound => return None,

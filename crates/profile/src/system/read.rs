@@ -1,12 +1,12 @@
 //! Reads recorders' files, complete or damaged.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
-use stokehold_base::whole;
+use stokehold_base::{regular, whole};
 
 use super::line::{Event, Fast, parse};
 use crate::{Node, Recording, Series};
@@ -69,6 +69,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problem
         }
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") || name.ends_with(".json.gz") {
+            // Of a FIFO, a socket or a device it is told when the file is opened.
             files.push((name, path));
         } else if !name.ends_with(whole::PARTIAL) {
             problems.push(format!("{}: not a file of samples; left out", path.display()));
@@ -232,12 +233,12 @@ impl Reader {
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let is_gz = |path: &Path| path.extension().is_some_and(|end| end == "gz");
     let mut path = path.to_owned();
-    let file = File::open(&path).or_else(|error| {
+    let file = regular::open(&path).or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound || is_gz(&path) {
             return Err(error);
         }
         path.as_mut_os_string().push(".gz");
-        File::open(&path)
+        regular::open(&path)
     })?;
     let plain = BufReader::with_capacity(1 << 16, file);
     Ok(if is_gz(&path) {
