@@ -14,8 +14,8 @@ use stokehold_base::{regular, whole};
 
 use crate::ProfileError;
 
-const FILE: &str = "control.json";
-const LOCK: &str = "lock";
+pub(crate) const FILE: &str = "control.json";
+pub(crate) const LOCK: &str = "lock";
 
 /// A change to a running recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
