@@ -1,7 +1,7 @@
 //! Prints the events that the libraries emit, if `-v` or `STOKEHOLD_LOG` asks for them. Otherwise nothing
 //! listens, and an event costs nothing.
 
-use std::env;
+use std::env::{self, VarError};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::time;
@@ -19,6 +19,12 @@ const VARIABLE: &str = "STOKEHOLD_LOG";
 /// The variable is not a list of parts and levels.
 pub fn start(verbose: u8) -> Result<(), Usage> {
     let wanted = match env::var(VARIABLE) {
+        Err(VarError::NotUnicode(text)) => {
+            return Err(Usage(format!(
+                "{VARIABLE}={}: it is not UTF-8; write PART=LEVEL,.. or a level",
+                text.display()
+            )));
+        }
         Ok(text) if !text.is_empty() => text,
         _ if verbose == 0 => return Ok(()),
         // The name of every crate begins with it.

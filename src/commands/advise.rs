@@ -23,6 +23,7 @@ use crate::failure::Usage;
 use crate::interrupt;
 use crate::local::Local;
 use crate::terminal::{self, note};
+use measure::Remote;
 
 /// Say what each change would gain a run: other numbers of workers, another executor, shards, batches, machines.
 #[derive(Debug, ClapArgs)]
@@ -122,7 +123,7 @@ impl Advised {
             )
             .into());
         }
-        let mut notes = measure::once(&record, &recording, &mut about);
+        let mut notes = measure::once(&record, &recording, &mut about, Remote::Read);
         let workload = about.workload.ok_or_else(unmeasured)?;
         let advice = advise(&workload, &prices);
         // A misfit is reported by the verdict.

@@ -126,8 +126,10 @@ fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Er
     let child = match signals.restore_in(command.args(&args.command[1..])).spawn() {
         Ok(child) => child,
         Err(error) => {
-            drop((recorder, spans));
-            dir.take_back();
+            drop(spans);
+            if let Err(error) = recorder.take_back() {
+                say(&format!("stokehold: {error}"));
+            }
             say(&format!("error: {}: {error}", args.command[0].display()));
             let missing = error.kind() == io::ErrorKind::NotFound;
             return Ok(ExitCode::from(if missing { 127 } else { 126 }));
@@ -249,8 +251,6 @@ fn process(proc: &Path) -> Option<(String, u64)> {
 /// The folder of a recording.
 struct Output {
     run: PathBuf,
-    /// Whether the folder existed before.
-    existed: bool,
     began: Instant,
 }
 
@@ -269,7 +269,6 @@ impl Output {
             return Err(Usage(text).into());
         }
         Ok(Self {
-            existed: run.exists(),
             run,
             began: Instant::now(),
         })
@@ -282,18 +281,6 @@ impl Output {
         settings.files.limit = args.limit.saturating_mul(1 << 20);
         settings.files.gzip = args.gzip;
         Recorder::open(&self.run.join(FOLDER), settings)
-    }
-
-    /// Removes what was created for a command that did not run.
-    fn take_back(&self) {
-        let folder = if self.existed {
-            self.run.join(FOLDER)
-        } else {
-            self.run.clone()
-        };
-        if let Err(error) = fs::remove_dir_all(&folder) {
-            say(&format!("stokehold: {}: {error}", folder.display()));
-        }
     }
 
     /// Prints where the recording is, or why it failed.

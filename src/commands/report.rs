@@ -15,7 +15,7 @@ use stokehold_diagnose::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_profile::Recording;
 use stokehold_train::run::RunFolder;
 
-use super::advise::measure;
+use super::advise::measure::{self, Remote};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal;
@@ -137,7 +137,7 @@ fn measure_once(recording: &mut Recording) -> Vec<String> {
     };
     let folder = recording.path.parent().unwrap_or(Path::new("."));
     match RunFolder::new(folder).read_record() {
-        Ok(Some(record)) => measure::once(&record, &recording.path, about),
+        Ok(Some(record)) => measure::once(&record, &recording.path, about, Remote::Leave),
         // A run of another program, or a copy from elsewhere without the run's own files.
         Ok(None) => Vec::new(),
         Err(error) => vec![format!("no advice is measured: {error}")],

@@ -49,3 +49,22 @@ fn a_list_that_cannot_be_read_is_an_error() {
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert!(text.contains("STOKEHOLD_LOG=stokehold=loudly"), "{text}");
 }
+
+#[test]
+#[cfg(unix)]
+fn a_list_that_is_not_utf_8_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let dir = data();
+    let wrong = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["dataset", "info", "data"])
+        .current_dir(&dir)
+        .env("STOKEHOLD_LOG", std::ffi::OsStr::from_bytes(b"info\xff"))
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    let text = String::from_utf8(wrong.stderr).unwrap();
+    assert!(
+        text.contains("STOKEHOLD_LOG=info") && text.contains("not UTF-8"),
+        "{text}"
+    );
+}

@@ -183,6 +183,42 @@ fn what_cannot_be_run_leaves_nothing_behind() {
     }
 }
 
+/// Of SageMaker Debugger, or of a program that puts its spans there: neither has a `recording.json`.
+#[test]
+fn what_was_in_the_folder_before_stays_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("run/profiler-output");
+    let samples = folder.join("system/incremental/2020091312/1600000000.algo-1.json");
+    let spans = folder.join("framework/mine.timeline");
+    let write = |path: &Path, text: &str| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(&samples, "precious");
+    write(&spans, "step 1600000000 1600000001\n");
+    for command in ["no-such-command", "true"] {
+        let (code, stderr) = ends(profile(dir.path(), &[], &[command]));
+        assert_eq!(code, Some(2), "{stderr}");
+        assert!(
+            stderr.contains("another program's recording") && stderr.contains("give another folder"),
+            "{stderr}"
+        );
+        assert_eq!(fs::read_to_string(&samples).unwrap(), "precious");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is added");
+    }
+
+    // Spans that wait for a recording become part of it.
+    fs::remove_dir_all(folder.join("system")).unwrap();
+    let (code, stderr) = ends(profile(dir.path(), &[], &["no-such-command"]));
+    assert_eq!(code, Some(127), "{stderr}");
+    assert!(spans.exists(), "{stderr}");
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "nothing is left");
+    let (code, stderr) = ends(profile(dir.path(), &[], &["true"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    let recording = Recording::open(&dir.path().join("run")).unwrap();
+    assert_eq!(recording.nodes[0].spans_of(span::STEP).count(), 1);
+}
+
 #[test]
 fn bad_input_says_what_to_do() {
     let dir = tempfile::tempdir().unwrap();

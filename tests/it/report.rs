@@ -48,6 +48,58 @@ fn a_run_of_training_is_measured_once_and_told_what_would_help() {
     assert_eq!(reports.count(), 1);
 }
 
+/// As somebody may send it who wants this machine to connect somewhere, or to run out of memory.
+#[test]
+fn the_record_of_a_run_is_not_trusted() {
+    let dir = trained("2");
+    let change = |path: &str, change: &dyn Fn(&mut Value)| {
+        let path = dir.path().join(path);
+        let mut json: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut json);
+        fs::write(&path, json.to_string()).unwrap();
+    };
+    let notes = |report: &Value| -> Vec<String> {
+        let notes = report["runs"][0]["notes"].as_array().unwrap();
+        notes
+            .iter()
+            .map(|note| note.as_str().unwrap().to_owned())
+            .collect()
+    };
+    for batch_size in [u64::from(u32::MAX), u64::MAX / 2, u64::MAX] {
+        change("runs/one/run.json", &|run| {
+            run["config"]["batch_size"] = batch_size.into()
+        });
+        change(RECORDING, &|about| {
+            let workload = &mut about["workload"];
+            workload["alternatives"] = Value::Array(Vec::new());
+            workload["images"] = u64::MAX.into();
+            workload["trainer_ceiling"] = 1e30.into();
+        });
+        let (report, _) = report(dir.path(), &["runs/one", "-o", "page"]);
+        let said = notes(&report).join("\n");
+        assert!(
+            said.contains("twice the batch would be more than all images"),
+            "{said}"
+        );
+    }
+
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    server.set_nonblocking(true).unwrap();
+    let uri = format!("http://{}/data", server.local_addr().unwrap());
+    change("runs/one/run.json", &|run| {
+        run["config"]["data"] = uri.as_str().into()
+    });
+    change(RECORDING, &|about| {
+        about["workload"]["alternatives"] = Value::Array(Vec::new())
+    });
+    let (report, said) = report(dir.path(), &["runs/one", "-o", "page"]);
+    assert!(!said.contains("measuring"), "{said}");
+    let said = notes(&report).join("\n");
+    assert!(said.contains(&uri) && said.contains("advise runs/one"), "{said}");
+    let error = server.accept().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock, "somebody connects");
+}
+
 #[test]
 fn a_comparison_offers_its_pairs() {
     let dir = tempfile::TempDir::new().unwrap();

@@ -2,6 +2,7 @@
 //!
 //! - [`whole`] writes files that exist completely or not at all.
 //! - [`lock`] locks a folder for one process, and says which process holds it.
+//! - [`regular`] opens regular files only, so that no FIFO keeps a reader waiting.
 //! - [`there`] tells a missing file from a failure.
 //! - [`clock`] reads and prints the time of day.
 //! - [`student`] tests whether a difference is more than chance.
@@ -14,6 +15,7 @@ pub mod fault;
 pub mod hash;
 pub mod lock;
 pub mod random;
+pub mod regular;
 pub mod stats;
 pub mod student;
 pub mod there;

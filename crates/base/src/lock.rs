@@ -11,6 +11,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::regular;
 use crate::there::if_there;
 
 use crate::clock::{Utc, unix_now};
@@ -162,7 +163,7 @@ pub fn is_held(path: &Path) -> io::Result<bool> {
 
 /// The file, if it exists and is locked.
 fn held(path: &Path) -> io::Result<Option<File>> {
-    let Some(file) = if_there(File::open(path))? else {
+    let Some(file) = if_there(regular::open(path))? else {
         return Ok(None);
     };
     match file.try_lock_shared() {

@@ -10,12 +10,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stokehold_base::lock::{self, Lock, Refused};
 use stokehold_base::there::if_there;
-use stokehold_base::whole;
+use stokehold_base::{regular, whole};
 
 use crate::ProfileError;
 
-const FILE: &str = "control.json";
-const LOCK: &str = "lock";
+pub(crate) const FILE: &str = "control.json";
+pub(crate) const LOCK: &str = "lock";
 
 /// A change to a running recording.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,7 +138,7 @@ impl Drop for Control {
 }
 
 fn read(path: &Path) -> Option<Change> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&regular::read(path).ok()?).ok()
 }
 
 #[cfg(test)]

@@ -49,6 +49,17 @@ pub enum ProfileError {
         /// The other recorder.
         holder: Holder,
     },
+    /// The folder holds the samples of another program.
+    #[error(
+        "{path}: another program's recording: it holds {found}, and no recording.json of Stokehold; move \
+         it away, or give another folder"
+    )]
+    Foreign {
+        /// The recording's folder.
+        path: PathBuf,
+        /// A file below it that is not this recorder's.
+        found: PathBuf,
+    },
     /// No recorder runs in the folder.
     #[error("{path}: nobody is recording there now")]
     NotRecording {
@@ -72,6 +83,7 @@ impl Fault for ProfileError {
             Self::NoRecording { .. }
                 | Self::Interval { .. }
                 | Self::Recording { .. }
+                | Self::Foreign { .. }
                 | Self::NotRecording { .. }
         )
     }

@@ -54,6 +54,7 @@ pub mod events;
 mod kernel;
 pub mod lengths;
 mod machine;
+mod made;
 mod open;
 mod percentile;
 mod probe;

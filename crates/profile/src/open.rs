@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use stokehold_base::whole;
+use stokehold_base::{regular, whole};
 
 use crate::recording::{About, Recording};
 use crate::{ProfileError, events, system};
@@ -12,7 +12,7 @@ use crate::{ProfileError, events, system};
 /// The folder of a recording within that of a run.
 pub const FOLDER: &str = "profiler-output";
 /// How deep below a folder to search for its recording: a training job's is three folders deep.
-const DEPTH: usize = 4;
+pub(crate) const DEPTH: usize = 4;
 
 impl Recording {
     /// Opens a recording: a run's folder, its `profiler-output`, or any folder with one recording's `system`
@@ -58,7 +58,7 @@ impl About {
     /// [`ProfileError::Io`] if it cannot be read, [`ProfileError::Malformed`] if it has another format.
     pub fn read(recording: &Path) -> Result<Option<Self>, ProfileError> {
         let path = recording.join(Self::FILE);
-        match fs::read(&path) {
+        match regular::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map(Some)
                 .map_err(|error| ProfileError::Malformed {
@@ -233,5 +233,42 @@ mod tests {
         json["future"] = 1.into();
         fs::write(dir.path().join(About::FILE), json.to_string()).unwrap();
         assert_eq!(Recording::open(dir.path()).unwrap().about, Some(about()));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_regular_file_keeps_no_reader_waiting() {
+        let dir = tempfile::tempdir().unwrap();
+        record(dir.path());
+        let hour = dir.path().join("system/incremental/2020091312");
+        let fifos = [
+            hour.join("1600000060.algo-1.json"),
+            hour.join("1600000120.algo-1.json.gz"),
+            dir.path().join(About::FILE),
+        ];
+        for path in &fifos {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.unwrap().success());
+        }
+        let socket = hour.join("1600000180.algo-1.json");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let framework = dir.path().join("framework");
+        fs::create_dir(&framework).unwrap();
+        std::os::unix::fs::symlink(&fifos[0], framework.join("a.timeline")).unwrap();
+        // On another thread: a reader that waits must not keep the test waiting.
+        let (done, wait) = std::sync::mpsc::channel();
+        let folder = dir.path().to_owned();
+        std::thread::spawn(move || done.send(Box::new(Recording::open(&folder).unwrap())));
+        let limit = std::time::Duration::from_secs(60);
+        let recording = wait.recv_timeout(limit).expect("the reader waits for a writer");
+        assert_eq!(recording.nodes[0].ticks, [1.6e9]);
+        assert_eq!(recording.problems.len(), 4, "{:?}", recording.problems);
+        for path in fifos.iter().chain([&socket]) {
+            let problem = recording
+                .problems
+                .iter()
+                .find(|problem| problem.starts_with(&format!("{}:", path.display())));
+            assert!(problem.unwrap().contains("no regular file"), "{problem:?}");
+        }
     }
 }

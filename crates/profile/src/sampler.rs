@@ -1,7 +1,6 @@
 //! The recorder, which takes ticks, writes them, and maintains `recording.json`; and the thread that drives
 //! it.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::control::{Change, Control, check_interval};
 use crate::kernel::ProcFs;
+use crate::made::Made;
 use crate::percentile::Histogram;
 use crate::probe::{Board, Busy, Cgroup, Cores, Disk, Gpus, Memory, Network, Pressure, Processes};
 use crate::recording::About;
@@ -96,6 +96,7 @@ pub struct Recorder {
     /// Whether `about` differs from its file.
     news: bool,
     control: Control,
+    made: Made,
     interval: Duration,
     clock: Clock,
     last: Instant,
@@ -129,7 +130,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`ProfileError::Interval`]; [`ProfileError::Recording`] if another recorder runs in the folder;
-    /// [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] if files cannot be written.
+    /// [`ProfileError::Foreign`] if another program's samples are in it; [`ProfileError::NotSupported`] without `/proc`; [`ProfileError::Io`] if files cannot be written.
     pub fn open(folder: &Path, settings: Settings) -> Result<Self, ProfileError> {
         check_interval(settings.interval)?;
         let Settings {
@@ -143,10 +144,7 @@ impl Recorder {
             .root()
             .map_or_else(|| "self".to_owned(), |root| root.to_string());
         let cores = Cores::open(proc, ProcFs::at(proc).allowed_cores(&root))?;
-        fs::create_dir_all(folder).map_err(|source| ProfileError::Io {
-            path: folder.to_owned(),
-            source,
-        })?;
+        let made = Made::prepare(folder)?;
         let control = Control::hold(folder)?;
         let mut board = Board::new(Writer::open(folder, settings.files)?);
         let length = board.add("recorder", "sample", dimension::SAMPLE);
@@ -171,6 +169,7 @@ impl Recorder {
             },
             news: true,
             control,
+            made,
             interval,
             clock,
             last: now,
@@ -204,6 +203,18 @@ impl Recorder {
     /// The folder of the recording.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// Ends a recording that took no tick, and removes the files and folders that [`open`](Self::open)
+    /// created, so that everything is as before. Whatever else is in these folders stays.
+    ///
+    /// # Errors
+    /// [`ProfileError::Io`] for what cannot be removed.
+    pub fn take_back(self) -> Result<(), ProfileError> {
+        let Self { made, control, .. } = self;
+        let taken_back = made.take_back();
+        drop(control);
+        taken_back
     }
 
     /// Takes a tick at a moment that both clocks showed, and writes it.
@@ -444,6 +455,8 @@ impl Drop for Sampler {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::Recording;
 

@@ -28,7 +28,7 @@ mod write;
 
 pub use line::{Event, parse};
 pub use read::read_into;
-pub(crate) use read::read_since;
+pub(crate) use read::{MOST_NODES, read_since};
 pub use write::{Options, SeriesId, Writer};
 
 /// Seconds in the minute that a file covers.

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
+use stokehold_base::regular;
 use stokehold_base::there::if_there;
 use stokehold_base::whole::{self, sync_folder};
 
@@ -310,7 +311,7 @@ fn numbers_of(name: &str) -> Option<(u64, u64)> {
 /// The progress in a checkpoint, or what is wrong with it.
 fn read_whole(path: &Path) -> Result<Progress, String> {
     let failed = |name: &str, error: io::Error| format!("{name}: {error}");
-    let checksums: BTreeMap<String, u32> = match fs::read(path.join(CHECKSUMS)) {
+    let checksums: BTreeMap<String, u32> = match regular::read(&path.join(CHECKSUMS)) {
         // Written by a version without checksums, or incomplete, which the sizes show.
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
         text => {
@@ -331,14 +332,15 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
             ));
         }
     }
-    let manifest: Manifest = fs::read(path.join(MANIFEST))
+    let manifest: Manifest = regular::read(&path.join(MANIFEST))
         .and_then(|text| Ok(serde_json::from_slice(&text)?))
         .map_err(|error| failed(MANIFEST, error))?;
     if !manifest.files.keys().eq([MODEL, OPTIMIZER]) {
         return Err(format!("{MANIFEST}: it names other files than a checkpoint has"));
     }
     for (name, &written) in &manifest.files {
-        let now = fs::metadata(path.join(name))
+        let now = regular::open(&path.join(name))
+            .and_then(|file| file.metadata())
             .map_err(|error| failed(name, error))?
             .len();
         if now != written {
@@ -349,7 +351,7 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
 }
 
 fn crc32(path: &Path) -> io::Result<u32> {
-    let mut file = fs::File::open(path)?;
+    let mut file = regular::open(path)?;
     let (mut hasher, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer)? {

@@ -547,8 +547,12 @@ fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Opti
     let settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
     match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
-        // Another recorder may be running in the run's folder.
-        Err(error @ (ProfileError::NotSupported { .. } | ProfileError::Recording { .. })) => {
+        // Another recorder may be running in the run's folder, or have left its samples there.
+        Err(
+            error @ (ProfileError::NotSupported { .. }
+            | ProfileError::Recording { .. }
+            | ProfileError::Foreign { .. }),
+        ) => {
             observer.event(Event::Warning(error.to_string()));
             Ok(None)
         }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_base::hash::Fnv;
 use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::there::if_there;
-use stokehold_base::whole;
+use stokehold_base::{regular, whole};
 use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, Images, Source};
 
@@ -340,7 +340,7 @@ impl MetricsLine {
 /// # Errors
 /// If the file cannot be read, or another line is not a line of metrics.
 pub fn read_metrics(path: &Path) -> Result<Vec<MetricsLine>, TrainError> {
-    let text = fs::read_to_string(path).map_err(|source| TrainError::Io {
+    let text = regular::read_to_string(path).map_err(|source| TrainError::Io {
         path: path.to_owned(),
         source,
     })?;
@@ -369,7 +369,9 @@ impl MetricsLog {
             path: path.clone(),
             source,
         };
-        let bytes = if_there(fs::read(&path)).map_err(failed)?.unwrap_or_default();
+        let bytes = if_there(regular::read(&path))
+            .map_err(failed)?
+            .unwrap_or_default();
         let end = bytes
             .iter()
             .rposition(|byte| *byte == b'\n')
@@ -432,7 +434,7 @@ impl MetricsLog {
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TrainError> {
-    let text = if_there(fs::read(path)).map_err(|source| TrainError::Io {
+    let text = if_there(regular::read(path)).map_err(|source| TrainError::Io {
         path: path.to_owned(),
         source,
     })?;
@@ -549,5 +551,37 @@ mod tests {
             facts("cat/1.jpg").changes(&val),
             ["there were no validation images and are 3 now"]
         );
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_is_no_regular_file_is_refused_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = RunFolder::new(dir.path());
+        for path in [folder.record(), folder.summary(), folder.metrics()] {
+            let made = std::process::Command::new("mkfifo").arg(path).status();
+            assert!(made.unwrap().success());
+        }
+        // On another thread: a reader that waits must not keep the test waiting.
+        let (done, wait) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let errors = [
+                folder.read_record().err(),
+                folder.read_summary().err(),
+                read_metrics(&folder.metrics()).err(),
+                MetricsLog::open(folder.metrics(), &Progress::default()).err(),
+            ];
+            done.send(errors.map(|error| error.map(|error| error.to_string())))
+        });
+        let limit = std::time::Duration::from_secs(60);
+        let errors = wait.recv_timeout(limit).expect("the reader waits for a writer");
+        let names = ["run.json", "summary.json", "metrics.jsonl", "metrics.jsonl"];
+        for (error, name) in errors.iter().zip(names) {
+            let error = error.as_deref().unwrap_or("no error");
+            assert!(
+                error.contains(name) && error.contains("a FIFO"),
+                "{name}: {error}"
+            );
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! if it was made on another machine.
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, TrainConfig, step_times};
 
 use crate::terminal::note;
+use crate::{elsewhere, shell};
 
 /// Images per turn.
 const IMAGES: usize = 48;
@@ -33,18 +35,46 @@ const LIMIT: Duration = Duration::from_secs(2);
 const LEAST: usize = 3;
 /// The most turns.
 const MOST: usize = 15;
-/// A batch size is not tried if its trial would take longer than this, seconds.
+/// A batch size is not tried if its trial would take longer than this, seconds, ..
 const STEPS_LIMIT: f64 = 10.0;
+/// .. or if the pixels of a batch would take more memory than this, bytes. The steps themselves take tens of
+/// times as much.
+const BATCH_LIMIT: usize = 1 << 30;
+
+/// Whether to read images of a run that lie elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remote {
+    /// Somebody asked for the measurements: read them.
+    Read,
+    /// Somebody asked what a run did, perhaps a run of somebody else, whose record must not decide where this
+    /// machine connects to: leave the measurements out.
+    Leave,
+}
 
 /// Makes the measurements that a Stokehold run could not make while it trained, unless they exist, and stores
 /// them in the recording. Returns what could not be measured or stored, and why.
-pub fn once(record: &RunRecord, recording: &Path, about: &mut About) -> Vec<String> {
+pub fn once(record: &RunRecord, recording: &Path, about: &mut About, remote: Remote) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(workload) = about.workload.as_mut() else {
         return notes;
     };
     if !can_be_predicted(workload) || !workload.alternatives.is_empty() {
         return notes;
+    }
+    let data = &record.config.data;
+    match (elsewhere::remote(data), remote) {
+        (Some(uri), Remote::Leave) => {
+            let run = recording.parent().filter(|run| !run.as_os_str().is_empty());
+            let run = run.unwrap_or(Path::new("."));
+            notes.push(format!(
+                "other executors, shards and batches are not predicted: the run's images are at {uri}, and a report \
+                 reads nothing there; {} measures on them",
+                shell::again([OsStr::new("advise"), run.as_os_str()])
+            ));
+            return notes;
+        }
+        (Some(uri), Remote::Read) => note!("reading images of the run at {uri}"),
+        (None, _) => {}
     }
     note!(
         "measuring other executors, shards and batches on images of the run; this is done once and takes seconds"
@@ -65,13 +95,17 @@ pub fn can_be_predicted(workload: &Workload) -> bool {
 
 /// Fills in [`Workload::alternatives`]. Adds to `notes` what could not be measured, and why.
 fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
-    let loaders =
-        own_images(record).and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
+    let images = own_images(record);
+    let batch_size = match &images {
+        Ok(images) => of_batch_size(record, workload, images.len()),
+        Err(reason) => Err(reason.clone()),
+    };
+    let loaders = images.and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
     match loaders {
         Ok(loaders) => workload.alternatives = loaders,
         Err(reason) => notes.push(format!("other executors and shards are not predicted: {reason}")),
     }
-    match of_batch_size(record, workload) {
+    match batch_size {
         Ok(batch_size) => workload.alternatives.push(batch_size),
         Err(reason) => notes.push(format!("larger batches are not predicted: {reason}")),
     }
@@ -200,12 +234,23 @@ fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Twice the batch size: its steps compared with the run's, in alternation.
-fn of_batch_size(record: &RunRecord, workload: &Workload) -> Result<Alternative, String> {
+/// Twice the batch size: its steps compared with the run's, in alternation. The run's record may be anybody's,
+/// so the `images` that are there and a fixed limit decide how much memory this may take.
+fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Result<Alternative, String> {
     let config = &record.config;
-    let larger = 2 * config.batch_size;
-    if larger as u64 > workload.images {
-        return Err("twice the batch would be more than all images".to_owned());
+    let larger = config.batch_size.checked_mul(2);
+    let larger = larger
+        .filter(|larger| *larger <= images && *larger as u64 <= workload.images)
+        .ok_or("twice the batch would be more than all images")?;
+    let (width, height) = config.pipeline.check().map_err(|error| error.to_string())?;
+    let bytes = [larger, 3, width as usize, height as usize, size_of::<f32>()]
+        .into_iter()
+        .try_fold(1, usize::checked_mul);
+    if bytes.is_none_or(|bytes| bytes > BATCH_LIMIT) {
+        return Err(format!(
+            "a batch of {larger} images of {width}x{height} has more than {} MiB of pixels, which is not tried",
+            BATCH_LIMIT >> 20
+        ));
     }
     let rate = workload.trainer_ceiling.unwrap_or(0.0);
     let seconds = (LEAST + 1) as f64 * (config.batch_size + larger) as f64 / rate;

@@ -1,11 +1,11 @@
 //! The cells of a comparison, each run as trial A, then trial B.
 
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_base::clock::Utc;
+use stokehold_base::regular;
 use stokehold_base::there::if_there;
 use stokehold_storage::{Dataset, Source};
 use stokehold_train::model::Arch;
@@ -230,7 +230,7 @@ fn add_cpu_time(folder: &RunFolder, sitting: CpuTime) -> Result<(), Box<dyn Erro
 /// The CPU time of all starts of a run, except those that were killed.
 fn read_cpu_time(folder: &RunFolder) -> Result<CpuTime, Box<dyn Error>> {
     let path = cpu_time_file(folder);
-    match if_there(fs::read(&path)).map_err(|error| files::named(&path, &error))? {
+    match if_there(regular::read(&path)).map_err(|error| files::named(&path, &error))? {
         Some(bytes) => Ok(serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: not a CPU time: {error}", path.display()))?),
         None => Ok(CpuTime::default()),

@@ -1,11 +1,11 @@
 //! The numbers of a comparison: the contents of `compare.json`.
 
 use std::error::Error;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use stokehold_base::regular;
 use stokehold_page::words::plural;
 use stokehold_profile::{Machine, ProfileError, Recording, dimension};
 use stokehold_train::model::Arch;
@@ -152,7 +152,7 @@ impl Report {
             cells: Vec::new(),
         };
         let path = out.join("compare.json");
-        match fs::read(&path) {
+        match regular::read(&path) {
             Ok(bytes) => {
                 let before: Self = serde_json::from_slice(&bytes).map_err(|error| {
                     Usage(format!(
@@ -334,6 +334,7 @@ impl Sample {
 #[cfg(test)]
 pub mod tests {
     use std::collections::BTreeMap;
+    use std::fs;
 
     use stokehold_loader::Workers;
     use stokehold_profile::Percentiles;

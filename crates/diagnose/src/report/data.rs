@@ -19,6 +19,7 @@ use stokehold_profile::{Node, Recording, Series, dimension, span};
 
 use super::columns::{Columns, Cover, GAP, Grid, shares};
 use super::figures::{self, Step};
+use super::shown;
 use crate::rules::Finding;
 
 /// The columns of the first level: the width of a wide screen.
@@ -53,13 +54,10 @@ pub fn of(recording: &Recording, findings: &[Finding], label: &str) -> Option<Va
         start = start.min(about.started);
         end = end.max(about.ended.unwrap_or(end));
     }
-    let rows: usize = recording.nodes.iter().map(|node| rows(node).len() + 3).sum();
+    let shown = shown(recording);
+    let rows: usize = shown.iter().map(|node| rows(node).len() + 3).sum();
     let plan = Plan { start, end, rows };
-    let nodes: Vec<Value> = recording
-        .nodes
-        .iter()
-        .map(|node| heat(recording, node, &plan))
-        .collect();
+    let nodes: Vec<Value> = shown.iter().map(|node| heat(recording, node, &plan)).collect();
     let evidence: Vec<Value> = findings
         .iter()
         .filter(|finding| finding.triggered)

@@ -5,12 +5,14 @@ use std::fmt::Write;
 use stokehold_page::Table;
 use stokehold_page::html::{paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{duration, name};
+use stokehold_page::words::{clipped, duration, name};
 use stokehold_profile::Recording;
 
 use super::figures::Job;
 use crate::rules::{Finding, Rule};
 
+/// The most characters of a summary; some have a clause for each machine. The JSON files have all of it.
+const SUMMARY: usize = 2000;
 /// The most pieces of evidence that are shown for a finding.
 const EVIDENCE: usize = 12;
 
@@ -63,8 +65,13 @@ fn outcome(finding: &Finding) -> &'static str {
 fn described(finding: &Finding) -> String {
     let rule = Rule::ALL.iter().find(|rule| rule.name == finding.rule);
     let detects = rule.map_or(String::new(), |rule| format!("Detects {}.", rule.detects));
-    let lines = [&detects, &finding.summary, &finding.recommendation];
+    let lines = [&detects, &summary(finding), &finding.recommendation];
     lines.map(String::as_str).join("\n").trim().to_owned()
+}
+
+/// What a rule found, in a length that a page can show.
+pub fn summary(finding: &Finding) -> String {
+    clipped(&finding.summary, SUMMARY)
 }
 
 /// Rules that fired, then those that did not, then those that could not be evaluated.
@@ -79,7 +86,7 @@ pub fn details(findings: &[Finding], recording: &Recording) -> String {
     let start = Job::of(recording).map_or(0.0, |job| job.start);
     let mut html = String::new();
     for finding in findings.iter().filter(|finding| finding.triggered) {
-        let mut body = paragraph("", &finding.summary);
+        let mut body = paragraph("", &summary(finding));
         if !finding.recommendation.is_empty() {
             body += &paragraph("do", &finding.recommendation);
         }

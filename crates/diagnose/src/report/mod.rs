@@ -28,12 +28,20 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use stokehold_base::whole;
 use stokehold_page::html;
-use stokehold_profile::Recording;
-use stokehold_profile::{FOLDER, ProfileError};
+use stokehold_profile::{FOLDER, Node, ProfileError, Recording};
 
 use crate::advice::Advice;
 use crate::rules::Finding;
 use figures::Job;
+
+/// The most machines of a run that the page shows one by one: more than anybody compares by eye, and each has
+/// its rows in the heat map, which make the page large.
+const MACHINES: usize = 64;
+
+/// The machines that the page shows one by one, the first by name. Totals and rules are over all of them.
+fn shown(recording: &Recording) -> &[Node] {
+    &recording.nodes[..recording.nodes.len().min(MACHINES)]
+}
 
 /// The contents of a report.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread, Step};
 use super::pictures::{self, Part};
-use super::{Contents, data, judged, tables};
+use super::{Contents, data, judged, shown, tables};
 use crate::advice::{Advice, amount, misfit};
 use crate::rules::Finding;
 
@@ -27,7 +27,7 @@ pub fn page(contents: &Contents<'_>) -> String {
         heat(recording, !runs.is_empty()),
         tiles(recording, contents.findings),
         stages(recording),
-        tables::usage(contents.findings),
+        tables::usage(contents.findings, recording),
         tables::percentiles(recording),
         tables::processes(recording),
         tables::framework(recording),
@@ -85,6 +85,17 @@ pub fn facts(recording: &Recording) -> Vec<String> {
             plural(samples, "sample")
         )
     });
+    let (all, shown) = (recording.nodes.len(), shown(recording).len());
+    if shown < all {
+        facts.push(format!(
+            "The first {shown} machines by name are shown one by one, and {} not; the rules judged all {all}, and \
+             totals are over all.",
+            match all - shown {
+                1 => "1 more is".to_owned(),
+                more => format!("{more} more are"),
+            }
+        ));
+    }
     facts
 }
 
@@ -310,7 +321,7 @@ fn tiles(recording: &Recording, findings: &[Finding]) -> String {
     let boxes = gpu_boxes(recording, "heat-gpu", "");
     tiles += &gpu_figure(&boxes);
     let deviations = deviations(findings);
-    for node in &recording.nodes {
+    for node in shown(recording) {
         let Some((mode, steps)) = figures::steps(node) else {
             continue;
         };
@@ -352,7 +363,7 @@ pub fn gpu_boxes(
     before: &str,
 ) -> Vec<(&'static str, String, [f64; 7])> {
     let mut boxes = Vec::new();
-    for node in &recording.nodes {
+    for node in shown(recording) {
         for series in node.of(dimension::GPU) {
             if let Some(at) = figures::box_plot(series.values.iter().copied()) {
                 let name = match recording.nodes.len() {

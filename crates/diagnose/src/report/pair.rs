@@ -9,7 +9,7 @@ use stokehold_page::words::{duration, name};
 use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread};
-use super::judged::ordered;
+use super::judged::{ordered, summary};
 use super::page::{deviations, facts, gpu_boxes, gpu_figure, heat_box, step_sentence};
 use super::pictures::{self, Part};
 use super::tables::{self, METRICS};
@@ -32,7 +32,7 @@ pub fn page(pair: [&Contents<'_>; 2]) -> String {
         figures_table(pair),
         heat(&runs),
         tiles(pair),
-        usage(pair.map(|contents| contents.findings)),
+        usage(pair),
         rules(pair.map(|contents| contents.findings)),
     ];
     super::document(&title(recordings), &body.concat(), &runs)
@@ -262,9 +262,10 @@ fn or_none(sentence: &str) -> &str {
 }
 
 /// The figures of the published report: percentiles of CPU, GPU, memory and I/O of both runs.
-fn usage(findings: [&[Finding]; 2]) -> String {
-    let details = findings.map(|findings| {
-        let rule = findings
+fn usage(pair: [&Contents<'_>; 2]) -> String {
+    let details = pair.map(|contents| {
+        let rule = contents
+            .findings
             .iter()
             .find(|finding| finding.rule == "OverallSystemUsage");
         rule.map_or(&Value::Null, |rule| &rule.details)
@@ -279,6 +280,10 @@ fn usage(findings: [&[Finding]; 2]) -> String {
             .into_iter()
             .flatten()
             .flat_map(|nodes| nodes.keys())
+            .filter(|node| {
+                let mut recordings = pair.iter().map(|contents| contents.recording);
+                recordings.any(|recording| tables::is_shown(recording, node))
+            })
             .collect();
         names.sort();
         names.dedup();
@@ -312,9 +317,9 @@ fn rules(findings: [&[Finding]; 2]) -> String {
             let finding = findings.iter().find(|finding| finding.rule == name);
             finding.map_or("not judged".to_owned(), |finding| {
                 match (finding.triggered, finding.judged) {
-                    (true, _) => format!("yes: {}", finding.summary),
-                    (false, true) => format!("no: {}", finding.summary),
-                    (false, false) => finding.summary.clone(),
+                    (true, _) => format!("yes: {}", summary(finding)),
+                    (false, true) => format!("no: {}", summary(finding)),
+                    (false, false) => summary(finding),
                 }
             })
         });

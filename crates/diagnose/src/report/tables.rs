@@ -9,6 +9,7 @@ use stokehold_page::words::{digits, duration, name, plural, share};
 use stokehold_profile::{Node, Recording, Series, dimension, span, totals};
 
 use super::figures::{Job, Spread};
+use super::shown;
 use crate::rules::Finding;
 
 /// The most processes in the table.
@@ -17,8 +18,8 @@ const PROCESSES: usize = 20;
 const FRAMEWORK_ROWS: usize = 40;
 
 /// The table of the published report: a row for each machine and metric.
-pub fn usage(findings: &[Finding]) -> String {
-    let Some(table) = usage_table(findings) else {
+pub fn usage(findings: &[Finding], recording: &Recording) -> String {
+    let Some(table) = usage_table(findings, recording) else {
         return section("System usage", &paragraph("note", "Nothing was sampled."));
     };
     section(
@@ -31,7 +32,7 @@ pub fn usage(findings: &[Finding]) -> String {
     )
 }
 
-fn usage_table(findings: &[Finding]) -> Option<Table> {
+fn usage_table(findings: &[Finding], recording: &Recording) -> Option<Table> {
     let finding = findings
         .iter()
         .find(|finding| finding.rule == "OverallSystemUsage")?;
@@ -41,7 +42,11 @@ fn usage_table(findings: &[Finding]) -> Option<Table> {
     );
     for (metric, unit, scale) in METRICS {
         let nodes = finding.details.get(metric).and_then(Value::as_object);
-        for (node, values) in nodes.into_iter().flatten() {
+        let shown = nodes
+            .into_iter()
+            .flatten()
+            .filter(|(node, _)| is_shown(recording, node));
+        for (node, values) in shown {
             let values = ["max", "p99", "p95", "p50", "min"].map(|column| number(values.get(column), scale));
             table.row(
                 [name(node), metric.to_owned(), unit.to_owned()]
@@ -51,6 +56,11 @@ fn usage_table(findings: &[Finding]) -> Option<Table> {
         }
     }
     (!table.is_empty()).then_some(table)
+}
+
+/// Whether a machine of this name is shown by itself.
+pub fn is_shown(recording: &Recording, name: &str) -> bool {
+    shown(recording).iter().any(|node| node.name == name)
 }
 
 /// The metrics of the published table, their units, and the divisor from the file's units.
@@ -122,7 +132,7 @@ pub fn percentiles(recording: &Recording) -> String {
     let mut table = Table::new(&["", "min", "p50", "p90", "p95", "p99", "max"], &[0]);
     let mut all = (0, 0);
     let mut rest = Table::new(&["", "min", "p50", "p90", "p95", "p99", "max"], &[0]);
-    for node in &recording.nodes {
+    for node in shown(recording) {
         for series in node.series.iter().filter(|series| !is_process(series)) {
             let Some(spread) = Spread::of(series.values.iter().copied()) else {
                 continue;

@@ -2,7 +2,7 @@ use serde_json::json;
 use stokehold_profile::{About, Node, Series, Span, dimension, span};
 
 use super::*;
-use crate::rules::Evidence;
+use crate::rules::{Defaults, Evidence, Parameters, judge};
 
 /// A name that tries everything.
 const HOSTILE: &str =
@@ -182,7 +182,7 @@ fn row_of<'a>(page: &'a str, rule: &str) -> &'a str {
 #[test]
 fn a_rule_that_could_not_judge_is_not_one_that_found_nothing() {
     let recording = run(2, 0, 20, "algo-1");
-    let findings = crate::rules::judge(&recording, &crate::rules::Parameters::new(Default::default()));
+    let findings = judge(&recording, &Parameters::new(Defaults::default()));
     let page = page::page(&contents(&recording, &findings, "Fine."));
     let gpus = row_of(&page, "LowGPUUtilization");
     assert!(gpus.contains("data-is=\"Triggered\">not judged</td>"), "{gpus}");
@@ -217,6 +217,47 @@ fn gpus_of_several_machines_have_their_own_names() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), 16, "{names:?}");
+}
+
+#[test]
+fn of_many_machines_the_page_shows_some_and_says_so() {
+    let mut sizes = Vec::new();
+    for (machines, said) in [
+        (MACHINES, None),
+        (
+            MACHINES + 1,
+            Some("64 machines by name are shown one by one, and 1 more is not"),
+        ),
+        (
+            1000,
+            Some("64 machines by name are shown one by one, and 936 more are not"),
+        ),
+    ] {
+        let mut recording = run(2, 1, 5, "algo-1");
+        for number in 2..=machines {
+            let mut node = recording.nodes[0].clone();
+            node.name = format!("algo-{number}");
+            recording.nodes.push(node);
+        }
+        let findings = judge(&recording, &Parameters::new(Defaults::default()));
+        let contents = contents(&recording, &findings, "Fine.");
+        let data = data::of(&recording, &findings, "").unwrap();
+        assert_eq!(data["nodes"].as_array().unwrap().len(), MACHINES);
+        for page in [page::page(&contents), pair::page([&contents, &contents])] {
+            assert_eq!(page.contains("are shown one by one"), said.is_some());
+            assert!(page.contains(said.unwrap_or_default()));
+            assert!(page.contains(&format!("on {machines} machines.")));
+            let beyond = page
+                .find("algo-66")
+                .map(|at| &page[at.saturating_sub(200)..at + 20]);
+            assert!(page.contains("algo-64") && beyond.is_none(), "{beyond:?}");
+            sizes.push(page.len());
+        }
+    }
+    // 1000 machines take the place of 64, but for longer numbers.
+    for (few, many) in [(sizes[0], sizes[4]), (sizes[1], sizes[5])] {
+        assert!(many < few + few / 10, "{sizes:?}");
+    }
 }
 
 #[test]

@@ -2,14 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
+
+use stokehold_base::regular;
 
 use super::PART;
 use super::damage::Damage;
 use super::trace::parse;
 use crate::recording::{Recording, Span};
+use crate::system::MOST_NODES;
 use crate::timeline::line::{self, Said};
 
 /// Larger trace files are not read, bytes; ours have 10 MiB.
@@ -170,15 +173,24 @@ struct Collected<'a> {
 }
 
 impl Collected<'_> {
-    fn of_node(&mut self, name: &str) {
-        let known = self.into.nodes.iter().position(|node| node.name == name);
+    /// The following spans are of this node.
+    ///
+    /// # Errors
+    /// It would be one machine too many.
+    fn of_node(&mut self, name: &str) -> Result<(), String> {
+        let nodes = &mut self.into.nodes;
+        let known = nodes.iter().position(|node| node.name == name);
+        if known.is_none() && nodes.len() >= MOST_NODES {
+            return Err(format!("of one of more than {MOST_NODES} machines; left out"));
+        }
         self.node = known.unwrap_or_else(|| {
-            self.into.nodes.push(crate::Node {
+            nodes.push(crate::Node {
                 name: name.to_owned(),
                 ..crate::Node::default()
             });
-            self.into.nodes.len() - 1
+            nodes.len() - 1
         });
+        Ok(())
     }
 
     /// Adds a span. Returns `false` when the limit is reached.
@@ -198,11 +210,13 @@ impl Collected<'_> {
 }
 
 fn line_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
-    let mut lines = match File::open(&file.path) {
+    let mut lines = match regular::open(&file.path) {
         Ok(open) => BufReader::with_capacity(64 << 10, open),
         Err(error) => return Some(error.to_string()),
     };
-    spans.of_node(&file.node);
+    if let Err(reason) = spans.of_node(&file.node) {
+        return Some(reason);
+    }
     let mut damage = Damage::default();
     let mut text = Vec::new();
     for number in 1u64.. {
@@ -261,7 +275,7 @@ fn skip_line(lines: &mut impl BufRead) -> io::Result<()> {
 
 fn trace_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
     let mut bytes = Vec::new();
-    let read = File::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
+    let read = regular::open(&file.path).and_then(|open| open.take(LARGEST + 1).read_to_end(&mut bytes));
     match read {
         // The file was renamed to its final name since it was listed.
         Err(error) if file.growing && error.kind() == io::ErrorKind::NotFound => return None,
@@ -271,7 +285,9 @@ fn trace_file(file: &Found, spans: &mut Collected<'_>) -> Option<String> {
         }
         Ok(_) => {}
     }
-    spans.of_node(&file.node);
+    if let Err(reason) = spans.of_node(&file.node) {
+        return Some(reason);
+    }
     parse(&bytes, file.growing, |name, span| spans.push(name, span))
 }
 
@@ -391,6 +407,28 @@ mod tests {
         assert_eq!(
             recording.nodes[0].spans_of(span::WAIT).next().unwrap().duration,
             0.5
+        );
+    }
+
+    #[test]
+    fn machines_beyond_the_limit_are_left_out_and_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let framework = dir.path().join("framework");
+        fs::create_dir(&framework).unwrap();
+        for node in 0..=MOST_NODES {
+            let name = format!(
+                "{}_7-algo-{node}_pythontimeline.json",
+                1_589_930_989_663_519 + node
+            );
+            fs::write(framework.join(name), whole(&[STEP])).unwrap();
+        }
+        let mut recording = Recording::default();
+        read_into(dir.path(), &mut recording);
+        assert_eq!(recording.nodes.len(), MOST_NODES);
+        assert!(
+            recording.problems[0].ends_with("of one of more than 4096 machines; left out"),
+            "{:?}",
+            recording.problems
         );
     }
 

@@ -1,4 +1,7 @@
 //! Disk space of the samples: compresses finished hours and removes the oldest.
+//!
+//! Only files that have the names and the places of this recorder's are counted, compressed and removed:
+//! another program may have files in the same folders.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -11,11 +14,13 @@ use flate2::write::GzEncoder;
 use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
-use super::{MINUTE, io_error};
+use super::{MINUTE, hour_name, io_error};
 use crate::ProfileError;
 
 /// The size of the files, and the finished hours.
 pub(super) struct Disk {
+    /// The end of the files' names, `.NODE.json`.
+    ending: String,
     /// The folder of the current hour, and the bytes in it.
     folder: PathBuf,
     current: u64,
@@ -28,17 +33,20 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// Reads the state of existing files.
-    pub fn look(root: &Path) -> io::Result<Self> {
+    /// Reads the state of a node's existing files.
+    pub fn look(root: &Path, node: &str) -> io::Result<Self> {
+        let ending = format!(".{node}.json");
         let mut closed = Vec::new();
         for entry in fs::read_dir(root)? {
-            let path = entry?.path();
-            if path.is_dir() {
-                closed.push((path.clone(), size(&path)));
+            let entry = entry?;
+            // Links are not followed: what they lead to is elsewhere.
+            if entry.file_type()?.is_dir() && hour_end(&entry.path()).is_some() {
+                closed.push((entry.path(), size(&entry.path(), &ending)));
             }
         }
         closed.sort();
         Ok(Self {
+            ending,
             folder: PathBuf::new(),
             current: 0,
             raw: closed.iter().map(|(path, _)| path.clone()).collect(),
@@ -58,7 +66,7 @@ impl Disk {
         self.closed.retain(|(path, _)| path != folder);
         self.raw.retain(|path| path != folder);
         self.folder = folder.to_owned();
-        self.current = size(folder);
+        self.current = size(folder, &self.ending);
     }
 
     /// Counts bytes that were written.
@@ -78,10 +86,11 @@ impl Disk {
         }
         if gzip && self.compressing.is_none() && !self.raw.is_empty() {
             let hours = std::mem::take(&mut self.raw);
+            let ending = self.ending.clone();
             // In a separate thread, so that the sampler is not late.
             let thread = std::thread::Builder::new()
                 .name("compress-samples".to_owned())
-                .spawn(move || hours.iter().try_for_each(|hour| compress(hour)));
+                .spawn(move || hours.iter().try_for_each(|hour| compress(hour, &ending)));
             self.compressing = Some(thread.map_err(|error| io_error(&self.folder, error))?);
         }
         while self.total() > limit
@@ -92,7 +101,7 @@ impl Disk {
                 self.join()?;
                 continue;
             }
-            unless_missing(hour, fs::remove_dir_all(hour))?;
+            remove_hour(hour, &self.ending)?;
             let (hour, _) = self.closed.pop_front().unwrap_or_default();
             self.raw.retain(|path| *path != hour);
             self.note(hour_end(&hour));
@@ -105,23 +114,16 @@ impl Disk {
 
     /// Removes the oldest minutes of the current hour, but not the last one, which is being written.
     fn remove_minutes(&mut self, limit: u64) -> Result<(), ProfileError> {
-        let mut files = Vec::new();
-        let entries = fs::read_dir(&self.folder).map_err(|error| io_error(&self.folder, error))?;
-        for entry in entries.flatten() {
-            files.push((entry.path(), entry.metadata().map_or(0, |data| data.len())));
-        }
+        let mut files = own(&self.folder, &self.ending).map_err(|error| io_error(&self.folder, error))?;
         files.sort();
         files.pop();
-        for (path, bytes) in files {
+        for Own { minute, path, bytes } in files {
             if self.current <= limit {
                 break;
             }
             unless_missing(&path, fs::remove_file(&path))?;
             self.current = self.current.saturating_sub(bytes);
-            let minute = path
-                .file_name()
-                .and_then(|name| name.to_str()?.get(..10)?.parse::<u64>().ok());
-            self.note(minute.map(|minute| minute + MINUTE));
+            self.note(Some(minute + MINUTE));
         }
         Ok(())
     }
@@ -141,7 +143,7 @@ impl Disk {
         };
         let done = thread.join();
         for (hour, bytes) in &mut self.closed {
-            *bytes = size(hour);
+            *bytes = size(hour, &self.ending);
         }
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
@@ -160,23 +162,59 @@ fn hour_end(hour: &Path) -> Option<u64> {
     u64::try_from(days * 86_400 + (hour + 1) * 3600).ok()
 }
 
-/// Bytes of the files in a folder; files that vanish meanwhile are skipped.
-fn size(folder: &Path) -> u64 {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten();
-    files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+/// A file that a recorder of the node wrote. Sorted by its minute.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Own {
+    minute: u64,
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// The recorder's files in the folder of an hour; files that vanish meanwhile are skipped.
+fn own(hour: &Path, ending: &str) -> io::Result<Vec<Own>> {
+    let name_of_hour = hour.file_name().and_then(|name| name.to_str());
+    let of = |entry: fs::DirEntry| {
+        let name = entry.file_name();
+        let (minute, rest) = name.to_str()?.split_at_checked(10)?;
+        let minute = minute.parse().ok()?;
+        let known = ["", ".gz", ".gz.partial"].contains(&rest.strip_prefix(ending)?);
+        let data = entry.metadata().ok()?;
+        let is_own = known && data.is_file() && Some(&*hour_name(minute)) == name_of_hour;
+        is_own.then(|| Own {
+            minute,
+            path: entry.path(),
+            bytes: data.len(),
+        })
+    };
+    Ok(fs::read_dir(hour)?.flatten().filter_map(of).collect())
+}
+
+/// Removes the recorder's files of an hour, and the folder if nothing else is in it.
+fn remove_hour(hour: &Path, ending: &str) -> Result<(), ProfileError> {
+    let files = if_there(own(hour, ending)).map_err(|error| io_error(hour, error))?;
+    for Own { path, .. } in files.into_iter().flatten() {
+        unless_missing(&path, fs::remove_file(&path))?;
+    }
+    match fs::remove_dir(hour) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => unless_missing(hour, removed),
+    }
+}
+
+/// Bytes of the recorder's files in the folder of an hour.
+fn size(hour: &Path, ending: &str) -> u64 {
+    let files = own(hour, ending).unwrap_or_default();
+    files.iter().map(|file| file.bytes).sum()
 }
 
 /// Compresses the files of an hour, each to a temporary file that is then renamed.
-fn compress(hour: &Path) -> Result<(), ProfileError> {
-    let Ok(files) = fs::read_dir(hour) else {
+fn compress(hour: &Path, ending: &str) -> Result<(), ProfileError> {
+    let Ok(files) = own(hour, ending) else {
         return Ok(()); // removed meanwhile
     };
-    for path in files.flatten().map(|file| file.path()) {
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let done = path.with_file_name(format!("{name}.gz"));
-        if !name.ends_with(".json") || done.exists() {
+    for Own { path, .. } in files {
+        let done = path.with_added_extension("gz");
+        if path.extension().is_none_or(|end| end != "json") || done.exists() {
             continue;
         }
         let work = || {

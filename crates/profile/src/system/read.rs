@@ -1,12 +1,12 @@
 //! Reads recorders' files, complete or damaged.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
-use stokehold_base::whole;
+use stokehold_base::{regular, whole};
 
 use super::line::{Event, Fast, parse};
 use crate::{Node, Recording, Series};
@@ -18,8 +18,15 @@ const SNAPSHOT: f64 = 0.02;
 const LONGEST_LINE: usize = 1 << 16;
 /// The most problems that are reported for one file.
 const PROBLEMS_OF_A_FILE: usize = 3;
-/// The most values of a recording, gaps included: 256 MiB.
+/// The most values of a recording's series, gaps included, are this many, 256 MiB, ..
 const CELLS: usize = 1 << 26;
+/// .. and this many more for each value that was read. So what a file takes in memory is in proportion to its
+/// content.
+const CELLS_PER_VALUE: usize = 4;
+/// Gaps of up to this many ticks are stored as such; a longer one begins another piece.
+const SHORT_GAP: usize = 8;
+/// The most machines of a recording: a job of SageMaker has at most a few hundred.
+pub(crate) const MOST_NODES: usize = 4096;
 /// The number of events that are sorted at a time.
 const EVENTS: usize = 1 << 20;
 
@@ -69,6 +76,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problem
         }
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") || name.ends_with(".json.gz") {
+            // Of a FIFO, a socket or a device it is told when the file is opened.
             files.push((name, path));
         } else if !name.ends_with(whole::PARTIAL) {
             problems.push(format!("{}: not a file of samples; left out", path.display()));
@@ -84,6 +92,8 @@ struct Reader {
     by_middle: HashMap<Vec<u8>, usize>,
     events: Vec<Sample>,
     line: Vec<u8>,
+    /// The number of values of machines beyond [`MOST_NODES`].
+    beyond: u64,
 }
 
 /// A value that was read and is not yet in its column.
@@ -147,7 +157,8 @@ impl Reader {
                 continue;
             }
             match self.event(text) {
-                Ok(sample) => self.events.push(sample),
+                Ok(Some(sample)) => self.events.push(sample),
+                Ok(None) => self.beyond += 1,
                 Err(reason) if whole => tell(Some(number), &reason),
                 Err(_) => tell(Some(number), "cut off"),
             }
@@ -158,22 +169,24 @@ impl Reader {
         self.line = line;
     }
 
-    fn event(&mut self, text: &[u8]) -> Result<Sample, String> {
+    /// The value in a line; `None` if it is of one machine too many.
+    fn event(&mut self, text: &[u8]) -> Result<Option<Sample>, String> {
         let fast = Fast::split(text);
         if let Some(fast) = fast
             && let Some(&node) = self.by_middle.get(fast.middle)
             && let Some(series) = self.nodes[node].known(fast.head)
         {
-            return Ok(Sample {
+            return Ok(Some(Sample {
                 time: fast.time,
                 value: fast.value as f32,
                 node: node as u32,
                 series,
-            });
+            }));
         }
         let event = parse(text)?;
         let node = match self.by_name.get(&*event.node) {
             Some(&node) => node,
+            None if self.nodes.len() == MOST_NODES => return Ok(None),
             None => {
                 self.nodes.push(Columns {
                     name: event.node.clone().into_owned(),
@@ -191,12 +204,12 @@ impl Reader {
             self.by_middle.insert(fast.middle.to_vec(), node);
             self.nodes[node].by_head.insert(fast.head.to_vec(), series);
         }
-        Ok(Sample {
+        Ok(Some(Sample {
             time: event.time,
             value: event.value as f32,
             node: node as u32,
             series,
-        })
+        }))
     }
 
     /// Moves the events into their columns, in the order of time.
@@ -211,9 +224,19 @@ impl Reader {
     }
 
     fn finish(self, into: &mut Recording) {
+        if self.beyond > 0 {
+            into.problems.push(format!(
+                "the samples name more than {MOST_NODES} machines; {} values of the others are left out",
+                self.beyond
+            ));
+        }
+        let all: usize = self.nodes.iter().map(Columns::read).sum();
         for columns in self.nodes {
             let name = columns.name.clone();
-            let (ticks, series) = columns.finish(&mut into.problems);
+            // Each machine has its share of the memory.
+            let share = columns.read() as f64 / all.max(1) as f64;
+            let limit = (CELLS as f64 * share) as usize + CELLS_PER_VALUE * columns.read();
+            let (ticks, series) = columns.finish(limit, &mut into.problems);
             match into.nodes.iter_mut().find(|node| node.name == name) {
                 Some(node) => (node.ticks, node.series) = (ticks, series),
                 None => into.nodes.push(Node {
@@ -232,12 +255,12 @@ impl Reader {
 fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
     let is_gz = |path: &Path| path.extension().is_some_and(|end| end == "gz");
     let mut path = path.to_owned();
-    let file = File::open(&path).or_else(|error| {
+    let file = regular::open(&path).or_else(|error| {
         if error.kind() != io::ErrorKind::NotFound || is_gz(&path) {
             return Err(error);
         }
         path.as_mut_os_string().push(".gz");
-        File::open(&path)
+        regular::open(&path)
     })?;
     let plain = BufReader::with_capacity(1 << 16, file);
     Ok(if is_gz(&path) {
@@ -258,17 +281,29 @@ struct Columns {
     by_head: HashMap<Vec<u8>, u32>,
 }
 
-/// The values of a series from its first tick to its last: a process takes no memory for the time outside of
-/// its life.
+/// The values of a series. It takes no memory for the time in which there are none, such as that outside of a
+/// process's life.
 struct Column {
     kind: String,
     name: String,
     dimension: String,
+    pieces: Vec<Piece>,
+    /// The number of values that were read.
+    read: usize,
+}
+
+/// Values of a series for ticks without a long gap between them.
+struct Piece {
     first: usize,
     values: Vec<f32>,
 }
 
 impl Columns {
+    /// The number of values that were read.
+    fn read(&self) -> usize {
+        self.columns.iter().map(|column| column.read).sum()
+    }
+
     fn known(&self, head: &[u8]) -> Option<u32> {
         self.by_head.get(head).copied()
     }
@@ -288,8 +323,8 @@ impl Columns {
                     kind: kind.clone(),
                     name: name.clone(),
                     dimension: dimension.clone(),
-                    first: 0,
-                    values: Vec::new(),
+                    pieces: Vec::new(),
+                    read: 0,
                 });
                 columns.len() as u32 - 1
             })
@@ -306,25 +341,34 @@ impl Columns {
         }
         let tick = self.ticks.len() - 1;
         let column = &mut self.columns[sample.series as usize];
-        if column.values.is_empty() {
-            column.first = tick;
+        column.read += 1;
+        match column.pieces.last_mut() {
+            Some(piece) if tick - piece.first < piece.values.len() + SHORT_GAP => {
+                piece.values.resize(tick - piece.first + 1, f32::NAN);
+                piece.values[tick - piece.first] = sample.value;
+            }
+            _ => column.pieces.push(Piece {
+                first: tick,
+                values: vec![sample.value],
+            }),
         }
-        column.values.resize(tick - column.first + 1, f32::NAN);
-        column.values[tick - column.first] = sample.value;
     }
 
-    /// The ticks, strictly ascending, and the series, each with a value for every tick.
-    fn finish(mut self, problems: &mut Vec<String>) -> (Vec<f64>, Vec<Series>) {
-        self.thin_out(problems);
+    /// The ticks, strictly ascending, and the series, each with a value for every tick; at most `limit`
+    /// values.
+    fn finish(mut self, limit: usize, problems: &mut Vec<String>) -> (Vec<f64>, Vec<Series>) {
+        self.thin_out(limit, problems);
         let (ticks, places) = in_order(&self.ticks);
         let series = self.columns.into_iter().map(|column| {
             let mut values = vec![f32::NAN; ticks.len()];
-            match &places {
-                None => values[column.first..][..column.values.len()].copy_from_slice(&column.values),
-                Some(places) => {
-                    for (place, value) in places[column.first..].iter().zip(column.values) {
-                        if !value.is_nan() {
-                            values[*place] = value;
+            for piece in column.pieces {
+                match &places {
+                    None => values[piece.first..][..piece.values.len()].copy_from_slice(&piece.values),
+                    Some(places) => {
+                        for (place, value) in places[piece.first..].iter().zip(piece.values) {
+                            if !value.is_nan() {
+                                values[*place] = value;
+                            }
                         }
                     }
                 }
@@ -341,20 +385,22 @@ impl Columns {
 
     /// Drops the series with the fewest values if the gaps would take too much memory: a week has many
     /// thousands of processes that lived for seconds.
-    fn thin_out(&mut self, problems: &mut Vec<String>) {
-        let values = |column: &Column| column.values.len();
-        let limit = CELLS.max(2 * self.columns.iter().map(values).sum::<usize>());
-        let fit = limit / self.ticks.len().max(1);
-        if self.columns.len() <= fit {
+    fn thin_out(&mut self, limit: usize, problems: &mut Vec<String>) {
+        let ticks = self.ticks.len().max(1);
+        let fit = limit / ticks;
+        let all = self.columns.len();
+        if all <= fit {
             return;
         }
-        let left_out = self.columns.len() - fit;
-        self.columns
-            .sort_by_key(|column| std::cmp::Reverse(values(column)));
+        let read = self.read();
+        self.columns.sort_by_key(|column| std::cmp::Reverse(column.read));
         self.columns.truncate(fit);
         problems.push(format!(
-            "{}: {left_out} series with few values left out, so that the others fit into memory",
-            self.name
+            "{}: {} of {all} series left out, those with the fewest values: with their gaps, all of them would \
+             take {} values in memory for the {read} that were read",
+            self.name,
+            all - fit,
+            all as u128 * ticks as u128,
         ));
     }
 }
@@ -543,13 +589,93 @@ mod tests {
             for name in ["cpu0".to_owned(), format!("short{number}")] {
                 let text = line(&name, "5", 1.6e9 + f64::from(number));
                 let event = reader.event(text.trim_ascii().as_bytes()).unwrap();
-                reader.events.push(event);
+                reader.events.extend(event);
             }
         }
         reader.place_events();
-        let (ticks, series) = reader.nodes.remove(0).finish(&mut problems);
+        let (ticks, series) = reader.nodes.remove(0).finish(CELLS, &mut problems);
         assert_eq!((ticks.len(), series[0].name.as_str()), (20_000, "cpu0"));
         assert!(series.len() * ticks.len() <= CELLS && series.len() > 3000);
         assert!(problems[0].contains("left out"), "{problems:?}");
+    }
+
+    /// Each series begins with the first tick and ends with the last; only one has values between them.
+    #[test]
+    fn the_memory_of_a_recording_is_in_proportion_to_its_values() {
+        let (ticks, count, nodes) = (20_000u32, 2000, 3);
+        let mut reader = Reader::default();
+        for node in 0..nodes {
+            for tick in 0..ticks {
+                let all = tick == 0 || tick == ticks - 1;
+                for number in 0..if all { count } else { 1 } {
+                    let text = line(&format!("cpu{number}"), "5", 1.6e9 + f64::from(tick));
+                    let text = text.replace("algo-1", &format!("algo-{node}"));
+                    let event = reader.event(text.trim_ascii().as_bytes()).unwrap();
+                    reader.events.extend(event);
+                }
+            }
+        }
+        reader.place_events();
+        let stored = |columns: &Columns| -> usize {
+            let pieces = columns.columns.iter().flat_map(|column| &column.pieces);
+            pieces.map(|piece| piece.values.capacity()).sum()
+        };
+        for columns in &reader.nodes {
+            let (stored, read) = (stored(columns), columns.read());
+            assert!(stored <= (SHORT_GAP + 1) * 2 * read, "{stored} for {read}");
+        }
+        let read: usize = reader.nodes.iter().map(Columns::read).sum();
+        let mut recording = Recording::default();
+        reader.finish(&mut recording);
+        let values = |node: &Node| node.series.len() * node.ticks.len();
+        let filled: usize = recording.nodes.iter().map(values).sum();
+        assert!(
+            filled <= CELLS + CELLS_PER_VALUE * read && filled > CELLS / 2,
+            "{filled}"
+        );
+        assert_eq!(recording.problems.len(), nodes);
+        for (node, problem) in recording.nodes.iter().zip(&recording.problems) {
+            assert!(node.series.iter().any(|series| series.name == "cpu0"));
+            assert!(problem.contains("of 2000 series left out"), "{problem}");
+            assert!(
+                problem.contains("take 40000000 values in memory for the 23998 that were read"),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
+    fn gaps_of_any_length_are_gaps() {
+        for gap in [1, 2, SHORT_GAP - 1, SHORT_GAP, SHORT_GAP + 1, 1000] {
+            let text: String = (0..=gap)
+                .map(|tick| {
+                    let time = 1.6e9 + tick as f64;
+                    let ends = tick == 0 || tick == gap;
+                    line("cpu0", "1", time)
+                        + &if ends {
+                            line("cpu1", "2", time)
+                        } else {
+                            String::new()
+                        }
+                })
+                .collect();
+            let recording = read(&[("1600000000.algo-1.json", text.as_bytes())]);
+            let mut expected = vec![None; gap + 1];
+            (expected[0], expected[gap]) = (Some(2.0), Some(2.0));
+            assert_eq!(values(&recording, "cpu1"), expected, "{gap}");
+        }
+    }
+
+    #[test]
+    fn machines_beyond_the_limit_are_left_out_and_told() {
+        let text: String = (0..MOST_NODES + 3)
+            .map(|node| line("cpu0", "1", 1.6e9).replace("algo-1", &format!("algo-{node}")))
+            .collect();
+        let recording = read(&[("1600000000.algo-1.json", text.repeat(2).as_bytes())]);
+        assert_eq!(recording.nodes.len(), MOST_NODES);
+        assert_eq!(
+            recording.problems,
+            ["the samples name more than 4096 machines; 6 values of the others are left out"]
+        );
     }
 }

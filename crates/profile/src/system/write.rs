@@ -66,7 +66,7 @@ impl Writer {
     pub fn open(recording: &Path, options: Options) -> Result<Self, ProfileError> {
         let root = recording.join("system").join("incremental");
         fs::create_dir_all(&root).map_err(|error| io_error(&root, error))?;
-        let disk = Disk::look(&root).map_err(|error| io_error(&root, error))?;
+        let disk = Disk::look(&root, &options.node).map_err(|error| io_error(&root, error))?;
         let mut middle = b",\"NodeId\":".to_vec();
         json_string(&mut middle, &options.node);
         middle.extend_from_slice(b",\"Timestamp\":");
@@ -446,6 +446,55 @@ mod tests {
         writer.finish().unwrap();
         let left = files(dir.path());
         assert!((1..3).contains(&left.len()), "{left:?}");
+    }
+
+    #[test]
+    fn what_others_put_beside_the_samples_is_neither_removed_nor_compressed() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("system/incremental");
+        let elsewhere = dir.path().join("elsewhere");
+        let kept = [
+            // The first hour that is recorded below, one before it, and folders that are no hours.
+            root.join("2020091312/1600000020.algo-2.json"),
+            root.join("2020091312/1600000020.algo-1.json.bak"),
+            root.join("2020091312/1599990000.algo-1.json"),
+            root.join("2019010100/1546300800.algo-2.json"),
+            root.join("notes/1600000020.algo-1.json"),
+            root.join("readme.txt"),
+            elsewhere.join("1577836800.algo-1.json"),
+        ];
+        for path in &kept {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "of another program\n".repeat(1000)).unwrap();
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(&elsewhere, root.join("2020010100")).unwrap();
+        for gzip in [true, false] {
+            let options = Options {
+                limit: 10_000,
+                gzip,
+                ..Options::default()
+            };
+            let mut writer = Writer::open(dir.path(), options).unwrap();
+            writer.series("cpu", "cpu0", "CPUUtilization");
+            for tick in 0..3 * 3600 {
+                let time = 1.6e9 + f64::from(tick);
+                writer.tick(time, &[50.0]).unwrap();
+            }
+            let removed = writer.removed_before();
+            writer.finish().unwrap();
+            assert!(
+                removed.is_some_and(|removed| removed > 1_600_000_000),
+                "{removed:?}"
+            );
+            for path in &kept {
+                assert!(path.exists(), "{}", path.display());
+            }
+            // What was recorded is within its limit, and an hour that nobody else uses is gone.
+            let own = fs::read_dir(root.join("2020091312")).unwrap();
+            assert_eq!(own.count(), 3);
+            assert!(!root.join("2020091313").exists());
+        }
     }
 
     #[test]
