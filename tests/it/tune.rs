@@ -305,7 +305,16 @@ fn a_torn_journal_is_taken_up_and_a_damaged_one_is_not() {
     fs::write(bench.journal(), format!("{text}0badc0de {{\"event\":\"as")).unwrap();
     let (code, _, err) = bench.tune(&["resume", "tune.toml", "--max-jobs", "5"]);
     assert_eq!(code, Some(0), "{err}");
+    // The limits open the journal before the study does.
+    assert!(err.contains("18 incomplete bytes were removed"), "{err}");
     assert_eq!(trials(&bench.export()).len(), 5);
+    let damaged = format!("{text}0badc0de {{\"event\":\"asked\"}}\n");
+    fs::write(bench.journal(), damaged).unwrap();
+    let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
+    assert!(
+        code == Some(0) && err.contains("kept as ") && err.contains("journal.jsonl.damaged"),
+        "{err}"
+    );
     fs::write(bench.journal(), text.replacen("\"asked\"", "\"axked\"", 1)).unwrap();
     let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
     assert!(
