@@ -2,13 +2,16 @@
 //! at the next good place, the second one ends the program at once.
 //!
 //! A thread waits for the signals, so that their handlers are ordinary code.
+//!
+//! [`survive_limits`] is about another signal: of a limit on the size of files.
 
 use crate::terminal::note;
 use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 static STOP: AtomicBool = AtomicBool::new(false);
@@ -61,6 +64,18 @@ pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<(
             }
         })?;
     Ok(())
+}
+
+/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail with an error as a full disk does, instead
+/// of ending the program without a message and with its unfinished file.
+///
+/// The signal gets a handler and is not ignored: programs that this one starts get the
+/// default back in place of a handler, and would inherit what is ignored. Their limits are their own concern.
+pub fn survive_limits() {
+    if !is_ignored(SIGXFSZ) {
+        // If the system refuses it, such a write ends the program, as before.
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
 }
 
 /// Whether this program was started with a signal ignored (proc(5), `SigIgn`: bit n - 1 is signal n).

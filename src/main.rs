@@ -71,6 +71,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    interrupt::survive_limits();
     let cli = Cli::parse();
     if let Err(error) = log::start(cli.verbose) {
         return failure::report(&error);

@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_tune::run::{self, Ending};
 use stokehold_tune::{
-    History, Limits, Outcome, Plan, Study, TuneError, in_words, report, short, to_csv, to_json,
+    History, Limits, Outcome, Plan, Study, Torn, TuneError, in_words, report, short, to_csv, to_json,
 };
 
 use super::prepare::Show;
@@ -139,7 +139,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                     writeln!(terminal::err(), "{error}")?;
                     Ok(ExitCode::from(interrupt::EXIT_CODE))
                 }
-                created => created.map_err(Into::into).and_then(|()| work(&folder)),
+                created => created.map_err(Into::into).and_then(|()| work(&folder, None)),
             }
         }
         Command::Resume { study, limits } => {
@@ -155,8 +155,9 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             if new != open.history().spec.limits {
                 open.set_limits(new)?;
             }
+            let torn = open.torn().cloned();
             drop(open);
-            work(&folder)
+            work(&folder, torn)
         }
         Command::Status { study } => {
             let history = Study::look(&folder(&study))?;
@@ -204,15 +205,13 @@ fn name(folder: &Path) -> String {
         .into_owned()
 }
 
-fn work(folder: &Path) -> Result<ExitCode, Box<dyn Error>> {
+/// `torn` is what was removed from the journal's end before.
+fn work(folder: &Path, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
     let plan = Plan::load(folder)?;
     let study = Study::open(folder)?;
     let mut watch = watch::Watch::new();
-    if study.torn() > 0 {
-        watch.say(&format!(
-            "the journal ended in the middle of a line: {} incomplete bytes are dropped; no caller had been told of them",
-            study.torn()
-        ));
+    if let Some(torn) = torn.as_ref().or(study.torn()) {
+        watch.say(&torn.to_string());
     }
     for parent in &study.history().parents {
         watch.say(&match parent.unfit {

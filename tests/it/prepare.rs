@@ -53,6 +53,39 @@ fn files(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn a_limit_on_the_size_of_files_is_an_error_like_a_full_disk() {
+    let data = photographs();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    // 20 blocks of 512 bytes or 1 KiB, by the shell. A runner of tests may ignore the signal.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -f 20; exec env --default-signal=XFSZ \"$0\" \"$@\""])
+        .args([env!("CARGO_BIN_EXE_stokehold"), "prepare"])
+        .args([data.path(), &out])
+        .output()
+        .unwrap();
+    let (code, _, stderr) = text(&output);
+    assert!(
+        code == 1 && stderr.contains("cannot write: File too large"),
+        "{code} {stderr}"
+    );
+    assert_eq!(files(&out).into_keys().collect::<Vec<_>>(), ["shards.unfinished"]);
+    // What it starts gets the default back.
+    let script = "exec env --default-signal=XFSZ \"$0\" profile -o \"$1\" -- \
+                  sh -c 'grep SigIgn /proc/self/status'";
+    let output = Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_stokehold")])
+        .arg(dir.path().join("run"))
+        .output()
+        .unwrap();
+    let stdout = text(&output).1;
+    let mask = stdout.split_whitespace().last().unwrap_or_default();
+    let mask = u64::from_str_radix(mask, 16).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    assert_eq!(mask >> 24 & 1, 0, "SIGXFSZ is signal 25: {stdout}");
+}
+
+#[test]
 fn prepared_verified_listed_and_used() {
     let data = photographs();
     let dir = TempDir::new().unwrap();

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use stokehold_base::lock::Lock;
 use stokehold_tune::{Plan, TuneError, run};
 use tempfile::TempDir;
 
@@ -305,13 +306,58 @@ fn a_torn_journal_is_taken_up_and_a_damaged_one_is_not() {
     fs::write(bench.journal(), format!("{text}0badc0de {{\"event\":\"as")).unwrap();
     let (code, _, err) = bench.tune(&["resume", "tune.toml", "--max-jobs", "5"]);
     assert_eq!(code, Some(0), "{err}");
+    // The limits open the journal before the study does.
+    assert!(err.contains("21 incomplete bytes were removed"), "{err}");
     assert_eq!(trials(&bench.export()).len(), 5);
+    let damaged = format!("{text}0badc0de {{\"event\":\"asked\"}}\n");
+    fs::write(bench.journal(), damaged).unwrap();
+    let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
+    assert!(
+        code == Some(0) && err.contains("kept as ") && err.contains("journal.jsonl.damaged"),
+        "{err}"
+    );
     fs::write(bench.journal(), text.replacen("\"asked\"", "\"axked\"", 1)).unwrap();
     let (code, _, err) = bench.tune(&["resume", "tune.toml"]);
     assert!(
         code == Some(2) && err.contains("journal.jsonl, line 2") && err.contains("restore it"),
         "{err}"
     );
+}
+
+#[test]
+fn one_of_several_creates_a_study() {
+    let bench = Bench::new(FILE, SCRIPT);
+    let ended: Vec<Ended> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..6)
+            .map(|_| scope.spawn(|| bench.tune(&["run", "tune.toml"])))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let made = ended.iter().filter(|(code, ..)| *code == Some(0)).count();
+    assert_eq!(made, 1, "{ended:?}");
+    for (code, _, err) in ended.iter().filter(|(code, ..)| *code != Some(0)) {
+        assert_eq!(*code, Some(2), "{err}");
+        assert!(
+            err.contains("has a study already; resume it") || err.contains("creates a study here"),
+            "{err}"
+        );
+    }
+    assert_eq!(trials(&bench.export()).len(), 4);
+}
+
+#[test]
+fn who_creates_a_study_is_named() {
+    let bench = Bench::new(FILE, SCRIPT);
+    fs::create_dir(bench.path("tune.study")).unwrap();
+    let lock = Lock::take(&bench.path("tune.study/creating")).unwrap();
+    let (code, _, err) = bench.tune(&["run", "tune.toml"]);
+    let here = format!("process {} on ", std::process::id());
+    assert!(
+        code == Some(2) && err.contains(&here) && err.contains("creates a study here; wait"),
+        "{err}"
+    );
+    drop(lock);
+    assert_eq!(bench.tune(&["run", "tune.toml"]).0, Some(0));
 }
 
 #[test]

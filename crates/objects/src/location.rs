@@ -40,12 +40,13 @@ impl Location {
     /// Parses a URI or a path.
     ///
     /// # Errors
-    /// [`Cause::BadUri`] for an unknown scheme, or a missing bucket.
+    /// [`Cause::BadUri`] for an unknown scheme, a missing bucket, or a URI with a user, a password or a query.
     pub fn parse(text: &str) -> Result<Self, ObjectError> {
-        let bad = |reason: String| ObjectError::new(text, Cause::BadUri, reason);
+        let bad = |reason: String| ObjectError::new(without_secrets(text), Cause::BadUri, reason);
         let Some((scheme, rest)) = text.split_once("://") else {
             return Ok(Self::local(text));
         };
+        let is_refused = has_user(scheme, rest);
         let scheme = match scheme {
             "s3" | "s3a" => Scheme::S3,
             "gs" => Scheme::Google,
@@ -64,13 +65,11 @@ impl Location {
                 "it names no bucket; write it as s3://BUCKET/PREFIX".to_owned()
             ));
         }
-        if scheme == Scheme::Http && (bucket.contains('@') || rest.contains('?')) {
-            let host = bucket.rsplit('@').next().unwrap_or_default();
-            return Err(ObjectError::new(
-                format!("https://{}", host.split('?').next().unwrap_or_default()),
-                Cause::BadUri,
+        if is_refused || (scheme == Scheme::Http && rest.contains('?')) {
+            return Err(bad(
                 "an address with a user, a password or a query is not taken, for messages and records would show its secret; use \
-                 s3://, gs:// or az:// with credentials of the environment",
+                 s3://, gs:// or az:// with credentials of the environment"
+                    .to_owned(),
             ));
         }
         let bucket = match scheme {
@@ -106,6 +105,31 @@ impl Location {
     }
 }
 
+/// Whether a URI's part behind `://` begins with a user or a password. A secret may contain slashes, and may be
+/// there without a bucket behind it. No bucket's name contains `@` or `:`; a host may have a port.
+fn has_user(scheme: &str, rest: &str) -> bool {
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    // The colons of an IPv6 address are in brackets.
+    let behind = authority.rsplit(']').next().unwrap_or_default();
+    let may_be_port = !["s3", "s3a", "gs", "az", "azure"].contains(&scheme);
+    let is_port = |port: &str| may_be_port && port.bytes().all(|byte| byte.is_ascii_digit());
+    authority.contains('@') || behind.split_once(':').is_some_and(|(_, port)| !is_port(port))
+}
+
+/// A URI for a message: without a user, a password and a query.
+fn without_secrets(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return text.to_owned();
+    };
+    let shown = rest.split('?').next().unwrap_or_default();
+    if !has_user(scheme, rest) {
+        return format!("{scheme}://{shown}");
+    }
+    // Behind the last `@`: the secret itself may contain one, and slashes.
+    let host = shown.rsplit_once('@').map_or("***", |(_, host)| host);
+    format!("{scheme}://{}", host.split('/').next().unwrap_or_default())
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.scheme {
@@ -136,7 +160,23 @@ mod tests {
                 "p/q",
                 "http://h:9000/p/q/k",
             ),
+            (
+                "http://[::1]:9000/p",
+                Scheme::Http,
+                "http://[::1]:9000",
+                "p",
+                "http://[::1]:9000/p/k",
+            ),
+            (
+                "http://[::1]/p",
+                Scheme::Http,
+                "http://[::1]",
+                "p",
+                "http://[::1]/p/k",
+            ),
+            ("s3://b/a@b:c", Scheme::S3, "b", "a@b:c", "s3://b/a@b:c/k"),
             ("/data/x", Scheme::Local, "", "/data/x", "/data/x/k"),
+            ("/a:b@c/x", Scheme::Local, "", "/a:b@c/x", "/a:b@c/x/k"),
             ("file:///data/x", Scheme::Local, "", "/data/x", "/data/x/k"),
         ] {
             let location = Location::parse(text).unwrap();
@@ -159,18 +199,34 @@ mod tests {
             message.contains("ftp://host/x") && message.contains("s3://"),
             "{message}"
         );
-        for secret in [
-            "https://user:Passw0rd@host/x",
-            "https://host/c/x?sig=Passw0rd",
-            "http://user:Passw0rd@host",
+        for (secret, shown) in [
+            ("https://user:Passw0rd@host/x", "https://host"),
+            ("https://host/c/x?sig=Passw0rd", "https://host/c/x"),
+            ("https://host:9000?sig=Passw0rd", "https://host:9000"),
+            ("http://user:Passw0rd@host", "http://host"),
+            ("http://user:Passw0rd/+@host/x", "http://host"),
+            ("http://Passw0rd@[::1]:80/x", "http://[::1]:80"),
+            ("s3://KEY:Passw0rd@bucket/x", "s3://bucket"),
+            ("s3://KEY:Pa/Passw0rd+@bucket/x", "s3://bucket"),
+            ("s3a://KEY:Passw0rd", "s3a://***"),
+            ("s3://KEY:Passw0rd/x", "s3://***"),
+            ("gs://Passw0rd@bucket/x", "gs://bucket"),
+            ("az://account:Passw0rd==@container/x", "az://container"),
         ] {
             let message = Location::parse(secret).unwrap_err().to_string();
             assert!(
-                message.starts_with("https://host: an address with a user"),
+                message.starts_with(&format!("{shown}: an address with a user")),
                 "{message}"
             );
             assert!(!message.contains("Passw0rd"), "{message}");
         }
+        let message = Location::parse("ftp://user:Passw0rd@host/x")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            message.starts_with("ftp://host: ftp:// is not known") && !message.contains("Passw0rd"),
+            "{message}"
+        );
         let message = Location::parse("s3:///x").unwrap_err().to_string();
         assert!(message.contains("names no bucket"), "{message}");
         assert!(

@@ -38,7 +38,7 @@ pub enum PrepareError {
     /// There is something else where the shards should go.
     #[error(
         "{}: contains something other than an unfinished preparation of this data set with these options; give a new \
-         folder, or remove this one first",
+         folder or an empty one",
         path.display()
     )]
     Occupied {

@@ -59,6 +59,13 @@ pub(crate) fn file_name(part: &str, number: u32, options: &Options) -> String {
     format!("{part}/{number:06}.{}", options.extension())
 }
 
+/// Whether a name in a part's folder is one that [`file_name`] gives.
+pub(crate) fn is_file_name(name: &str, options: &Options) -> bool {
+    name.strip_suffix(options.extension())
+        .and_then(|name| name.strip_suffix('.'))
+        .is_some_and(|number| number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 impl Output {
     /// Begins file `number` of a part of the prepared folder `out`.
     pub fn new(

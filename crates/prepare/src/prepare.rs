@@ -17,9 +17,9 @@ use stokehold_storage::{SampleBytes, Source, StorageError};
 use crate::PrepareError;
 use crate::make::Maker;
 use crate::options::{Container, Options};
-use crate::output::{Output, Ready};
+use crate::output::{Output, Ready, is_file_name};
 use crate::part::{Part, parts};
-use crate::resume::kept;
+use crate::resume::{has_begun, kept};
 
 /// How many samples a thread may be ahead of the writer.
 const AHEAD: usize = 8;
@@ -73,7 +73,7 @@ pub fn prepare(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PrepareError> {
     let parts = parts(data, options)?;
-    let place = Place::claim(out, &parts)?;
+    let place = Place::claim(out, &parts, options, stop)?;
     if let Some(manifest) = place.finished {
         let kept = manifest.parts.values().map(|part| part.samples as usize).sum();
         return Ok(Report {
@@ -142,7 +142,7 @@ impl Work<'_> {
     fn part(&mut self, part: &Part) -> Result<PartFacts, PrepareError> {
         let folder = self.out.join(part.name);
         fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
-        remove_partial(&folder)?;
+        remove_partial(&folder, |name| is_file_name(name, self.options))?;
         let kept = kept(part, self.out, self.options, self.stop)?;
         tracing::info!(
             part = part.name,
@@ -350,7 +350,13 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn claim(out: &'a Path, parts: &[Part]) -> Result<Self, PrepareError> {
+    /// Nothing in the folder is changed before it is known to be this preparation's, or empty.
+    fn claim(
+        out: &'a Path,
+        parts: &[Part],
+        options: &Options,
+        stop: &AtomicBool,
+    ) -> Result<Self, PrepareError> {
         let failed = |source| write_error(out, source);
         let occupied = || PrepareError::Occupied { path: out.to_owned() };
         fs::create_dir_all(out).map_err(failed)?;
@@ -358,12 +364,6 @@ impl<'a> Place<'a> {
         if !lock::lock(&lock, lock::MOMENT).map_err(failed)? {
             return Err(PrepareError::Busy { path: out.to_owned() });
         }
-        let mut place = Self {
-            out,
-            finished: None,
-            _lock: lock,
-        };
-        remove_partial(out)?;
         let unfinished = out.join(Manifest::UNFINISHED);
         let read = |path: &Path| {
             if_there(fs::read(path)).map_err(|source| StorageError::Read {
@@ -371,9 +371,13 @@ impl<'a> Place<'a> {
                 source,
             })
         };
-        if let Some(bytes) = read(&out.join(Manifest::FILE))? {
-            // One that cannot be read is written again; whether the shards are those of this preparation, they say.
-            if let Ok(manifest) = Manifest::parse_any(&bytes) {
+        let begun = read(&unfinished)?;
+        let is_begun = match &begun {
+            Some(bytes) => bytes == plan(parts).as_bytes(),
+            None => false,
+        };
+        let finished = match read(&out.join(Manifest::FILE))?.map(|bytes| Manifest::parse_any(&bytes)) {
+            Some(Ok(manifest)) => {
                 let ids = manifest
                     .parts
                     .iter()
@@ -381,21 +385,28 @@ impl<'a> Place<'a> {
                 if !ids.eq(parts.iter().map(|part| (part.name, format!("{:016x}", part.id)))) {
                     return Err(occupied());
                 }
-                // Left there where the end came between the two.
-                let _ = fs::remove_file(&unfinished);
-                place.finished = Some(manifest);
-                return Ok(place);
+                Some(manifest)
             }
-        } else if let Some(bytes) = read(&unfinished)? {
-            return match bytes == plan(parts).as_bytes() {
-                true => Ok(place),
-                false => Err(occupied()),
-            };
-        } else if fs::read_dir(out).map_err(failed)?.next().is_some() {
-            return Err(occupied());
+            // Another program's file can have this name. One that cannot be read is taken for a damaged
+            // manifest, which is written again, only beside something that this preparation has made.
+            Some(Err(_)) if begun.is_some() && !is_begun => return Err(occupied()),
+            Some(Err(_)) if is_begun || has_begun(parts, out, options, stop)? => None,
+            Some(Err(_)) => return Err(occupied()),
+            None if is_begun || (begun.is_none() && is_empty(out)?) => None,
+            None => return Err(occupied()),
+        };
+        remove_partial(out, |name| [Manifest::FILE, Manifest::UNFINISHED].contains(&name))?;
+        if finished.is_some() {
+            // Left there where the end came between the two.
+            let _ = fs::remove_file(&unfinished);
+        } else if !is_begun {
+            whole::write(&unfinished, plan(parts)).map_err(|source| write_error(&unfinished, source))?;
         }
-        whole::write(&unfinished, plan(parts)).map_err(|source| write_error(&unfinished, source))?;
-        Ok(place)
+        Ok(Self {
+            out,
+            finished,
+            _lock: lock,
+        })
     }
 
     fn finish(self, manifest: &Manifest) -> Result<(), PrepareError> {
@@ -419,20 +430,43 @@ fn plan(parts: &[Part]) -> String {
     plan
 }
 
-/// Removes unfinished files of a preparation that was killed.
-fn remove_partial(folder: &Path) -> Result<(), PrepareError> {
-    let failed = |source| write_error(folder, source);
-    for entry in fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == whole::PARTIAL)
-            && path.is_file()
-        {
-            fs::remove_file(&path).map_err(|source| write_error(&path, source))?;
-        }
+/// Whether there is nothing in a folder, or only what a preparation that was killed at its first step left.
+fn is_empty(folder: &Path) -> Result<bool, PrepareError> {
+    let partial = partial(folder, |name| name == Manifest::UNFINISHED)?;
+    let entries = fs::read_dir(folder).map_err(|source| write_error(folder, source))?;
+    Ok(entries.count() == partial.len())
+}
+
+/// Removes the unfinished files of a preparation that was killed, of the files that `is_ours` names.
+fn remove_partial(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Result<(), PrepareError> {
+    for path in partial(folder, is_ours)? {
+        fs::remove_file(&path).map_err(|source| write_error(&path, source))?;
     }
     Ok(())
+}
+
+/// The unfinished files in a folder, of the files that `is_ours` names. For the file NAME they are called
+/// `NAME.partial`, or `NAME.1.partial` and so on where the first name was taken ([`whole::Writing::begin`]).
+fn partial(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>, PrepareError> {
+    let failed = |source| write_error(folder, source);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let of = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(whole::PARTIAL)?.strip_suffix('.'));
+        let is_numbered = |of: &str| {
+            of.rsplit_once('.').is_some_and(|(name, number)| {
+                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && is_ours(name)
+            })
+        };
+        if of.is_some_and(|of| is_ours(of) || is_numbered(of)) && entry.file_type().map_err(failed)?.is_file()
+        {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
 }
 
 pub(crate) fn write_error(path: &Path, source: io::Error) -> PrepareError {

@@ -49,10 +49,8 @@ pub(crate) fn kept(
             Container::Shards => in_shard(part, &path, number),
             Container::Tar => in_tar(&path),
         };
-        let samples = match samples {
-            Ok(samples) => samples,
-            Err(StorageError::Prepared { .. } | StorageError::ShardDamaged { .. }) => break,
-            Err(other) => return Err(other.into()),
+        let Some(samples) = undamaged(samples)? else {
+            break;
         };
         let Some((next, left_out)) = places(part, kept.next, &samples) else {
             break;
@@ -73,16 +71,59 @@ pub(crate) fn kept(
     Ok(kept)
 }
 
+/// Whether one of the finished files of this preparation is there: a shard with its number, or a tar with
+/// samples of this data set.
+pub(crate) fn has_begun(
+    parts: &[Part],
+    out: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+) -> Result<bool, PrepareError> {
+    for part in parts {
+        for number in 0.. {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PrepareError::Interrupted);
+            }
+            let path = out.join(file_name(part.name, number, options));
+            if !path.exists() {
+                break;
+            }
+            let is_ours = match options.container {
+                Container::Shards => undamaged(open(part, &path, number))?.is_some(),
+                Container::Tar => undamaged(in_tar(&path))?
+                    .is_some_and(|samples| !samples.is_empty() && places(part, 0, &samples).is_some()),
+            };
+            if is_ours {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// `None` for a file that is not what was written.
+fn undamaged<T>(read: Result<T, StorageError>) -> Result<Option<T>, PrepareError> {
+    match read {
+        Ok(there) => Ok(Some(there)),
+        Err(StorageError::Prepared { .. } | StorageError::ShardDamaged { .. }) => Ok(None),
+        Err(other) => Err(other.into()),
+    }
+}
+
 /// Names and labels.
 type Samples = Vec<(Vec<u8>, u32)>;
 
-fn in_shard(part: &Part, path: &Path, number: u32) -> Result<Samples, StorageError> {
+fn open(part: &Part, path: &Path, number: u32) -> Result<Shard, StorageError> {
     let file = File::open(path).map_err(|source| StorageError::Read {
         path: path.to_owned(),
         source,
     })?;
     let classes = part.images.classes();
-    let shard = Shard::open(Box::new(file), path.to_owned(), part.id, number, classes, None)?;
+    Shard::open(Box::new(file), path.to_owned(), part.id, number, classes, None)
+}
+
+fn in_shard(part: &Part, path: &Path, number: u32) -> Result<Samples, StorageError> {
+    let shard = open(part, path, number)?;
     let mut bytes = SampleBytes::new();
     let mut samples = Vec::with_capacity(shard.len());
     for sample in 0..shard.len() {

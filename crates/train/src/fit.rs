@@ -34,7 +34,8 @@ use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 /// is finished, a checkpoint is written, and the summary says `interrupted`.
 ///
 /// # Errors
-/// [`TrainError::RunExists`] if the folder has a run, [`TrainError::InUse`] while another process trains
+/// [`TrainError::RunExists`] if the folder has a run, [`TrainError::Malformed`] if it has what a run wrote and
+/// no `run.json`, [`TrainError::InUse`] while another process trains
 /// there, and every error that ends a run early. Checkpoints written until then remain.
 pub fn fit(
     config: &TrainConfig,
@@ -81,7 +82,17 @@ pub fn resume(
                 changes,
             });
         }
-        if let Some(summary) = folder.read_summary()?.filter(|summary| !summary.interrupted) {
+        let summary = match folder.read_summary() {
+            // The checkpoints are worth more than a summary, which is made again from them.
+            Err(error @ TrainError::Malformed { .. }) => {
+                observer.event(Event::Warning(format!(
+                    "{error}; the run goes on without it, and writes it again"
+                )));
+                None
+            }
+            summary => summary?,
+        };
+        if let Some(summary) = summary.filter(|summary| !summary.interrupted) {
             return Ok(summary);
         }
     }
@@ -94,6 +105,29 @@ fn lock_if_there(folder: &RunFolder) -> Result<Option<Lock>, TrainError> {
     folder.path().exists().then(|| folder.lock()).transpose()
 }
 
+/// Refuses a folder with what a run wrote and without `run.json`, which says what run it was: training there
+/// would replace it.
+fn refuse_remains(folder: &RunFolder, latest: &Latest) -> Result<(), TrainError> {
+    let mut there = Vec::new();
+    if latest.whole.is_some() || !latest.damaged.is_empty() {
+        there.push(folder.checkpoints());
+    }
+    there.extend(folder.results());
+    if there.is_empty() {
+        return Ok(());
+    }
+    let names = there.iter().filter_map(|path| path.file_name());
+    let names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
+    Err(TrainError::Malformed {
+        path: folder.record(),
+        reason: format!(
+            "missing, and yet a run has written here: {}; restore run.json from a copy, move the rest out of the folder, or give \
+             another name",
+            names.join(", ")
+        ),
+    })
+}
+
 /// Sets everything up, then trains.
 fn start(
     config: &TrainConfig,
@@ -104,6 +138,11 @@ fn start(
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
     let resuming = record.is_some();
+    let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
+    let latest = checkpoints.latest()?;
+    if !resuming {
+        refuse_remains(&folder, &latest)?;
+    }
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
     let device_name = match &config.trainer {
@@ -122,20 +161,11 @@ fn start(
         .map(|val| config.feed(val, false, &maker))
         .transpose()?;
 
-    let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
-    let latest = checkpoints.latest()?;
     let whole = latest
         .whole
         .as_ref()
         .map(|(path, progress)| (path.display(), progress.step));
     tracing::info!(resuming, latest = ?whole.map(|(path, step)| format!("{path} at step {step}")), "checkpoints");
-    if !resuming && (latest.whole.is_some() || !latest.damaged.is_empty()) {
-        let reason = "missing, and yet there are checkpoints; remove the run's folder, or give another name";
-        return Err(TrainError::Malformed {
-            path: folder.record(),
-            reason: reason.to_owned(),
-        });
-    }
     let checkpoint = latest.whole.as_ref().map(|(path, _)| path.as_path());
     let (trainer, replaced_head) = match &config.trainer {
         TrainerChoice::Burn => {

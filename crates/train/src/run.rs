@@ -22,7 +22,7 @@ use stokehold_base::hash::Fnv;
 use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::there::if_there;
 use stokehold_base::{regular, whole};
-use stokehold_profile::Machine;
+use stokehold_profile::{Machine, ProfileError};
 use stokehold_storage::{Dataset, Images, Source};
 
 use crate::config::TrainConfig;
@@ -91,6 +91,26 @@ impl RunFolder {
         self.0.join("summary.json")
     }
 
+    fn summary_text(&self) -> PathBuf {
+        self.0.join("summary.txt")
+    }
+
+    /// What a run writes besides `run.json` and checkpoints, as far as it is there. A recording that another
+    /// program makes at this moment is not the run's.
+    pub(crate) fn results(&self) -> Vec<PathBuf> {
+        let files = [self.metrics(), self.model(), self.summary(), self.summary_text()];
+        let mut results = Vec::from(files);
+        if !matches!(
+            stokehold_profile::check_free(&self.recording()),
+            Err(ProfileError::Recording { .. })
+        ) {
+            results.push(self.recording());
+        }
+        // A link counts, wherever it leads.
+        results.retain(|path| path.symlink_metadata().is_ok());
+        results
+    }
+
     /// Reads `run.json`; `None` if there is no run.
     ///
     /// # Errors
@@ -131,7 +151,7 @@ impl RunFolder {
 
     pub(crate) fn write_summary(&self, summary: &RunSummary) -> Result<(), TrainError> {
         write_json(&self.summary(), summary)?;
-        let path = self.0.join("summary.txt");
+        let path = self.summary_text();
         whole::write(&path, format!("{summary}\n")).map_err(|source| TrainError::Io { path, source })
     }
 }

@@ -38,18 +38,29 @@ pub enum TuneError {
     /// The work was interrupted before the study was created.
     #[error("interrupted; the same command goes on behind what is prepared")]
     Interrupted,
-    /// A line in the middle of a journal is not what was written.
+    /// A line of a journal is not what was written, and there is more after it.
     #[error(
-        "{}, line {line}: {reason}. The lines after it are whole, so this is no crash but a damaged file: restore it from a copy, \
-         or keep what comes before (head -n {} {0} > copy) and resume from there",
-        path.display(), line - 1
+        "{}, line {line}: the checksum does not fit the line, and a crash damages the last line only, so the file is damaged: \
+         restore it from a copy{}",
+        path.display(), lines_before(path, *line)
     )]
     Corrupt {
         /// The journal.
         path: PathBuf,
         /// The line, counted from one.
         line: usize,
-        /// What is wrong.
+    },
+    /// A line of a journal is what was written, and says something unknown.
+    #[error(
+        "{}, line {line}: a newer version of Stokehold wrote this line ({reason}); go on with that version",
+        path.display()
+    )]
+    Newer {
+        /// The journal.
+        path: PathBuf,
+        /// The line, counted from one.
+        line: usize,
+        /// What is unknown.
         reason: String,
     },
     /// An operation on a file or folder failed.
@@ -69,6 +80,17 @@ impl TuneError {
     }
 }
 
+/// The advice to go on from the lines before a damaged one; the first line is the study itself.
+fn lines_before(path: &Path, line: usize) -> String {
+    match line - 1 {
+        0 => String::new(),
+        before => format!(
+            ", or keep what comes before (head -n {before} {} > copy) and resume from there",
+            path.display()
+        ),
+    }
+}
+
 pub(crate) fn input<T>(reason: impl Into<String>) -> Result<T, TuneError> {
     Err(TuneError::Input(reason.into()))
 }
@@ -76,7 +98,7 @@ pub(crate) fn input<T>(reason: impl Into<String>) -> Result<T, TuneError> {
 impl Fault for TuneError {
     fn is_input(&self) -> bool {
         match self {
-            Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } => true,
+            Self::Input(_) | Self::File { .. } | Self::Corrupt { .. } | Self::Newer { .. } => true,
             Self::Job(error) => error.is_input(),
             Self::Prepare { source, .. } => source.is_input(),
             Self::Io { .. } | Self::Interrupted => false,

@@ -6,13 +6,26 @@
 //! ```
 //!
 //! A writer holds the file's lock (a kernel lock, released when the process ends) and has read all earlier
-//! lines. A process that is killed while it writes leaves an incomplete last line. The next writer removes
-//! it, because its event was never confirmed to a caller. A bad line before good ones is different: the file
-//! is damaged, and that is an error.
+//! lines. It writes one line at a time, flushes it to the disk, and only then writes the next line or tells a
+//! caller. So a crash can damage the line that was being written and none before it:
+//!
+//! - A killed process or a power cut leaves bytes without a newline behind them; after a power cut they may
+//!   be NULs, where the file's new length reached the disk and its content did not. Nobody was told of them.
+//!   The next writer removes them.
+//! - The blocks of one line may reach the disk in any order. So a power cut can leave a last line that has its
+//!   newline and not all of its content. A damaged disk or a mistake of an editor looks the same, and then a
+//!   caller may have been told of the line. The next writer moves it into a file beside the journal.
+//! - A line that does not fit its checksum and has anything after it was on the disk once. The file is damaged.
+//!   That is an error, and nothing is changed.
+//! - A line that fits its checksum is what a writer wrote. If it cannot be understood, the writer was a newer
+//!   version. That is an error, and nothing is changed.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+use stokehold_base::whole;
 
 use crate::TuneError;
 use crate::event::Event;
@@ -31,8 +44,51 @@ pub(crate) struct Journal {
 #[derive(Debug, Default)]
 pub(crate) struct News {
     pub events: Vec<Event>,
-    /// The number of bytes after the last complete line.
-    pub torn: u64,
+    /// What is after the last good line, if anything is.
+    pub tail: Option<Tail>,
+}
+
+/// The end of a journal that a crash may have left.
+#[derive(Debug, Clone)]
+pub(crate) enum Tail {
+    /// This many bytes without a newline.
+    Incomplete(u64),
+    /// A line with its newline that does not fit its checksum.
+    Damaged(Vec<u8>),
+}
+
+/// What was removed from the end of a journal. Displayed, it is a sentence about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Torn {
+    /// The beginning of a line, or NULs.
+    Incomplete {
+        /// How much of it there was.
+        bytes: u64,
+    },
+    /// A last line that did not fit its checksum.
+    Damaged {
+        /// The line, counted from one.
+        line: usize,
+        /// The file that has it now.
+        kept: PathBuf,
+    },
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Incomplete { bytes } => write!(
+                f,
+                "the journal ended in the middle of a line: {bytes} incomplete bytes were removed; no caller had been told of them"
+            ),
+            Self::Damaged { line, kept } => write!(
+                f,
+                "the journal's last line, line {line}, does not fit its checksum: a power cut while it was written leaves it so, \
+                 or a damaged disk; the study goes on without it, and it is kept as {}",
+                kept.display()
+            ),
+        }
+    }
 }
 
 impl Journal {
@@ -78,71 +134,112 @@ impl Journal {
         read().map_err(TuneError::io(&self.path))?;
         let mut news = News::default();
         let mut at = 0;
-        while at < text.len() {
-            let end = text[at..]
-                .iter()
-                .position(|byte| *byte == b'\n')
-                .map(|end| at + end);
-            match end.map(|end| parse(&text[at..end])) {
-                Some(Ok(event)) => {
-                    news.events.push(event);
-                    self.lines += 1;
-                    at = end.unwrap_or(at) + 1;
-                }
-                Some(Err(reason)) if has_whole_line(&text[end.unwrap_or(at) + 1..]) => {
-                    return Err(TuneError::Corrupt {
+        while let Some(length) = text[at..].iter().position(|byte| *byte == b'\n') {
+            let (line, next) = (&text[at..at + length], at + length + 1);
+            match parse(line) {
+                Ok(event) => news.events.push(event),
+                Err(Bad::Unknown(reason)) => {
+                    return Err(TuneError::Newer {
                         path: self.path.clone(),
                         line: self.lines + 1,
                         reason,
                     });
                 }
-                Some(Err(_)) | None => break,
+                Err(Bad::Damaged) if next < text.len() => {
+                    return Err(TuneError::Corrupt {
+                        path: self.path.clone(),
+                        line: self.lines + 1,
+                    });
+                }
+                Err(Bad::Damaged) => {
+                    news.tail = Some(Tail::Damaged(text[at..next].to_vec()));
+                    break;
+                }
             }
+            self.lines += 1;
+            at = next;
         }
         self.bytes += at as u64;
-        news.torn = (text.len() - at) as u64;
+        if news.tail.is_none() && at < text.len() {
+            news.tail = Some(Tail::Incomplete((text.len() - at) as u64));
+        }
         Ok(news)
     }
 
-    /// Removes the incomplete line of a killed writer. Requires the lock, with all earlier lines read.
-    pub fn cut(&mut self) -> Result<(), TuneError> {
-        self.file.set_len(self.bytes).map_err(TuneError::io(&self.path))
+    /// Removes what a crash left at the end. Requires the lock, with all earlier lines read.
+    pub fn cut(&mut self, tail: Tail) -> Result<Torn, TuneError> {
+        let torn = match tail {
+            Tail::Incomplete(bytes) => Torn::Incomplete { bytes },
+            Tail::Damaged(line) => {
+                let kept = self.unused_name();
+                whole::write(&kept, line).map_err(TuneError::io(&kept))?;
+                let line = self.lines + 1;
+                Torn::Damaged { line, kept }
+            }
+        };
+        self.file.set_len(self.bytes).map_err(TuneError::io(&self.path))?;
+        tracing::warn!("{torn}");
+        Ok(torn)
     }
 
-    /// Appends events in one write. Requires the lock, with all earlier lines read.
+    /// The name for what is kept: `journal.jsonl.damaged`, or the first free one of `.damaged-1` and so on.
+    fn unused_name(&self) -> PathBuf {
+        let mut name = self.path.with_added_extension("damaged");
+        for number in 1.. {
+            if !name.exists() {
+                break;
+            }
+            name = self.path.with_added_extension(format!("damaged-{number}"));
+        }
+        name
+    }
+
+    /// Appends events, each one in a write of its own and flushed before the next. Requires the lock, with all
+    /// earlier lines read.
     pub fn append(&mut self, events: &[Event]) -> Result<(), TuneError> {
-        let mut text = String::new();
-        for event in events {
-            let json = serde_json::to_string(event).map_err(|error| TuneError::Input(error.to_string()))?;
-            text.push_str(&format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())));
+        let lines = events.iter().map(line).collect::<Result<Vec<_>, _>>()?;
+        let mut end = self.bytes;
+        for line in &lines {
+            let mut write = || {
+                self.file.write_all(line.as_bytes())?;
+                self.file.sync_data()
+            };
+            if let Err(error) = write() {
+                // For example a full disk: remove what was written of this line; if that fails too, the next
+                // writer removes it. Another process may have read the lines before it: they stay, and the
+                // next read finds them.
+                let _ = self.file.set_len(end);
+                return Err(TuneError::io(&self.path)(error));
+            }
+            end += line.len() as u64;
         }
-        let mut write = || {
-            self.file.write_all(text.as_bytes())?;
-            self.file.sync_data()
-        };
-        if let Err(error) = write() {
-            // For example a full disk: remove what was written. If that fails too, the next writer removes
-            // it.
-            let _ = self.file.set_len(self.bytes);
-            return Err(TuneError::io(&self.path)(error));
-        }
-        self.bytes += text.len() as u64;
+        self.bytes = end;
         self.lines += events.len();
         Ok(())
     }
 }
 
-fn parse(line: &[u8]) -> Result<Event, String> {
-    let text = std::str::from_utf8(line).map_err(|error| error.to_string())?;
-    let (sum, json) = text.split_once(' ').ok_or("there is no checksum")?;
-    if sum != format!("{:08x}", crc32fast::hash(json.as_bytes())) {
-        return Err("the checksum does not fit the line".to_owned());
-    }
-    serde_json::from_str(json).map_err(|error| format!("a newer Stokehold may have written it: {error}"))
+/// The line of an event.
+fn line(event: &Event) -> Result<String, TuneError> {
+    let json = serde_json::to_string(event).map_err(|error| TuneError::Input(error.to_string()))?;
+    Ok(format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes())))
 }
 
-fn has_whole_line(text: &[u8]) -> bool {
-    text.split_inclusive(|byte| *byte == b'\n')
-        .filter_map(|line| line.strip_suffix(b"\n"))
-        .any(|line| parse(line).is_ok())
+/// What is wrong with a line.
+enum Bad {
+    /// It is not what was written.
+    Damaged,
+    /// It is what was written, and says something that this version does not know.
+    Unknown(String),
+}
+
+fn parse(line: &[u8]) -> Result<Event, Bad> {
+    let (sum, json) = line
+        .split_at_checked(8)
+        .and_then(|(sum, rest)| Some((sum, rest.strip_prefix(b" ")?)))
+        .ok_or(Bad::Damaged)?;
+    if sum != format!("{:08x}", crc32fast::hash(json)).as_bytes() {
+        return Err(Bad::Damaged);
+    }
+    serde_json::from_slice(json).map_err(|error| Bad::Unknown(error.to_string()))
 }

@@ -7,6 +7,7 @@
 //! STUDY/journal.jsonl   the study
 //! STUDY/jobs/trial-0    the jobs, as `stokehold job --jobs STUDY/jobs` shows them
 //! STUDY/slots/0         locked by the process whose trial has the slot
+//! STUDY/creating        locked by the process that creates the study
 //! ```
 //!
 //! One thread owns the study: it asks, reports and tells, and follows the files with the trials' metrics: the
@@ -28,6 +29,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use stokehold_base::clock::unix_now as now;
+use stokehold_base::lock::{Lock, Refused};
 use stokehold_jobs::{Claim, Job, JobError, Mode, Place, Record, Secondary, Status, Store};
 use stokehold_prepare::{Options, PrepareError, Progress};
 
@@ -39,6 +41,9 @@ use slots::free_slot;
 
 /// How often files and other processes are polled.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// The name of the lock of the process that creates a study.
+const CREATING: &str = "creating";
 
 /// An event while a study runs.
 #[derive(Debug)]
@@ -65,9 +70,11 @@ pub enum Ending {
 /// Creates a study of jobs in a folder. First it prepares the channels that the trials share, and calls
 /// `progress` for each. When `stop` is set, preparing ends soon; the next call continues where it ended.
 ///
+/// One process at a time creates a study in a folder. Another one waits a moment for it.
+///
 /// # Errors
-/// The errors of [`Plan::check`]; a parent does not fit; the study exists; a channel cannot be prepared;
-/// [`TuneError::Interrupted`].
+/// The errors of [`Plan::check`]; a parent does not fit; the study exists, or another process creates it; a
+/// channel cannot be prepared; [`TuneError::Interrupted`].
 pub fn create(
     plan: &Plan,
     folder: &Path,
@@ -77,6 +84,18 @@ pub fn create(
     plan.check()?;
     // Find all errors before anything is created.
     Study::in_memory(plan.study.clone())?;
+    fs::create_dir_all(folder).map_err(TuneError::io(folder))?;
+    let path = folder.join(CREATING);
+    let _lock = match Lock::take(&path) {
+        Ok(lock) => lock,
+        Err(Refused::Held(holder)) => {
+            return input(format!(
+                "{}: {holder} creates a study here; wait until it has, then `stokehold tune resume` works beside it",
+                folder.display()
+            ));
+        }
+        Err(Refused::Io(error)) => return Err(TuneError::io(&path)(error)),
+    };
     if folder.join(JOURNAL).exists() {
         return input(format!(
             "{} has a study already; resume it (stokehold tune resume), or take another folder",

@@ -10,7 +10,7 @@ use stokehold_base::lock;
 
 use crate::error::input;
 use crate::event::{Event, History, Origin, Outcome, Report, Trial};
-use crate::journal::{Journal, News};
+use crate::journal::{Journal, News, Torn};
 use crate::spec::{Limits, Spec, check_enqueued};
 use crate::strategy::{self, Choice};
 use crate::{Space, TuneError, Values, stopping, warm};
@@ -38,7 +38,7 @@ pub struct Study {
 struct Place {
     folder: PathBuf,
     journal: Journal,
-    torn: u64,
+    torn: Option<Torn>,
 }
 
 /// Identifies this process in the study: a locked file. Other processes see from the lock whether this one is
@@ -163,23 +163,29 @@ impl Study {
         Self::open(folder)
     }
 
-    /// Opens an existing study to continue it. Other processes may have it open, too.
+    /// Opens an existing study to continue it. Other processes may have it open, too. What a crash left at the
+    /// end of its journal is removed; [`torn`](Self::torn) says what it was.
     ///
     /// # Errors
-    /// There is none; its journal is damaged.
+    /// There is none; its journal is damaged, or a newer version wrote in it.
     pub fn open(folder: &Path) -> Result<Self, TuneError> {
-        let (history, journal, torn) = load(folder)?;
+        let (history, journal, has_tail) = load(folder)?;
         let space = history.spec.check()?;
-        Ok(Self {
+        let mut study = Self {
             history,
             space,
             worker: Worker::new(folder)?,
             place: Some(Place {
                 folder: folder.to_owned(),
                 journal,
-                torn,
+                torn: None,
             }),
-        })
+        };
+        if has_tail {
+            // It may be a line that another process is writing. With the lock, it is not.
+            study.change(|_| Ok(((), Vec::new())))?;
+        }
+        Ok(study)
     }
 
     /// The state of a study, without taking part in it.
@@ -195,10 +201,10 @@ impl Study {
         &self.history
     }
 
-    /// The number of bytes after the last complete line that opening found: left by a process that was killed
-    /// while it wrote.
-    pub fn torn(&self) -> u64 {
-        self.place.as_ref().map_or(0, |place| place.torn)
+    /// What this process removed last from the end of the journal: left by a process that was killed, or by a
+    /// power cut, while a line was written.
+    pub fn torn(&self) -> Option<&Torn> {
+        self.place.as_ref().and_then(|place| place.torn.as_ref())
     }
 
     /// Reads what other processes have written.
@@ -232,11 +238,12 @@ impl Study {
         decide: impl FnOnce(&Self) -> Result<(T, Vec<Event>), TuneError>,
     ) -> Result<T, TuneError> {
         if let Some(place) = &mut self.place {
-            let news = place.journal.read()?;
-            if news.torn > 0 {
-                place.journal.cut()?;
-            }
+            let mut news = place.journal.read()?;
+            let tail = news.tail.take();
             take_up(&mut self.history, news, &place.folder)?;
+            if let Some(tail) = tail {
+                place.torn = Some(place.journal.cut(tail)?);
+            }
         }
         let (result, events) = decide(self)?;
         if let Some(place) = &mut self.place
@@ -565,7 +572,8 @@ enum Decision {
     Finished(End),
 }
 
-fn load(folder: &Path) -> Result<(History, Journal, u64), TuneError> {
+/// The third is whether there is something after the last good line.
+fn load(folder: &Path) -> Result<(History, Journal, bool), TuneError> {
     let path = folder.join(JOURNAL);
     if !path.is_file() {
         return input(format!("there is no study in {}", folder.display()));
@@ -596,9 +604,9 @@ fn load(folder: &Path) -> Result<(History, Journal, u64), TuneError> {
         ));
     }
     let mut history = History::new(*spec, time, parents);
-    let torn = news.torn;
+    let has_tail = news.tail.is_some();
     take_up(&mut history, news, folder)?;
-    Ok((history, journal, torn))
+    Ok((history, journal, has_tail))
 }
 
 fn take_up(history: &mut History, news: News, folder: &Path) -> Result<(), TuneError> {

@@ -22,6 +22,13 @@ fn interrupted(data: &Path, out: &Path, options: &Options, images: usize) {
     assert!(error.contains("was not finished"), "{error}");
 }
 
+fn extension(container: Container) -> &'static str {
+    match container {
+        Container::Shards => "skshard",
+        Container::Tar => "tar",
+    }
+}
+
 #[test]
 fn what_was_cut_short_ends_the_same() {
     let data = every_kind();
@@ -45,7 +52,8 @@ fn what_was_cut_short_ends_the_same() {
             let dir = TempDir::new().unwrap();
             interrupted(data.path(), dir.path(), &options, images);
             // What a killed process leaves behind.
-            add(dir.path(), "train/000007.skshard.partial", b"half a shard");
+            let half = format!("train/000007.{}.partial", extension(container));
+            add(dir.path(), &half, b"half a shard");
             add(dir.path(), "shards.json.partial", b"{");
             let report = prepare(data.path(), dir.path(), &options).unwrap();
             resumed_from.push(report.kept);
@@ -158,6 +166,106 @@ fn another_preparation_is_not_touched() {
     refused(finished.path(), &small_shards());
     let error = prepare(finished.path(), &finished.path().join("x"), &other).unwrap_err();
     assert!(matches!(error, PrepareError::PreparedAlready { .. }), "{error}");
+}
+
+#[test]
+fn the_folder_of_another_program_keeps_its_files() {
+    let data = every_kind();
+    let tar = Options {
+        container: Container::Tar,
+        ..small_shards()
+    };
+    for options in [small_shards(), tar] {
+        let kept = |other: &[(&str, &[u8])]| {
+            let out = TempDir::new().unwrap();
+            for (name, bytes) in other {
+                add(out.path(), name, bytes);
+            }
+            let before = files(out.path());
+            let error = prepare(data.path(), out.path(), &options).unwrap_err();
+            assert!(matches!(error, PrepareError::Occupied { .. }), "{error}");
+            assert!(error.is_input() && files(out.path()) == before, "{error}");
+        };
+        kept(&[("movie.mkv.partial", b"mine"), ("keep", b"mine")]);
+        kept(&[("movie.mkv.partial", b"mine")]);
+        // Web applications have files of this name.
+        let foreign: (&str, &[u8]) = ("shards.json", br#"{"name": "my web app"}"#);
+        kept(&[foreign]);
+        kept(&[foreign, ("train/x.partial", b"mine")]);
+        kept(&[
+            foreign,
+            ("train/000000.skshard", b"mine"),
+            ("train/000000.tar", b"mine"),
+        ]);
+        kept(&[
+            foreign,
+            ("shards.unfinished", b"mine"),
+            ("shards.json.partial", b"mine"),
+        ]);
+    }
+}
+
+#[test]
+fn only_files_that_a_preparation_writes_are_removed() {
+    let data = every_kind();
+    let whole = TempDir::new().unwrap();
+    prepare(data.path(), whole.path(), &small_shards()).unwrap();
+    let whole = files(whole.path());
+    let dir = TempDir::new().unwrap();
+    interrupted(data.path(), dir.path(), &small_shards(), 5);
+    let mine = [
+        "movie.mkv.partial",
+        "shards.json.old.partial",
+        "train/movie.mkv.partial",
+        "train/000007.tar.partial",
+        "train/7.skshard.partial",
+    ];
+    for name in mine {
+        add(dir.path(), name, b"mine");
+    }
+    for name in [
+        "shards.json.partial",
+        "shards.unfinished.1.partial",
+        "train/000007.skshard.partial",
+        "train/1000000.skshard.12.partial",
+    ] {
+        add(dir.path(), name, b"half");
+    }
+    prepare(data.path(), dir.path(), &small_shards()).unwrap();
+    let mut there = files(dir.path());
+    for name in mine {
+        assert_eq!(there.remove(name).as_deref(), Some(&b"mine"[..]), "{name}");
+    }
+    assert!(there == whole);
+    // Killed before anything but the first name was there.
+    let dir = TempDir::new().unwrap();
+    add(dir.path(), "shards.unfinished.partial", b"this prep");
+    add(dir.path(), "shards.unfinished.1.partial", b"");
+    prepare(data.path(), dir.path(), &small_shards()).unwrap();
+    assert!(files(dir.path()) == whole);
+}
+
+#[test]
+fn a_damaged_manifest_is_written_again_beside_files_of_the_preparation() {
+    let data = every_kind();
+    for container in [Container::Shards, Container::Tar] {
+        let options = Options {
+            container,
+            shard_size: 12_000,
+            ..Options::default()
+        };
+        let dir = TempDir::new().unwrap();
+        prepare(data.path(), dir.path(), &options).unwrap();
+        let whole = files(dir.path());
+        let first = dir.path().join(format!("train/000000.{}", extension(container)));
+        // The first file is damaged too.
+        for bytes in [fs::read(&first).unwrap(), b"damaged".to_vec()] {
+            fs::write(&first, bytes).unwrap();
+            fs::write(dir.path().join("shards.json"), "").unwrap();
+            prepare(data.path(), dir.path(), &options).unwrap();
+            assert!(files(dir.path()) == whole);
+        }
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use stokehold_base::fault::Fault;
-use stokehold_tune::{Ask, History, JOURNAL, Outcome, Study, TuneError};
+use stokehold_tune::{Ask, History, JOURNAL, Outcome, Study, Torn, TuneError};
 use tempfile::tempdir;
 
 use crate::{loss, spec, trial, work};
@@ -66,14 +66,16 @@ fn a_cut_anywhere_loses_what_nobody_was_told_and_no_more() {
         let mut study = Study::open(dir.path()).unwrap();
         assert_eq!(format!("{:?}", study.history()), expected, "cut at {cut}");
         let torn = cut - lines[..kept].iter().map(|line| line.len()).sum::<usize>();
-        assert_eq!(study.torn(), torn as u64, "cut at {cut}");
+        let bytes = torn as u64;
+        let torn = (torn > 0).then_some(Torn::Incomplete { bytes });
+        assert_eq!(study.torn(), torn.as_ref(), "cut at {cut}");
         // It can be written on, and is whole after that; every few cuts, because each of these writes waits for the disk.
         if cut % 16 != 0 {
             continue;
         }
         study.enqueue([("lr".to_owned(), 0.02.into())].into()).unwrap();
         let look = Study::open(dir.path()).unwrap();
-        assert_eq!(look.torn(), 0);
+        assert_eq!(look.torn(), None);
         assert_eq!(look.history().trials, study.history().trials);
     }
     // Without the first line there is no study, and none is made up.
@@ -103,12 +105,109 @@ fn a_damaged_line_is_an_error_with_its_number() {
         error.is_input() && error.to_string().contains("restore it from a copy"),
         "{error}"
     );
-    // In the last line it may be a crash: the line goes.
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    // The first line is the study: there is nothing before it to keep.
     let mut bytes = text.clone().into_bytes();
-    let last = bytes.len() - 5;
-    bytes[last] ^= 1;
+    bytes[30] ^= 1;
     fs::write(&path, &bytes).unwrap();
-    assert!(Study::open(dir.path()).unwrap().torn() > 0);
+    let error = Study::open(dir.path()).unwrap_err().to_string();
+    assert!(error.ends_with("restore it from a copy"), "{error}");
+}
+
+#[test]
+fn damaged_lines_at_the_end_are_an_error_and_stay() {
+    let dir = tempdir().unwrap();
+    let text = eventful(dir.path());
+    let path = dir.path().join(JOURNAL);
+    let ends: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
+    let damaged = |lines: usize, tail: &[u8]| {
+        let mut bytes = text.clone().into_bytes();
+        for end in &ends[ends.len() - lines..] {
+            bytes[end - 4] ^= 1;
+        }
+        bytes.extend(tail);
+        bytes
+    };
+    // A line that has something after it was on the disk before that was written.
+    for bytes in [
+        damaged(6, b""),
+        damaged(2, b""),
+        damaged(1, b"0badc0de {"),
+        damaged(1, &[0; 4096]),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        let error = Study::open(dir.path()).unwrap_err();
+        assert!(matches!(error, TuneError::Corrupt { .. }), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_damaged_last_line_is_kept_beside_the_journal() {
+    let dir = tempdir().unwrap();
+    let text = eventful(dir.path());
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let path = dir.path().join(JOURNAL);
+    let (good, last) = text.split_at(text.len() - lines[lines.len() - 1].len());
+    // A block of it that did not reach the disk; then another bit.
+    let mut nuls = last.as_bytes().to_vec();
+    nuls[..20].fill(0);
+    let mut flipped = last.as_bytes().to_vec();
+    flipped[last.len() - 5] ^= 1;
+    for (line, name) in [(nuls, "damaged"), (flipped, "damaged-1")] {
+        fs::write(&path, [good.as_bytes(), &line].concat()).unwrap();
+        let look = Study::look(dir.path()).unwrap();
+        assert_eq!(
+            format!("{look:?}"),
+            format!("{:?}", after(&lines[..lines.len() - 1]))
+        );
+        let study = Study::open(dir.path()).unwrap();
+        let kept = path.with_added_extension(name);
+        let torn = Torn::Damaged {
+            line: lines.len(),
+            kept: kept.clone(),
+        };
+        assert_eq!(study.torn(), Some(&torn));
+        assert_eq!(fs::read(kept).unwrap(), line);
+        assert_eq!(fs::read_to_string(&path).unwrap(), good);
+    }
+}
+
+#[test]
+fn nuls_at_the_end_are_removed() {
+    let dir = tempdir().unwrap();
+    let text = eventful(dir.path());
+    let path = dir.path().join(JOURNAL);
+    fs::write(&path, [text.as_bytes(), &[0; 4096]].concat()).unwrap();
+    let study = Study::open(dir.path()).unwrap();
+    assert_eq!(study.torn(), Some(&Torn::Incomplete { bytes: 4096 }));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn lines_of_a_newer_version_are_an_error_and_stay() {
+    let dir = tempdir().unwrap();
+    let text = eventful(dir.path());
+    let path = dir.path().join(JOURNAL);
+    let newer = |json: &str| format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+    let told =
+        r#"{"event":"told","trial":3,"outcome":{"status":"completed","value":0.1},"time":1.0,"cost":3}"#;
+    let lines = text.split_inclusive('\n').count();
+    for more in [
+        newer(told),
+        newer(told).repeat(5),
+        newer(r#"{"event":"priced","trial":3}"#),
+        newer(told) + "0badc0de {",
+    ] {
+        fs::write(&path, format!("{text}{more}")).unwrap();
+        let error = Study::open(dir.path()).unwrap_err();
+        assert!(
+            matches!(error, TuneError::Newer { line, .. } if line == lines + 1) && error.is_input(),
+            "{error}"
+        );
+        assert!(error.to_string().contains("a newer version"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{text}{more}"));
+    }
 }
 
 #[test]

@@ -284,8 +284,73 @@ fn a_run_is_not_overwritten_and_a_finished_one_not_repeated() {
     );
     fs::remove_file(config.run_dir.join("run.json")).unwrap();
     let message = run(&config, true, End::Never).0.unwrap_err().to_string();
-    assert!(
-        message.contains("run.json: missing, and yet there are checkpoints"),
-        "{message}"
-    );
+    for part in [
+        "run.json: missing, and yet a run has written here: checkpoints, metrics.jsonl, model.safetensors",
+        "restore run.json from a copy, move the rest out of the folder, or give another name",
+    ] {
+        assert!(message.contains(part), "{part} is not in: {message}");
+    }
+}
+
+#[test]
+fn results_without_their_record_are_not_overwritten() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let config = TrainConfig {
+        epochs: 1,
+        ..config(dir.path(), &dir.path().join("run"))
+    };
+    for name in [
+        "model.safetensors",
+        "summary.json",
+        "summary.txt",
+        "metrics.jsonl",
+        "profiler-output",
+    ] {
+        let path = config.run_dir.join(name);
+        fs::create_dir_all(&config.run_dir).unwrap();
+        fs::write(&path, "precious").unwrap();
+        for resuming in [false, true] {
+            let error = run(&config, resuming, End::Never).0.unwrap_err();
+            let said = format!("run.json: missing, and yet a run has written here: {name};");
+            assert!(error.is_input() && error.to_string().contains(&said), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), b"precious");
+            assert!(!config.run_dir.join("run.json").exists());
+        }
+        fs::remove_dir_all(&config.run_dir).unwrap();
+    }
+    // Other files are no run's.
+    fs::create_dir_all(config.run_dir.join("checkpoints")).unwrap();
+    fs::write(config.run_dir.join("notes.txt"), "precious").unwrap();
+    run(&config, false, End::Never).0.unwrap();
+    assert_eq!(fs::read(config.run_dir.join("notes.txt")).unwrap(), b"precious");
+}
+
+#[test]
+fn a_summary_that_cannot_be_read_is_written_again() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let config = config(dir.path(), &dir.path().join("run"));
+    let path = config.run_dir.join("summary.json");
+    let damage = |bytes: &[u8], end| {
+        fs::write(&path, bytes).unwrap();
+        let (summary, recorded) = run(&config, true, end);
+        assert!(recorded.resumed_at.is_some());
+        let said = &recorded.warnings[0];
+        assert!(
+            said.contains("summary.json: not of the form") && said.contains("writes it again"),
+            "{said}"
+        );
+        let summary = summary.unwrap();
+        let written = RunFolder::new(&config.run_dir).read_summary().unwrap();
+        assert_eq!(written.as_ref(), Some(&summary));
+        summary
+    };
+    assert!(run(&config, false, End::AfterStep(1)).0.unwrap().interrupted);
+    assert!(damage(b"", End::AfterStep(2)).interrupted);
+    assert!(!damage(b"{\"run_dir\": \xff", End::Never).interrupted);
+    let (metrics, model) = computed(&config);
+    // A finished run has nothing left to do but this.
+    damage(b"{}", End::Never);
+    assert!(computed(&config) == (metrics, model));
 }
