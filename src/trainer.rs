@@ -65,19 +65,19 @@ impl TrainerArgs {
         let (whole, _) = accelerator.images_per_second(model);
         let (share, of) = match self.share {
             Some(share) if share > 0.0 && share <= 1.0 => {
-                (share, format!("{share} of an {}'s speed", accelerator.name))
+                (share, format!("{share} of the speed of {}", accelerator.name))
             }
             Some(share) => {
                 return Err(Usage(format!(
                     "--share {share}: give a number above 0, at most 1"
                 )));
             }
-            None if cores as u32 >= accelerator.cores => (1.0, format!("an {}", accelerator.name)),
+            None if cores as u32 >= accelerator.cores => (1.0, accelerator.name.to_owned()),
             None => (
                 cores as f64 / f64::from(accelerator.cores),
                 format!(
-                    "{cores} of an {}'s {} cores, {cores}/{} of its speed",
-                    accelerator.name, accelerator.cores, accelerator.cores
+                    "{cores} of the {} cores beside {}, {cores}/{} of its speed",
+                    accelerator.cores, accelerator.name, accelerator.cores
                 ),
             ),
         };

@@ -31,15 +31,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stokehold_profile::Machine;
 use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
-use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError};
+use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError, TrainerChoice};
 
+use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::{BatchArgs, WorkerArgs};
 use crate::local::Local;
+use crate::trainer::TrainerArgs;
 use crate::{damage, files, interrupt, progress};
 use cell::Cells;
 use report::Report;
@@ -103,6 +106,8 @@ pub struct Args {
     device: DeviceChoice,
     #[command(flatten)]
     gpu: GpuArgs,
+    #[command(flatten)]
+    trainer: TrainerArgs,
     /// The comparison's folder [default: a name made of the data and the settings, below compare/].
     #[arg(long, value_name = "DIR")]
     out: Option<Local>,
@@ -114,7 +119,7 @@ pub struct Args {
 /// Errors of the options or the data, and errors that end a run early.
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let stop = interrupt::flag()?;
-    let mut settings = args.settings();
+    let mut settings = args.settings()?;
     // Before the slow parts.
     settings.check(&args.models, &args.loads)?;
     let device = device::open(settings.device).map_err(TrainError::from)?;
@@ -165,8 +170,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Args {
-    fn settings(&self) -> Settings {
-        Settings {
+    fn settings(&self) -> Result<Settings, Usage> {
+        let cores = Machine::here().cores;
+        let trainers = Arch::ALL.map(|model| Ok((model, self.trainer.choice(model, cores)?)));
+        let trainers = trainers.into_iter().collect::<Result<Vec<_>, Usage>>()?;
+        Ok(Settings {
             stokehold: env!("CARGO_PKG_VERSION").to_owned(),
             data: self.data.clone().unwrap_or_default(),
             val_split: None,
@@ -184,7 +192,11 @@ impl Args {
                 true => self.gpu.options(),
                 false => GpuOptions::default(),
             },
-        }
+            emulated: trainers
+                .into_iter()
+                .filter(|(_, trainer)| *trainer != TrainerChoice::Burn)
+                .collect(),
+        })
     }
 
     /// How to find the interrupted comparison, unless the user chose the folder.

@@ -194,6 +194,48 @@ fn cells_are_compared_written_and_not_repeated() {
 }
 
 #[test]
+fn an_emulated_accelerator_is_named_in_every_heading() {
+    let data = data_set();
+    let more = [
+        "--loads",
+        "0",
+        "--trainer",
+        "emulated",
+        "--accelerator",
+        "V100",
+        "--share",
+        "0.5",
+    ];
+    let output = compare(data.path(), &tiny("1", &more));
+    let (table, progress) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{progress}");
+    let label = "0.5 of the speed of V100: resnet18, f32, 222 images/s";
+    assert!(
+        table.contains("Emulated: nothing is trained;") && table.contains(label),
+        "{table}"
+    );
+    assert!(!progress.contains("loss"), "{progress}");
+    let out = data.path().join("out");
+    for file in ["compare.md", "compare.html", "compare.json"] {
+        let text = fs::read_to_string(out.join(file)).unwrap();
+        assert!(text.contains("222 images/s"), "{file}");
+    }
+    // Another accelerator would be other numbers.
+    let more = [
+        "--loads",
+        "0",
+        "--trainer",
+        "emulated",
+        "--accelerator",
+        "V100",
+        "--share",
+        "0.25",
+    ];
+    let message = refused(data.path(), &tiny("1", &more));
+    assert!(message.contains("emulated"), "{message}");
+}
+
+#[test]
 fn what_is_not_the_comparisons_own_is_neither_used_nor_removed() {
     let data = data_set();
     let out = data.path().join("out");

@@ -175,6 +175,39 @@ fn folders_that_are_no_data_set_are_refused() {
 }
 
 #[test]
+fn an_emulated_accelerator_takes_the_stated_time_and_trains_nothing() {
+    let dir = data_set(&[]);
+    let options = [
+        "--trainer",
+        "emulated",
+        "--images-per-second",
+        "50",
+        "--epochs",
+        "2",
+        "--name",
+        "r",
+    ];
+    let begin = std::time::Instant::now();
+    let (code, said) = train(dir.path(), &options);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(begin.elapsed().as_secs_f64() >= 8.0 / 50.0);
+    assert!(!said.contains("loss"), "{said}");
+    let run = dir.path().join("runs/r");
+    let summary = fs::read_to_string(run.join("summary.json")).unwrap();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!(summary["device"], "Emulated(50 images/s)");
+    assert_eq!(summary["emulated"]["images"], 8);
+    let busy = summary["emulated"]["busy_seconds"].as_f64().unwrap();
+    assert!((busy - 8.0 / 50.0).abs() < 1e-6, "{busy}");
+    for nothing in ["train_loss", "validation", "best"] {
+        assert!(summary[nothing].is_null(), "{nothing}");
+    }
+    assert!(!run.join("model.safetensors").exists());
+    let checkpoints = fs::read_dir(run.join("checkpoints")).map_or(0, Iterator::count);
+    assert_eq!(checkpoints, 0);
+}
+
+#[test]
 fn options_out_of_range_say_what_is_allowed() {
     let dir = data_set(&[]);
     for (options, expected) in [
@@ -187,6 +220,26 @@ fn options_out_of_range_say_what_is_allowed() {
         (
             &["--label-smoothing", "1"],
             "label smoothing: must be 0 up to below 1",
+        ),
+        (
+            &["--trainer", "emulated"],
+            "give its speed, by --accelerator NAME",
+        ),
+        (
+            &["--trainer", "emulated", "--accelerator", "TPU"],
+            "choose one of V100, RTX3090, V100-AMP, A100, H100",
+        ),
+        (
+            &["--trainer", "emulated", "--accelerator", "H100", "--share", "2"],
+            "--share 2: give a number above 0, at most 1",
+        ),
+        (
+            &["--accelerator", "H100"],
+            "are for --trainer emulated; give that too",
+        ),
+        (
+            &["--trainer", "emulated", "--images-per-second", "0"],
+            "images per second of the emulated accelerator: must be 1 to 1000000",
         ),
         (
             &["--executor", "dali"],

@@ -31,7 +31,7 @@ pub enum TrainerChoice {
     /// Nothing: an emulated accelerator takes the time of a real one. There is no loss, no validation, no
     /// checkpoint and no model.
     Emulated {
-        /// What it stands for, such as `2 of an H100's 14 cores, 2/14 of its speed`.
+        /// What it stands for, such as `2 of the 14 cores beside H100, 2/14 of its speed`.
         label: String,
         /// Training images per second, 1 to 1,000,000.
         images_per_second: f64,

@@ -202,6 +202,7 @@ fn start(
         classes,
         workers: feed.loader().workers(),
         device: &device_name,
+        learns: trainer.learner().is_some(),
         replaced_head,
     });
     if let Some(why) = &chosen.why {
@@ -305,6 +306,7 @@ impl Training<'_> {
             self.metrics.write(&MetricsLine::epoch(&record))?;
             self.progress.finish_epoch(record);
             let best = self.progress.best.is_some_and(|best| best.epoch == record.epoch);
+            let best = best && trainer.learner().is_some();
             self.observer.event(Event::EpochDone {
                 record: &record,
                 best,
@@ -540,7 +542,7 @@ impl Training<'_> {
             peak_rss: peak_rss(),
             train_loss: last.filter(|_| learns).map(|epoch| epoch.sums.mean_loss()),
             validation: last.and_then(|epoch| epoch.validation),
-            best: self.progress.best,
+            best: self.progress.best.filter(|_| learns),
             bad_images: self.progress.bad_training.len(),
             bad_val_images: self.progress.bad_validation.len(),
             interrupted,

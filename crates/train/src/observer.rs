@@ -38,6 +38,8 @@ pub enum Event<'a> {
         workers: usize,
         /// The device that computes.
         device: &'a str,
+        /// Whether a network is trained; losses of an emulated accelerator are 0 and mean nothing.
+        learns: bool,
         /// The initial weights were for this many classes, and the last layer starts from random ones.
         replaced_head: Option<usize>,
     },

@@ -1,6 +1,7 @@
 //! The numbers of a comparison: the contents of `compare.json`.
 
 use std::error::Error;
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,7 @@ use stokehold_page::words::plural;
 use stokehold_profile::{Machine, ProfileError, Recording, dimension};
 use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, RunFolder};
-use stokehold_train::{AnyExecutor, RunSummary};
+use stokehold_train::{AnyExecutor, RunSummary, TrainerChoice};
 
 use super::settings::Settings;
 use super::trial_name;
@@ -91,6 +92,25 @@ impl Cell {
             }
         });
         Ok([a?, b?])
+    }
+}
+
+/// The emulated accelerators in a sentence; empty where Burn trains.
+fn emulated_by(emulated: &[(Arch, TrainerChoice)], models: &[Arch]) -> String {
+    let each: Vec<&str> = emulated
+        .iter()
+        .filter(|(model, _)| models.is_empty() || models.contains(model))
+        .filter_map(|(_, trainer)| match trainer {
+            TrainerChoice::Burn => None,
+            TrainerChoice::Emulated { label, .. } => Some(label.as_str()),
+        })
+        .collect();
+    match each.is_empty() {
+        true => String::new(),
+        false => format!(
+            "Emulated: nothing is trained; an accelerator takes each batch and is busy as long as the real one would be: {}.",
+            each.join("; ")
+        ),
     }
 }
 
@@ -229,7 +249,7 @@ impl Report {
         let memory = machine.memory.map_or_else(String::new, |bytes| {
             format!(", {:.0} GiB of memory", bytes as f64 / (1u64 << 30) as f64)
         });
-        vec![
+        let sentences = vec![
             format!(
                 "{} against {}: {} training images of {} in {} classes, {val}; {}, batch {}, {} px, \
                  {} loader threads.",
@@ -243,6 +263,7 @@ impl Report {
                 settings.image_size,
                 settings.workers.resolve()
             ),
+            emulated_by(&settings.emulated, &self.models()),
             format!(
                 "Equal work: same images, order, random draws, initial weights and optimiser. Differs: the executor \
                  of the preprocessing. The load repeats flip, flip, rotate before the random crop."
@@ -257,7 +278,11 @@ impl Report {
                     |device| format!("device {device}")
                 )
             ),
-        ]
+        ];
+        sentences
+            .into_iter()
+            .filter(|sentence| !sentence.is_empty())
+            .collect()
     }
 
     /// The device that computed.
@@ -366,6 +391,7 @@ pub mod tests {
             momentum: 0.5,
             device: DeviceChoice::Cpu,
             gpu: Default::default(),
+            emulated: Vec::new(),
         }
     }
 

@@ -62,6 +62,9 @@ pub struct Settings {
     /// Options of the executor `gpu`, if it is one of the two.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpu: GpuOptions,
+    /// The emulated accelerator of each network; none where Burn trains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub emulated: Vec<(Arch, TrainerChoice)>,
 }
 
 /// Default options are not stored, so that older comparisons keep their folder's name.
@@ -91,7 +94,11 @@ impl Settings {
             val_split: self.val_split,
             max_images: self.max_images,
             arch: model,
-            trainer: TrainerChoice::Burn,
+            trainer: self
+                .emulated
+                .iter()
+                .find(|(known, _)| *known == model)
+                .map_or(TrainerChoice::Burn, |(_, trainer)| trainer.clone()),
             weights: None,
             freeze_backbone: false,
             pipeline: Pipeline::published(load, size),

@@ -24,6 +24,8 @@ pub struct Watch {
     name: String,
     epochs: u64,
     batches: usize,
+    /// Whether losses mean anything.
+    learns: bool,
     /// The start of the current epoch, and its images since.
     epoch: (Instant, usize),
     /// The CPU time of the current run, and the process's at the end of the previous step.
@@ -47,6 +49,7 @@ impl Watch {
             name: String::new(),
             epochs: 0,
             batches: 0,
+            learns: true,
             epoch: (Instant::now(), 0),
             cpu_time: CpuTime::default(),
             cpu_before: Duration::ZERO,
@@ -122,8 +125,13 @@ impl Watch {
 impl Observer for Watch {
     fn event(&mut self, event: Event<'_>) {
         match event {
-            Event::Started { epochs, batches, .. } => {
-                (self.epochs, self.batches) = (epochs, batches);
+            Event::Started {
+                epochs,
+                batches,
+                learns,
+                ..
+            } => {
+                (self.epochs, self.batches, self.learns) = (epochs, batches, learns);
                 self.epoch = (Instant::now(), 0);
                 self.begin_step();
             }
@@ -143,15 +151,19 @@ impl Observer for Watch {
             Event::EpochDone { record, .. } => {
                 if self.bar.is_hidden() {
                     note!(
-                        "  epoch {}/{}: {:.2} s, {:.1} images/s, loss {:.4}",
+                        "  epoch {}/{}: {:.2} s, {:.1} images/s{}",
                         record.epoch,
                         self.epochs,
                         record.sums.seconds,
                         record.sums.images_per_second(),
-                        record.sums.mean_loss()
+                        match self.learns {
+                            true => format!(", loss {:.4}", record.sums.mean_loss()),
+                            false => String::new(),
+                        }
                     );
                 }
                 self.epoch = (Instant::now(), 0);
+                self.begin_step();
             }
             // The last event before the next epoch.
             Event::Checkpoint(_) => self.begin_step(),

@@ -16,6 +16,8 @@ pub struct Watch {
     bar: ProgressBar,
     epochs: u64,
     batches: u64,
+    /// Whether losses mean anything.
+    learns: bool,
 }
 
 impl Watch {
@@ -26,6 +28,15 @@ impl Watch {
             bar: ProgressBar::hidden(),
             epochs: 0,
             batches: 0,
+            learns: true,
+        }
+    }
+
+    /// `loss 2.3026 `; nothing where nothing is trained.
+    fn loss(&self, loss: f64) -> String {
+        match self.learns {
+            true => format!("loss {loss:.4} "),
+            false => String::new(),
         }
     }
 
@@ -70,9 +81,10 @@ impl Observer for Watch {
                 classes,
                 workers,
                 device,
+                learns,
                 replaced_head,
             } => {
-                (self.epochs, self.batches) = (epochs, batches as u64);
+                (self.epochs, self.batches, self.learns) = (epochs, batches as u64, learns);
                 let val = val_images.map_or("none".to_owned(), |count| count.to_string());
                 self.line(format!(
                     "{images} training images, {val} for validation, {}; {} of {} on {device} with {}",
@@ -103,7 +115,8 @@ impl Observer for Watch {
                 epoch, batch, loss, ..
             } => {
                 self.show(format!("epoch {epoch}/{}", self.epochs), batch, self.batches);
-                self.bar.set_message(format!("loss {loss:.4}"));
+                let loss = self.loss(loss.into());
+                self.bar.set_message(loss);
             }
             Event::Logged {
                 epoch,
@@ -114,9 +127,9 @@ impl Observer for Watch {
                 wait_share,
             } if !self.terminal => {
                 self.line(format!(
-                    "epoch {epoch}/{} step {step} loss {loss:.4} lr {lr:.3e} {images_per_second:.1} images/s waited \
-                     {:.1} %",
+                    "epoch {epoch}/{} step {step} {}lr {lr:.3e} {images_per_second:.1} images/s waited {:.1} %",
                     self.epochs,
+                    self.loss(loss),
                     100.0 * wait_share
                 ));
             }
@@ -133,10 +146,10 @@ impl Observer for Watch {
                     format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4} {over}")
                 });
                 self.line(format!(
-                    "epoch {}/{}: loss {:.4} over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
+                    "epoch {}/{}: {}over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
                     record.epoch,
                     self.epochs,
-                    record.sums.mean_loss(),
+                    self.loss(record.sums.mean_loss()),
                     record.sums.images,
                     record.sums.seconds,
                     record.sums.images_per_second(),
