@@ -596,6 +596,7 @@ fn the_reference_of_metrics_is_true() {
         ("Total", "Of `stages`"),
         ("Percentiles", "Of `cpu`"),
         ("DecodedBy", "Of `decoded`"),
+        ("EmulatedUse", "Of `emulated`"),
         ("Validation", "Of `validation`"),
         ("Best", "Of `best`"),
     ];

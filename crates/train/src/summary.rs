@@ -28,7 +28,7 @@ pub struct RunSummary {
     /// The executor of the pipeline: `per-op`, `fused` or `gpu`.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub executor: AnyExecutor,
-    /// The device that computed, its kind first: `Flex(..)` for the CPU, `cuda(..)`, `vulkan(..)`.
+    /// The device that computed, its kind first: `Flex(..)` for the CPU, `cuda(..)`, `vulkan(..)`, `Emulated(..)`.
     pub device: String,
     /// Finished epochs.
     pub epochs: u64,
