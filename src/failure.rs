@@ -15,7 +15,6 @@ use stokehold_profile::ProfileError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
-use stokehold_train::checkpoint::CheckpointError;
 use stokehold_train::device::DeviceError;
 use stokehold_train::weights::WeightsError;
 use stokehold_tune::TuneError;
@@ -62,13 +61,11 @@ fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
         return Some("--bad-images skip");
     }
     Some(match error.downcast_ref::<TrainError>()? {
-        TrainError::NoGpu(_) => "--device, --executor",
         TrainError::RunExists { .. } => "--resume, --name",
         TrainError::Device(DeviceError::NotCompiledIn { .. } | DeviceError::Absent { .. }) => "--device cpu",
         TrainError::Weights(error) if matches!(**error, WeightsError::Mismatch { .. }) => {
             "--model, --weights"
         }
-        TrainError::Checkpoint(CheckpointError::Write { intact: Some(_), .. }) => "--resume",
         TrainError::Validation(_) => "stokehold dataset info",
         _ => return None,
     })

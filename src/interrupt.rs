@@ -3,9 +3,8 @@
 //!
 //! A thread waits for the signals, so that their handlers are ordinary code.
 //!
-//! [`survive_limits`] is about another signal: of a limit on the size of files.
+//! [`survive_limits`] handles SIGXFSZ, the signal of a limit on file sizes.
 
-use crate::terminal::note;
 use std::fs;
 use std::io;
 use std::sync::Arc;
@@ -13,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
+
+use crate::terminal::note;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
@@ -66,11 +67,11 @@ pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<(
     Ok(())
 }
 
-/// Lets a write beyond a limit on the size of files (`ulimit -f`) fail with an error as a full disk does, instead
-/// of ending the program without a message and with its unfinished file.
+/// Makes a write beyond a limit on file sizes (`ulimit -f`) fail with an error, as on a full disk. Otherwise the
+/// signal ends the program without a message and leaves its unfinished file.
 ///
-/// The signal gets a handler and is not ignored: programs that this one starts get the
-/// default back in place of a handler, and would inherit what is ignored. Their limits are their own concern.
+/// The signal gets a handler and is not ignored: a started program gets the default action in place of a
+/// handler, and would inherit an ignored signal.
 pub fn survive_limits() {
     if !is_ignored(SIGXFSZ) {
         // If the system refuses it, such a write ends the program, as before.

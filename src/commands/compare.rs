@@ -135,6 +135,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         .out
         .clone()
         .map_or_else(|| settings.default_folder(), PathBuf::from);
+    report::refuse_other_files(&out)?;
     let _lock = files::lock(&out)?;
     let mut report = Report::open(&out, settings, (DatasetFacts::of(&dataset), bytes_of(&dataset)))?;
     let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);

@@ -21,6 +21,8 @@ use stokehold_pipeline::Pipeline;
 use stokehold_profile::{Ending, Recording, Sampler, Settings, Tree};
 use stokehold_tune::{AUTO_LOGARITHMIC, Plan};
 
+use stokehold_train::ACCELERATORS;
+use stokehold_train::model::Arch;
 use tables::{LOWER, Side, Tables, UPPER};
 use valid::is_valid;
 
@@ -186,6 +188,39 @@ fn tables_of_studies() -> Vec<Table> {
             besides: json!({}),
         },
     ]
+}
+
+/// docs/emulated.md: the accelerators and their speeds.
+#[test]
+fn the_reference_of_accelerators_is_true() {
+    let models = Arch::ALL;
+    let mut text = include_str!("reference/emulated.head.md").to_owned();
+    let names: Vec<String> = models.iter().map(ToString::to_string).collect();
+    writeln!(
+        text,
+        "| accelerator | precision | cores beside it | {} |",
+        names.join(" | ")
+    )
+    .unwrap();
+    writeln!(text, "|---|---|---:|{}", "---:|".repeat(models.len())).unwrap();
+    for accelerator in ACCELERATORS {
+        let speeds = models.map(|model| match accelerator.images_per_second(model) {
+            (speed, false) => format!("{speed:.0}"),
+            (speed, true) => format!("*{speed:.0}*"),
+        });
+        let (name, precision, cores) = (accelerator.name, accelerator.precision, accelerator.cores);
+        writeln!(
+            text,
+            "| `{name}` | {precision} | {cores} | {} |",
+            speeds.join(" | ")
+        )
+        .unwrap();
+    }
+    text += "\nSources:\n\n";
+    for accelerator in ACCELERATORS {
+        writeln!(text, "- `{}`: {}.", accelerator.name, accelerator.source).unwrap();
+    }
+    compare("emulated.md", &text);
 }
 
 /// Job files and study files: tables, schema, reader.

@@ -234,6 +234,17 @@ fn options_out_of_range_say_what_is_allowed() {
             "--share 2: give a number above 0, at most 1",
         ),
         (
+            &[
+                "--trainer",
+                "emulated",
+                "--images-per-second",
+                "9",
+                "--executor",
+                "gpu",
+            ],
+            "executor: must not be gpu where the accelerator is emulated",
+        ),
+        (
             &["--accelerator", "H100"],
             "are for --trainer emulated; give that too",
         ),
@@ -247,7 +258,7 @@ fn options_out_of_range_say_what_is_allowed() {
         ),
         (
             &["--executor", "gpu", "--device", "cpu"],
-            "or choose the executor fused (--device, --executor)",
+            "or choose the executor fused",
         ),
         (&["--gpu-decode", "nvjpeg"], "there are hybrid and device"),
         (

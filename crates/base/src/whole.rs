@@ -21,6 +21,18 @@ pub fn aside(path: &Path) -> PathBuf {
     name.into()
 }
 
+/// The name of the file whose incomplete file has this name: `weights.bin` for `weights.bin.partial` and
+/// `weights.bin.1.partial`. A file that is itself called `weights.1` may be meant by the second; both are given,
+/// the longer one first.
+pub fn of_partial(name: &str) -> Option<(&str, Option<&str>)> {
+    let name = name.strip_suffix(PARTIAL)?.strip_suffix('.')?;
+    let unnumbered = name.rsplit_once('.').and_then(|(before, number)| {
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then_some(before)
+    });
+    Some((name, unnumbered))
+}
+
 /// Writes a file, or replaces it.
 ///
 /// # Errors
@@ -44,7 +56,8 @@ pub fn write_with<T>(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<T>)
 /// A file that is being written. Unless it is finished, it is removed when this is dropped.
 ///
 /// It is locked meanwhile, where the file system has locks, so that a second writer of the same path takes
-/// another name beside it. The last one to finish gives the file its content.
+/// another name beside it: `weights.bin.1.partial`. The last one to finish gives the file its content. What a
+/// killed writer left is removed by the next writer that needs the same name.
 #[derive(Debug)]
 pub struct Writing {
     file: File,
@@ -87,6 +100,11 @@ impl Writing {
     /// Errors of the file system. Then the file at the path is unchanged.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
+        if !is_at(&self.file, &self.aside)? {
+            // Where the file system has no locks.
+            self.finished = true;
+            return Err(io::Error::other("another process writes the same file"));
+        }
         fs::rename(&self.aside, &self.path)?;
         self.finished = true;
         // The file is complete already. Some network file systems cannot flush a folder; ignore that.
@@ -107,7 +125,7 @@ impl Write for Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished && is_at(&self.file, &self.aside).unwrap_or(false) {
             // The first error counts.
             let _ = fs::remove_file(&self.aside);
         }
@@ -122,7 +140,7 @@ fn create(aside: &Path) -> io::Result<Option<File>> {
                 // Another writer has taken it for a killed one's before it was locked, and removes it.
                 Err(TryLockError::WouldBlock) => {}
                 Ok(()) if !is_at(&file, aside)? => {}
-                // Without locks, two writers of one path are not noticed, and one of them fails.
+                // Without locks, the later writer of one path removes the earlier one's file, which fails in the end.
                 Ok(()) | Err(TryLockError::Error(_)) => return Ok(Some(file)),
             },
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -143,7 +161,8 @@ fn remove_old(aside: &Path) -> io::Result<bool> {
     // The lock is held until the file is gone, so that no other writer begins with it meanwhile.
     let mut _held = None;
     if facts.is_file() {
-        let Some(file) = if_there(File::open(aside))? else {
+        // For writing too: NFS has no other exclusive locks.
+        let Some(file) = if_there(File::options().read(true).write(true).open(aside))? else {
             return Ok(true);
         };
         if let Err(TryLockError::WouldBlock) = file.try_lock() {
@@ -259,6 +278,37 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         assert_eq!(names(dir.path()), ["a.json"]);
+    }
+
+    #[test]
+    fn names_of_incomplete_files() {
+        assert_eq!(of_partial("a.json.partial"), Some(("a.json", None)));
+        assert_eq!(
+            of_partial("a.json.12.partial"),
+            Some(("a.json.12", Some("a.json")))
+        );
+        assert_eq!(of_partial("a.json"), None);
+        assert_eq!(of_partial("partial"), None);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_writer_that_lost_its_file_fails_and_touches_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.json");
+        let mut first = Writing::begin(&path).unwrap();
+        first.write_all(b"first").unwrap();
+        // As a second writer does where there are no locks.
+        fs::remove_file(aside(&path)).unwrap();
+        fs::write(aside(&path), "half of the second").unwrap();
+        assert!(
+            first
+                .finish()
+                .unwrap_err()
+                .to_string()
+                .contains("another process")
+        );
+        assert_eq!(names(dir.path()), ["a.json.partial"]);
     }
 
     #[test]

@@ -453,16 +453,9 @@ fn partial(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
-        let of = name
-            .to_str()
-            .and_then(|name| name.strip_suffix(whole::PARTIAL)?.strip_suffix('.'));
-        let is_numbered = |of: &str| {
-            of.rsplit_once('.').is_some_and(|(name, number)| {
-                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && is_ours(name)
-            })
-        };
-        if of.is_some_and(|of| is_ours(of) || is_numbered(of)) && entry.file_type().map_err(failed)?.is_file()
-        {
+        let of = name.to_str().and_then(whole::of_partial);
+        let is_ours = of.is_some_and(|(of, or)| is_ours(of) || or.is_some_and(&is_ours));
+        if is_ours && entry.file_type().map_err(failed)?.is_file() {
             found.push(entry.path());
         }
     }

@@ -206,7 +206,8 @@ impl Recorder {
     }
 
     /// Ends a recording that took no tick, and removes the files and folders that [`open`](Self::open)
-    /// created, so that everything is as before. Whatever else is in these folders stays.
+    /// created. A `recording.json` that was there before keeps the note that it was recorded again. Whatever else is
+    /// in these folders stays.
     ///
     /// # Errors
     /// [`ProfileError::Io`] for what cannot be removed.

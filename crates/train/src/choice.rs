@@ -12,6 +12,7 @@ use stokehold_pipeline::Executor;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
+use crate::emulated::TrainerChoice;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::feed::{Feed, Maker};
 use crate::learner::Learner;
@@ -47,6 +48,9 @@ pub(crate) fn choose(
         executor: FUSED,
         why: Some(why),
     };
+    if config.trainer != TrainerChoice::Burn {
+        return Ok(fused_because("the accelerator is emulated".into()));
+    }
     if device::kind(&device::name(device)) == "cpu" {
         return Ok(fused_because("the run trains on the CPU".into()));
     }

@@ -11,7 +11,7 @@ use stokehold_storage::Images;
 use crate::TrainError;
 use crate::device::DeviceChoice;
 use crate::emulated::TrainerChoice;
-use crate::executor::ExecutorChoice;
+use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{Feed, GpuOptions, Maker};
 use crate::model::Arch;
 use crate::optim::OptimizerConfig;
@@ -146,6 +146,16 @@ impl TrainConfig {
                     } => (1.0..=1e6).contains(images_per_second),
                 },
                 "must be 1 to 1000000",
+            ),
+            (
+                "executor",
+                self.trainer == TrainerChoice::Burn || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
+                "must not be gpu where the accelerator is emulated",
+            ),
+            (
+                "weights",
+                self.trainer == TrainerChoice::Burn || (self.weights.is_none() && !self.freeze_backbone),
+                "there are none, and nothing to freeze, where the accelerator is emulated",
             ),
         ];
         if let Some((field, _, allowed)) = checks.into_iter().find(|&(_, good, _)| !good) {

@@ -57,7 +57,8 @@ impl Maker {
             #[cfg(feature = "gpu")]
             AnyExecutor::Gpu => {
                 let Some(cube) = device::cube(device) else {
-                    let reason = "it makes images on the device that trains; train on cuda or vulkan";
+                    let reason =
+                        "the executor makes images on the device that trains; train on cuda or vulkan";
                     return Err(TrainError::NoGpu(reason.into()));
                 };
                 let gpu = Gpu::on_device(cube)?;

@@ -83,8 +83,9 @@ pub fn resume(
             });
         }
         let summary = match folder.read_summary() {
-            // The checkpoints are worth more than a summary, which is made again from them.
-            Err(error @ TrainError::Malformed { .. }) => {
+            // The checkpoints are worth more than a summary, which is made again from them. Without one the whole
+            // run would be trained again over its results.
+            Err(error @ TrainError::Malformed { .. }) if has_checkpoint(config)? => {
                 observer.event(Event::Warning(format!(
                     "{error}; the run goes on without it, and writes it again"
                 )));
@@ -98,6 +99,15 @@ pub fn resume(
     }
     let lock = lock_if_there(&folder)?;
     start(config, (folder, lock), dataset, record, observer, stop)
+}
+
+fn has_checkpoint(config: &TrainConfig) -> Result<bool, TrainError> {
+    let folder = RunFolder::new(&config.run_dir).checkpoints();
+    Ok(folder.exists()
+        && Checkpoints::open(folder, config.keep_checkpoints)?
+            .latest()?
+            .whole
+            .is_some())
 }
 
 /// Locks the run's folder if it exists. A run that is refused creates none.
@@ -198,7 +208,7 @@ fn start(
         epochs: config.epochs,
         batches: feed.loader().batches_per_epoch(),
         images: facts.train,
-        val_images: facts.val,
+        val_images: facts.val.filter(|_| trainer.learner().is_some()),
         classes,
         workers: feed.loader().workers(),
         device: &device_name,

@@ -90,9 +90,9 @@ pub use event::{Counts, History, Origin, Outcome, Report, Trial, in_words, short
 pub use export::{to_csv, to_json};
 pub use insight::{Insight, Level};
 pub use journal::Torn;
-pub use parameter::{AUTO_LOGARITHMIC, Parameter, Range, Scaling, When};
+pub use parameter::{AUTO_LOGARITHMIC, MOST_CATEGORIES, Parameter, Range, Scaling, When};
 pub use plan::Plan;
-pub use space::{MOST_CATEGORIES, Space, Values};
+pub use space::{Space, Values};
 pub use spec::{
     Against, Direction, EarlyStopping, Kind, Limits, Rule, Rungs, Spec, Strategy, Take, WarmStart,
 };

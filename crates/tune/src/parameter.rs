@@ -4,8 +4,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::space::MOST_CATEGORIES;
-
 /// A parameter: its range, and when it exists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Written", into = "Written")]
@@ -231,6 +229,9 @@ pub struct When {
     #[schemars(length(min = 1))]
     pub is: Vec<Value>,
 }
+
+/// The most values of a categorical parameter, as in SageMaker.
+pub const MOST_CATEGORIES: usize = 30;
 
 /// Up to here an f64 represents every integer and its half exactly.
 pub(crate) const MOST_INTEGER: f64 = 4_503_599_627_370_496.0;

@@ -10,14 +10,11 @@ use serde_json::Value;
 
 use crate::TuneError;
 use crate::error::input;
-use crate::parameter::{AUTO_LOGARITHMIC, MOST_INTEGER, Parameter, Range, Scaling};
+use crate::parameter::{AUTO_LOGARITHMIC, MOST_CATEGORIES, MOST_INTEGER, Parameter, Range, Scaling};
 use crate::random::Random;
 
 /// Hyperparameters of a trial by name: numbers, texts or booleans.
 pub type Values = BTreeMap<String, Value>;
-
-/// The most values of a categorical parameter, as in SageMaker.
-pub const MOST_CATEGORIES: usize = 30;
 
 /// Validated parameters, as strategies see them.
 #[derive(Debug, Clone)]

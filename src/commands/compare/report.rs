@@ -1,12 +1,14 @@
 //! The numbers of a comparison: the contents of `compare.json`.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use stokehold_base::regular;
+use stokehold_base::there::if_there;
 use stokehold_page::words::plural;
 use stokehold_profile::{Machine, ProfileError, Recording, dimension};
 use stokehold_train::model::Arch;
@@ -114,20 +116,33 @@ fn emulated_by(emulated: &[(Arch, TrainerChoice)], models: &[Arch]) -> String {
     }
 }
 
-/// Refuses a folder with other files: a comparison writes runs into it, and removes what they no longer need.
-fn only_the_lock(out: &Path) -> Result<(), Box<dyn Error>> {
-    for entry in fs::read_dir(out).map_err(|error| files::named(out, &error))? {
-        let name = entry.map_err(|error| files::named(out, &error))?.file_name();
-        // A comparison that was killed at its start leaves the lock, and its report half written.
-        if name != files::LOCK && !name.as_encoded_bytes().starts_with(b"compare.json.") {
-            return Err(Box::new(Usage(format!(
-                "{}: holds {} and no comparison; give a new folder",
-                out.display(),
-                name.display()
-            ))));
-        }
+/// Refuses a folder with other files and no comparison: one writes runs into its folder, and removes what they no
+/// longer need.
+///
+/// # Errors
+/// [`Usage`] for such a folder; an error of the system.
+pub fn refuse_other_files(out: &Path) -> Result<(), Box<dyn Error>> {
+    let Some(entries) = if_there(fs::read_dir(out)).map_err(|error| files::named(out, &error))? else {
+        return Ok(());
+    };
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    let names = names
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| files::named(out, &error))?;
+    // A comparison that was killed at its start leaves the lock, and its report half written.
+    let is_own =
+        |name: &OsString| name == files::LOCK || name.as_encoded_bytes().starts_with(b"compare.json");
+    if names.iter().any(|name| name == "compare.json") {
+        return Ok(());
     }
-    Ok(())
+    match names.iter().find(|name| !is_own(name)) {
+        None => Ok(()),
+        Some(name) => Err(Box::new(Usage(format!(
+            "{}: holds {} and no comparison; give a new folder",
+            out.display(),
+            name.display()
+        )))),
+    }
 }
 
 /// The folder of a trial's run.
@@ -183,7 +198,7 @@ impl Report {
                 before.same_conditions(&now, out)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                only_the_lock(out)?;
+                refuse_other_files(out)?;
                 files::write(&path, now.json()?)?;
             }
             Err(error) => return Err(files::named(&path, &error).into()),
@@ -265,8 +280,12 @@ impl Report {
             ),
             emulated_by(&settings.emulated, &self.models()),
             format!(
-                "Equal work: same images, order, random draws, initial weights and optimiser. Differs: the executor \
-                 of the preprocessing. The load repeats flip, flip, rotate before the random crop."
+                "Equal work: same images, order, random draws{}. Differs: the executor of the preprocessing. The load \
+                 repeats flip, flip, rotate before the random crop.",
+                match settings.emulated.is_empty() {
+                    true => ", initial weights and optimiser",
+                    false => "",
+                }
             ),
             format!(
                 "Stokehold {} on {}, {} cores{memory}, {}.",

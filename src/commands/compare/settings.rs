@@ -77,8 +77,9 @@ impl Settings {
     pub fn check(&self, models: &[Arch], loads: &[u32]) -> Result<(), TrainError> {
         for &model in models {
             for &load in loads {
-                self.config(model, load, AnyExecutor::default(), PathBuf::new())
-                    .check()?;
+                for executor in self.trials.0 {
+                    self.config(model, load, executor, PathBuf::new()).check()?;
+                }
             }
         }
         Ok(())

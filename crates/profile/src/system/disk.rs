@@ -177,7 +177,9 @@ fn own(hour: &Path, ending: &str) -> io::Result<Vec<Own>> {
         let name = entry.file_name();
         let (minute, rest) = name.to_str()?.split_at_checked(10)?;
         let minute = minute.parse().ok()?;
-        let known = ["", ".gz", ".gz.partial"].contains(&rest.strip_prefix(ending)?);
+        let rest = rest.strip_prefix(ending)?;
+        let is_partial = whole::of_partial(rest).is_some_and(|(of, or)| of == ".gz" || or == Some(".gz"));
+        let known = rest.is_empty() || rest == ".gz" || is_partial;
         let data = entry.metadata().ok()?;
         let is_own = known && data.is_file() && Some(&*hour_name(minute)) == name_of_hour;
         is_own.then(|| Own {

@@ -76,7 +76,7 @@ fn find(folder: &Path, depth: usize, files: &mut Vec<(String, PathBuf)>, problem
         }
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.ends_with(".json") || name.ends_with(".json.gz") {
-            // Of a FIFO, a socket or a device it is told when the file is opened.
+            // Opening it later reports a FIFO, a socket or a device.
             files.push((name, path));
         } else if !name.ends_with(whole::PARTIAL) {
             problems.push(format!("{}: not a file of samples; left out", path.display()));
