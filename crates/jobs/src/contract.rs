@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use stokehold_profile::Settings;
 
-use crate::python;
+use crate::runner::python;
 use crate::{Distribution, EntryPoint, Job};
 
 /// The one group that all instances belong to.

@@ -1,5 +1,12 @@
 //! The objects of a channel, and how they get into a folder.
 
+pub(crate) mod archive;
+pub(crate) mod augmented;
+pub(crate) mod mount;
+pub(crate) mod open;
+pub(crate) mod pipe;
+pub(crate) mod source;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,10 +18,10 @@ use stokehold_base::there::if_there;
 use serde_json::Value;
 use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError};
 
-use crate::archive::copy_folder;
-use crate::augmented::Samples;
-use crate::open::{check_scheme, open, wrong};
-use crate::room::Bound;
+use crate::data::archive::copy_folder;
+use crate::data::augmented::Samples;
+use crate::data::open::{check_scheme, open, wrong};
+use crate::runner::room::Bound;
 use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing};
 
 /// An opened place and the objects that an instance gets of it, in the order of their keys (or of the

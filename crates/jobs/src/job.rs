@@ -1,5 +1,8 @@
 //! The description of a job, read from a file or built by a program.
 
+pub(crate) mod channel;
+pub(crate) mod spot;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use stokehold_objects::Location;
 
-use crate::{Channel, JobError, Spot, source};
+use crate::data::source;
+use crate::{Channel, JobError, Spot};
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +42,7 @@ pub struct Job {
     /// The data channels, by name: letters, digits, `.`, `_` and `-`, at most 64 characters,
     /// the first no `.`. The script finds a channel's data at `SM_CHANNEL_NAME`.
     #[serde(default)]
-    #[schemars(with = "BTreeMap<String, crate::channel::TextOrTable>")]
+    #[schemars(with = "BTreeMap<String, crate::job::channel::TextOrTable>")]
     pub channels: BTreeMap<String, Channel>,
     /// Environment variables for the script. Those that a store knows (`AWS_ENDPOINT_URL`, ..) apply to
     /// channels, source and output, too.

@@ -83,41 +83,23 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod archive;
-mod augmented;
-mod channel;
 mod checkpoints;
 pub mod contract;
-mod cut;
 mod data;
 mod error;
-mod home;
 mod job;
-mod lines;
-mod mount;
-mod notice;
-mod open;
-mod pipe;
-mod place;
-mod process;
-mod profiler;
-mod python;
-mod room;
 mod runner;
-mod source;
-mod spot;
 mod store;
-mod venv;
 
-pub use channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use checkpoints::Kept;
 pub use error::JobError;
+pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
+pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
-pub use lines::{Line, MetricsLine};
-pub use place::Place;
-pub use process::Process;
+pub use runner::lines::{Line, MetricsLine};
+pub use runner::place::Place;
+pub use runner::process::Process;
 pub use runner::{News, detach, run};
-pub use spot::{Bill, Simulation, Spot};
 pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};
 
 /// The examples of README.md, as tests.

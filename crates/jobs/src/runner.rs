@@ -13,9 +13,19 @@
 //! leader of its own group, waits for it, and then ends the group, as a container ends with its first
 //! process; two threads read its lines; one thread per pipe feeds it. All of them end with the job.
 
+pub(crate) mod cut;
+pub(crate) mod home;
 mod instance;
+pub(crate) mod lines;
+pub(crate) mod notice;
+pub(crate) mod place;
+pub(crate) mod process;
+pub(crate) mod profiler;
+pub(crate) mod python;
 mod results;
+pub(crate) mod room;
 mod start;
+pub(crate) mod venv;
 
 use std::ffi::OsString;
 use std::panic::resume_unwind;
@@ -29,12 +39,12 @@ use stokehold_profile::timeline::Metrics;
 
 use crate::checkpoints::{End, Keeper};
 use crate::contract::{self, Instance};
-use crate::cut::{Cut, Cuts};
+use crate::data::mount::Mounts;
 use crate::data::{self};
-use crate::lines::{Line, Lines};
-use crate::mount::Mounts;
-use crate::place::Place;
-use crate::profiler::Profiler;
+use crate::runner::cut::{Cut, Cuts};
+use crate::runner::lines::{Line, Lines};
+use crate::runner::place::Place;
+use crate::runner::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status};
 use crate::{Bill, Job, JobError};
 

@@ -36,10 +36,12 @@ use stokehold_base::clock::unix_now as now;
 use stokehold_base::lock;
 use stokehold_base::there::if_there;
 
+use crate::data::{mount, source};
 use crate::job::{is_a_path, is_name};
-use crate::place::Place;
-use crate::process::Process;
-use crate::{Bill, Job, JobError, mount, room, source};
+use crate::runner::place::Place;
+use crate::runner::process::Process;
+use crate::runner::room;
+use crate::{Bill, Job, JobError};
 
 pub(crate) use folder::Folder;
 use folder::KILL;

@@ -14,13 +14,14 @@ use rustix::process::Signal;
 use super::{Ended, Runner};
 use crate::checkpoints::Keeper;
 use crate::contract::{self, Instance};
+use crate::data::mount::Complaints;
+use crate::data::pipe;
 use crate::data::{self, Flow};
-use crate::mount::Complaints;
-use crate::place::{Place, VISIBLE_GPUS};
-use crate::process::{Process, exit_code, signal_group};
-use crate::room::{self, Bound, Room};
+use crate::runner::place::{Place, VISIBLE_GPUS};
+use crate::runner::process::{Process, exit_code, signal_group};
+use crate::runner::room::{self, Bound, Room};
 use crate::store::{Secondary, Status};
-use crate::{Job, JobError, pipe};
+use crate::{Job, JobError};
 
 impl Runner<'_> {
     /// Runs every instance to its end. The second value says whether the time limit was reached.

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use stokehold_objects::Bucket;
 
 use super::Runner;
+use crate::JobError;
 use crate::contract::Instance;
-use crate::open::open;
-use crate::{JobError, archive};
+use crate::data::archive;
+use crate::data::open::open;
 
 impl Runner<'_> {
     /// Packs the results into the job's folder, and copies them, the recording and its report to the output

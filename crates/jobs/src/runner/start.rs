@@ -12,9 +12,11 @@ use stokehold_base::there::if_there;
 use super::Runner;
 use crate::contract::{self, Instance};
 use crate::data::Flow;
-use crate::home::Home;
-use crate::mount;
-use crate::{EntryPoint, JobError, Kept, Mode, archive, pipe, source, venv};
+use crate::data::mount;
+use crate::data::{archive, pipe, source};
+use crate::runner::home::Home;
+use crate::runner::venv;
+use crate::{EntryPoint, JobError, Kept, Mode};
 
 impl Runner<'_> {
     /// Prepares folders, code and configuration of every instance.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now as now;
 
-use crate::process::Process;
+use crate::runner::process::Process;
 use crate::{Bill, Kept};
 
 /// The main state of a job.

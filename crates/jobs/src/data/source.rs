@@ -10,7 +10,7 @@ use stokehold_base::there::if_there;
 use flate2::read::MultiGzDecoder;
 use stokehold_objects::{Cause, Location, Object, ObjectError};
 
-use crate::open::{open, wrong};
+use crate::data::open::{open, wrong};
 use crate::{Job, JobError};
 
 /// The URI of a source folder that is in a bucket.

@@ -8,8 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Job;
-use crate::lines::Lines;
-use crate::notice::{self, Metadata};
+use crate::runner::lines::Lines;
+use crate::runner::notice::{self, Metadata};
 use crate::store::Folder;
 
 /// Time between two polls.

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use serde_json::{Map, Value};
 use stokehold_objects::{Bucket, Cause, Fetch, Location, ObjectError};
 
-use crate::open::{check_scheme, open, wrong};
+use crate::data::open::{check_scheme, open, wrong};
 use crate::{Channel, Job, Sharing};
 
 /// The samples of a manifest.

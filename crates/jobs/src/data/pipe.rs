@@ -23,8 +23,8 @@ use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use stokehold_base::random::Random;
 use stokehold_objects::{Bucket, Cause, Fetch, Object, ObjectError};
 
-use crate::augmented::Samples;
 use crate::data::Flow;
+use crate::data::augmented::Samples;
 use crate::{Channel, Compression, Wrapper};
 
 const PIECE: u64 = 8 << 20;

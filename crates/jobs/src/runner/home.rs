@@ -125,7 +125,7 @@ pub(crate) fn show_packages(inside: &Path, others: &[String]) -> io::Result<()> 
         // count, too.
         text += &format!(
             "import site; site.addsitedir({})\n",
-            crate::python::json(&folder.as_str().into())
+            crate::runner::python::json(&folder.as_str().into())
         );
     }
     fs::write(inside.join("stokehold_outer.pth"), text)

@@ -12,7 +12,7 @@
 //! requirements.txt adds to it. Versions that the text does not pin are those of the index when the
 //! environment was made; remove the folder to have it made again.
 //!
-//! It is made in a [room](crate::room) and with a [home](crate::home) of its own, because installing a
+//! It is made in a [room](crate::runner::room) and with a [home](crate::runner::home) of its own, because installing a
 //! package runs its author's code.
 //!
 //! A text that refers to files beside it (`./package`, `-r more.txt`) does not determine their content, so
@@ -30,10 +30,10 @@ use serde::Deserialize;
 use stokehold_base::lock;
 use stokehold_base::there::if_there;
 
-use crate::home::{Home, show_packages};
-use crate::lines::Lines;
-use crate::process::{exit_code, signal_group};
-use crate::room::Room;
+use crate::runner::home::{Home, show_packages};
+use crate::runner::lines::Lines;
+use crate::runner::process::{exit_code, signal_group};
+use crate::runner::room::Room;
 use crate::{Job, JobError};
 
 /// The file's name.
