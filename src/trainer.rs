@@ -27,7 +27,12 @@ pub struct TrainerArgs {
     images_per_second: Option<f64>,
     /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those beside
     /// it in its usual machine].
-    #[arg(long, value_name = "SHARE", requires = "accelerator")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        requires = "accelerator",
+        conflicts_with = "images_per_second"
+    )]
     share: Option<f64>,
 }
 
@@ -64,7 +69,8 @@ impl TrainerArgs {
         };
         let (whole, _) = accelerator.images_per_second(model);
         let (share, of) = match self.share {
-            Some(share) if share > 0.0 && share <= 1.0 => {
+            Some(1.0) => (1.0, accelerator.name.to_owned()),
+            Some(share) if share > 0.0 && share < 1.0 => {
                 (share, format!("{share} of the speed of {}", accelerator.name))
             }
             Some(share) => {

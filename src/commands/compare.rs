@@ -53,14 +53,20 @@ use watch::Watch;
 const VAL_SPLIT: f64 = 0.2;
 
 const IMAGE_SIZE: &str = "Width and height of the images that the network sees, at least 32. The published experiment \
-    had 224 and a GPU; a network on 32 pixels is quick enough for a CPU to leave preprocessing its share of an epoch";
+    had 224 and a GPU; a network on 32 pixels is quick enough for a CPU to leave preprocessing its share of an epoch. With --trainer emulated \
+    the default is 224";
 
 /// Train the same models with two ways of preprocessing, and show what the second one saves.
 ///
 /// Without DATA, generated images are used. The same command continues after an interruption, and repeats
 /// nothing that is finished.
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("image_size", |image_size| image_size.default_value("32").help(IMAGE_SIZE)))]
+#[command(mut_arg("image_size", |image_size| {
+    image_size
+        .default_value("32")
+        .default_value_if("trainer", "emulated", "224")
+        .help(IMAGE_SIZE)
+}))]
 pub struct Args {
     /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders, of which a fifth is split off for
     /// validation.
@@ -85,8 +91,8 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(0..=1000)
     )]
     loads: Vec<u32>,
-    /// Epochs of each run, at least 1.
-    #[arg(long, default_value_t = 2)]
+    /// Epochs of each run, at least 1. With --trainer emulated the default is 5.
+    #[arg(long, default_value_t = 2, default_value_if("trainer", "emulated", "5"))]
     epochs: u64,
     #[command(flatten)]
     batch: BatchArgs,

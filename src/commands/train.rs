@@ -13,6 +13,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use stokehold_storage::Dataset;
+use stokehold_train::TrainerChoice;
 
 use crate::{damage, interrupt, shell};
 
@@ -32,7 +33,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(max_images) = config.max_images {
         dataset.limit(max_images);
     }
-    let stop = interrupt::flag()?;
+    let stop = match config.trainer {
+        TrainerChoice::Burn => interrupt::flag()?,
+        TrainerChoice::Emulated { .. } => {
+            interrupt::flag_for("stopping after this step; press Ctrl-C again to end at once")?
+        }
+    };
     let mut watch = watch::Watch::new();
     let work = if resuming {
         stokehold_train::resume
@@ -43,8 +49,14 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     drop(watch);
     writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
-        if config.keep_checkpoints > 0 {
-            note!("interrupted; this continues the run: {resume}");
+        match config.trainer {
+            TrainerChoice::Burn if config.keep_checkpoints > 0 => {
+                note!("interrupted; this continues the run: {resume}");
+            }
+            TrainerChoice::Burn => {}
+            TrainerChoice::Emulated { .. } => {
+                note!("interrupted; an emulated run has no checkpoint: this begins it again: {resume}");
+            }
         }
         return Ok(ExitCode::from(interrupt::EXIT_CODE));
     }

@@ -313,7 +313,7 @@ impl Training<'_> {
                 self.checkpoint(&trainer)?;
                 break;
             };
-            self.metrics.write(&MetricsLine::epoch(&record))?;
+            self.log(MetricsLine::epoch(&record))?;
             self.progress.finish_epoch(record);
             let best = self.progress.best.is_some_and(|best| best.epoch == record.epoch);
             let best = best && trainer.learner().is_some();
@@ -416,6 +416,14 @@ impl Training<'_> {
         Ok(trainer)
     }
 
+    fn log(&mut self, line: MetricsLine) -> Result<(), TrainError> {
+        let line = match self.config.trainer {
+            TrainerChoice::Burn => line,
+            TrainerChoice::Emulated { .. } => line.without_loss(),
+        };
+        self.metrics.write(&line)
+    }
+
     /// Writes the line of the current interval, if it has a step.
     fn log_interval(&mut self) -> Result<(), TrainError> {
         let sums = std::mem::take(&mut self.progress.interval);
@@ -424,7 +432,7 @@ impl Training<'_> {
         }
         let (epoch, step) = (self.epoch(), self.progress.step);
         let lr = self.lr(step.saturating_sub(1));
-        self.metrics.write(&MetricsLine::train(epoch, step, lr, &sums))?;
+        self.log(MetricsLine::train(epoch, step, lr, &sums))?;
         self.observer.event(Event::Logged {
             epoch,
             step,

@@ -269,8 +269,8 @@ pub enum MetricsLine {
         epoch: u64,
         /// Steps made since the start of the run.
         step: u64,
-        /// Mean loss of the interval's images.
-        loss: f64,
+        /// Mean loss of the interval's images; `None` where nothing is trained.
+        loss: Option<f64>,
         /// Learning rate of the last step.
         lr: f64,
         /// Images trained on per second, including waits.
@@ -287,8 +287,8 @@ pub enum MetricsLine {
         epoch: u64,
         /// Steps made since the start of the run.
         step: u64,
-        /// Mean loss of the training images.
-        loss: f64,
+        /// Mean loss of the training images; `None` where nothing is trained.
+        loss: Option<f64>,
         /// Learning rate of the last step.
         lr: f64,
         /// Images trained on per second, including waits.
@@ -315,11 +315,19 @@ pub enum MetricsLine {
 }
 
 impl MetricsLine {
+    /// The same line of a run that trains nothing.
+    pub(crate) fn without_loss(mut self) -> Self {
+        match &mut self {
+            Self::Train { loss, .. } | Self::Epoch { loss, .. } => *loss = None,
+        }
+        self
+    }
+
     pub(crate) fn train(epoch: u64, step: u64, lr: f64, sums: &Sums) -> Self {
         Self::Train {
             epoch,
             step,
-            loss: sums.mean_loss(),
+            loss: Some(sums.mean_loss()),
             lr,
             images_per_second: sums.images_per_second(),
             wait_share: sums.wait_share(),
@@ -331,7 +339,7 @@ impl MetricsLine {
         Self::Epoch {
             epoch: record.epoch,
             step: record.step,
-            loss: record.sums.mean_loss(),
+            loss: Some(record.sums.mean_loss()),
             lr: record.lr,
             images_per_second: record.sums.images_per_second(),
             wait_share: record.sums.wait_share(),

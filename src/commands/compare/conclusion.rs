@@ -178,6 +178,13 @@ fn disturbed(report: &Report, model: Arch) -> Option<String> {
         "Other programs took {of_a:.1} of {} cores while {a} trained {model}, and {of_b:.1} while {b} did.",
         report.machine.cores
     );
+    let free = report.machine.cores as f64 - of_a.max(of_b);
+    if of_a.min(of_b) > ALIKE {
+        text += &format!(
+            " The times are those of a machine with {:.1} free cores; the CPU time per image holds for any.",
+            free.max(0.0)
+        );
+    }
     if (of_a - of_b).abs() > ALIKE {
         text += " So the machine was not the same for both: compare again on a quiet machine, or go by the CPU time per image.";
     }
@@ -376,7 +383,7 @@ mod tests {
         assert_eq!(told([Some(0.05), Some(0.09)]), None);
         let alike = told([Some(1.0), Some(1.2)]).unwrap();
         assert!(
-            alike.contains("took 1.0 of") && alike.ends_with("and 1.2 while B (fused) did."),
+            alike.contains("took 1.0 of") && alike.ends_with("and 1.2 while B (fused) did. The times are those of a machine with 6.8 free cores; the CPU time per image holds for any."),
             "{alike}"
         );
         let unlike = told([Some(1.7), Some(0.2)]).unwrap();

@@ -101,18 +101,17 @@ impl Cell {
 fn emulated_by(emulated: &[(Arch, TrainerChoice)], models: &[Arch]) -> String {
     let each: Vec<&str> = emulated
         .iter()
-        .filter(|(model, _)| models.is_empty() || models.contains(model))
+        .filter(|(model, _)| models.contains(model))
         .filter_map(|(_, trainer)| match trainer {
             TrainerChoice::Burn => None,
             TrainerChoice::Emulated { label, .. } => Some(label.as_str()),
         })
         .collect();
-    match each.is_empty() {
-        true => String::new(),
-        false => format!(
-            "Emulated: nothing is trained; an accelerator takes each batch and is busy as long as the real one would be: {}.",
-            each.join("; ")
-        ),
+    let what = "Emulated: nothing is trained; an accelerator takes each batch and is busy as long as the real one would be";
+    match (emulated.is_empty(), each.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => format!("{what}."),
+        (false, false) => format!("{what}: {}.", each.join("; ")),
     }
 }
 
@@ -257,8 +256,8 @@ impl Report {
     pub fn what(&self) -> Vec<String> {
         let settings = &self.settings;
         let val = match self.dataset.val {
-            Some(val) => format!("{val} for validation"),
-            None => "none for validation".to_owned(),
+            Some(val) if settings.emulated.is_empty() => format!("{val} for validation"),
+            Some(_) | None => "none for validation".to_owned(),
         };
         let machine = &self.machine;
         let memory = machine.memory.map_or_else(String::new, |bytes| {

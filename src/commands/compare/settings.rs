@@ -164,6 +164,10 @@ impl Settings {
         let words = |value: Option<&Value>| value.map_or("the default".to_owned(), Value::to_string);
         let changed = names.into_iter().filter_map(|name| {
             let (value, other) = (before.get(name), now.get(name));
+            if name == "emulated" {
+                // Five networks with their speeds are too long for a message.
+                return (value != other).then(|| "the emulated accelerator is another one".to_owned());
+            }
             (value != other).then(|| {
                 let (value, other) = (words(value), words(other));
                 format!("{} was {value} and is {other} now", name.replace('_', " "))

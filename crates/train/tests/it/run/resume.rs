@@ -21,7 +21,7 @@ fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
             loss,
             lr,
             ..
-        } => format!("train {epoch} {step} {loss:e} {lr:e}"),
+        } => format!("train {epoch} {step} {loss:?} {lr:e}"),
         MetricsLine::Epoch {
             epoch,
             step,
@@ -32,7 +32,7 @@ fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
             topk,
             ..
         } => {
-            format!("epoch {epoch} {step} {loss:e} {lr:e} {val_loss:?} {top1:?} {topk:?}")
+            format!("epoch {epoch} {step} {loss:?} {lr:e} {val_loss:?} {top1:?} {topk:?}")
         }
     };
     let metrics = read_metrics(&folder.metrics())

@@ -74,7 +74,7 @@ fn a_run_learns_and_leaves_its_record() {
     let Some(MetricsLine::Epoch { loss, top1, .. }) = lines.last() else {
         panic!("{lines:?}")
     };
-    assert_eq!((Some(*loss), *top1), (summary.train_loss, Some(validation.top1)));
+    assert_eq!((*loss, *top1), (summary.train_loss, Some(validation.top1)));
 
     // Every image was read, decoded and augmented once an epoch, and every step waited for and made once.
     let spans = |stage| summary.stages[&stage].spans;
