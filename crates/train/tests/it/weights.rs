@@ -113,7 +113,7 @@ fn weights_of_another_architecture_are_refused_by_key_and_shape() {
 
     let error = refusal(Arch::Resnet50, Arch::Resnet18);
     assert!(
-        error.contains(path.to_str().unwrap()) && error.contains("--model"),
+        error.contains(path.to_str().unwrap()) && error.contains("choose the matching model"),
         "{error}"
     );
     assert!(
