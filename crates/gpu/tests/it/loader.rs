@@ -5,7 +5,7 @@ use crate::gpu;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
 use stokehold_loader::{
-    BadImage, BadImagePolicy, Images, Loader, LoaderError, LoaderOptions, State, Workers,
+    BadImage, BadImagePolicy, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
 };
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{SampleBytes, Source, StorageError};
@@ -84,7 +84,7 @@ fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
 }
 
 fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
-    let Images::F32(numbers) = &*batch.images else {
+    let BatchNumbers::F32(numbers) = &*batch.images else {
         panic!("f32 was asked for")
     };
     let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());

@@ -2,7 +2,6 @@
 
 use crate::decode::pipeline;
 use crate::{assert_same, gpu};
-use std::path::Path;
 use stokehold_pipeline::{Pipeline, SampleType};
 
 /// The bytes of files of a folder, every `step`th; none, with a line that says so, where it is not there.
