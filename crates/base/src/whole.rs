@@ -63,7 +63,6 @@ pub struct Writing {
     file: File,
     aside: PathBuf,
     path: PathBuf,
-    finished: bool,
 }
 
 impl Writing {
@@ -73,15 +72,13 @@ impl Writing {
     /// # Errors
     /// Errors of the file system.
     pub fn begin(path: &Path) -> io::Result<Self> {
-        let first = aside(path);
-        let mut aside = first.clone();
+        let mut aside = aside(path);
         for number in 1.. {
             if let Some(file) = create(&aside)? {
                 return Ok(Self {
                     file,
                     aside,
                     path: path.to_owned(),
-                    finished: false,
                 });
             }
             aside = self::aside(&path.with_added_extension(number.to_string()));
@@ -98,15 +95,13 @@ impl Writing {
     ///
     /// # Errors
     /// Errors of the file system. Then the file at the path is unchanged.
-    pub fn finish(mut self) -> io::Result<()> {
+    pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
         if !is_at(&self.file, &self.aside)? {
             // Where the file system has no locks.
-            self.finished = true;
             return Err(io::Error::other("another process writes the same file"));
         }
         fs::rename(&self.aside, &self.path)?;
-        self.finished = true;
         // The file is complete already. Some network file systems cannot flush a folder; ignore that.
         let _ = sync_folder(self.path.parent().unwrap_or(Path::new(".")));
         Ok(())
@@ -125,8 +120,8 @@ impl Write for Writing {
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        if !self.finished && is_at(&self.file, &self.aside).unwrap_or(false) {
-            // The first error counts.
+        // A finished file has its own name by now, and after a failure the first error counts.
+        if is_at(&self.file, &self.aside).unwrap_or(false) {
             let _ = fs::remove_file(&self.aside);
         }
     }
