@@ -36,7 +36,7 @@ use stokehold_storage::{Dataset, SampleBytes, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
-use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError, TrainerChoice};
+use stokehold_train::{AnyExecutor, GpuOptions, Maker, TrainError};
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -144,7 +144,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     report::refuse_other_files(&out)?;
     let _lock = files::lock(&out)?;
     let mut report = Report::open(&out, settings, (DatasetFacts::of(&dataset), bytes_of(&dataset)))?;
-    let mut cells = Cells::new(&report.settings, &args.models, &args.loads, &out, &dataset);
+    let mut cells = Cells::new(&report, &args.models, &args.loads, &out, &dataset);
     let mut watch = Watch::new(cells.len(), cells.steps_of_a_run(), &report, &out);
     let kept = cells.kept()?;
     if let Some(since) = kept.since {
@@ -201,7 +201,7 @@ impl Args {
             },
             emulated: trainers
                 .into_iter()
-                .filter(|(_, trainer)| *trainer != TrainerChoice::Burn)
+                .filter(|(_, trainer)| !trainer.learns())
                 .collect(),
         })
     }

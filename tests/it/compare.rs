@@ -196,17 +196,14 @@ fn cells_are_compared_written_and_not_repeated() {
 #[test]
 fn an_emulated_accelerator_is_named_in_every_heading() {
     let data = data_set();
-    let more = [
-        "--loads",
-        "0",
-        "--trainer",
-        "emulated",
-        "--accelerator",
-        "V100",
-        "--share",
-        "0.5",
-    ];
-    let output = compare(data.path(), &tiny("1", &more));
+    let share = |share| {
+        let emulated = ["--trainer", "emulated", "--accelerator", "V100"];
+        tiny(
+            "1",
+            &[&["--loads", "0", "--share", share], &emulated[..]].concat(),
+        )
+    };
+    let output = compare(data.path(), &share("0.5"));
     let (table, progress) = texts(&output);
     assert_eq!(output.status.code(), Some(0), "{progress}");
     let label = "0.5 of the speed of V100: resnet18, f32, 222 images/s";
@@ -221,17 +218,7 @@ fn an_emulated_accelerator_is_named_in_every_heading() {
         assert!(text.contains("222 images/s"), "{file}");
     }
     // Another accelerator would be other numbers.
-    let more = [
-        "--loads",
-        "0",
-        "--trainer",
-        "emulated",
-        "--accelerator",
-        "V100",
-        "--share",
-        "0.25",
-    ];
-    let message = refused(data.path(), &tiny("1", &more));
+    let message = refused(data.path(), &share("0.25"));
     assert!(message.contains("emulated"), "{message}");
 }
 

@@ -12,7 +12,6 @@ use stokehold_pipeline::Executor;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
-use crate::emulated::TrainerChoice;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::feed::{Feed, Maker};
 use crate::learner::Learner;
@@ -48,7 +47,7 @@ pub(crate) fn choose(
         executor: FUSED,
         why: Some(why),
     };
-    if config.trainer != TrainerChoice::Burn {
+    if !config.trainer.learns() {
         return Ok(fused_because("the accelerator is emulated".into()));
     }
     if device::kind(&device::name(device)) == "cpu" {

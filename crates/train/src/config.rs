@@ -149,12 +149,12 @@ impl TrainConfig {
             ),
             (
                 "executor",
-                self.trainer == TrainerChoice::Burn || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
+                self.trainer.learns() || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
                 "must not be gpu where the accelerator is emulated",
             ),
             (
                 "weights",
-                self.trainer == TrainerChoice::Burn || (self.weights.is_none() && !self.freeze_backbone),
+                self.trainer.learns() || (self.weights.is_none() && !self.freeze_backbone),
                 "there are none, and nothing to freeze, where the accelerator is emulated",
             ),
         ];

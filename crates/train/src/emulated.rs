@@ -38,6 +38,13 @@ pub enum TrainerChoice {
     },
 }
 
+impl TrainerChoice {
+    /// Whether a network is trained.
+    pub fn learns(&self) -> bool {
+        *self == Self::Burn
+    }
+}
+
 /// An accelerator of a stated speed.
 #[derive(Debug)]
 pub(crate) struct Emulated {

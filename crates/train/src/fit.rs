@@ -51,7 +51,7 @@ pub fn fit(
             path: config.run_dir.clone(),
         });
     }
-    start(config, (folder, lock), dataset, None, observer, stop)
+    start(config, (folder, lock), dataset, (None, None), observer, stop)
 }
 
 /// Continues the run in `config.run_dir` from its latest checkpoint, or starts it if there is none. Returns
@@ -74,6 +74,7 @@ pub fn resume(
     config.check()?;
     let folder = RunFolder::new(&config.run_dir);
     let record = folder.read_record()?;
+    let mut damaged = None;
     if let Some(record) = &record {
         let changes = record.changes(config, &DatasetFacts::of(&dataset))?;
         if !changes.is_empty() {
@@ -82,32 +83,17 @@ pub fn resume(
                 changes,
             });
         }
-        let summary = match folder.read_summary() {
-            // The checkpoints are worth more than a summary, which is made again from them. Without one the whole
-            // run would be trained again over its results.
-            Err(error @ TrainError::Malformed { .. }) if has_checkpoint(config)? => {
-                observer.event(Event::Warning(format!(
-                    "{error}; the run goes on without it, and writes it again"
-                )));
-                None
+        match folder.read_summary() {
+            Err(error @ TrainError::Malformed { .. }) => damaged = Some(error),
+            summary => {
+                if let Some(summary) = summary?.filter(|summary| !summary.interrupted) {
+                    return Ok(summary);
+                }
             }
-            summary => summary?,
-        };
-        if let Some(summary) = summary.filter(|summary| !summary.interrupted) {
-            return Ok(summary);
         }
     }
     let lock = lock_if_there(&folder)?;
-    start(config, (folder, lock), dataset, record, observer, stop)
-}
-
-fn has_checkpoint(config: &TrainConfig) -> Result<bool, TrainError> {
-    let folder = RunFolder::new(&config.run_dir).checkpoints();
-    Ok(folder.exists()
-        && Checkpoints::open(folder, config.keep_checkpoints)?
-            .latest()?
-            .whole
-            .is_some())
+    start(config, (folder, lock), dataset, (record, damaged), observer, stop)
 }
 
 /// Locks the run's folder if it exists. A run that is refused creates none.
@@ -138,12 +124,13 @@ fn refuse_remains(folder: &RunFolder, latest: &Latest) -> Result<(), TrainError>
     })
 }
 
-/// Sets everything up, then trains.
+/// Sets everything up, then trains. A run that goes on has its record, and the error of a summary that cannot be
+/// read.
 fn start(
     config: &TrainConfig,
     (folder, lock): (RunFolder, Option<Lock>),
     dataset: Dataset,
-    record: Option<RunRecord>,
+    (record, damaged): (Option<RunRecord>, Option<TrainError>),
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
@@ -152,6 +139,15 @@ fn start(
     let latest = checkpoints.latest()?;
     if !resuming {
         refuse_remains(&folder, &latest)?;
+    }
+    if let Some(error) = damaged {
+        // The checkpoints are worth more than a summary, which is made again from them. Without one the whole run
+        // would be trained again over its results.
+        if latest.whole.is_none() {
+            return Err(error);
+        }
+        let warning = format!("{error}; the run goes on without it, and writes it again");
+        observer.event(Event::Warning(warning));
     }
     let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
@@ -167,7 +163,7 @@ fn start(
     let feed = config.feed(dataset.train, true, &maker)?;
     let val_feed = dataset
         .val
-        .filter(|_| config.trainer == TrainerChoice::Burn)
+        .filter(|_| config.trainer.learns())
         .map(|val| config.feed(val, false, &maker))
         .transpose()?;
 
@@ -208,11 +204,11 @@ fn start(
         epochs: config.epochs,
         batches: feed.loader().batches_per_epoch(),
         images: facts.train,
-        val_images: facts.val.filter(|_| trainer.learner().is_some()),
+        val_images: facts.val.filter(|_| config.trainer.learns()),
         classes,
         workers: feed.loader().workers(),
         device: &device_name,
-        learns: trainer.learner().is_some(),
+        learns: config.trainer.learns(),
         replaced_head,
     });
     if let Some(why) = &chosen.why {
@@ -316,7 +312,7 @@ impl Training<'_> {
             self.log(MetricsLine::epoch(&record))?;
             self.progress.finish_epoch(record);
             let best = self.progress.best.is_some_and(|best| best.epoch == record.epoch);
-            let best = best && trainer.learner().is_some();
+            let best = best && self.config.trainer.learns();
             self.observer.event(Event::EpochDone {
                 record: &record,
                 best,
@@ -417,9 +413,9 @@ impl Training<'_> {
     }
 
     fn log(&mut self, line: MetricsLine) -> Result<(), TrainError> {
-        let line = match self.config.trainer {
-            TrainerChoice::Burn => line,
-            TrainerChoice::Emulated { .. } => line.without_loss(),
+        let line = match self.config.trainer.learns() {
+            true => line,
+            false => line.without_loss(),
         };
         self.metrics.write(&line)
     }
@@ -508,7 +504,7 @@ impl Training<'_> {
         others_cores: Option<f64>,
     ) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
-        let (learns, emulated) = (trainer.learner().is_some(), trainer.used());
+        let (learns, emulated) = (self.config.trainer.learns(), trainer.used());
         let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
         if let Some(learner) = trainer.learner()
             && !interrupted

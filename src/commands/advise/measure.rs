@@ -22,7 +22,7 @@ use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
-use stokehold_train::{AnyExecutor, TrainConfig, TrainerChoice, step_times};
+use stokehold_train::{AnyExecutor, TrainConfig, step_times};
 
 use crate::terminal::note;
 use crate::{elsewhere, shell};
@@ -238,7 +238,7 @@ fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
 /// so the `images` that are there and a fixed limit decide how much memory this may take.
 fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Result<Alternative, String> {
     let config = &record.config;
-    if config.trainer != TrainerChoice::Burn {
+    if !config.trainer.learns() {
         return Err("an emulated accelerator takes the same time for an image in every batch".to_owned());
     }
     let larger = config.batch_size.checked_mul(2);

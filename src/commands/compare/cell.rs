@@ -12,7 +12,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::run::{DatasetFacts, MetricsLine, RunFolder, RunRecord, read_metrics};
 use stokehold_train::{ExecutorChoice, RunSummary, TrainConfig, TrainError};
 
-use super::report::{Cell, CpuTime, Trial, run_dir};
+use super::report::{Cell, CpuTime, Report, Trial, run_dir};
 use super::settings::Settings;
 use super::watch::Watch;
 use crate::failure::Usage;
@@ -40,14 +40,8 @@ pub struct Kept {
 }
 
 impl<'a> Cells<'a> {
-    /// The cells of these models and loads, each once.
-    pub fn new(
-        settings: &Settings,
-        models: &[Arch],
-        loads: &[u32],
-        out: &'a Path,
-        dataset: &'a Dataset,
-    ) -> Self {
+    /// The cells of these models and loads, each once, with the settings and the data of the report.
+    pub fn new(report: &Report, models: &[Arch], loads: &[u32], out: &'a Path, dataset: &'a Dataset) -> Self {
         let mut cells = Vec::new();
         for &model in models {
             for &load in loads {
@@ -57,11 +51,11 @@ impl<'a> Cells<'a> {
             }
         }
         Self {
-            settings: settings.clone(),
+            settings: report.settings.clone(),
             cells,
             out,
             dataset,
-            facts: DatasetFacts::of(dataset),
+            facts: report.dataset.clone(),
             warm: Vec::new(),
         }
     }
