@@ -5,6 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use stokehold_base::fault::Fault;
+use stokehold_compare::CompareError;
 use stokehold_diagnose::rules::ParameterError;
 use stokehold_jobs::JobError;
 use stokehold_loader::LoaderError;
@@ -79,6 +80,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
     }
     let asked = [
         ask::<Usage>,
+        ask::<CompareError>,
         ask::<JobError>,
         ask::<LoaderError>,
         ask::<ObjectError>,

@@ -6,7 +6,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use stokehold_base::lock::{Lock, Refused};
-use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
 use crate::failure::Usage;
@@ -59,21 +58,7 @@ pub fn lock(folder: &Path) -> Result<Lock, Box<dyn Error>> {
     })
 }
 
-/// Removes a folder and its contents, if it exists.
-pub fn remove_dir(path: &Path) -> io::Result<()> {
-    unless_missing(path, fs::remove_dir_all(path))
-}
-
-/// Removes a file, if it exists.
-pub fn remove_file(path: &Path) -> io::Result<()> {
-    unless_missing(path, fs::remove_file(path))
-}
-
 /// The error with the file's name.
 pub fn named(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
-fn unless_missing(path: &Path, removed: io::Result<()>) -> io::Result<()> {
-    if_there(removed).map(drop).map_err(|error| named(path, &error))
 }

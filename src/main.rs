@@ -40,8 +40,11 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Train the same models with two ways of preprocessing, and show what the second one saves.
-    Compare(commands::compare::Args),
+    /// Feed the same trainer with different loaders, and show which keeps it busy.
+    Compare(Box<commands::compare::Args>),
+    /// A native trial of compare, which starts it.
+    #[command(name = commands::compare::TRIAL, hide = true)]
+    CompareTrial,
     /// Train a model on folders of images.
     Train(Box<commands::train::Args>),
     /// Explain a recorded run on one page, or put two runs side by side.
@@ -77,7 +80,8 @@ fn main() -> ExitCode {
         return failure::report(&error);
     }
     let done = match cli.command {
-        Command::Compare(args) => commands::compare::run(args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::CompareTrial => commands::compare::trial(),
         Command::Train(args) => commands::train::run(*args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),

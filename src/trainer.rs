@@ -19,21 +19,8 @@ pub struct TrainerArgs {
     /// real one would be, without computing.
     #[arg(long, value_enum, default_value_t = Kind::Burn)]
     trainer: Kind,
-    /// The accelerator to emulate: V100, V100-AMP, RTX3090, A100 or H100, at its published speed.
-    #[arg(long, value_name = "NAME", conflicts_with = "images_per_second")]
-    accelerator: Option<String>,
-    /// The speed of the emulated accelerator, training images per second.
-    #[arg(long, value_name = "N")]
-    images_per_second: Option<f64>,
-    /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those beside
-    /// it in its usual machine].
-    #[arg(
-        long,
-        value_name = "SHARE",
-        requires = "accelerator",
-        conflicts_with = "images_per_second"
-    )]
-    share: Option<f64>,
+    #[command(flatten)]
+    speed: SpeedArgs,
 }
 
 impl TrainerArgs {
@@ -42,20 +29,53 @@ impl TrainerArgs {
     /// # Errors
     /// The options do not go together, or there is no such accelerator.
     pub fn choice(&self, model: Arch, cores: usize) -> Result<TrainerChoice, Usage> {
-        let usage = |text: &str| Err(Usage(text.to_owned()));
-        match (self.trainer, &self.accelerator, self.images_per_second) {
-            (Kind::Burn, None, None) => Ok(TrainerChoice::Burn),
-            (Kind::Burn, ..) => {
-                usage("--accelerator and --images-per-second are for --trainer emulated; give that too")
-            }
-            (Kind::Emulated, None, None) => {
-                usage("--trainer emulated: give its speed, by --accelerator NAME or --images-per-second N")
-            }
-            (Kind::Emulated, _, Some(rate)) => Ok(TrainerChoice::Emulated {
+        match (self.trainer, self.speed.is_given()) {
+            (Kind::Burn, false) => Ok(TrainerChoice::Burn),
+            (Kind::Burn, true) => Err(Usage(
+                "--accelerator and --images-per-second are for --trainer emulated; give that too".to_owned(),
+            )),
+            (Kind::Emulated, true) => self.speed.emulated(None, model, cores),
+            (Kind::Emulated, false) => Err(Usage(
+                "--trainer emulated: give its speed, by --accelerator NAME or --images-per-second N"
+                    .to_owned(),
+            )),
+        }
+    }
+}
+
+/// The speed of an emulated accelerator.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct SpeedArgs {
+    /// The accelerator to emulate: V100, V100-AMP, RTX3090, A100 or H100, at its published speed.
+    #[arg(long, value_name = "NAME", conflicts_with = "images_per_second")]
+    accelerator: Option<String>,
+    /// The speed of the emulated accelerator, training images per second.
+    #[arg(long, value_name = "N")]
+    images_per_second: Option<f64>,
+    /// How much of the accelerator to emulate, above 0 and at most 1 [default: this machine's cores of those beside
+    /// it in its usual machine].
+    #[arg(long, value_name = "SHARE", conflicts_with = "images_per_second")]
+    share: Option<f64>,
+}
+
+impl SpeedArgs {
+    /// Whether an accelerator or a speed is given.
+    pub fn is_given(&self) -> bool {
+        self.accelerator.is_some() || self.images_per_second.is_some()
+    }
+
+    /// The emulated accelerator of a network on a machine with `cores` cores: `default` where none is given.
+    ///
+    /// # Errors
+    /// There is no such accelerator, or the share is out of range.
+    pub fn emulated(&self, default: Option<&str>, model: Arch, cores: usize) -> Result<TrainerChoice, Usage> {
+        match (self.images_per_second, self.accelerator.as_deref().or(default)) {
+            (Some(rate), _) => Ok(TrainerChoice::Emulated {
                 label: format!("{rate} images/s"),
                 images_per_second: rate,
             }),
-            (Kind::Emulated, Some(name), None) => self.published(name, model, cores),
+            (None, Some(name)) => self.published(name, model, cores),
+            (None, None) => Err(Usage("--share is for --accelerator; give that too".to_owned())),
         }
     }
 

@@ -96,6 +96,14 @@ impl Loader {
         Batches::start(Arc::clone(&self.shared), self.shape, epoch, 0)
     }
 
+    /// The samples of an epoch on this rank, in the order in which its batches have them.
+    pub fn order(&self, epoch: u64) -> Vec<usize> {
+        let order = self.shared.order(epoch);
+        (0..self.shared.layout().batches())
+            .flat_map(|batch| order.batch(batch))
+            .collect()
+    }
+
     /// The state at the beginning of an epoch.
     pub fn start_of(&self, epoch: u64) -> State {
         self.shared.state(epoch, 0)

@@ -59,6 +59,7 @@ pub mod progress;
 pub mod run;
 pub mod schedule;
 mod stage;
+mod steps;
 mod summary;
 mod timeline;
 pub mod weights;
@@ -75,6 +76,7 @@ pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Ma
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use stage::Stage;
+pub use steps::{Made, Steps};
 pub use summary::RunSummary;
 
 /// The examples of README.md, as tests.

@@ -1,0 +1,445 @@
+//! Runs a comparison: cell after cell, in each cell pair after pair.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use stokehold_profile::{Contention, Ending, FOLDER, ProfileError, Sampler, Settings, Tree};
+use stokehold_storage::{Dataset, Images, Source};
+use stokehold_train::model::Arch;
+use stokehold_train::run::DatasetFacts;
+
+use crate::plan::{Plan, Trial};
+use crate::python::Files;
+use crate::report::{Cell, Failure, Report, Round};
+use crate::side::{Ended, Observed, Side};
+use crate::verdict::{Gain, LEAST_PAIRS};
+use crate::{CompareError, NativeSpec, equal, output};
+
+/// The fastest trial's rounds are at least this part of the wanted length, while the slowest one's stay below twice that length.
+const SHORT: f64 = 1.0 / 6.0;
+/// A trial warms up for twice as many steps.
+const WARM_UP: u64 = 4;
+/// The images are read ahead of the measurement for at most this long: a data set may be larger than memory.
+const READING: Duration = Duration::from_secs(10);
+
+/// What happens in a comparison.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// Something that the user should know.
+    Note(String),
+    /// A cell begins; cells are counted from 1.
+    Cell {
+        /// Its number.
+        number: usize,
+        /// Of so many.
+        of: usize,
+        /// The cell.
+        cell: &'a Cell,
+    },
+    /// A trial is started and warmed up.
+    Starting(Trial),
+    /// A trial cannot run, or has failed.
+    Failed(Trial, &'a Failure),
+    /// A pair is measured, the time spent in the cell, and how much of it there is at most.
+    Pair(&'a Cell, Duration),
+    /// A cell is finished.
+    CellDone(&'a Cell),
+    /// A real training of these steps begins, as evidence of equal work.
+    EqualWork,
+}
+
+/// Sees what happens in a comparison.
+pub trait Observer {
+    /// Something happened.
+    fn event(&mut self, event: Event<'_>);
+}
+
+/// A comparison in a folder.
+pub struct Comparison<'a> {
+    report: Report,
+    images: Images,
+    out: PathBuf,
+    native: &'a dyn Fn() -> Command,
+    files: Option<Files>,
+    interval: Duration,
+}
+
+impl<'a> Comparison<'a> {
+    /// Opens the comparison of a plan in the folder `out`. Cells that an earlier call has measured there are kept.
+    /// `native` makes the command of a native trial, which calls [`serve`](crate::serve); `interval` is the time between
+    /// samples of the machine.
+    ///
+    /// # Errors
+    /// The plan does not go together, the data cannot be opened, or the folder holds something else.
+    pub fn open(
+        plan: Plan,
+        dataset: Dataset,
+        out: PathBuf,
+        native: &'a dyn Fn() -> Command,
+        interval: Duration,
+    ) -> Result<Self, CompareError> {
+        plan.check()?;
+        let facts = DatasetFacts::of(&dataset);
+        let images = dataset.train;
+        let python = plan.trials.iter().any(|trial| trial.executor().is_none());
+        let files = python.then(|| Files::write(&plan, &images)).transpose()?;
+        let report = output::open(&out, Report::new(plan, facts))?;
+        Ok(Self {
+            report,
+            images,
+            out,
+            native,
+            files,
+            interval,
+        })
+    }
+
+    /// What was measured so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Measures what is not measured yet, and writes the report after every pair. Returns whether all of it is done;
+    /// it is not when `stop` was set.
+    ///
+    /// # Errors
+    /// A file cannot be written. A trial that fails is no error: the report names it, and the others go on.
+    pub fn run(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
+        let plan = self.report.plan.clone();
+        let cells = plan.cells();
+        if cells.iter().all(|&(model, load)| self.kept(model, load)) {
+            let done = self.equal_work(observer, stop)?;
+            output::write(&mut self.report, &self.out)?;
+            return Ok(done);
+        }
+        self.read_once(stop);
+        let sampler = self.sample(observer)?;
+        let measured = self.measure(&cells, observer, stop);
+        if let Some(sampler) = sampler
+            && let Err(error) = sampler.stop(Ending::default())
+        {
+            observer.event(Event::Note(format!(
+                "the samples of the machine are not complete: {error}"
+            )));
+        }
+        let done = measured? && self.equal_work(observer, stop)?;
+        output::write(&mut self.report, &self.out)?;
+        Ok(done)
+    }
+
+    /// Measures the cells that are not kept; false if stopped meanwhile.
+    fn measure(
+        &mut self,
+        cells: &[(Arch, u32)],
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<bool, CompareError> {
+        for (number, &(model, load)) in cells.iter().enumerate() {
+            if self.kept(model, load) {
+                continue;
+            }
+            let place = self.begin(model, load);
+            observer.event(Event::Cell {
+                number: number + 1,
+                of: cells.len(),
+                cell: &self.report.cells[place],
+            });
+            let done = self.cell(place, observer, stop)?;
+            self.report.cells[place].finished = done;
+            if !done {
+                return Ok(false);
+            }
+            output::write(&mut self.report, &self.out)?;
+            observer.event(Event::CellDone(&self.report.cells[place]));
+        }
+        Ok(true)
+    }
+
+    /// Makes the evidence of equal work, if it is possible and not there; false if stopped meanwhile.
+    fn equal_work(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
+        let learns = self.images.classes().len() > 1;
+        if self.report.equal_work.is_none() && learns && equal::is_possible(&self.report.plan) {
+            observer.event(Event::EqualWork);
+            self.report.equal_work = equal::measure(&self.report.plan, &self.images, stop)?;
+            return Ok(self.report.equal_work.is_some());
+        }
+        Ok(true)
+    }
+
+    /// Whether an earlier call has finished a cell without a failure.
+    fn kept(&self, model: Arch, load: u32) -> bool {
+        self.report.cells.iter().any(|cell| {
+            (cell.model, cell.load) == (model, load)
+                && cell.finished
+                && cell.trials.iter().all(|trial| trial.failure.is_none())
+        })
+    }
+
+    /// The place of a cell that is to be measured: with the rounds of an interrupted call, or from the beginning.
+    fn begin(&mut self, model: Arch, load: u32) -> usize {
+        let epoch = self.images.len() / self.report.plan.batch_size * self.report.plan.batch_size;
+        let new = Cell::new(&self.report.plan, model, load, epoch as u64);
+        let cells = &mut self.report.cells;
+        match cells
+            .iter()
+            .position(|cell| (cell.model, cell.load) == (model, load))
+        {
+            Some(place) => {
+                // A trial that could not run may run now, and its rounds need those of the others beside them.
+                if cells[place].trials.iter().any(|trial| trial.failure.is_some()) {
+                    cells[place] = new;
+                }
+                place
+            }
+            None => {
+                cells.push(new);
+                cells.len() - 1
+            }
+        }
+    }
+
+    /// Reads the images once, so that no trial finds them colder than the others do.
+    fn read_once(&self, stop: &AtomicBool) {
+        let (begin, mut bytes) = (Instant::now(), stokehold_storage::SampleBytes::new());
+        for sample in 0..self.images.len() {
+            if stop.load(Ordering::Relaxed) || begin.elapsed() > READING {
+                return;
+            }
+            // A trial reports images that cannot be read.
+            let _ = self.images.read(sample, &mut bytes);
+        }
+    }
+
+    fn sample(&self, observer: &mut dyn Observer) -> Result<Option<Sampler>, CompareError> {
+        let mut settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
+        settings.interval = self.interval;
+        match Sampler::start(&self.out.join(FOLDER), settings) {
+            Ok(sampler) => Ok(Some(sampler)),
+            Err(
+                error @ (ProfileError::NotSupported { .. }
+                | ProfileError::Recording { .. }
+                | ProfileError::Foreign { .. }),
+            ) => {
+                observer.event(Event::Note(error.to_string()));
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Measures a cell; false if stopped meanwhile.
+    fn cell(
+        &mut self,
+        place: usize,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<bool, CompareError> {
+        let plan = self.report.plan.clone();
+        let mut sides = Vec::new();
+        let mut warm = Vec::new();
+        for number in 0..plan.trials.len() {
+            match self.start(place, number, observer, stop)? {
+                Started::Warm(side, seconds) => {
+                    sides.push(Some(side));
+                    warm.push(seconds);
+                }
+                Started::Failed => sides.push(None),
+                Started::Stopped => return Ok(false),
+            }
+        }
+        let cell = &mut self.report.cells[place];
+        if cell.steps == 0 || cell.pairs() == 0 {
+            cell.steps = steps_of_a_round(&warm, plan.round);
+        }
+        let begin = Instant::now();
+        let limit = Duration::from_secs_f64(plan.time_limit);
+        // Without two trials there is nothing to compare, but A's figures are worth their time.
+        while sides.iter().any(Option::is_some) {
+            let done = self.pair(place, &mut sides, observer, stop)?;
+            let cell = &mut self.report.cells[place];
+            cell.summarize();
+            output::write_json(&self.report, &self.out)?;
+            if !done {
+                return Ok(false);
+            }
+            let cell = &self.report.cells[place];
+            observer.event(Event::Pair(cell, begin.elapsed()));
+            let enough = cell.pairs() as usize >= LEAST_PAIRS;
+            if enough && (begin.elapsed() >= limit || is_precise(cell, plan.precision)) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Starts a trial and warms it up.
+    fn start(
+        &mut self,
+        place: usize,
+        number: usize,
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<Started, CompareError> {
+        let plan = &self.report.plan;
+        let cell = &self.report.cells[place];
+        let (trial, model, load) = (plan.trials[number], cell.model, cell.load);
+        observer.event(Event::Starting(trial));
+        let (command, spec) = match (trial.executor(), &self.files) {
+            (Some(executor), _) => {
+                let config = plan.config(model, load, executor);
+                ((self.native)(), serde_json::to_string(&NativeSpec { config })?)
+            }
+            (None, Some(files)) => files.command(plan, trial, model, load)?,
+            (None, None) => return Err(CompareError::Plan(format!("{trial} has no files"))),
+        };
+        let started = Side::start(command, &spec)
+            .map_err(Ended::Failed)
+            .and_then(|mut side| {
+                let ready = side.ready(stop)?;
+                let seconds = warm_up(&mut side, stop)?;
+                Ok((side, ready, seconds))
+            });
+        let measured = &mut self.report.cells[place].trials[number];
+        match started {
+            Ok((side, ready, seconds)) => {
+                measured.ready = Some(ready);
+                Ok(Started::Warm(side, seconds))
+            }
+            Err(Ended::Stopped) => Ok(Started::Stopped),
+            Err(Ended::Failed(failure)) => {
+                observer.event(Event::Failed(trial, &failure));
+                measured.failure = Some(failure);
+                Ok(Started::Failed)
+            }
+        }
+    }
+
+    /// Has each trial make a round; false if stopped meanwhile.
+    fn pair(
+        &mut self,
+        place: usize,
+        sides: &mut [Option<Side>],
+        observer: &mut dyn Observer,
+        stop: &AtomicBool,
+    ) -> Result<bool, CompareError> {
+        let cell = &mut self.report.cells[place];
+        let (pair, steps, count) = (cell.pairs(), cell.steps, sides.len());
+        for turn in 0..count {
+            // Every second pair goes backwards, and each begins with another trial.
+            let number = match pair % 2 {
+                0 => (turn + pair as usize / 2) % count,
+                _ => (count - 1 - turn + pair as usize / 2) % count,
+            };
+            let Some(side) = &mut sides[number] else { continue };
+            let before = Contention::now();
+            let observed = side.round(steps, stop);
+            let measured = &mut cell.trials[number];
+            match observed {
+                Ok(observed) => {
+                    let others = others_cores(before, &observed);
+                    measured.rounds.push(Round::new(pair, observed, others));
+                }
+                Err(Ended::Stopped) => {
+                    // A pair is whole or not there.
+                    for trial in &mut cell.trials {
+                        trial.rounds.retain(|round| round.pair != pair);
+                    }
+                    return Ok(false);
+                }
+                Err(Ended::Failed(failure)) => {
+                    observer.event(Event::Failed(measured.trial, &failure));
+                    measured.failure = Some(failure);
+                    sides[number] = None;
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+enum Started {
+    /// A trial that stands still, and its seconds a step.
+    Warm(Side, f64),
+    Failed,
+    Stopped,
+}
+
+/// Makes steps that do not count, so that no round includes the start of workers, memory that is touched for the first time, and
+/// kernels that are compiled. All trials make equally many, so that their rounds begin at the same image. Returns the
+/// seconds of a step, from those after the first ones.
+fn warm_up(side: &mut Side, stop: &AtomicBool) -> Result<f64, Ended> {
+    side.round(WARM_UP, stop)?;
+    Ok(side.round(WARM_UP, stop)?.made.seconds / WARM_UP as f64)
+}
+
+/// The steps of a round, for these seconds of a step: the slowest trial's round is `round` long, or up to twice that if the
+/// fastest one's would be too short.
+fn steps_of_a_round(seconds: &[f64], round: f64) -> u64 {
+    let slowest = seconds.iter().copied().fold(1e-9, f64::max);
+    let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    let steps = f64::max(
+        round / slowest,
+        f64::min(SHORT * round / fastest, 2.0 * round / slowest),
+    );
+    (steps.round() as u64).max(2)
+}
+
+/// Whether every gain's interval is as narrow as wanted.
+fn is_precise(cell: &Cell, precision: f64) -> bool {
+    let gains: Vec<Gain> = cell
+        .trials
+        .iter()
+        .filter(|trial| trial.failure.is_none())
+        .filter_map(|trial| trial.summary?.gain)
+        .collect();
+    let of_a = cell.trials.first().map_or(0, |a| a.rounds.len());
+    match gains.is_empty() {
+        true => of_a >= LEAST_PAIRS,
+        false => gains
+            .iter()
+            .all(|gain| gain.pairs >= LEAST_PAIRS && gain.width() < precision),
+    }
+}
+
+/// The cores that programs other than the trial and this process kept busy in a round.
+fn others_cores(before: Option<Contention>, observed: &Observed) -> Option<f64> {
+    let wall = observed.ended - observed.began;
+    // All but this process: the trial too.
+    let all = before?.others_cores_until(Contention::now()?)?;
+    Some((all - observed.cpu_seconds? / wall.max(1e-9)).max(0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::cell;
+
+    #[test]
+    fn a_round_is_long_enough_for_all_trials() {
+        // 1.5 s of the only one.
+        assert_eq!(steps_of_a_round(&[0.1], 1.5), 15);
+        // The fastest takes half of the slowest: 0.75 s are enough.
+        assert_eq!(steps_of_a_round(&[0.1, 0.05], 1.5), 15);
+        // 15 steps would take 0.15 s; 25 take 0.25 s and 2.5 s.
+        assert_eq!(steps_of_a_round(&[0.1, 0.01], 1.5), 25);
+        // 0.25 s of the fastest would take 250 s.
+        assert_eq!(steps_of_a_round(&[1.0, 0.001], 1.5), 3);
+        assert_eq!(steps_of_a_round(&[20.0], 1.5), 2);
+    }
+
+    #[test]
+    fn a_cell_ends_when_every_gain_is_known() {
+        let mut cell = cell(Arch::Resnet18, 1, 10.0, &[5.0, 9.0]);
+        assert!(is_precise(&cell, 5.0));
+        for trial in &mut cell.trials {
+            trial.rounds.truncate(5);
+        }
+        cell.summarize();
+        assert!(!is_precise(&cell, 5.0), "five pairs are too few");
+        cell.trials[2].failure = Some(Failure::of("gone".into()));
+        assert!(!is_precise(&cell, 5.0));
+    }
+}

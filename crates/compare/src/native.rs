@@ -1,0 +1,63 @@
+//! The program of a native trial: our loader and a trainer, in a process of their own.
+
+use std::io::{BufRead, Write};
+use std::sync::atomic::AtomicBool;
+
+use serde::{Deserialize, Serialize};
+use stokehold_train::{Steps, TrainConfig};
+
+use crate::CompareError;
+use crate::plan::open_data;
+use crate::side::{Answer, Ready, Request};
+
+/// What a native trial does: the first line of its input.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Data, pipeline, loader and trainer.
+    pub config: TrainConfig,
+}
+
+/// Reads a [`Spec`] and requests, and answers them, until the input ends. The protocol is that of the trials in
+/// Python.
+///
+/// # Errors
+/// The spec cannot be read, or the work fails.
+pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareError> {
+    // Whoever asked may be killed while this process is stopped.
+    #[cfg(target_os = "linux")]
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    let mut lines = input.lines();
+    let mut next = || -> Result<Option<String>, CompareError> {
+        lines.next().transpose().map_err(|source| CompareError::Io {
+            path: "standard input".into(),
+            source,
+        })
+    };
+    let mut answer = |answer: &Answer| -> Result<(), CompareError> {
+        let line = serde_json::to_string(answer)?;
+        writeln!(output, "{line}")
+            .and_then(|()| output.flush())
+            .map_err(|source| CompareError::Io {
+                path: "standard output".into(),
+                source,
+            })
+    };
+    let Some(line) = next()? else { return Ok(()) };
+    let Spec { config } = serde_json::from_str(&line)?;
+    let dataset = open_data(
+        &config.data,
+        config.max_images,
+        config.seed,
+        config.trainer.learns(),
+    )?;
+    let mut steps = Steps::open(config, dataset.train)?;
+    answer(&Answer::Ready(Ready {
+        versions: format!("stokehold {}", env!("CARGO_PKG_VERSION")),
+        device: steps.device().to_owned(),
+    }))?;
+    while let Some(line) = next()? {
+        let Request { steps: count } = serde_json::from_str(&line)?;
+        answer(&Answer::Round(steps.make(count, &AtomicBool::new(false))?))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,539 @@
+//! What is compared: the trials, the trainer, the data's treatment, and how long to measure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stokehold_base::hash::Fnv;
+use stokehold_loader::{BadImagePolicy, Workers};
+use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_storage::{Dataset, Images, Source, StorageError};
+use stokehold_train::device::DeviceChoice;
+use stokehold_train::model::Arch;
+use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
+use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainerChoice};
+
+use crate::CompareError;
+
+/// A way to load images.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Trial {
+    /// Our loader, operation after operation, as torchvision.
+    PerOp,
+    /// Our loader, one resampling an image.
+    Fused,
+    /// Our loader, on the device that trains.
+    Gpu,
+    /// torchvision's classic transforms on PIL images in PyTorch's DataLoader.
+    Torchvision,
+    /// torchvision's v2 transforms in PyTorch's DataLoader.
+    TorchvisionV2,
+    /// Albumentations.
+    Albumentations,
+    /// NVIDIA DALI with all operators on the CPU.
+    Dali,
+    /// NVIDIA DALI with all operators on the GPU.
+    DaliGpu,
+    /// FFCV. It has no rotation, so only load 0.
+    Ffcv,
+    /// Meta's SPDL.
+    Spdl,
+    /// Our Python package.
+    Stokehold,
+}
+
+impl Trial {
+    /// All trials, in the order in which help texts name them.
+    pub const ALL: [Self; 11] = [
+        Self::PerOp,
+        Self::Fused,
+        Self::Gpu,
+        Self::Torchvision,
+        Self::TorchvisionV2,
+        Self::Albumentations,
+        Self::Dali,
+        Self::DaliGpu,
+        Self::Ffcv,
+        Self::Spdl,
+        Self::Stokehold,
+    ];
+
+    /// Its name, as the command line takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PerOp => "per-op",
+            Self::Fused => "fused",
+            Self::Gpu => "gpu",
+            Self::Torchvision => "torchvision",
+            Self::TorchvisionV2 => "torchvision-v2",
+            Self::Albumentations => "albumentations",
+            Self::Dali => "dali",
+            Self::DaliGpu => "dali-gpu",
+            Self::Ffcv => "ffcv",
+            Self::Spdl => "spdl",
+            Self::Stokehold => "stokehold",
+        }
+    }
+
+    /// The executor of a native trial; `None` for a trial in Python.
+    pub fn executor(self) -> Option<AnyExecutor> {
+        match self {
+            Self::PerOp => Some(AnyExecutor::Cpu(Executor::PerOp)),
+            Self::Fused => Some(AnyExecutor::Cpu(Executor::Fused)),
+            Self::Gpu => Some(AnyExecutor::Gpu),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Trial {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL
+            .into_iter()
+            .find(|trial| trial.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<&str> = Self::ALL.map(Self::name).into();
+                format!("there is no trial '{text}'; there are {}", names.join(", "))
+            })
+    }
+}
+
+/// What the trials feed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Feeds {
+    /// Burn trains on this device.
+    Burn {
+        /// The device.
+        device: DeviceChoice,
+        /// Options of the trial `gpu`.
+        #[serde(default)]
+        gpu: GpuOptions,
+    },
+    /// An emulated accelerator of this speed for each network.
+    Emulated(Vec<(Arch, TrainerChoice)>),
+    /// PyTorch trains torchvision's networks.
+    Torch(TorchOptions),
+}
+
+/// How PyTorch trains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TorchOptions {
+    /// `auto`, `cpu` or `cuda`.
+    pub device: String,
+    /// Automatic mixed precision.
+    pub amp: bool,
+}
+
+/// Everything that determines a comparison's numbers, except the data's content and the machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The version of Stokehold.
+    pub stokehold: String,
+    /// The data set's folder.
+    pub data: PathBuf,
+    /// The most images to use.
+    pub images: Option<usize>,
+    /// The trials; the first is A, which the others are compared with.
+    pub trials: Vec<Trial>,
+    /// What they feed.
+    pub feeds: Feeds,
+    /// The networks.
+    pub models: Vec<Arch>,
+    /// The augmentation loads; empty with a pipeline of the user's own.
+    pub loads: Vec<u32>,
+    /// A pipeline in place of the published one.
+    pub pipeline: Option<Pipeline>,
+    /// Images a step.
+    pub batch_size: usize,
+    /// Width and height of the images that the network sees.
+    pub image_size: u32,
+    /// Threads or processes that load, in every trial.
+    pub workers: usize,
+    /// Seed of the order, the initial weights and the native trials' random operations.
+    pub seed: u64,
+    /// Learning rate of SGD, whose momentum is 0.5 as published.
+    pub lr: f64,
+    /// Pythons of the trials: of all under the name "", of one under its name.
+    pub pythons: BTreeMap<String, PathBuf>,
+    /// Seconds: the length of the slowest trial's rounds.
+    pub round: f64,
+    /// Percent: the rounds of a cell end when the interval of every gain is narrower.
+    pub precision: f64,
+    /// Seconds: the rounds of a cell end after this time, and six pairs.
+    pub time_limit: f64,
+}
+
+impl Plan {
+    /// SGD's momentum, as published.
+    pub const MOMENTUM: f64 = 0.5;
+
+    /// Checks what can be checked without the data.
+    ///
+    /// # Errors
+    /// A value is out of range, a trial cannot feed the trainer, or there are fewer than two trials.
+    pub fn check(&self) -> Result<(), CompareError> {
+        let wrong = |text: String| Err(CompareError::Plan(text));
+        if self.trials.len() < 2 {
+            return wrong("a comparison takes at least two trials, such as per-op,fused".to_owned());
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = self.trials.iter().find(|trial| !seen.insert(**trial))
+            && self.trials.len() > 2
+        {
+            return wrong(format!(
+                "{twice} is there twice; a trial beside itself shows the noise, and takes two trials only"
+            ));
+        }
+        for trial in &self.trials {
+            match (&self.feeds, trial.executor()) {
+                (Feeds::Burn { .. }, None) => {
+                    return wrong(format!(
+                        "{trial} cannot feed Burn, it is written in Python; choose an emulated accelerator or PyTorch as the trainer"
+                    ));
+                }
+                (Feeds::Torch(_), Some(_)) => {
+                    return wrong(format!(
+                        "{trial} cannot feed PyTorch; 'stokehold' is our loader in Python, and an emulated accelerator takes both"
+                    ));
+                }
+                (Feeds::Emulated(_), Some(AnyExecutor::Gpu)) => {
+                    return wrong("gpu makes images on the device that trains, and an emulated accelerator is none; choose Burn as the \
+                        trainer".to_owned());
+                }
+                _ => {}
+            }
+            if self.pipeline.is_some() && trial.executor().is_none() {
+                return wrong(format!(
+                    "{trial} makes the published pipeline only; a pipeline of your own goes with per-op, fused and gpu"
+                ));
+            }
+        }
+        if !(self.round >= 0.01 && self.round <= 3600.0) {
+            return wrong(format!("rounds of {} s: they must be 0.01 to 3600 s", self.round));
+        }
+        if !(self.precision > 0.0 && self.precision <= 100.0) {
+            return wrong(format!(
+                "a precision of {} %: it must be above 0 and at most 100",
+                self.precision
+            ));
+        }
+        if !(self.time_limit > 0.0 && self.time_limit <= 1e6) {
+            return wrong(format!(
+                "a time limit of {} s: it must be above 0 and at most 1000000",
+                self.time_limit
+            ));
+        }
+        for (model, load) in self.cells() {
+            self.config(model, load, AnyExecutor::Cpu(Executor::Fused))
+                .check()?;
+        }
+        Ok(())
+    }
+
+    /// The cells in order: a network at a load, each once.
+    pub fn cells(&self) -> Vec<(Arch, u32)> {
+        let loads: &[u32] = match self.pipeline {
+            Some(_) => &[0],
+            None => &self.loads,
+        };
+        let mut cells = Vec::new();
+        for &model in &self.models {
+            for &load in loads {
+                if !cells.contains(&(model, load)) {
+                    cells.push((model, load));
+                }
+            }
+        }
+        cells
+    }
+
+    /// The trainer of a network, for the native trials.
+    pub fn trainer(&self, model: Arch) -> TrainerChoice {
+        match &self.feeds {
+            Feeds::Emulated(each) => each
+                .iter()
+                .find(|(known, _)| *known == model)
+                .map_or(TrainerChoice::Burn, |(_, trainer)| trainer.clone()),
+            Feeds::Burn { .. } | Feeds::Torch(_) => TrainerChoice::Burn,
+        }
+    }
+
+    /// Opens the data: all images, without a split for validation. An emulated accelerator also takes images that have no
+    /// class folders, as images of one class.
+    ///
+    /// # Errors
+    /// There are no images, they do not fill a batch, or a network is to learn classes and there are none.
+    pub fn open_data(&self) -> Result<Dataset, CompareError> {
+        let learns = !matches!(self.feeds, Feeds::Emulated(_));
+        let dataset = open_data(&self.data, self.images, self.seed, learns)?;
+        let images = dataset.train.len();
+        if images < self.batch_size {
+            return Err(CompareError::Plan(format!(
+                "{}: {images} images do not fill a batch of {}; give a smaller batch size, or more images",
+                self.data.display(),
+                self.batch_size
+            )));
+        }
+        Ok(dataset)
+    }
+
+    /// What a native trial does.
+    pub fn config(&self, model: Arch, load: u32, executor: AnyExecutor) -> TrainConfig {
+        let (device, gpu) = match &self.feeds {
+            Feeds::Burn { device, gpu } => (*device, *gpu),
+            Feeds::Emulated(_) | Feeds::Torch(_) => (DeviceChoice::Cpu, GpuOptions::default()),
+        };
+        TrainConfig {
+            data: self.data.clone(),
+            val_split: None,
+            max_images: self.images,
+            arch: model,
+            trainer: self.trainer(model),
+            weights: None,
+            freeze_backbone: false,
+            pipeline: match &self.pipeline {
+                Some(pipeline) => pipeline.clone(),
+                None => Pipeline::published(load, self.image_size),
+            },
+            eval_pipeline: Pipeline::imagenet_eval(self.image_size, self.image_size),
+            executor: ExecutorChoice::Of(executor),
+            gpu,
+            exif: false,
+            epochs: 1,
+            batch_size: self.batch_size,
+            // Every step has equally many images, in every trial.
+            drop_last: true,
+            seed: self.seed,
+            optimizer: OptimizerConfig::Sgd {
+                momentum: Self::MOMENTUM,
+                weight_decay: 0.0,
+                nesterov: false,
+            },
+            lr: self.lr,
+            schedule: ScheduleConfig {
+                kind: ScheduleKind::Constant,
+                warmup_epochs: 0.0,
+            },
+            label_smoothing: 0.0,
+            clip_norm: None,
+            topk: 5,
+            // A trial that leaves an image out would do less work than the others.
+            bad_images: BadImagePolicy::Substitute,
+            bad_image_limit: 100,
+            workers: Workers::Count(NonZeroUsize::new(self.workers).unwrap_or(NonZeroUsize::MIN)),
+            prefetch: 0,
+            device,
+            keep_checkpoints: 0,
+            checkpoint_steps: None,
+            log_every: 1,
+            ceiling_batches: 0,
+            run_dir: PathBuf::new(),
+        }
+    }
+
+    /// `compare/<data>-<hash of the plan>`, so that another plan gets another folder.
+    pub fn default_folder(&self) -> PathBuf {
+        let text = serde_json::to_string(self).unwrap_or_else(|_| format!("{self:?}"));
+        let hash = Fnv::of(text.as_bytes()) as u32;
+        Path::new("compare").join(format!("{}-{hash:08x}", self.data_name()))
+    }
+
+    /// The last part of the data set's path.
+    pub fn data_name(&self) -> String {
+        let name = self.data.file_name();
+        name.map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// The differences from `now`, a phrase for each field.
+    ///
+    /// # Errors
+    /// A value cannot be written as JSON.
+    pub fn changes(&self, now: &Self) -> Result<Vec<String>, serde_json::Error> {
+        let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
+        let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {
+            return Ok(Vec::new());
+        };
+        let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+        let changed = names.into_iter().filter_map(|name| {
+            let (value, other) = (before.get(name)?, now.get(name)?);
+            if value == other {
+                return None;
+            }
+            let name = name.replace('_', " ");
+            // A whole pipeline is too long for a message.
+            let short = |value: &Value| Some(value.to_string()).filter(|text| text.len() <= 120);
+            Some(match (short(value), short(other)) {
+                (Some(value), Some(other)) => format!("{name} was {value} and is {other} now"),
+                _ => format!("{name} is another one"),
+            })
+        });
+        Ok(changed.collect())
+    }
+}
+
+/// As [`Plan::open_data`].
+pub(crate) fn open_data(
+    data: &Path,
+    images: Option<usize>,
+    seed: u64,
+    learns: bool,
+) -> Result<Dataset, StorageError> {
+    let mut dataset = match Dataset::open(data, None, seed) {
+        Err(StorageError::Flat { .. } | StorageError::Unlabelled { .. }) if !learns => Dataset {
+            train: Images::unlabelled(data)?,
+            val: None,
+            split: None,
+        },
+        opened => opened?,
+    };
+    if let Some(images) = images {
+        dataset.limit(images);
+    }
+    Ok(dataset)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub fn plan() -> Plan {
+        Plan {
+            stokehold: "0.1.0".to_owned(),
+            data: "photos".into(),
+            images: None,
+            trials: vec![Trial::PerOp, Trial::Fused],
+            feeds: Feeds::Emulated(
+                Arch::ALL
+                    .map(|model| {
+                        let label = format!("2 of the 14 cores beside H100, 2/14 of its speed: {model}");
+                        (
+                            model,
+                            TrainerChoice::Emulated {
+                                label,
+                                images_per_second: 1000.0,
+                            },
+                        )
+                    })
+                    .into(),
+            ),
+            models: vec![Arch::Resnet18, Arch::Resnet50],
+            loads: vec![1, 12],
+            pipeline: None,
+            batch_size: 32,
+            image_size: 224,
+            workers: 2,
+            seed: 0,
+            lr: 0.001,
+            pythons: BTreeMap::new(),
+            round: 1.5,
+            precision: 5.0,
+            time_limit: 20.0,
+        }
+    }
+
+    #[test]
+    fn names_are_unique_and_read_back() {
+        for trial in Trial::ALL {
+            assert_eq!(trial.name().parse(), Ok(trial));
+            assert_eq!(serde_json::to_value(trial).unwrap(), trial.name());
+        }
+        assert!("jax".parse::<Trial>().unwrap_err().contains("torchvision-v2"));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        plan().check().unwrap();
+        let refused = |change: fn(&mut Plan)| {
+            let mut plan = plan();
+            change(&mut plan);
+            plan.check().unwrap_err().to_string()
+        };
+        let burn = |device| Feeds::Burn {
+            device,
+            gpu: GpuOptions::default(),
+        };
+        assert!(refused(|plan| plan.trials.truncate(1)).contains("at least two"));
+        assert!(refused(|plan| plan.trials = vec![Trial::Gpu, Trial::Fused]).contains("choose Burn"));
+        assert!(
+            refused(|plan| plan.trials = vec![Trial::Dali, Trial::Fused, Trial::Dali])
+                .contains("dali is there twice")
+        );
+        assert!(refused(|plan| plan.precision = 0.0).contains("a precision of 0 %"));
+        assert!(refused(|plan| plan.time_limit = f64::NAN).contains("a time limit of NaN s"));
+        assert!(refused(|plan| plan.batch_size = 0).contains("batch size"));
+        let mut torch = plan();
+        torch.feeds = Feeds::Torch(TorchOptions {
+            device: "auto".into(),
+            amp: false,
+        });
+        assert!(
+            torch
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("per-op cannot feed PyTorch")
+        );
+        torch.trials = vec![Trial::Torchvision, Trial::Stokehold];
+        torch.check().unwrap();
+        torch.feeds = burn(DeviceChoice::Cpu);
+        assert!(
+            torch
+                .check()
+                .unwrap_err()
+                .to_string()
+                .contains("torchvision cannot feed Burn")
+        );
+        let mut own = plan();
+        own.pipeline = Some(Pipeline::imagenet_train(64));
+        own.check().unwrap();
+        assert_eq!(own.cells().len(), 2);
+        own.trials[0] = Trial::Torchvision;
+        assert!(
+            own.check()
+                .unwrap_err()
+                .to_string()
+                .contains("published pipeline only")
+        );
+    }
+
+    #[test]
+    fn another_plan_has_another_folder_and_says_what_changed() {
+        let before = plan();
+        assert_eq!(
+            before.cells(),
+            [
+                (Arch::Resnet18, 1),
+                (Arch::Resnet18, 12),
+                (Arch::Resnet50, 1),
+                (Arch::Resnet50, 12)
+            ]
+        );
+        let mut now = before.clone();
+        assert_eq!(before.changes(&now).unwrap(), Vec::<String>::new());
+        now.batch_size = 16;
+        now.pipeline = Some(Pipeline::imagenet_train(64));
+        assert_ne!(before.default_folder(), now.default_folder());
+        let changes = before.changes(&now).unwrap();
+        assert_eq!(
+            changes,
+            ["batch size was 32 and is 16 now", "pipeline is another one"]
+        );
+    }
+}

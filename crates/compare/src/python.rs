@@ -1,0 +1,200 @@
+//! The files of the trials in Python: the programs, the samples and their order.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::json;
+use stokehold_loader::{Loader, LoaderOptions};
+use stokehold_storage::{Images, Source};
+use stokehold_train::TrainerChoice;
+use stokehold_train::model::Arch;
+use tempfile::TempDir;
+
+use crate::CompareError;
+use crate::plan::{Feeds, Plan, Trial};
+
+/// The programs, which lie beside this crate's sources.
+const PROGRAMS: [(&str, &str); 11] = [
+    (
+        "albumentations_cv2.py",
+        include_str!("../trials/albumentations_cv2.py"),
+    ),
+    ("dali.py", include_str!("../trials/dali.py")),
+    ("emulated.py", include_str!("../trials/emulated.py")),
+    ("ffcv_jpeg.py", include_str!("../trials/ffcv_jpeg.py")),
+    ("spdl_threads.py", include_str!("../trials/spdl_threads.py")),
+    ("spec.py", include_str!("../trials/spec.py")),
+    (
+        "stokehold_python.py",
+        include_str!("../trials/stokehold_python.py"),
+    ),
+    ("torch_trainer.py", include_str!("../trials/torch_trainer.py")),
+    ("torchvision_pil.py", include_str!("../trials/torchvision_pil.py")),
+    ("torchvision_v2.py", include_str!("../trials/torchvision_v2.py")),
+    ("trial.py", include_str!("../trials/trial.py")),
+];
+/// At least so many samples are put in order; then the order begins again.
+const ORDERED: usize = 1 << 20;
+
+/// A temporary folder with everything that a trial in Python reads.
+pub(crate) struct Files {
+    dir: TempDir,
+}
+
+#[derive(Serialize)]
+struct Samples<'a> {
+    files: Vec<&'a Path>,
+    labels: Vec<u32>,
+    classes: usize,
+}
+
+impl Files {
+    /// Writes the programs, the samples and their order into a temporary folder.
+    ///
+    /// # Errors
+    /// The images are not files of a folder, or the temporary folder cannot be written.
+    pub fn write(plan: &Plan, images: &Images) -> Result<Self, CompareError> {
+        let Images::Folder(folder) = images else {
+            return Err(CompareError::Plan(format!(
+                "{}: the trials in Python read a folder of image files, and this is none; compare native trials here",
+                plan.data.display()
+            )));
+        };
+        let dir = tempfile::Builder::new()
+            .prefix("stokehold-compare-")
+            .tempdir()
+            .map_err(|source| CompareError::Io {
+                path: std::env::temp_dir(),
+                source,
+            })?;
+        let files = Self { dir };
+        for (name, text) in PROGRAMS {
+            files.put(name, text.as_bytes())?;
+        }
+        let samples = Samples {
+            files: folder
+                .samples
+                .iter()
+                .map(|sample| sample.path.as_path())
+                .collect(),
+            labels: (0..images.len()).map(|sample| images.class(sample)).collect(),
+            classes: folder.classes.len(),
+        };
+        let json = serde_json::to_vec(&samples).map_err(|error| {
+            CompareError::Plan(format!(
+                "{}: the trials in Python need names of files that are Unicode: {error}",
+                plan.data.display()
+            ))
+        })?;
+        files.put("samples.json", &json)?;
+        files.put("order.u32", &order(plan, images)?)?;
+        Ok(files)
+    }
+
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), CompareError> {
+        let path = self.dir.path().join(name);
+        fs::write(&path, bytes).map_err(|source| CompareError::Io { path, source })
+    }
+
+    /// The command of a trial, and its first line of input.
+    pub fn command(
+        &self,
+        plan: &Plan,
+        trial: Trial,
+        model: Arch,
+        load: u32,
+    ) -> Result<(Command, String), CompareError> {
+        let here = self.dir.path();
+        let scratch = here.join(format!("scratch-{trial}-{model}-{load}"));
+        fs::create_dir_all(&scratch).map_err(|source| CompareError::Io {
+            path: scratch.clone(),
+            source,
+        })?;
+        let trainer = match (&plan.feeds, plan.trainer(model)) {
+            (Feeds::Torch(options), _) => json!({"torch": {
+                "device": options.device, "amp": options.amp, "lr": plan.lr, "momentum": Plan::MOMENTUM,
+            }}),
+            (
+                _,
+                TrainerChoice::Emulated {
+                    images_per_second, ..
+                },
+            ) => {
+                json!({"emulated": {"images_per_second": images_per_second}})
+            }
+            (_, TrainerChoice::Burn) => {
+                return Err(CompareError::Plan(format!("{trial} cannot feed Burn")));
+            }
+        };
+        let spec = json!({
+            "trial": trial,
+            "samples": here.join("samples.json"),
+            "order": here.join("order.u32"),
+            "load": load,
+            "image_size": plan.image_size,
+            "batch_size": plan.batch_size,
+            "workers": plan.workers,
+            "seed": plan.seed,
+            "model": model,
+            "scratch": scratch,
+            "trainer": trainer,
+        });
+        let mut command = Command::new(python(plan, trial));
+        command
+            .arg("-B")
+            .arg(here.join("trial.py"))
+            .env("PYTHONUNBUFFERED", "1");
+        Ok((command, spec.to_string()))
+    }
+}
+
+/// The Python of a trial: its own, that of all, or `python3`.
+fn python(plan: &Plan, trial: Trial) -> PathBuf {
+    let named = plan.pythons.get(trial.name()).or_else(|| plan.pythons.get(""));
+    named.cloned().unwrap_or_else(|| "python3".into())
+}
+
+/// The order of the native trials, epoch after epoch.
+fn order(plan: &Plan, images: &Images) -> Result<Vec<u8>, CompareError> {
+    let options = LoaderOptions {
+        batch_size: plan.batch_size,
+        shuffle: true,
+        seed: plan.seed,
+        drop_last: true,
+        ..LoaderOptions::default()
+    };
+    let pipeline = stokehold_pipeline::Pipeline::published(1, plan.image_size);
+    let loader = Loader::new(Arc::new(images.clone()), pipeline, options)?;
+    let mut bytes = Vec::new();
+    for epoch in 0.. {
+        if bytes.len() / 4 >= ORDERED {
+            break;
+        }
+        for sample in loader.order(epoch) {
+            bytes.extend_from_slice(&(sample as u32).to_le_bytes());
+        }
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_is_in_the_binary() {
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("trials");
+        let mut there: Vec<String> = fs::read_dir(here)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with(".py") && !name.starts_with("test_"))
+            .collect();
+        there.sort();
+        let mut known: Vec<&str> = PROGRAMS.iter().map(|(name, _)| *name).collect();
+        known.sort_unstable();
+        assert_eq!(known, there);
+    }
+}

@@ -1,0 +1,595 @@
+//! What was measured: the contents of `compare.json`.
+
+use serde::{Deserialize, Serialize};
+use stokehold_base::stats::percentile;
+use stokehold_profile::{Machine, Recording, dimension};
+use stokehold_train::model::Arch;
+use stokehold_train::run::DatasetFacts;
+use stokehold_train::{Made, TrainerChoice};
+
+use crate::plan::{Feeds, Plan, Trial};
+use crate::side::{Observed, Ready};
+use crate::verdict::Gain;
+use crate::{CompareError, EqualWork};
+
+/// The version of the form of `compare.json`.
+pub(crate) const FORM: u32 = 2;
+
+/// A comparison.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Report {
+    /// The version of this form: 2.
+    pub form: u32,
+    /// What was compared.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub plan: Plan,
+    /// What identifies the data.
+    #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
+    pub dataset: DatasetFacts,
+    /// The machine.
+    pub machine: Machine,
+    /// A short real training of the trials, as evidence that they do the same work; `None` where there is none.
+    #[serde(default)]
+    pub equal_work: Option<EqualWork>,
+    /// The cells that were begun.
+    pub cells: Vec<Cell>,
+}
+
+/// A network at an augmentation load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Cell {
+    /// The network.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub model: Arch,
+    /// How often flip, flip, rotate come before the random crop; 0 with a pipeline of the user's own.
+    pub load: u32,
+    /// The speed of the emulated accelerator, images per second; `None` for a real trainer.
+    #[serde(default)]
+    pub images_per_second: Option<f64>,
+    /// Images of an epoch: the batches of a pass over the data.
+    pub epoch_images: u64,
+    /// Steps of a round.
+    pub steps: u64,
+    /// Whether nothing is left to measure.
+    pub finished: bool,
+    /// The trials, A first.
+    pub trials: Vec<Measured>,
+}
+
+/// A trial in a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Measured {
+    /// The trial.
+    pub trial: Trial,
+    /// Versions and device; `None` if it never became ready.
+    #[serde(default)]
+    pub ready: Option<Ready>,
+    /// Its rounds, one for each pair; a pair in which a trial failed lacks that trial's.
+    pub rounds: Vec<Round>,
+    /// What follows from the rounds; `None` without any.
+    #[serde(default)]
+    pub summary: Option<Summary>,
+    /// How busy cores and GPUs were in its rounds; empty where the platform does not tell.
+    #[serde(default)]
+    pub usage: Vec<Usage>,
+    /// Why it could not run, or stopped.
+    #[serde(default)]
+    pub failure: Option<Failure>,
+}
+
+/// How busy something was: percentiles over the samples within a trial's rounds, percent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Usage {
+    /// What: `cores` (the mean of all), `gpu`, `gpu memory`; or `accelerator`, an emulated one's busy share, by rounds.
+    pub of: String,
+    /// The largest.
+    pub max: f64,
+    /// 99th percentile.
+    pub p99: f64,
+    /// 95th percentile.
+    pub p95: f64,
+    /// 90th percentile.
+    pub p90: f64,
+    /// The median.
+    pub p50: f64,
+    /// The smallest.
+    pub min: f64,
+}
+
+impl Usage {
+    fn of(of: &str, values: &[f64]) -> Option<Self> {
+        let p = |p| percentile(values, p);
+        Some(Self {
+            of: of.to_owned(),
+            max: p(100.0)?,
+            p99: p(99.0)?,
+            p95: p(95.0)?,
+            p90: p(90.0)?,
+            p50: p(50.0)?,
+            min: p(0.0)?,
+        })
+    }
+}
+
+/// A turn of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Round {
+    /// The pair, from 0: rounds of one pair belong together.
+    pub pair: u32,
+    /// When it began, unix seconds.
+    pub began: f64,
+    /// When it ended, unix seconds.
+    pub ended: f64,
+    /// CPU time of the trial's processes, seconds; `None` where the platform does not tell.
+    #[serde(default)]
+    pub cpu_seconds: Option<f64>,
+    /// Cores that other programs kept busy meanwhile, on average; `None` where the platform does not tell.
+    #[serde(default)]
+    pub others_cores: Option<f64>,
+    /// What the trial says of it.
+    #[serde(flatten)]
+    pub made: Made,
+}
+
+/// What follows from a trial's rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Summary {
+    /// Seconds for the images of an epoch: of all rounds together.
+    pub seconds_per_epoch: f64,
+    /// The shortest and the longest round, as seconds per epoch.
+    pub range: [f64; 2],
+    /// Images per second.
+    pub images_per_second: f64,
+    /// Images per second of CPU time: what a core makes of its time, loader and trainer together.
+    pub images_per_core_second: Option<f64>,
+    /// Share of the time in which the trainer had no batch, 0 to 1.
+    pub waited: f64,
+    /// Share of the time in which the trainer was busy, 0 to 1.
+    pub busy: f64,
+    /// Cores that other programs kept busy, on average.
+    pub others_cores: Option<f64>,
+    /// Mean training loss; `None` where nothing learns.
+    pub loss: Option<f64>,
+    /// By how much it is better than trial A; `None` for A itself, and without a common pair.
+    pub gain: Option<Gain>,
+}
+
+/// Why a trial has no figures, or no more of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Failure {
+    /// The reason.
+    pub why: String,
+    /// The command that installs what is missing.
+    #[serde(default)]
+    pub install: Option<String>,
+    /// The last lines of its standard error.
+    #[serde(default)]
+    pub stderr: Vec<String>,
+}
+
+impl Failure {
+    pub(crate) fn of(why: String) -> Self {
+        Self {
+            why,
+            install: None,
+            stderr: Vec::new(),
+        }
+    }
+
+    /// Its reason, what to do, and the last line of its standard error.
+    pub fn text(&self) -> String {
+        let mut text = self.why.clone();
+        if let Some(install) = &self.install {
+            text += &format!("; {install}");
+        }
+        if let Some(last) = self.stderr.last() {
+            text += &format!(": {last}");
+        }
+        text
+    }
+}
+
+impl Round {
+    pub(crate) fn new(pair: u32, observed: Observed, others_cores: Option<f64>) -> Self {
+        Self {
+            pair,
+            began: observed.began,
+            ended: observed.ended,
+            cpu_seconds: observed.cpu_seconds,
+            others_cores,
+            made: observed.made,
+        }
+    }
+
+    /// Share of the time in which the trainer was busy, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        (self.made.busy / self.made.seconds).clamp(0.0, 1.0)
+    }
+
+    fn seconds_per_image(&self) -> f64 {
+        self.made.seconds / self.made.images as f64
+    }
+}
+
+impl Cell {
+    /// A cell of a plan before its first round.
+    pub(crate) fn new(plan: &Plan, model: Arch, load: u32, epoch_images: u64) -> Self {
+        Self {
+            model,
+            load,
+            images_per_second: match plan.trainer(model) {
+                TrainerChoice::Emulated {
+                    images_per_second, ..
+                } => Some(images_per_second),
+                TrainerChoice::Burn => None,
+            },
+            epoch_images,
+            steps: 0,
+            finished: false,
+            trials: plan
+                .trials
+                .iter()
+                .map(|&trial| Measured {
+                    trial,
+                    ready: None,
+                    rounds: Vec::new(),
+                    summary: None,
+                    usage: Vec::new(),
+                    failure: None,
+                })
+                .collect(),
+        }
+    }
+
+    /// The number of pairs begun.
+    pub fn pairs(&self) -> u32 {
+        let rounds = self.trials.iter().flat_map(|trial| &trial.rounds);
+        rounds.map(|round| round.pair + 1).max().unwrap_or(0)
+    }
+
+    /// Makes the summaries from the rounds.
+    pub(crate) fn summarize(&mut self) {
+        let a = self.trials.first().map(|a| (a.trial, a.rounds.clone()));
+        for (number, trial) in self.trials.iter_mut().enumerate() {
+            let gain = a.as_ref().filter(|_| number > 0).and_then(|(name, a)| {
+                let of_a = |round: &Round| a.iter().find(|of_a| of_a.pair == round.pair);
+                let ratios: Vec<f64> = trial
+                    .rounds
+                    .iter()
+                    .filter_map(|round| Some(round.seconds_per_image() / of_a(round)?.seconds_per_image()))
+                    .collect();
+                Gain::of(&ratios, *name == trial.trial)
+            });
+            trial.summary = Summary::of(&trial.rounds, self.epoch_images as f64, gain);
+        }
+    }
+
+    /// Makes the percentiles of what was busy, from the samples of the machine.
+    pub(crate) fn measure_usage(&mut self, samples: &[Sample]) {
+        let emulated = self.images_per_second.is_some();
+        for trial in &mut self.trials {
+            let within: Vec<&Sample> = Sample::within(samples, &trial.rounds)
+                .map(|(_, sample)| sample)
+                .collect();
+            let of = |values: fn(&Sample) -> &[f64]| -> Vec<f64> {
+                let mean = |sample: &&Sample| {
+                    let values = values(sample);
+                    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+                };
+                within.iter().filter_map(mean).collect()
+            };
+            let busy: Vec<f64> = trial
+                .rounds
+                .iter()
+                .map(|round| 100.0 * round.busy_share())
+                .collect();
+            trial.usage = [
+                Usage::of("cores", &of(|sample| &sample.cores)),
+                Usage::of("accelerator", &busy).filter(|_| emulated),
+                Usage::of("gpu", &of(|sample| &sample.gpus)),
+                Usage::of("gpu memory", &of(|sample| &sample.gpu_memory)),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+        }
+    }
+
+    /// Whether all rounds of a pair were made on the same images, as far as their number and labels tell; `None` without a pair.
+    pub fn same_images(&self) -> Option<bool> {
+        let first = self.trials.first()?;
+        let mut same = None;
+        for round in &first.rounds {
+            let others = self.trials.iter().skip(1).flat_map(|trial| &trial.rounds);
+            for other in others.filter(|other| other.pair == round.pair) {
+                let equal = (other.made.labels, other.made.images) == (round.made.labels, round.made.images);
+                same = Some(same.unwrap_or(true) && equal);
+            }
+        }
+        same
+    }
+}
+
+impl Summary {
+    fn of(rounds: &[Round], epoch_images: f64, gain: Option<Gain>) -> Option<Self> {
+        if rounds.is_empty() {
+            return None;
+        }
+        let sum = |of: fn(&Round) -> f64| rounds.iter().map(of).sum::<f64>();
+        let (seconds, images) = (
+            sum(|round| round.made.seconds),
+            sum(|round| round.made.images as f64),
+        );
+        let cpu: Option<f64> = rounds.iter().map(|round| round.cpu_seconds).sum();
+        let others: Option<f64> = rounds
+            .iter()
+            .map(|round| Some(round.others_cores? * round.made.seconds))
+            .sum();
+        let loss: Option<f64> = rounds
+            .iter()
+            .map(|round| Some(round.made.loss? * round.made.images as f64))
+            .sum();
+        let each = rounds
+            .iter()
+            .map(|round| epoch_images * round.seconds_per_image());
+        let (low, high) = each.fold((f64::INFINITY, 0.0), |(low, high), s| {
+            (f64::min(low, s), f64::max(high, s))
+        });
+        Some(Self {
+            seconds_per_epoch: epoch_images * seconds / images,
+            range: [low, high],
+            images_per_second: images / seconds,
+            // Below a tick there is nothing to divide by.
+            images_per_core_second: cpu.filter(|cpu| *cpu > 0.0).map(|cpu| images / cpu),
+            waited: sum(|round| round.made.waited) / seconds,
+            busy: (sum(|round| round.made.busy) / seconds).min(1.0),
+            others_cores: others.map(|others| others / seconds),
+            loss: loss.map(|loss| loss / images),
+            gain,
+        })
+    }
+}
+
+impl Report {
+    /// A report without cells.
+    pub(crate) fn new(plan: Plan, dataset: DatasetFacts) -> Self {
+        Self {
+            form: FORM,
+            plan,
+            dataset,
+            machine: Machine::here(),
+            equal_work: None,
+            cells: Vec::new(),
+        }
+    }
+
+    /// The contents of `compare.json`.
+    ///
+    /// # Errors
+    /// A value cannot be written as JSON.
+    pub fn json(&self) -> Result<String, CompareError> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// The networks of the cells, in order.
+    pub fn models(&self) -> Vec<Arch> {
+        let mut models: Vec<Arch> = self.cells.iter().map(|cell| cell.model).collect();
+        models.dedup();
+        models
+    }
+
+    /// The cells of a network, by load.
+    pub fn cells_of(&self, model: Arch) -> Vec<&Cell> {
+        let mut cells: Vec<&Cell> = self.cells.iter().filter(|cell| cell.model == model).collect();
+        cells.sort_by_key(|cell| cell.load);
+        cells
+    }
+
+    /// Whether an emulated accelerator is fed.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.plan.feeds, Feeds::Emulated(_))
+    }
+}
+
+/// A sample of the machine within a round.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Sample {
+    /// Its start and end, unix seconds.
+    pub since: f64,
+    pub time: f64,
+    /// Busy share of each core, percent.
+    pub cores: Vec<f64>,
+    /// Busy share of each GPU, percent.
+    pub gpus: Vec<f64>,
+    /// Memory in use of each GPU, percent.
+    pub gpu_memory: Vec<f64>,
+}
+
+impl Sample {
+    /// All samples of a recording, oldest first.
+    pub fn all(recording: &Recording) -> Vec<Self> {
+        let Some(node) = recording.nodes.first() else {
+            return Vec::new();
+        };
+        let of = |dimension: &'static str| node.of(dimension).collect::<Vec<_>>();
+        let (cores, gpus, memory) = (of(dimension::CPU), of(dimension::GPU), of(dimension::GPU_MEMORY));
+        let started = recording.about.as_ref().map(|about| about.started);
+        let at = |(tick, &time): (usize, &f64)| {
+            let values = |series: &[_]| -> Vec<f64> {
+                let value = |one: &&stokehold_profile::Series| f64::from(one.values[tick]);
+                series.iter().map(value).filter(|value| !value.is_nan()).collect()
+            };
+            Self {
+                since: match tick.checked_sub(1) {
+                    Some(last) => node.ticks[last],
+                    None => started.map_or(time, |since| since.min(time)),
+                },
+                time,
+                cores: values(&cores),
+                gpus: values(&gpus),
+                gpu_memory: values(&memory),
+            }
+        };
+        node.ticks.iter().enumerate().map(at).collect()
+    }
+
+    /// Those that lie within the rounds: a sample that covers a turn of another trial too says nothing of either.
+    pub fn within<'a>(
+        samples: &'a [Self],
+        rounds: &'a [Round],
+    ) -> impl Iterator<Item = (&'a Round, &'a Self)> {
+        // The clock of the samples and the requests may differ by a little.
+        const SLACK: f64 = 0.02;
+        rounds.iter().flat_map(move |round| {
+            let first = samples.partition_point(|sample| sample.since < round.began - SLACK);
+            samples[first..]
+                .iter()
+                .take_while(move |sample| sample.time <= round.ended + SLACK)
+                .map(move |sample| (round, sample))
+        })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::plan::tests::plan;
+
+    /// A round in which an image took `ms` milliseconds.
+    pub fn round(pair: u32, began: f64, ms: f64) -> Round {
+        let seconds = ms * 0.32;
+        Round {
+            pair,
+            began,
+            ended: began + seconds,
+            cpu_seconds: Some(seconds),
+            others_cores: Some(0.5),
+            made: Made {
+                steps: 10,
+                images: 320,
+                seconds,
+                waited: seconds / 4.0,
+                busy: seconds / 2.0,
+                copying: 0.0,
+                labels: 77,
+                loss: None,
+            },
+        }
+    }
+
+    /// A finished cell: A took `a` milliseconds an image, the others those of `b`; eight pairs with a little noise.
+    pub fn cell(model: Arch, load: u32, a: f64, b: &[f64]) -> Cell {
+        let mut plan = plan();
+        plan.trials = Trial::ALL[..=b.len()].to_vec();
+        let mut cell = Cell::new(&plan, model, load, 1000);
+        let mut clock = 1e9 + f64::from(load) * 1e4;
+        for pair in 0..8u32 {
+            for (trial, ms) in cell.trials.iter_mut().zip([a].iter().chain(b)) {
+                let round = round(pair, clock, ms * (1.0 + 0.002 * f64::from(pair % 3)));
+                clock = round.ended + 0.1;
+                trial.rounds.push(round);
+            }
+        }
+        for trial in &mut cell.trials {
+            let versions = format!("{} 1.0", trial.trial);
+            trial.ready = Some(Ready {
+                versions,
+                device: "emulated".to_owned(),
+            });
+        }
+        cell.steps = 10;
+        cell.finished = true;
+        cell.summarize();
+        cell
+    }
+
+    /// A report of these cells.
+    pub fn report(cells: Vec<Cell>) -> Report {
+        let dataset = DatasetFacts {
+            classes: vec!["cat".into(), "dog".into()],
+            train: 1000,
+            val: None,
+            split: None,
+            names: String::new(),
+        };
+        let mut plan = plan();
+        if let Some(cell) = cells.first() {
+            plan.trials = cell.trials.iter().map(|trial| trial.trial).collect();
+        }
+        Report {
+            cells,
+            ..Report::new(plan, dataset)
+        }
+    }
+
+    #[test]
+    fn a_summary_is_of_all_rounds() {
+        let cell = cell(Arch::Resnet18, 12, 10.0, &[4.0]);
+        let [a, b] = [0, 1].map(|trial: usize| cell.trials[trial].summary.unwrap());
+        assert!(
+            (a.seconds_per_epoch - 10.0).abs() < 0.05 && a.gain.is_none(),
+            "{a:?}"
+        );
+        assert!((b.images_per_second - 250.0).abs() < 1.0, "{b:?}");
+        assert!((b.images_per_core_second.unwrap() - 250.0).abs() < 1.0);
+        assert!((b.waited - 0.25).abs() < 1e-9 && (b.busy - 0.5).abs() < 1e-9);
+        let gain = b.gain.unwrap();
+        assert!(
+            (gain.better_by - 60.0).abs() < 1e-6 && gain.pairs == 8,
+            "{gain:?}"
+        );
+        assert_eq!(cell.same_images(), Some(true));
+        assert_eq!(cell.pairs(), 8);
+    }
+
+    #[test]
+    fn a_pair_without_a_trial_is_none() {
+        let mut cell = cell(Arch::Resnet18, 12, 10.0, &[4.0]);
+        cell.trials[1].rounds.truncate(3);
+        cell.trials[1].rounds[2].made.labels = 78;
+        cell.summarize();
+        assert_eq!(cell.trials[1].summary.unwrap().gain.unwrap().pairs, 3);
+        assert_eq!(cell.same_images(), Some(false));
+        cell.trials[0].rounds.clear();
+        cell.summarize();
+        assert_eq!(
+            (cell.trials[0].summary, cell.trials[1].summary.unwrap().gain),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn samples_of_a_turn_are_those_within_it() {
+        let samples: Vec<Sample> = (0..100)
+            .map(|tick| Sample {
+                since: f64::from(tick) * 0.1,
+                time: f64::from(tick + 1) * 0.1,
+                cores: vec![f64::from(tick)],
+                gpus: Vec::new(),
+                gpu_memory: Vec::new(),
+            })
+            .collect();
+        let mut one = round(0, 1.05, 1.0);
+        one.ended = 1.45;
+        let mut other = round(1, 9.95, 1.0);
+        other.ended = 20.0;
+        let ticks: Vec<f64> = Sample::within(&samples, &[one, other])
+            .map(|(_, sample)| sample.cores[0])
+            .collect();
+        assert_eq!(ticks, [11.0, 12.0, 13.0]);
+    }
+
+    #[test]
+    fn the_report_is_read_back() {
+        let report = report(vec![cell(Arch::Resnet18, 1, 5.0, &[2.0, 3.0])]);
+        let back: Report = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(back, report);
+    }
+}

@@ -1,0 +1,392 @@
+//! A trial's process: started, asked for rounds, stopped between them, and ended with all that it started.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use stokehold_base::clock::unix_now;
+use stokehold_train::Made;
+
+use crate::cpu;
+use crate::report::Failure;
+
+/// The longest wait for an answer. A first round may compile kernels or read cold files.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often a wait looks whether it should end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long a process may take to end after its input has.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// The lines of standard error that are kept.
+const TAIL: usize = 12;
+/// The longest line of an answer, bytes.
+const LONGEST: u64 = 1 << 16;
+
+/// A trial that can begin.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Ready {
+    /// The libraries that do the work, with their versions.
+    pub versions: String,
+    /// The device that trains.
+    pub device: String,
+}
+
+/// What a trial's process says.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    Ready(Ready),
+    Cannot {
+        why: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        install: Option<String>,
+    },
+    Round(Made),
+}
+
+/// A request for a round.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub steps: u64,
+}
+
+/// Why a trial gives no round.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The user stops the comparison.
+    Stopped,
+    /// The trial cannot run here, or has failed.
+    Failed(Failure),
+}
+
+/// A round as it was observed from here.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Observed {
+    pub made: Made,
+    /// Unix seconds.
+    pub began: f64,
+    pub ended: f64,
+    /// CPU time of all processes of the trial, seconds; `None` where the platform does not tell.
+    pub cpu_seconds: Option<f64>,
+}
+
+pub(crate) struct Side {
+    child: Child,
+    group: Pid,
+    input: Option<ChildStdin>,
+    answers: Receiver<String>,
+    /// The last lines of standard error.
+    tail: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Side {
+    /// Starts a trial's program in a process group of its own, and tells it what to do.
+    pub fn start(mut command: Command, spec: &str) -> Result<Self, Failure> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let mut child = command
+            .spawn()
+            .map_err(|error| Failure::of(format!("{program}: {error}")))?;
+        let (Some(input), Some(output), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(Failure::of(format!("{program}: started without pipes")));
+        };
+        let tail = Arc::new(Mutex::new(VecDeque::new()));
+        let (send, answers) = channel();
+        let of_errors = Arc::clone(&tail);
+        // Both threads end when the last process of the group has closed its output.
+        thread::spawn(move || keep_tail(errors, &of_errors));
+        thread::spawn(move || {
+            let mut output = BufReader::new(output);
+            loop {
+                let mut line = String::new();
+                match output.by_ref().take(LONGEST).read_line(&mut line) {
+                    Ok(1..) if send.send(line).is_ok() => {}
+                    _ => return,
+                }
+            }
+        });
+        let mut side = Self {
+            group: Pid::from_raw(child.id() as i32),
+            child,
+            input: Some(input),
+            answers,
+            tail,
+        };
+        side.say(spec)?;
+        Ok(side)
+    }
+
+    /// Waits until the trial is ready, and stops it until its first round.
+    pub fn ready(&mut self, stop: &AtomicBool) -> Result<Ready, Ended> {
+        let answer = self.answer(stop)?;
+        self.freeze();
+        match answer {
+            Answer::Ready(ready) => Ok(ready),
+            Answer::Cannot { why, install } => Err(Ended::Failed(Failure {
+                why,
+                install,
+                stderr: Vec::new(),
+            })),
+            Answer::Round(_) => Err(Ended::Failed(Failure::of("answered before it was asked".into()))),
+        }
+    }
+
+    /// Has the trial make a round, and stops it again.
+    pub fn round(&mut self, steps: u64, stop: &AtomicBool) -> Result<Observed, Ended> {
+        let request = serde_json::to_string(&Request { steps }).unwrap_or_default();
+        let before = cpu::of_group(self.group);
+        let began = unix_now();
+        self.signal(Signal::SIGCONT);
+        self.say(&request).map_err(Ended::Failed)?;
+        let answer = self.answer(stop);
+        self.freeze();
+        let ended = unix_now();
+        let after = cpu::of_group(self.group);
+        match answer? {
+            Answer::Round(made) if made.steps == steps && made.images > 0 && made.seconds > 0.0 => {
+                Ok(Observed {
+                    made,
+                    began,
+                    ended,
+                    cpu_seconds: before
+                        .zip(after)
+                        .map(|(before, after)| after.saturating_sub(before).as_secs_f64()),
+                })
+            }
+            Answer::Round(made) => Err(Ended::Failed(Failure::of(format!(
+                "asked for {steps} steps, it made {} on {} images in {} s",
+                made.steps, made.images, made.seconds
+            )))),
+            Answer::Cannot { why, install } => Err(Ended::Failed(Failure {
+                why,
+                install,
+                stderr: Vec::new(),
+            })),
+            Answer::Ready(_) => Err(Ended::Failed(Failure::of("said twice that it is ready".into()))),
+        }
+    }
+
+    /// Writes a line to the trial.
+    fn say(&mut self, line: &str) -> Result<(), Failure> {
+        let written = match &mut self.input {
+            Some(input) => writeln!(input, "{line}").and_then(|()| input.flush()),
+            None => Ok(()),
+        };
+        // A program that has ended says why.
+        written.map_err(|_| self.died())
+    }
+
+    fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, Ended> {
+        let begin = Instant::now();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Ended::Stopped);
+            }
+            match self.answers.recv_timeout(LOOK) {
+                Ok(line) => {
+                    return serde_json::from_str(&line).map_err(|error| {
+                        let line = line.trim_end();
+                        let what = format!("answered {:?}: {error}", line.get(..200).unwrap_or(line));
+                        Ended::Failed(self.failed(what))
+                    });
+                }
+                Err(RecvTimeoutError::Timeout) if begin.elapsed() < PATIENCE => {
+                    // Workers may hold the output open after the program itself has ended.
+                    if let Ok(Some(status)) = self.child.try_wait() {
+                        return Err(Ended::Failed(self.failed(ended_with(status))));
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    let what = format!("did not answer within {} s", PATIENCE.as_secs());
+                    return Err(Ended::Failed(self.failed(what)));
+                }
+                Err(RecvTimeoutError::Disconnected) => return Err(Ended::Failed(self.died())),
+            }
+        }
+    }
+
+    /// The failure of a program that has closed its input or output: it has ended, or is about to.
+    fn died(&mut self) -> Failure {
+        let begin = Instant::now();
+        while begin.elapsed() < FAREWELL {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return self.failed(ended_with(status));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.failed("closed its input and output".to_owned())
+    }
+
+    fn failed(&self, why: String) -> Failure {
+        // What it wrote last may still be on its way through the pipe.
+        thread::sleep(LOOK);
+        let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        Failure {
+            why,
+            install: None,
+            stderr: tail.iter().cloned().collect(),
+        }
+    }
+
+    fn freeze(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // The group may be gone; then there is nothing to do.
+        let _ = killpg(self.group, signal);
+    }
+}
+
+impl Drop for Side {
+    /// Ends all processes of the group. They have nothing to save.
+    fn drop(&mut self) {
+        drop(self.input.take());
+        self.signal(Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+fn ended_with(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with status {code}"),
+        (None, Some(9)) => "was killed (SIGKILL): the machine may lack memory".to_owned(),
+        (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
+    }
+}
+
+/// Keeps the last lines of a stream, each of a bounded length.
+fn keep_tail(stream: impl Read, tail: &Mutex<VecDeque<String>>) {
+    let mut stream = BufReader::new(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match stream.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let text = String::from_utf8_lossy(&line)
+            .trim_end()
+            .chars()
+            .take(400)
+            .collect::<String>();
+        if text.is_empty() {
+            continue;
+        }
+        let mut tail = tail.lock().unwrap_or_else(PoisonError::into_inner);
+        if tail.len() == TAIL {
+            tail.pop_front();
+        }
+        tail.push_back(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Side {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Side::start(command, "{}").unwrap()
+    }
+
+    const READY: &str = r#"read spec; echo '{"ready": {"versions": "sh", "device": "none"}}'; "#;
+    const ROUND: &str = r#"read steps; echo '{"round": {"steps": 3, "images": 6, "seconds": 0.5, "waited": 0, "busy": 0.5, "copying": 0, "labels": 7}}'; "#;
+
+    #[test]
+    fn rounds_are_asked_for_and_answered() {
+        let stop = AtomicBool::new(false);
+        let mut side = shell(&format!("{READY} {ROUND} {ROUND}"));
+        assert_eq!(side.ready(&stop).unwrap().versions, "sh");
+        for _ in 0..2 {
+            let round = side.round(3, &stop).unwrap();
+            assert_eq!((round.made.images, round.made.labels), (6, 7));
+            assert!(round.ended >= round.began);
+        }
+        let Err(Ended::Failed(failure)) = side.round(3, &stop) else {
+            panic!("a program that has ended cannot answer");
+        };
+        assert_eq!(failure.why, "ended with status 0");
+    }
+
+    #[test]
+    fn a_program_that_fails_says_why() {
+        let stop = AtomicBool::new(false);
+        for (script, why) in [
+            (
+                "echo first >&2; echo no such thing >&2; exit 3",
+                "ended with status 3",
+            ),
+            (
+                "read spec; echo 'loading ..'; echo no such thing >&2; sleep 100",
+                "answered \"loading ..\": ",
+            ),
+            ("echo no such thing >&2; kill -9 $$", "was killed (SIGKILL)"),
+        ] {
+            let mut side = shell(script);
+            let Err(Ended::Failed(failure)) = side.ready(&stop) else {
+                panic!("{script}");
+            };
+            assert!(failure.why.starts_with(why), "{script}: {failure:?}");
+            assert_eq!(
+                failure.stderr.last().map(String::as_str),
+                Some("no such thing"),
+                "{script}"
+            );
+        }
+        let mut side =
+            shell(r#"read s; echo '{"cannot": {"why": "no DALI", "install": "pip install it"}}'; sleep 100"#);
+        let Err(Ended::Failed(failure)) = side.ready(&stop) else {
+            panic!("it cannot");
+        };
+        assert_eq!(
+            (failure.why.as_str(), failure.install.as_deref()),
+            ("no DALI", Some("pip install it"))
+        );
+    }
+
+    #[test]
+    fn a_wait_ends_when_the_user_stops() {
+        let stop = AtomicBool::new(true);
+        let mut side = shell("sleep 1000");
+        assert!(matches!(side.ready(&stop), Err(Ended::Stopped)));
+    }
+
+    /// A worker that has forked itself off, and stands still, does not outlive its trial.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn nothing_outlives_a_trial() {
+        let stop = AtomicBool::new(false);
+        let mut side = shell(&format!("sleep 1000 & {READY} {ROUND} wait"));
+        side.ready(&stop).unwrap();
+        side.round(3, &stop).unwrap();
+        let group = side.group;
+        assert!(killpg(group, None).is_ok());
+        drop(side);
+        let begin = Instant::now();
+        while killpg(group, None).is_ok() {
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "a process of the group lives"
+            );
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Steps without a run: a loader and a trainer that make as many steps as they are asked for.
+//!
+//! A comparison measures in rounds of steps, and a round does not end where an epoch ends. So [`Steps`] goes
+//! from epoch to epoch without a seam: when the last batch of an epoch is taken, the next epoch's workers
+//! start, and load while the trainer makes its step.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+use stokehold_storage::Images;
+
+use crate::config::TrainConfig;
+use crate::emulated::{Emulated, TrainerChoice};
+use crate::executor::{AnyExecutor, ExecutorChoice};
+use crate::feed::{FedBatch, Feed, FeedBatches, Maker};
+use crate::learner::{Learner, Trainer};
+use crate::{TrainError, device};
+
+/// A loader and a trainer between two steps.
+pub struct Steps {
+    config: TrainConfig,
+    feed: Feed,
+    batches: FeedBatches,
+    epoch: u64,
+    /// Steps made so far.
+    step: u64,
+    /// Whether this epoch had a batch.
+    had_batch: bool,
+    /// `None` only while a step is made.
+    trainer: Option<Trainer>,
+    device: String,
+}
+
+/// What some steps took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Made {
+    /// Steps made.
+    pub steps: u64,
+    /// Images trained on.
+    pub images: u64,
+    /// From the request to the end of the last step, seconds.
+    pub seconds: f64,
+    /// The part of it without a batch, seconds.
+    pub waited: f64,
+    /// The part of it in steps, seconds.
+    pub busy: f64,
+    /// The part of `busy` in which an emulated accelerator copies batches, seconds; 0 for others.
+    pub copying: f64,
+    /// CRC-32 of the labels as unsigned 32 bit numbers, little endian, in order. Steps on the same images have the same one.
+    pub labels: u32,
+    /// Mean training loss over the images; `None` where nothing learns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+}
+
+impl Steps {
+    /// Opens the device, the loader and the model that `config` describes. Its first batches begin to load.
+    ///
+    /// # Errors
+    /// A field of `config` is out of range, its executor is `auto`, the device cannot be opened, or the images do not fill a
+    /// batch.
+    pub fn open(config: TrainConfig, images: Images) -> Result<Self, TrainError> {
+        config.check()?;
+        let plain = device::open(config.device)?;
+        let classes = images.classes().len();
+        let maker = Maker::open(executor(&config)?, config.gpu, &plain)?;
+        let feed = config.feed(images, true, &maker)?;
+        let (trainer, device) = match &config.trainer {
+            TrainerChoice::Burn => {
+                let device = device::name(&plain);
+                let learner = Learner::new(&config, classes, plain)?;
+                (Trainer::Burn(Box::new(learner)), device)
+            }
+            TrainerChoice::Emulated {
+                label,
+                images_per_second,
+            } => {
+                let device = format!("Emulated({label})");
+                (Trainer::Emulated(Emulated::new(*images_per_second)), device)
+            }
+        };
+        Ok(Self {
+            batches: feed.epoch(0),
+            config,
+            feed,
+            epoch: 0,
+            step: 0,
+            had_batch: false,
+            trainer: Some(trainer),
+            device,
+        })
+    }
+
+    /// The device that computes, or what it emulates.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+
+    /// Makes `steps` steps, or fewer when `stop` is set meanwhile.
+    ///
+    /// # Errors
+    /// The loader or the device fails, or the loss is no number.
+    pub fn make(&mut self, steps: u64, stop: &AtomicBool) -> Result<Made, TrainError> {
+        let begin = Instant::now();
+        let before = self.trainer.as_ref().and_then(Trainer::used).unwrap_or_default();
+        let (mut waited, mut busy, mut images, mut loss) = (0.0, 0.0, 0u64, 0.0);
+        let (mut labels, mut made) = (crc32fast::Hasher::new(), 0);
+        while made < steps && !stop.load(Ordering::Relaxed) {
+            let turn = Instant::now();
+            let batch = self.next_batch()?;
+            waited += turn.elapsed().as_secs_f64();
+            let count = batch.labels.len();
+            images += count as u64;
+            for label in &batch.labels {
+                labels.update(&label.to_le_bytes());
+            }
+            let turn = Instant::now();
+            let of_batch = self.step(batch)?;
+            loss += f64::from(of_batch) * count as f64;
+            busy += turn.elapsed().as_secs_f64();
+            made += 1;
+        }
+        let used = self.trainer.as_ref().and_then(Trainer::used);
+        Ok(Made {
+            steps: made,
+            images,
+            seconds: begin.elapsed().as_secs_f64(),
+            waited,
+            busy: used.map_or(busy, |used| used.busy_seconds - before.busy_seconds),
+            copying: used.map_or(0.0, |used| used.copying_seconds - before.copying_seconds),
+            labels: labels.finalize(),
+            loss: used.is_none().then(|| loss / images.max(1) as f64),
+        })
+    }
+
+    /// The next batch of this epoch or the next one.
+    fn next_batch(&mut self) -> Result<FedBatch, TrainError> {
+        loop {
+            match self.batches.next().transpose()? {
+                Some(batch) => {
+                    self.had_batch = true;
+                    if self.batches.state().batch == self.feed.loader().batches_per_epoch() as u64 {
+                        self.next_epoch();
+                    }
+                    return Ok(batch);
+                }
+                // Bad images that were left out may have been all of the last batches.
+                None if self.had_batch => {
+                    self.had_batch = false;
+                    self.next_epoch();
+                }
+                None => {
+                    return Err(TrainError::Config {
+                        field: "images",
+                        problem: "must not all be bad: none of an epoch could be read".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+
+    fn next_epoch(&mut self) {
+        self.epoch += 1;
+        self.batches = self.feed.epoch(self.epoch);
+    }
+
+    /// One step; returns its loss.
+    fn step(&mut self, batch: FedBatch) -> Result<f32, TrainError> {
+        let Some(trainer) = self.trainer.take() else {
+            // A step has failed before.
+            return Err(TrainError::Config {
+                field: "steps",
+                problem: "cannot go on after an error".to_owned(),
+            });
+        };
+        let config = &self.config;
+        let (trainer, loss) = trainer.step(
+            config.label_smoothing,
+            config.clip_norm,
+            batch.images.into_input(),
+            batch.shape,
+            &batch.labels,
+            config.lr,
+        )?;
+        self.trainer = Some(trainer);
+        self.step += 1;
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged {
+                step: self.step,
+                loss,
+                lr: config.lr,
+            });
+        }
+        Ok(loss)
+    }
+}
+
+fn executor(config: &TrainConfig) -> Result<AnyExecutor, TrainError> {
+    match config.executor {
+        ExecutorChoice::Of(executor) => Ok(executor),
+        ExecutorChoice::Auto => Err(TrainError::Config {
+            field: "executor",
+            problem: "must be per-op, fused or gpu here".to_owned(),
+        }),
+    }
+}
