@@ -8,8 +8,8 @@
 #           and 12, and the peak of device memory
 # loader    per load in one interleaved run: gpu, gpu-device, fused, torchvision and DALI on the GPU
 # trainer   forward, backward and optimiser of the published networks in PyTorch
-# table     the published table: trial A per-op, trial B gpu; ResNet-18, 50, 152; loads 1, 4, 8, 12; batch 32; with the 95th
-#           percentiles of CPU and GPU, the peak of device memory, and the trainer's images a second beside PyTorch's
+# table     the published table: trial A per-op, trial B gpu; ResNet-18, 50, 152; loads 1, 4, 8, 12; batch 32; with the
+#           percentiles of CPU, GPU and GPU memory
 #
 # Everything is printed and lies in DIR (default: gpu-bench) too, a file for each part. A part that lacks something is
 # skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1.
@@ -52,9 +52,9 @@ there=$(nproc)
 pinned=$(python3 -c "import os; print(*sorted(os.sched_getaffinity(0))[-$cores:], sep=',')") || exit 1
 mkdir -p "$out" || exit 1
 out=$(realpath "$out")
-loads=(0 1 4 8 12) table_loads=1,4,8,12 models=resnet18,resnet50,resnet152 side=224 images=3200 epochs=3 rounds=5 passes=3
+loads=(0 1 4 8 12) table_loads=1,4,8,12 models=resnet18,resnet50,resnet152 side=224 images=3200 round=1.5 rounds=5 passes=3
 if [ "$quick" ]; then
-    loads=(0 12) table_loads=1,12 models=resnet18 side=64 images=64 epochs=1 rounds=1 passes=1
+    loads=(0 12) table_loads=1,12 models=resnet18 side=64 images=64 round=0.1 rounds=1 passes=1
 fi
 
 failed=""
@@ -168,12 +168,10 @@ table() {
     # Made anew each time: a comparison that is there would be gone on with.
     rm -rf "$out/compare"
     taskset -c "$pinned" "$stokehold" compare "$out/images" --trials per-op,gpu --gpu-decode device \
-        --models "$models" --loads "$table_loads" --epochs "$epochs" --batch-size 32 --image-size "$side" \
+        --models "$models" --loads "$table_loads" --batch-size 32 --image-size "$side" --round "$round" \
         --workers "$cores" --device "$device" --out "$out/compare" || return
     echo
-    local beside=()
-    [ ! -f "$out/torch.json" ] || beside=(--torch "$out/torch.json")
-    python3 "$root/bench/gpu_table.py" "$out/compare" "${beside[@]}"
+    cat "$out/compare/compare.md"
 }
 
 # Links to the photos: a few for the loaders, and for the trainings two classes of as many as make an epoch last, which takes

@@ -310,7 +310,12 @@ fn the_reference_of_keys_is_true() {
 
 #[test]
 fn the_reference_of_schemas_is_true() {
-    for (name, schema) in [("job", Job::schema()), ("study", Plan::schema())] {
+    let report = schemars::schema_for!(stokehold_compare::Report);
+    for (name, schema) in [
+        ("job", Job::schema()),
+        ("study", Plan::schema()),
+        ("compare", report),
+    ] {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         compare(&format!("schema/{name}.json"), &text);
     }
