@@ -314,7 +314,7 @@ fn the_reference_of_schemas_is_true() {
     for (name, schema) in [
         ("job", Job::schema()),
         ("study", Plan::schema()),
-        ("compare", report),
+        ("compare", report.into()),
     ] {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         compare(&format!("schema/{name}.json"), &text);
