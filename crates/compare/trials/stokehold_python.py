@@ -1,0 +1,50 @@
+"""Stokehold's own loader through its Python package. Workers are its threads.
+
+The geometry of an image is one resampling (SEMANTICS.md); from load 1 on it is bilinear there, where torchvision's rotation is
+nearest-neighbour. Batches are tensors of torch where that is installed, else NumPy arrays, without a copy.
+
+Tuned: the order is handed over many epochs long, because the package starts its threads anew for every epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import stokehold
+from spec import IMAGENET_MEAN, IMAGENET_STD, Failed, Spec
+from stokehold import transforms as T
+
+
+def batches(spec: Spec) -> Iterator[tuple[Any, np.ndarray]]:
+    """The batches of the stream, without end."""
+    labels = spec.labels.tolist()
+    loader = stokehold.Loader(
+        [(spec.files[index], labels[index]) for index in spec.long_order()],
+        pipeline(spec.load, spec.image_size),
+        batch_size=spec.batch_size,
+        shuffle=False,
+        seed=spec.seed,
+        num_workers=spec.workers,
+        bad_images="error",
+    )
+    while True:
+        try:
+            for images, numbers in loader:
+                yield images, np.asarray(numbers)
+        except OSError as error:
+            raise Failed(str(error)) from None
+
+
+def versions() -> str:
+    """The library that does the work."""
+    return f"stokehold {stokehold.__version__}"
+
+
+def pipeline(load: int, size: int) -> T.Compose:
+    """The pipeline, of load times flips and a rotation, crop, normalisation."""
+    repeated = [T.RandomHorizontalFlip(), T.RandomVerticalFlip(), T.RandomRotation(5)] * load
+    flip = [T.RandomHorizontalFlip()] if load == 0 else []
+    to_float = [T.ToTensor(), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
+    return T.Compose([*repeated, T.RandomResizedCrop(size), *flip, *to_float])
