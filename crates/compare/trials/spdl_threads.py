@@ -7,12 +7,13 @@ image begins at an even pixel. The resize is FFmpeg's bilinear scaler, which is 
 Tuned: all flips and rotations of an image are composed into one mirroring and one angle, performed by one FFmpeg `rotate`,
 nearest-neighbour, with the same difference that DALI's composed matrix has: what one rotation would turn out of the
 image and fill with black, the next may turn in again. Twelve `rotate` after each other take five times as long. A
-thread makes a whole batch, so the pipeline's own work is once a batch.
+thread makes a whole batch, so the pipeline's own work is once a batch, in memory that is used again and again.
 """
 
 from __future__ import annotations
 
 import math
+import queue
 import random
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -32,10 +33,14 @@ def batches(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     except RuntimeError as error:
         raise Cannot(f"SPDL finds no FFmpeg library: {str(error)[:300]}", "apt-get install ffmpeg") from None
     image = Image(spec.load, spec.image_size, spec.seed)
+    # Of every worker, of what is ready, and one each on the way between them and with the trainer.
+    free: queue.SimpleQueue[np.ndarray] = queue.SimpleQueue()
+    for _ in range(spec.workers + AHEAD + 2):
+        free.put(np.zeros(spec.shape, np.float32))
 
     def load(indices: list[int]) -> tuple[np.ndarray, np.ndarray] | str:
         """A batch, or the reason why it cannot be loaded: SPDL would go on without a batch that raises an exception."""
-        batch = np.empty(spec.shape, np.float32)
+        batch = free.get()
         for place, index in zip(batch, indices):
             path = spec.files[index]
             try:
@@ -56,6 +61,7 @@ def batches(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             if isinstance(batch, str):
                 raise Failed(batch)
             yield batch
+            free.put(batch[0])
 
 
 def versions() -> str:
