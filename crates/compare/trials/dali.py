@@ -112,7 +112,7 @@ def augmented(encoded: Any, load: int, image_size: int, decoder: str) -> Any:
 
 
 def flips_and_rotations(load: int, shape: Any) -> Any:
-    """`load` times a flip along each axis or none, and a rotation, about the middle of images of `shape` (height, width, channels)."""
+    """`load` times a flip along each axis or none, and a rotation, about the middle of images of `shape` (height, width, ..)."""
     middle = fn.stack(shape[1] / 2, shape[0] / 2)
     matrix = None
     for _ in range(load):

@@ -1,8 +1,8 @@
 """FFCV reading the original bytes of the JPEG files from its packed file.
 
 FFCV has no rotation, so only load 0 is possible. The packed file is made before the trial begins; it has all images in
-one place, which saves opening them one by one. It has the bytes of the files as they are, where FFCV's own writer would encode
-the pixels anew, so that the trial decodes exactly what the others decode. Decoding uses libjpeg-turbo's fast, less
+one place, which saves opening them one by one. It has the bytes of the files as they are, where FFCV's own writer would
+encode the pixels anew, so that the trial decodes exactly what the others decode. Decoding uses libjpeg-turbo's fast, less
 exact inverse DCT; the crop is resized by area averaging (OpenCV's INTER_AREA). A file whose header is good and whose
 rest is damaged is not noticed. Workers are FFCV's num_workers, threads.
 

@@ -1,8 +1,8 @@
 """SPDL: its pipeline of threads, and its decoder and filters, which are FFmpeg's.
 
-Crop, resize and flips are done in the planes in which the JPEG file has its pixels, most often with fewer pixels of colour
-than of brightness, and converted to RGB at the end: less work than torchvision_pil's, and not the same rounding. A crop of such an
-image begins at an even pixel. The resize is FFmpeg's bilinear scaler, which is antialiased as torchvision's is.
+Crop, resize and flips are done in the planes in which the JPEG file has its pixels, often with fewer pixels of colour
+than of brightness, and converted to RGB at the end: less work than torchvision_pil's, and not the same rounding. A crop
+of such an image begins at an even pixel. The resize is FFmpeg's bilinear scaler, which is antialiased as torchvision's is.
 
 Tuned: all flips and rotations of an image are composed into one mirroring and one angle, performed by one FFmpeg `rotate`,
 nearest-neighbour, with the same difference that DALI's composed matrix has: what one rotation would turn out of the
@@ -45,7 +45,7 @@ def batches(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             path = spec.files[index]
             try:
                 image.fill(place, path)
-            except (OSError, RuntimeError) as error:
+            except Exception as error:
                 return f"{path}: {error}"
         return batch, spec.labels[indices]
 
@@ -56,12 +56,12 @@ def batches(spec: Spec) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         .add_sink(AHEAD)
         .build(num_threads=spec.workers, use_thread_output_queue=True)
     )
-    with pipeline.auto_stop():
-        for batch in pipeline:
-            if isinstance(batch, str):
-                raise Failed(batch)
-            yield batch
-            free.put(batch[0])
+    pipeline.start()
+    for batch in pipeline:
+        if isinstance(batch, str):
+            raise Failed(batch)
+        yield batch
+        free.put(batch[0])
 
 
 def versions() -> str:
@@ -80,6 +80,8 @@ class Image:
     def fill(self, place: np.ndarray, path: str) -> None:
         """Writes the image into its place, (3, size, size)."""
         packets = spdl.io.demux_image(path)
+        if packets.codec.width == 0:
+            raise OSError("FFmpeg finds no image in it")
         filters = self.filters(packets.codec.width, packets.codec.height)
         frames = spdl.io.decode_packets(packets, filter_desc=filters)
         pixels = spdl.io.to_numpy(spdl.io.convert_frames(frames))

@@ -1,7 +1,7 @@
 """Stokehold's own loader through its Python package. Workers are its threads.
 
-The geometry of an image is one resampling (SEMANTICS.md); from load 1 on it is bilinear there, where torchvision's rotation is
-nearest-neighbour. Batches are tensors of torch where that is installed, else NumPy arrays, without a copy.
+All flips, rotations and the crop of an image are one antialiased resampling, so there is no noise of many roundings to whole
+pixels; what a rotation turns out of the image stays out, as in torchvision (SEMANTICS.md). Batches are tensors of torch where that is installed, else NumPy arrays, without a copy.
 
 Tuned: the order is handed over many epochs long, because the package starts its threads anew for every epoch.
 """

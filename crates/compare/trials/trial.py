@@ -24,10 +24,9 @@ try:
     from spec import Cannot, Failed, Spec, end_with_parent, read_spec
     from torch_trainer import TorchTrainer, device_of
 except ModuleNotFoundError as missing:
-    # Before the specification is read, nobody listens for an answer of the protocol but to the first line.
     if missing.name != "numpy":
         raise
-    np = None
+    np = None  # answered below, by the protocol
 
 #: The module of every trial, the library without which it cannot run, and what installs that.
 TRIALS = {
@@ -38,7 +37,7 @@ TRIALS = {
     "dali-gpu": ("dali", "DALI", "pip install nvidia-dali-cuda120"),
     "ffcv": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
     "spdl": ("spdl_threads", "SPDL", "pip install spdl"),
-    "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold"),
+    "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build in Stokehold's repository makes it)"),
 }
 
 
@@ -203,6 +202,7 @@ def leave(status: int) -> NoReturn:
 if __name__ == "__main__":
     if np is None:
         print(json.dumps({"cannot": {"why": "NumPy is not installed", "install": "pip install numpy"}}), flush=True)
+        sys.stdin.read()
         sys.exit(0)
     try:
         main()
