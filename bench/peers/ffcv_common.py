@@ -1,26 +1,18 @@
 """What both FFCV peers share: the packed file, made untimed in a temporary folder, and the loader over it.
 
-Different work in two places: the file holds all images in one place, which saves opening them one by one; the crop is
-resized by area averaging (OpenCV's INTER_AREA). FFCV has no rotation, so only load 0 is possible.
-`--workers` is FFCV's num_workers, threads; 0 counts as 1.
-
-Tuned: the file is mapped and in the page cache (`os_cache`), flip and normalisation are FFCV's own operations compiled by
-Numba, and PyTorch computes on one thread.
+What is done to an image is the trial ffcv's, of which `ffcv_jpeg.py` among the trials of `stokehold compare` says more. PyTorch
+computes on one thread. `--workers` is FFCV's num_workers, threads; 0 counts as 1.
 """
 
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
-import numba
-import numpy as np
 import torch
 from ffcv.fields import RGBImageField
-from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
 from ffcv.loader import Loader, OrderOption
-from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, ToTensor, ToTorchImage
 from ffcv.writer import DatasetWriter
-from protocol import BATCH_SIZE, IMAGENET_MEAN, IMAGENET_STD, Peer, Settings, Unsupported, run
+from protocol import BATCH_SIZE, Peer, Settings, Unsupported
+from ffcv_jpeg import image_pipeline, versions  # isort: skip
 
 
 class Images:
@@ -55,20 +47,10 @@ def ffcv_peer(settings: Settings, field: RGBImageField, stored) -> Peer:
         return images
 
     one_pass.folder = folder  # removed when the peer is
-    libraries = f"ffcv {version('ffcv')}, numba {numba.__version__}, torch {torch.__version__}"
-    return Peer(f"{libraries}, a file of {packed.stat().st_size / 1e6:.1f} MB", one_pass)
+    return Peer(f"{versions()}, a file of {packed.stat().st_size / 1e6:.1f} MB", one_pass)
 
 
 def loader(packed: Path, settings: Settings) -> Loader:
-    mean, std = (255 * np.array(values) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    size = (settings.image_size, settings.image_size)
-    steps = [
-        RandomResizedCropRGBImageDecoder(size),
-        RandomHorizontalFlip(),
-        NormalizeImage(mean, std, np.float32),
-        ToTensor(),
-        ToTorchImage(convert_back_int16=False),
-    ]
     return Loader(
         str(packed),
         batch_size=BATCH_SIZE,
@@ -77,6 +59,5 @@ def loader(packed: Path, settings: Settings) -> Loader:
         os_cache=True,
         drop_last=False,
         custom_fields={"image": RGBImageField},
-        pipelines={"image": steps},
+        pipelines={"image": image_pipeline(settings.image_size)},
     )
-

@@ -10,6 +10,9 @@ one pass to warm up and then either times `--passes` passes and prints one line,
 each line `pass` that it reads and answers each with one JSON line, so that a driver can alternate several peers.
 
 Standard output carries nothing but those lines: whatever a library prints goes to standard error.
+
+What a library does to an image is written once, for the trials of `stokehold compare` in crates/compare/trials. Importing this
+module puts that folder first on the module path, so a peer imports it before what it takes from there.
 """
 
 import argparse
@@ -23,8 +26,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+# First, because some modules there have the names of peers.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "crates" / "compare" / "trials"))
+
 BATCH_SIZE = 32
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 
@@ -142,7 +146,13 @@ def cpu_seconds() -> float:
 
 def children() -> list[int]:
     """Process ids of the direct children of every thread of this process (the loaders here start no deeper ones)."""
-    return [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            found += map(int, (task / "children").read_text().split())
+        except FileNotFoundError:
+            pass  # the thread has just ended
+    return found
 
 
 def cpu_of_process(pid: int) -> float:

@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
-#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, smdebug, toolkit, moto, optuna, wheel, frameworks (default: all)
+#   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, spdl, all, smdebug, toolkit, moto, optuna, wheel,
+#                                      frameworks (default: every one of them but all)
+#
+# all has torch, DALI, FFCV, Albumentations and SPDL, so that one Python runs every trial of `stokehold compare`; the
+# package stokehold is installed into it by itself (the wheel that python/build makes).
 #
 # wheel-tests is for other Pythons than the default's, of which python/check makes one each.
 #
@@ -10,8 +14,8 @@
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
 #
 # Where no NVIDIA driver is, torch is the build for CPUs, from PyTorch's own index: PyPI's build for Linux is the same
-# version and brings 5 GB of CUDA. Where that index does not answer, PyPI's is taken. ffcv, optuna and frameworks stand on
-# the environment torch, which is made for them, and have no torch of their own.
+# version and brings 5 GB of CUDA. Where that index does not answer, PyPI's is taken. ffcv, all, optuna and frameworks stand
+# on the environment torch, which is made for them, and have no torch of their own.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -37,6 +41,14 @@ check_debian_packages() {
     fi
 }
 
+# SPDL loads the libraries of FFmpeg 4 to 9, whichever there is.
+check_ffmpeg() {
+    if ! PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep libavdevice >/dev/null; then
+        echo "SPDL needs FFmpeg's libraries: apt-get install ffmpeg (or libavdevice59 alone, in Debian 12)" >&2
+        exit 1
+    fi
+}
+
 torch_index=https://download.pytorch.org/whl/cpu
 
 # Whether the environment's pip can take torch from PyTorch's index. It is asked once and briefly, because pip itself
@@ -54,7 +66,7 @@ EOF
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations smdebug toolkit moto optuna wheel frameworks" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks" >&2
         exit 2
     fi
     environment=$(environment_of "$name")
@@ -63,7 +75,11 @@ make_environment() {
         echo "$name: already at $environment"
         return
     fi
-    if [ "$name" = ffcv ]; then check_debian_packages; fi
+    case $name in
+    ffcv) check_debian_packages ;;
+    spdl) check_ffmpeg ;;
+    all) check_debian_packages && check_ffmpeg ;;
+    esac
     [ -x "$environment/bin/pip" ] || "$python" -m venv "$environment"
     local index=()
     case $name in
@@ -73,7 +89,7 @@ make_environment() {
             index=(--extra-index-url "$torch_index")
         fi
         ;;
-    ffcv | optuna | frameworks)
+    ffcv | all | optuna | frameworks)
         make_environment torch
         "$cache/torch/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
             >"$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/torch.pth"
@@ -84,5 +100,5 @@ make_environment() {
     echo "$name: made at $environment"
 }
 
-if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations smdebug toolkit moto optuna wheel frameworks; fi
+if [ $# -eq 0 ]; then set -- torch dali ffcv albumentations spdl smdebug toolkit moto optuna wheel frameworks; fi
 for name in "$@"; do make_environment "$name"; done

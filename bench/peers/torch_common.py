@@ -1,7 +1,6 @@
 """What both PyTorch peers share: a data set of files and a DataLoader over it."""
 
 import torch
-import torchvision
 from protocol import BATCH_SIZE, Peer, Settings
 
 
@@ -18,7 +17,7 @@ class Files(torch.utils.data.Dataset):
         return self.transform(self.load(self.files[index])), 0
 
 
-def data_loader_peer(settings: Settings, load, transform, also: str = "") -> Peer:
+def data_loader_peer(settings: Settings, load, transform, versions: str) -> Peer:
     """A shuffling DataLoader in which every worker computes on one thread, as PyTorch's workers do by default."""
     torch.set_num_threads(1)
     batches = torch.utils.data.DataLoader(
@@ -37,4 +36,4 @@ def data_loader_peer(settings: Settings, load, transform, also: str = "") -> Pee
             images += batch.shape[0]
         return images
 
-    return Peer(f"torch {torch.__version__}, torchvision {torchvision.__version__}{also}", one_pass)
+    return Peer(versions, one_pass)

@@ -9,7 +9,8 @@ import random
 
 import torch
 import torchvision
-from protocol import BATCH_SIZE, IMAGENET_MEAN, IMAGENET_STD, Peer, Settings, Unsupported, run
+from protocol import BATCH_SIZE, Peer, Settings, Unsupported, run
+from spec import IMAGENET_MEAN, IMAGENET_STD
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import v2 as T
 

@@ -8,23 +8,13 @@ Tuned: as torch_pil; the files are decoded by torchvision's own libjpeg-turbo.
 `--workers` is the DataLoader's num_workers: 0 loads in the main process, N starts N processes.
 """
 
-import torch
-from protocol import IMAGENET_MEAN, IMAGENET_STD, Peer, Settings, run
+from protocol import Peer, Settings, run
 from torch_common import data_loader_peer
-from torchvision.io import ImageReadMode, decode_jpeg, read_file
-from torchvision.transforms import v2 as T
+from torchvision_v2 import decode, transform, versions
 
 
 def build(settings: Settings) -> Peer:
-    repeated = [T.RandomHorizontalFlip(), T.RandomVerticalFlip(), T.RandomRotation(5)] * settings.load
-    crop = [T.RandomResizedCrop(settings.image_size, antialias=True)]
-    flip = [T.RandomHorizontalFlip()] if settings.load == 0 else []
-    to_float = [T.ToDtype(torch.float32, scale=True), T.Normalize(IMAGENET_MEAN, IMAGENET_STD)]
-    return data_loader_peer(settings, decode, T.Compose(repeated + crop + flip + to_float))
-
-
-def decode(path: str) -> torch.Tensor:
-    return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
+    return data_loader_peer(settings, decode, transform(settings.load, settings.image_size), versions())
 
 
 if __name__ == "__main__":
