@@ -32,7 +32,7 @@ impl TrainerArgs {
         match (self.trainer, self.speed.is_given()) {
             (Kind::Burn, false) => Ok(TrainerChoice::Burn),
             (Kind::Burn, true) => Err(Usage(
-                "--accelerator and --images-per-second are for --trainer emulated; give that too".to_owned(),
+                "--accelerator, --share and --images-per-second are for --trainer emulated; give that too".to_owned(),
             )),
             (Kind::Emulated, true) => self.speed.emulated(None, model, cores),
             (Kind::Emulated, false) => Err(Usage(
@@ -59,9 +59,9 @@ pub struct SpeedArgs {
 }
 
 impl SpeedArgs {
-    /// Whether an accelerator or a speed is given.
+    /// Whether an accelerator, a speed or a share is given.
     pub fn is_given(&self) -> bool {
-        self.accelerator.is_some() || self.images_per_second.is_some()
+        self.accelerator.is_some() || self.images_per_second.is_some() || self.share.is_some()
     }
 
     /// The emulated accelerator of a network on a machine with `cores` cores: `default` where none is given.

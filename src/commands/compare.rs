@@ -25,7 +25,7 @@ pub const TRIAL: &str = "compare-trial";
 /// # Errors
 /// Errors of the options or the data, and errors that end a comparison early.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
-    let stop = interrupt::flag_for("stopping after this round; press Ctrl-C again to end at once")?;
+    let stop = interrupt::flag_for("stopping; finished pairs are kept; press Ctrl-C again to end at once")?;
     let mut plan = args.plan()?;
     // Before the slow parts.
     plan.check()?;

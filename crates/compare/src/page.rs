@@ -198,7 +198,7 @@ mod tests {
         }
         let page = page(&report, &samples);
         for text in [
-            "fused takes 33 to 76 % less time than per-op in all 4 cells.",
+            "fused takes 33 to 76 % less time than per-op in each of 4 cells.",
             "resnet50 at load 12, fused: 4.01 s per epoch",
             "gpu 50: better by 73.5 % at load 12",
             "resnet18 at load 1, per-op: cores",

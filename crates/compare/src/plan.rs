@@ -176,13 +176,16 @@ pub struct Plan {
     pub round: f64,
     /// Percent: the rounds of a cell end when the interval of every gain is narrower.
     pub precision: f64,
-    /// Seconds: the rounds of a cell end after this time, and six pairs.
+    /// Seconds: a cell ends after this time, but not before six pairs.
     pub time_limit: f64,
 }
 
 impl Plan {
     /// SGD's momentum, as published.
     pub const MOMENTUM: f64 = 0.5;
+
+    /// The fields that a comparison may change when it goes on: which cells it has, and how long it measures them.
+    pub const FREE: [&'static str; 4] = ["models", "loads", "precision", "time_limit"];
 
     /// Checks what can be checked without the data.
     ///
@@ -198,7 +201,7 @@ impl Plan {
             && self.trials.len() > 2
         {
             return wrong(format!(
-                "{twice} is there twice; a trial beside itself shows the noise, and takes two trials only"
+                "{twice} is given twice; to measure the noise, give it twice and nothing else"
             ));
         }
         for trial in &self.trials {
@@ -225,8 +228,8 @@ impl Plan {
                 ));
             }
         }
-        if !(self.round >= 0.01 && self.round <= 3600.0) {
-            return wrong(format!("rounds of {} s: they must be 0.01 to 3600 s", self.round));
+        if !(self.round >= 0.01 && self.round <= 60.0) {
+            return wrong(format!("rounds of {} s: they must be 0.01 to 60 s", self.round));
         }
         if !(self.precision > 0.0 && self.precision <= 100.0) {
             return wrong(format!(
@@ -348,9 +351,13 @@ impl Plan {
         }
     }
 
-    /// `compare/<data>-<hash of the plan>`, so that another plan gets another folder.
+    /// `compare/<data>-<hash of the plan>`, so that a plan that differs in more than [`Plan::FREE`] gets another folder.
     pub fn default_folder(&self) -> PathBuf {
-        let text = serde_json::to_string(self).unwrap_or_else(|_| format!("{self:?}"));
+        let mut text = serde_json::to_value(self).unwrap_or_default();
+        if let Some(fields) = text.as_object_mut() {
+            Self::FREE.iter().for_each(|field| drop(fields.remove(*field)));
+        }
+        let text = text.to_string();
         let hash = Fnv::of(text.as_bytes()) as u32;
         Path::new("compare").join(format!("{}-{hash:08x}", self.data_name()))
     }
@@ -361,7 +368,7 @@ impl Plan {
         name.map_or_else(|| "data".to_owned(), |name| name.to_string_lossy().into_owned())
     }
 
-    /// The differences from `now`, a phrase for each field.
+    /// The differences from `now` in what must not change, a phrase for each field.
     ///
     /// # Errors
     /// A value cannot be written as JSON.
@@ -373,7 +380,7 @@ impl Plan {
         let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
         let changed = names.into_iter().filter_map(|name| {
             let (value, other) = (before.get(name)?, now.get(name)?);
-            if value == other {
+            if value == other || Self::FREE.contains(&name.as_str()) {
                 return None;
             }
             let name = name.replace('_', " ");
@@ -473,7 +480,7 @@ pub(crate) mod tests {
         assert!(refused(|plan| plan.trials = vec![Trial::Gpu, Trial::Fused]).contains("choose Burn"));
         assert!(
             refused(|plan| plan.trials = vec![Trial::Dali, Trial::Fused, Trial::Dali])
-                .contains("dali is there twice")
+                .contains("dali is given twice")
         );
         assert!(refused(|plan| plan.precision = 0.0).contains("a precision of 0 %"));
         assert!(refused(|plan| plan.time_limit = f64::NAN).contains("a time limit of NaN s"));
@@ -527,6 +534,10 @@ pub(crate) mod tests {
         );
         let mut now = before.clone();
         assert_eq!(before.changes(&now).unwrap(), Vec::<String>::new());
+        now.loads.push(20);
+        now.precision = 1.0;
+        assert_eq!(before.changes(&now).unwrap(), Vec::<String>::new());
+        assert_eq!(before.default_folder(), now.default_folder());
         now.batch_size = 16;
         now.pipeline = Some(Pipeline::imagenet_train(64));
         assert_ne!(before.default_folder(), now.default_folder());

@@ -36,7 +36,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("torchvision_v2.py", include_str!("../trials/torchvision_v2.py")),
     ("trial.py", include_str!("../trials/trial.py")),
 ];
-/// At least so many samples are put in order; then the order begins again.
+/// At least so many samples are put in order; then the order begins again. No cell comes as far as that.
 const ORDERED: usize = 1 << 20;
 
 /// A temporary folder with everything that a trial in Python reads.
@@ -99,18 +99,17 @@ impl Files {
         fs::write(&path, bytes).map_err(|source| CompareError::Io { path, source })
     }
 
-    /// The command of a trial, and its first line of input.
+    /// The command of a trial, its first line of input, and its folder for files, which is removed when it is dropped.
     pub fn command(
         &self,
         plan: &Plan,
         trial: Trial,
         model: Arch,
         load: u32,
-    ) -> Result<(Command, String), CompareError> {
+    ) -> Result<(Command, String, TempDir), CompareError> {
         let here = self.dir.path();
-        let scratch = here.join(format!("scratch-{trial}-{model}-{load}"));
-        fs::create_dir_all(&scratch).map_err(|source| CompareError::Io {
-            path: scratch.clone(),
+        let scratch = TempDir::new_in(here).map_err(|source| CompareError::Io {
+            path: here.to_owned(),
             source,
         })?;
         let trainer = match (&plan.feeds, plan.trainer(model)) {
@@ -139,7 +138,7 @@ impl Files {
             "workers": plan.workers,
             "seed": plan.seed,
             "model": model,
-            "scratch": scratch,
+            "scratch": scratch.path(),
             "trainer": trainer,
         });
         let mut command = Command::new(python(plan, trial));
@@ -147,7 +146,7 @@ impl Files {
             .arg("-B")
             .arg(here.join("trial.py"))
             .env("PYTHONUNBUFFERED", "1");
-        Ok((command, spec.to_string()))
+        Ok((command, spec.to_string(), scratch))
     }
 }
 
@@ -183,6 +182,14 @@ fn order(plan: &Plan, images: &Images) -> Result<Vec<u8>, CompareError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_trial_is_known_to_its_program() {
+        let (_, program) = PROGRAMS.iter().find(|(name, _)| *name == "trial.py").unwrap();
+        for trial in Trial::ALL.into_iter().filter(|trial| trial.executor().is_none()) {
+            assert!(program.contains(&format!("\"{trial}\"")), "{trial}");
+        }
+    }
 
     #[test]
     fn every_program_is_in_the_binary() {

@@ -56,7 +56,7 @@ impl Report {
             };
             for cells in groups.iter().filter(|cells| !cells.is_empty()) {
                 let with = match (others.len(), cells[0].model) {
-                    (1, model) => format!(" with {model}"),
+                    (1, model) => format!(" on {model}"),
                     _ => String::new(),
                 };
                 sentences.push(sentence(a, b, number + 1, cells, &with));
@@ -143,8 +143,8 @@ impl Report {
         paragraphs.extend(self.others());
         paragraphs.push(format!(
             "How it is judged: the trials take turns in rounds of the same number of steps. Better by is the median over the pairs of \
-             rounds, and its interval holds the true median 19 times in 20. A difference that the interval does not tell from zero, \
-             or below 1 %, is none.{}",
+             rounds, and its interval holds the true median 19 times in 20. If the interval holds zero or \
+             the difference is below 1 %, there is no verdict.{}",
             match self.is_emulated() {
                 true => " The accelerator's speed is published or derived (docs/emulated.md), so seconds are those that it would take \
                          at that speed; a real one shares memory and bus with the loader.",
@@ -219,16 +219,17 @@ impl Report {
                 .map(|(trial, loss)| format!("{trial} {loss:.4}"))
                 .collect();
             text += &format!(
-                " A real training of {} by Burn at load {} came after {} steps on {} labels to the mean losses {}.",
+                " {}, trained by Burn for {} steps at load {} on {} labels, had a mean loss of {}.",
                 work.model,
-                work.load,
                 work.steps,
+                work.load,
                 if work.same_labels { "the same" } else { "DIFFERENT" },
                 losses.join(", "),
             );
             if let Some([least, mean]) = work.psnr {
-                text +=
-                    &format!(" Their pixels differ by {mean:.1} dB on average (PSNR, least {least:.1} dB).");
+                text += &format!(
+                    " Of the images that differ, the PSNR is {mean:.1} dB on average, {least:.1} dB at least."
+                );
             }
         }
         Some(text)
@@ -247,7 +248,7 @@ impl Report {
             ),
             false => format!(
                 "The machine was not quiet: other programs kept {mean:.1} of {} busy on average, and {most:.1} during one trial. The trials \
-                 took turns under it, so their order holds for a machine that is as busy; seconds per epoch are not those of a quiet \
+                 took turns, so the comparison holds for a machine as busy as this one; seconds per epoch are not those of a quiet \
                  one.",
                 plural(self.machine.cores, "core")
             ),
@@ -262,8 +263,8 @@ fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> S
     if gains.is_empty() {
         let why = measured.iter().find_map(|trial| trial.failure.as_ref());
         return match why {
-            Some(failure) => format!("{b} was not measured: {}.", failure.text()),
-            None => format!("{b} was not compared{with}."),
+            Some(failure) => format!("{b} was not measured{with}: {}.", failure.text()),
+            None => format!("{b} was not compared with {a}{with}."),
         };
     }
     let of = |verdict: Verdict| -> Vec<f64> {
@@ -274,7 +275,7 @@ fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> S
     let all = gains.len();
     let at = |count: usize| match (count == all, all) {
         (true, 1) => String::new(),
-        (true, _) => format!(" in all {all} cells"),
+        (true, _) => format!(" in each of {all} cells"),
         (false, _) => format!(" in {count} of {all} cells"),
     };
     let mut parts = Vec::new();
@@ -349,18 +350,18 @@ mod tests {
         let say = |b| report(loads(b)).headline();
         assert_eq!(
             say([6.0, 3.0]),
-            ["fused takes 40 to 70 % less time than per-op with resnet18 in all 2 cells."]
+            ["fused takes 40 to 70 % less time than per-op on resnet18 in each of 2 cells."]
         );
         assert_eq!(
             say([6.0, 10.0]),
             [
-                "fused takes 40 % less time than per-op with resnet18 in 1 of 2 cells, and cannot be told apart from per-op with \
+                "fused takes 40 % less time than per-op on resnet18 in 1 of 2 cells, and cannot be told apart from per-op on \
               resnet18 in 1 of 2 cells."
             ]
         );
         assert_eq!(
             say([12.0, 12.0]),
-            ["fused takes 20 % more time than per-op with resnet18 in all 2 cells."]
+            ["fused takes 20 % more time than per-op on resnet18 in each of 2 cells."]
         );
     }
 
@@ -373,8 +374,8 @@ mod tests {
         assert_eq!(
             report.headline(),
             [
-                "fused takes 50 % less time than per-op in all 2 cells.",
-                "gpu takes 10 % less time than per-op in all 2 cells."
+                "fused takes 50 % less time than per-op in each of 2 cells.",
+                "gpu takes 10 % less time than per-op in each of 2 cells."
             ]
         );
         for cell in &mut report.cells {

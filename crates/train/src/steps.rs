@@ -1,8 +1,9 @@
 //! Steps without a run: a loader and a trainer that make as many steps as they are asked for.
 //!
 //! A comparison measures in rounds of steps, and a round does not end where an epoch ends. So [`Steps`] goes
-//! from epoch to epoch without a seam: when the last batch of an epoch is taken, the next epoch's workers
-//! start, and load while the trainer makes its step.
+//! from epoch to epoch without a seam: when all batches of an epoch are in work or ready, the next epoch's
+//! workers start. For that time there are at most twice as many batches in memory. The executor `gpu`, whose
+//! batches take memory of the device, starts the next epoch when the last batch is taken.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -22,12 +23,15 @@ pub struct Steps {
     config: TrainConfig,
     feed: Feed,
     batches: FeedBatches,
+    /// The next epoch, once it has begun to load.
+    next: Option<FeedBatches>,
+    /// The epoch of `batches`.
     epoch: u64,
     /// Steps made so far.
     step: u64,
     /// Whether this epoch had a batch.
     had_batch: bool,
-    /// `None` only while a step is made.
+    /// `None` while a step is made, and after an error.
     trainer: Option<Trainer>,
     device: String,
 }
@@ -83,6 +87,7 @@ impl Steps {
         };
         Ok(Self {
             batches: feed.epoch(0),
+            next: None,
             config,
             feed,
             epoch: 0,
@@ -141,12 +146,10 @@ impl Steps {
             match self.batches.next().transpose()? {
                 Some(batch) => {
                     self.had_batch = true;
-                    if self.batches.state().batch == self.feed.loader().batches_per_epoch() as u64 {
-                        self.next_epoch();
-                    }
+                    self.look_ahead();
                     return Ok(batch);
                 }
-                // Bad images that were left out may have been all of the last batches.
+                // The last batches may be empty, if all their images were bad and left out.
                 None if self.had_batch => {
                     self.had_batch = false;
                     self.next_epoch();
@@ -161,9 +164,22 @@ impl Steps {
         }
     }
 
+    /// Starts the next epoch when nothing of this one is left to begin.
+    fn look_ahead(&mut self) {
+        let begun = match self.config.executor {
+            ExecutorChoice::Of(AnyExecutor::Gpu) => 0,
+            _ => self.batches.in_flight() as u64,
+        };
+        let all = self.feed.loader().batches_per_epoch() as u64;
+        if self.next.is_none() && self.batches.state().batch + begun >= all {
+            self.next = Some(self.feed.epoch(self.epoch + 1));
+        }
+    }
+
     fn next_epoch(&mut self) {
+        let next = self.next.take();
         self.epoch += 1;
-        self.batches = self.feed.epoch(self.epoch);
+        self.batches = next.unwrap_or_else(|| self.feed.epoch(self.epoch));
     }
 
     /// One step; returns its loss.

@@ -42,8 +42,8 @@ enum TrainerKind {
 ///
 /// Trials take turns in short rounds on the same images. Native trials are per-op (operation after operation, as
 /// torchvision), fused and gpu; trials in Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, spdl
-/// and stokehold. Without DATA, generated images are used. The same command continues after an interruption, and
-/// repeats nothing that is finished.
+/// and stokehold. Without DATA, generated images are used. The same command continues after an interruption.
+/// Finished cells are kept; a cell in which a trial failed is measured again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The data set: DATA/train/<class>/.. or class folders.
@@ -79,8 +79,8 @@ pub struct Args {
     /// A pipeline of your own in place of the loads, TOML or JSON; native trials only.
     #[arg(long, value_name = "FILE", conflicts_with = "loads")]
     pipeline: Option<Local>,
-    /// Width and height of the images that the network sees, at least 32 [default: 224; 32 where Burn or PyTorch trains on
-    /// the CPU].
+    /// Width and height of the images that the network sees, at least 32 [default: 224; 32 where Burn trains on the
+    /// CPU, and with --trainer torch --device cpu].
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(32..=4096))]
     image_size: Option<u32>,
     /// Images per batch, at least 1.
@@ -142,7 +142,7 @@ impl Args {
                 device::kind(&device::name(&opened)) == "cpu"
             }
             Feeds::Emulated(_) => false,
-            Feeds::Torch(options) => options.device != "cuda",
+            Feeds::Torch(options) => options.device == "cpu",
         };
         let emulated = matches!(feeds, Feeds::Emulated(_));
         let models = match (self.models.is_empty(), self.as_published) {
@@ -213,7 +213,7 @@ impl Args {
             kind => kind,
         };
         if kind != TrainerKind::Emulated && self.speed.is_given() {
-            return usage("--accelerator and --images-per-second are for --trainer emulated; give that");
+            return usage("--accelerator, --share and --images-per-second are for --trainer emulated; give that");
         }
         if kind != TrainerKind::Torch && self.amp {
             return usage("--amp is for --trainer torch; give that too");
@@ -265,7 +265,6 @@ impl Args {
     }
 }
 
-/// Whether native trials only.
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ impl Watch {
         }
         let cells = report.plan.cells().len();
         note!("{}, in {}", plural(cells, "cell"), out.display());
-        let kept = report.cells.iter().filter(|cell| cell.finished).count();
+        let kept = report.plan.cells().into_iter().filter(|&(model, load)| report.is_kept(model, load)).count();
         if kept > 0 {
             note!(
                 "{kept} of {} are kept and not measured again; remove {}, or give another --out, to measure anew",
@@ -102,7 +102,11 @@ impl Observer for Watch {
             Event::CellDone(cell) => {
                 self.at(1.0);
                 let pairs = plural(cell.pairs() as usize, "pair");
-                self.say(&format!("{}: {pairs}; better by {}", self.name, gains(cell)));
+                let gains = gains(cell);
+                self.say(&match gains.is_empty() {
+                    true => format!("{}: {pairs}; nothing to compare", self.name),
+                    false => format!("{}: {pairs}; better by {gains}", self.name),
+                });
             }
             Event::EqualWork => {
                 self.bar.set_position(CELL * self.cells);
