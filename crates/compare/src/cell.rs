@@ -14,6 +14,7 @@ use crate::plan::{Plan, Trial};
 use crate::python::Files;
 use crate::report::{Cell, Failure, Report, Round};
 use crate::side::{Ended, Observed, Side};
+use crate::steps::StepTimes;
 use crate::verdict::{Gain, LEAST_PAIRS};
 use crate::{CompareError, NativeSpec, equal, output};
 
@@ -112,7 +113,7 @@ impl<'a> Comparison<'a> {
         let cells = plan.cells();
         if cells.iter().all(|&(model, load)| self.kept(model, load)) {
             let done = self.equal_work(observer, stop)?;
-            output::write(&mut self.report, &self.out)?;
+            output::write(&mut self.report, &self.out, None)?;
             return Ok(done);
         }
         self.read_once(stop);
@@ -126,7 +127,7 @@ impl<'a> Comparison<'a> {
             )));
         }
         let done = measured? && self.equal_work(observer, stop)?;
-        output::write(&mut self.report, &self.out)?;
+        output::write(&mut self.report, &self.out, None)?;
         Ok(done)
     }
 
@@ -152,7 +153,7 @@ impl<'a> Comparison<'a> {
             if !done {
                 return Ok(false);
             }
-            output::write(&mut self.report, &self.out)?;
+            output::write(&mut self.report, &self.out, Some(place))?;
             observer.event(Event::CellDone(&self.report.cells[place]));
         }
         Ok(true)
@@ -254,14 +255,19 @@ impl<'a> Comparison<'a> {
         if cell.steps == 0 || cell.pairs() == 0 {
             cell.steps = steps_of_a_round(&warm, plan.round);
         }
+        let mut steps = match cell.pairs() {
+            0 => StepTimes::default(),
+            _ => StepTimes::read(cell, &self.out),
+        };
         let begin = Instant::now();
         let limit = Duration::from_secs_f64(plan.time_limit);
         // Without two trials there is nothing to compare, but A's figures are worth their time.
         while sides.iter().any(Option::is_some) {
-            let done = self.pair(place, &mut sides, observer, stop)?;
+            let done = self.pair(place, &mut sides, &mut steps, observer, stop)?;
             let cell = &mut self.report.cells[place];
             cell.summarize();
             output::write_json(&self.report, &self.out)?;
+            steps.write(&self.report.cells[place], &self.out)?;
             if !done {
                 return Ok(false);
             }
@@ -322,11 +328,12 @@ impl<'a> Comparison<'a> {
         &mut self,
         place: usize,
         sides: &mut [Option<Side>],
+        steps: &mut StepTimes,
         observer: &mut dyn Observer,
         stop: &AtomicBool,
     ) -> Result<bool, CompareError> {
         let cell = &mut self.report.cells[place];
-        let (pair, steps, count) = (cell.pairs(), cell.steps, sides.len());
+        let (pair, count) = (cell.pairs(), sides.len());
         for turn in 0..count {
             // Every second pair goes backwards, and each begins with another trial.
             let number = match pair % 2 {
@@ -335,10 +342,11 @@ impl<'a> Comparison<'a> {
             };
             let Some(side) = &mut sides[number] else { continue };
             let before = Contention::now();
-            let observed = side.round(steps, stop);
+            let observed = side.round(cell.steps, stop);
             let measured = &mut cell.trials[number];
             match observed {
-                Ok(observed) => {
+                Ok(mut observed) => {
+                    steps.add(number, observed.began, std::mem::take(&mut observed.made.times));
                     let others = others_cores(before, &observed);
                     measured.rounds.push(Round::new(pair, observed, others));
                 }

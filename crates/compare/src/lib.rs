@@ -23,6 +23,9 @@
 //! **One function judges.** [`Gain::of`] makes the median of the ratios, its interval and the verdict from the
 //! pairs. Headline, tables, pictures and JSON show what it says and nothing else.
 //!
+//! **Each pair has a page.** The machine is recorded once. What lies in a trial's rounds is cut out of that recording and put
+//! beside trial A's: cores, accelerator and steps over time, on the page that the table's figure opens.
+//!
 //! **Other programs are recorded.** Each round has the CPU time of its trial's processes and of all others.
 //! The report shows the latter; it does not correct anything by it.
 //!
@@ -35,11 +38,13 @@ mod error;
 mod native;
 mod output;
 mod page;
+mod pairs;
 mod plan;
 mod published;
 mod python;
 mod report;
 mod side;
+mod steps;
 mod table;
 mod verdict;
 mod words;

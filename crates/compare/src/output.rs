@@ -4,6 +4,8 @@
 //! compare.json              all numbers, written after every pair
 //! compare.csv .md .html     the same for spreadsheets, documents and people, written after every cell
 //! profiler-output/          samples of the machine
+//! steps/<cell>.json         the times of the steps, written after every pair
+//! pairs/<cell>-<trial>/     a page of the trial beside A, written after every cell
 //! lock                      held by the process that compares
 //! ```
 
@@ -15,7 +17,8 @@ use stokehold_base::there::if_there;
 use stokehold_base::{regular, whole};
 use stokehold_profile::{FOLDER, ProfileError, Recording};
 
-use crate::report::{FORM, Report, Sample};
+use crate::pairs::{self, Machine};
+use crate::report::{Cell, FORM, Report, Sample};
 use crate::{CompareError, page, table, words};
 
 const JSON: &str = "compare.json";
@@ -101,25 +104,43 @@ pub(crate) fn write_json(report: &Report, out: &Path) -> Result<(), CompareError
     put(&out.join(JSON), report.json()?)
 }
 
-/// Writes the report in all forms.
-pub(crate) fn write(report: &mut Report, out: &Path) -> Result<(), CompareError> {
-    let recording = out.join(FOLDER);
-    let samples = match recording.exists() {
-        true => match Recording::open(&recording) {
-            Ok(recording) => Sample::all(&recording),
-            // The first samples may still be on their way to the disk.
-            Err(ProfileError::NoRecording { .. }) => Vec::new(),
-            Err(error) => return Err(error.into()),
-        },
-        false => Vec::new(),
-    };
+/// Writes the report in all forms, and the pages of pairs: of the cell at the place `changed`, of cells that are not finished,
+/// and those that are missing.
+pub(crate) fn write(report: &mut Report, out: &Path, changed: Option<usize>) -> Result<(), CompareError> {
+    let machine = machine(out)?;
     for cell in &mut report.cells {
-        cell.measure_usage(&samples);
+        cell.measure_usage(&machine.samples);
+    }
+    for (place, cell) in report.cells.iter().enumerate() {
+        if changed == Some(place) || !cell.finished || !pairs::are_there(cell, out) {
+            pairs::write(report, cell, &machine, out)?;
+        }
     }
     write_json(report, out)?;
     put(&out.join("compare.csv"), table::csv(report))?;
     put(&out.join("compare.md"), words::markdown(report))?;
-    put(&out.join("compare.html"), page::page(report, &samples))
+    let link = |cell: &Cell, trial| pairs::link(cell, trial, out);
+    put(
+        &out.join("compare.html"),
+        page::page(report, &machine.samples, &link),
+    )
+}
+
+/// The recording of the machine.
+fn machine(out: &Path) -> Result<Machine, CompareError> {
+    let folder = out.join(FOLDER);
+    if !folder.exists() {
+        return Ok(Machine::default());
+    }
+    match Recording::open(&folder) {
+        Ok(recording) => Ok(Machine {
+            samples: Sample::all(&recording),
+            recording,
+        }),
+        // The first samples may still be on their way to the disk.
+        Err(ProfileError::NoRecording { .. }) => Ok(Machine::default()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn put(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), CompareError> {
@@ -143,7 +164,7 @@ mod tests {
     fn a_comparison_goes_on_only_as_it_began() {
         let dir = tempfile::tempdir().unwrap();
         let mut before = report(vec![cell(Arch::Resnet18, 1, 10.0, &[5.0])]);
-        write(&mut before, dir.path()).unwrap();
+        write(&mut before, dir.path(), None).unwrap();
         let now = Report::new(before.plan.clone(), before.dataset.clone());
         assert_eq!(open(dir.path(), now.clone()).unwrap(), before);
         before.plan.batch_size = 7;

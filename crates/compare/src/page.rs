@@ -9,14 +9,15 @@ mod lines;
 use stokehold_page::html::{document, noted, paragraph, section};
 use stokehold_page::svg::escape;
 
-use crate::report::{Report, Sample};
+use crate::report::{Cell, Report, Sample};
 use crate::table;
 
 /// The style of this page, in addition to that of all reports.
 const STYLE: &str = include_str!("page/style.css");
 
-/// The page of a report; `samples` are those of the machine, oldest first.
-pub fn page(report: &Report, samples: &[Sample]) -> String {
+/// The page of a report; `samples` are those of the machine, oldest first. `link` is the page of a cell's trial beside A,
+/// relative to this one, if there is one.
+pub fn page(report: &Report, samples: &[Sample], link: &dyn Fn(&Cell, usize) -> Option<String>) -> String {
     let paragraphs =
         |lines: Vec<String>| -> String { lines.iter().map(|line| paragraph("", line)).collect() };
     let headline = match report.headline() {
@@ -36,7 +37,7 @@ pub fn page(report: &Report, samples: &[Sample]) -> String {
     };
     let body = [
         header,
-        section("Seconds per epoch", &table::result(report).html()),
+        result(report, link),
         optional(
             "Not measured",
             "The other trials were measured without these.",
@@ -63,6 +64,26 @@ pub fn page(report: &Report, samples: &[Sample]) -> String {
         "",
     )
 }
+
+/// The table of the result. Where a pair has a page, its gain opens it.
+fn result(report: &Report, link: &dyn Fn(&Cell, usize) -> Option<String>) -> String {
+    let heading = "Seconds per epoch";
+    let mut table = table::result(report);
+    let mut linked = false;
+    for (row, (cell, trial)) in table::rows_of_result(report).enumerate() {
+        if let Some(page) = link(cell, trial) {
+            table.link(row, table::GAIN, &page);
+            linked = true;
+        }
+    }
+    match linked {
+        true => noted(heading, PAIRS, &table.html()),
+        false => section(heading, &table.html()),
+    }
+}
+
+/// An explanation of the links in the table of the result.
+const PAIRS: &str = "The figure of better by opens the page of its pair: cores, accelerator and steps over time, side by side.";
 
 /// An explanation of the columns of the table of trials.
 const COLUMNS: &str = "Per core-second: images for each second of CPU time, loader and trainer together. Waited and busy: shares of the \
@@ -178,7 +199,9 @@ mod tests {
             report(Vec::new()),
         ] {
             for samples in [samples(&report, 8), Vec::new()] {
-                let page = page(&report, &samples);
+                let page = page(&report, &samples, &|cell, _| {
+                    Some(format!("pairs/{}/x&\"<y>.html", cell.load))
+                });
                 assert_well_formed(&page);
                 for word in [
                     "http:", "https:", "NaN", "inf\"", "<script", "url(", "@import", " src=",
@@ -196,7 +219,9 @@ mod tests {
         for cell in &mut report.cells {
             cell.measure_usage(&samples);
         }
-        let page = page(&report, &samples);
+        let page = page(&report, &samples, &|cell, trial| {
+            (trial == 1).then(|| format!("pairs/{}-{trial}/page.html", cell.file_name()))
+        });
         for text in [
             "fused takes 33 to 76 % less time than per-op in each of 4 cells.",
             "resnet50 at load 12, fused: 4.01 s per epoch",
@@ -206,6 +231,16 @@ mod tests {
         ] {
             assert!(page.contains(text), "{text}");
         }
+        assert!(
+            page.contains(
+                "data-is=\"better by\"><a href=\"pairs/resnet50-load12-1/page.html\">76.5 %</a></td>"
+            )
+        );
+        assert_eq!(
+            page.matches("<a href=").count(),
+            4,
+            "a link for each cell that has a page"
+        );
         assert_eq!(page.matches("class=\"range\"").count(), 12, "bars");
         assert_eq!(page.matches("class=\"strip\"").count(), 12, "heat maps");
         assert!(page.len() < 1_000_000, "{}", page.len());

@@ -116,7 +116,7 @@ impl Usage {
 }
 
 /// A turn of a trial.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Round {
     /// The pair, from 0: rounds of one pair belong together.
@@ -131,7 +131,7 @@ pub struct Round {
     /// Cores that other programs kept busy meanwhile, on average; `None` where the platform does not tell.
     #[serde(default)]
     pub others_cores: Option<f64>,
-    /// What the trial says of it.
+    /// What the trial says of it. The times of its steps are in a file of their own, and left out here.
     #[serde(flatten)]
     pub made: Made,
 }
@@ -197,6 +197,7 @@ impl Failure {
 }
 
 impl Round {
+    /// A round without the times of its steps.
     pub(crate) fn new(pair: u32, observed: Observed, others_cores: Option<f64>) -> Self {
         Self {
             pair,
@@ -204,7 +205,10 @@ impl Round {
             ended: observed.ended,
             cpu_seconds: observed.cpu_seconds,
             others_cores,
-            made: observed.made,
+            made: Made {
+                times: Vec::new(),
+                ..observed.made
+            },
         }
     }
 
@@ -246,6 +250,11 @@ impl Cell {
                 })
                 .collect(),
         }
+    }
+
+    /// What its files are called: `resnet18-load12`.
+    pub(crate) fn file_name(&self) -> String {
+        format!("{}-load{}", self.model, self.load)
     }
 
     /// The number of pairs begun.
@@ -445,14 +454,20 @@ impl Sample {
         samples: &'a [Self],
         rounds: &'a [Round],
     ) -> impl Iterator<Item = (&'a Round, &'a Self)> {
+        Self::places(samples, rounds).map(|(round, sample)| (&rounds[round], &samples[sample]))
+    }
+
+    /// The places of those that lie within the rounds, after the place of the round.
+    pub fn places(samples: &[Self], rounds: &[Round]) -> impl Iterator<Item = (usize, usize)> {
         // The clock of the samples and the requests may differ by a little.
         const SLACK: f64 = 0.02;
-        rounds.iter().flat_map(move |round| {
+        rounds.iter().enumerate().flat_map(move |(number, round)| {
             let first = samples.partition_point(|sample| sample.since < round.began - SLACK);
-            samples[first..]
+            let within = samples[first..]
                 .iter()
-                .take_while(move |sample| sample.time <= round.ended + SLACK)
-                .map(move |sample| (round, sample))
+                .take_while(|sample| sample.time <= round.ended + SLACK);
+            let end = first + within.count();
+            (first..end).map(move |sample| (number, sample))
         })
     }
 }
@@ -480,6 +495,7 @@ pub(crate) mod tests {
                 copying: 0.0,
                 labels: 77,
                 loss: None,
+                times: Vec::new(),
             },
         }
     }

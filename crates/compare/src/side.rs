@@ -28,7 +28,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The lines of standard error that are kept.
 const TAIL: usize = 12;
 /// The longest line of an answer, bytes.
-const LONGEST: u64 = 1 << 16;
+const LONGEST: u64 = 1 << 19;
 
 /// A trial that can begin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ pub(crate) enum Ended {
 }
 
 /// A round as it was observed from here.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Observed {
     pub made: Made,
     /// Unix seconds.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     const READY: &str = r#"read spec; echo '{"ready": {"versions": "sh", "device": "none"}}'; "#;
-    const ROUND: &str = r#"read steps; echo '{"round": {"steps": 3, "images": 6, "seconds": 0.5, "waited": 0, "busy": 0.5, "copying": 0, "labels": 7}}'; "#;
+    const ROUND: &str = r#"read steps; echo '{"round": {"steps": 3, "images": 6, "seconds": 0.5, "waited": 0, "busy": 0.5, "copying": 0, "labels": 7, "times": [[0, 0.1], [0.2, 0.2]]}}'; "#;
 
     #[test]
     fn rounds_are_asked_for_and_answered() {
@@ -318,6 +318,7 @@ mod tests {
         for _ in 0..2 {
             let round = side.round(3, &stop).unwrap();
             assert_eq!((round.made.images, round.made.labels), (6, 7));
+            assert_eq!(round.made.times, [[0.0, 0.1], [0.2, 0.2]]);
             assert!(round.ended >= round.began);
         }
         let Err(Ended::Failed(failure)) = side.round(3, &stop) else {

@@ -7,6 +7,15 @@ use stokehold_page::Table;
 use crate::published;
 use crate::report::{Cell, Measured, Report, Summary};
 
+/// The column of [`result`] with the gain.
+pub const GAIN: usize = 6;
+
+/// The rows of [`result`]: each cell, with the place of a trial but A.
+pub fn rows_of_result(report: &Report) -> impl Iterator<Item = (&Cell, usize)> {
+    let cells = report.cells.iter();
+    cells.flat_map(|cell| (1..cell.trials.len()).map(move |trial| (cell, trial)))
+}
+
 /// The result: a row for each cell and each trial but A, with both times, the gain, its interval and the verdict; beside the
 /// published gains where there are some.
 pub fn result(report: &Report) -> Table {
@@ -30,29 +39,25 @@ pub fn result(report: &Report) -> Table {
         head.pop();
     }
     let mut table = Table::new(&head, &[0, 2, 4, 8]);
-    for cell in &report.cells {
-        let Some((a, others)) = cell.trials.split_first() else {
-            continue;
-        };
-        for b in others {
-            let gain = b.summary.and_then(|summary| summary.gain);
-            let mut row = vec![
-                cell.model.to_string(),
-                load(report, cell),
-                a.trial.to_string(),
-                seconds(a),
-                b.trial.to_string(),
-                seconds(b),
-                or_dash(gain.map(|gain| format!("{:.1} %", gain.better_by))),
-                or_dash(gain.map(|gain| format!("{:.1} to {:.1} %", gain.low, gain.high))),
-                verdict(a, b),
-            ];
-            if published {
-                let of_cell = published::better_by(cell.model, cell.load);
-                row.push(or_dash(of_cell.map(|percent| format!("{percent:.1} %"))));
-            }
-            table.row(row);
+    for (cell, trial) in rows_of_result(report) {
+        let (a, b) = (&cell.trials[0], &cell.trials[trial]);
+        let gain = b.summary.and_then(|summary| summary.gain);
+        let mut row = vec![
+            cell.model.to_string(),
+            load(report, cell),
+            a.trial.to_string(),
+            seconds(a),
+            b.trial.to_string(),
+            seconds(b),
+            or_dash(gain.map(|gain| format!("{:.1} %", gain.better_by))),
+            or_dash(gain.map(|gain| format!("{:.1} to {:.1} %", gain.low, gain.high))),
+            verdict(a, b),
+        ];
+        if published {
+            let of_cell = published::better_by(cell.model, cell.load);
+            row.push(or_dash(of_cell.map(|percent| format!("{percent:.1} %"))));
         }
+        table.row(row);
     }
     table
 }

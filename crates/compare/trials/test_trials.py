@@ -187,6 +187,9 @@ class Trials(unittest.TestCase):
                             self.assertLess(said["copying"], said["seconds"])
                             self.assertLess(said["waited"], said["seconds"])
                             self.assertNotIn("loss", said)
+                            self.assertEqual(len(said["times"]), steps)
+                            self.assertAlmostEqual(sum(without for without, _ in said["times"]), said["waited"], 3)
+                            self.assertLessEqual(sum(map(sum, said["times"])), said["seconds"] + 1e-3)
                             first += steps
                             os.killpg(trial.process.pid, signal.SIGSTOP)
                             time.sleep(0.1)

@@ -40,6 +40,9 @@ TRIALS = {
     "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build in Stokehold's repository makes it)"),
 }
 
+#: The most steps of a round whose times are said, so that an answer remains a line of some hundred kilobytes.
+TIMES = 10_000
+
 
 class Lines:
     """The lines of standard input; when it ends, so does the program, whatever it is doing."""
@@ -162,12 +165,13 @@ def one_round(steps: int, batches: Any, trainer: Any) -> dict[str, Any]:
     """Makes steps, and says what they took."""
     waited = busy = copying = 0.0
     images_taken = crc = 0
-    losses = []
+    losses, times = [], []
     begun = time.perf_counter()
     for _ in range(steps):
         asked = time.perf_counter()
         images, labels = next(batches)
-        waited += time.perf_counter() - asked
+        there = time.perf_counter()
+        waited += there - asked
         crc = zlib.crc32(labels.astype("<u4").tobytes(), crc)
         images_taken += len(labels)
         step_busy, step_copying, loss = trainer.step(images, labels)
@@ -175,6 +179,8 @@ def one_round(steps: int, batches: Any, trainer: Any) -> dict[str, Any]:
         copying += step_copying
         if loss is not None:
             losses.append(loss)
+        if len(times) < TIMES:
+            times.append([round(there - asked, 6), round(time.perf_counter() - there, 6)])
     said = {
         "steps": steps,
         "images": images_taken,
@@ -183,6 +189,7 @@ def one_round(steps: int, batches: Any, trainer: Any) -> dict[str, Any]:
         "busy": busy,
         "copying": copying,
         "labels": crc,
+        "times": times,
     }
     if losses:
         mean = sum(losses) / len(losses)

@@ -1,5 +1,6 @@
 //! A table, made once and written as text, Markdown and HTML.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::svg::escape;
@@ -10,6 +11,8 @@ pub struct Table {
     head: Vec<String>,
     words: Vec<usize>,
     rows: Vec<Vec<String>>,
+    /// Where cells lead to, by row and column.
+    links: BTreeMap<(usize, usize), String>,
 }
 
 impl Table {
@@ -19,12 +22,18 @@ impl Table {
             head: head.iter().map(|&text| text.to_owned()).collect(),
             words: words.to_vec(),
             rows: Vec::new(),
+            links: BTreeMap::new(),
         }
     }
 
     /// Adds a row, with a cell for each heading.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Makes a cell a link to another page, as HTML; text and Markdown show the cell alone. Rows and columns count from 0.
+    pub fn link(&mut self, row: usize, column: usize, to: &str) {
+        self.links.insert((row, column), to.to_owned());
     }
 
     /// Whether it has no rows.
@@ -72,7 +81,7 @@ impl Table {
     /// As HTML. A cell of several lines shows them below each other. On a narrow screen a row becomes a list whose entries have
     /// their headings beside them.
     pub fn html(&self) -> String {
-        let row = |cells: &[String], tag: &str| {
+        let row = |cells: &[String], tag: &str, number: Option<usize>| {
             let mut html = "<tr>".to_owned();
             for (column, cell) in cells.iter().enumerate() {
                 let class = match self.words.contains(&column) {
@@ -85,18 +94,23 @@ impl Table {
                     _ => String::new(),
                 };
                 let lines: Vec<String> = cell.lines().map(escape).collect();
-                let _ = write!(
-                    html,
-                    "<{tag}{scope}{class}{label}>{}</{tag}>",
-                    lines.join("<br/>")
-                );
+                let mut text = lines.join("<br/>");
+                if let Some(to) = number.and_then(|number| self.links.get(&(number, column))) {
+                    text = format!("<a href=\"{}\">{text}</a>", escape(to));
+                }
+                let _ = write!(html, "<{tag}{scope}{class}{label}>{text}</{tag}>");
             }
             html + "</tr>\n"
         };
-        let rows: String = self.rows.iter().map(|cells| row(cells, "td")).collect();
+        let rows: String = self
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(number, cells)| row(cells, "td", Some(number)))
+            .collect();
         format!(
             "<div class=\"scroll\"><table>\n<thead>{}</thead>\n<tbody>\n{rows}</tbody>\n</table></div>\n",
-            row(&self.head, "th")
+            row(&self.head, "th", None)
         )
     }
 }
@@ -121,6 +135,19 @@ mod tests {
     fn markdown_says_how_columns_stand() {
         let expected = "| name | count |\n| --- | ---: |\n| <b> | 1 |\n| longer | 100 |\n";
         assert_eq!(table().markdown(), expected);
+    }
+
+    #[test]
+    fn a_cell_may_be_a_link() {
+        let mut table = table();
+        table.link(0, 1, "a/\"b\".html");
+        let html = table.html();
+        assert!(
+            html.contains("<td data-is=\"count\"><a href=\"a/&quot;b&quot;.html\">1</a></td>"),
+            "{html}"
+        );
+        assert_eq!(html.matches("<a ").count(), 1);
+        assert_eq!(table.text(), self::table().text());
     }
 
     #[test]

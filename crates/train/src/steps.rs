@@ -37,7 +37,7 @@ pub struct Steps {
 }
 
 /// What some steps took.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Made {
     /// Steps made.
@@ -57,6 +57,15 @@ pub struct Made {
     /// Mean training loss over the images; `None` where nothing learns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// For each step the seconds without a batch, and those from then to its end, to the microsecond: one after the other
+    /// they make up `seconds`. Those of the first [`TIMES`](Self::TIMES) steps; empty where nobody took them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<[f64; 2]>,
+}
+
+impl Made {
+    /// The most steps whose times are kept, so that an answer remains a line of some hundred kilobytes.
+    pub const TIMES: usize = 10_000;
 }
 
 impl Steps {
@@ -112,10 +121,12 @@ impl Steps {
         let before = self.trainer.as_ref().and_then(Trainer::used).unwrap_or_default();
         let (mut waited, mut busy, mut images, mut loss) = (0.0, 0.0, 0u64, 0.0);
         let (mut labels, mut made) = (crc32fast::Hasher::new(), 0);
+        let mut times = Vec::new();
         while made < steps && !stop.load(Ordering::Relaxed) {
             let turn = Instant::now();
             let batch = self.next_batch()?;
-            waited += turn.elapsed().as_secs_f64();
+            let (without, there) = (turn.elapsed().as_secs_f64(), Instant::now());
+            waited += without;
             let count = batch.labels.len();
             images += count as u64;
             for label in &batch.labels {
@@ -126,6 +137,9 @@ impl Steps {
             loss += f64::from(of_batch) * count as f64;
             busy += turn.elapsed().as_secs_f64();
             made += 1;
+            if times.len() < Made::TIMES {
+                times.push([without, there.elapsed().as_secs_f64()].map(to_microseconds));
+            }
         }
         let used = self.trainer.as_ref().and_then(Trainer::used);
         Ok(Made {
@@ -137,6 +151,7 @@ impl Steps {
             copying: used.map_or(0.0, |used| used.copying_seconds - before.copying_seconds),
             labels: labels.finalize(),
             loss: used.is_none().then(|| loss / images.max(1) as f64),
+            times,
         })
     }
 
@@ -211,6 +226,11 @@ impl Steps {
         }
         Ok(loss)
     }
+}
+
+/// Seconds to the microsecond: a clock is not more exact, and the digits would fill the answer.
+fn to_microseconds(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
 }
 
 fn executor(config: &TrainConfig) -> Result<AnyExecutor, TrainError> {

@@ -101,9 +101,39 @@ pub fn write(contents: &Contents<'_>, folder: &Path) -> Result<PathBuf, ProfileE
 /// # Errors
 /// If the file cannot be written.
 pub fn write_pair(pair: [&Contents<'_>; 2], folder: &Path) -> Result<PathBuf, ProfileError> {
+    put_pair(None, pair, folder)
+}
+
+/// What stands above a page of two runs.
+#[derive(Debug, Clone, Copy)]
+pub struct Heading<'a> {
+    /// What the page is, in a few words.
+    pub eyebrow: &'a str,
+    /// Its headline.
+    pub headline: &'a str,
+}
+
+/// As [`write_pair`], under the heading of a caller that has measured more than the two recordings show, and so knows how
+/// sure the difference is.
+///
+/// # Errors
+/// As [`write_pair`].
+pub fn write_pair_under(
+    heading: &Heading<'_>,
+    pair: [&Contents<'_>; 2],
+    folder: &Path,
+) -> Result<PathBuf, ProfileError> {
+    put_pair(Some(heading), pair, folder)
+}
+
+fn put_pair(
+    heading: Option<&Heading<'_>>,
+    pair: [&Contents<'_>; 2],
+    folder: &Path,
+) -> Result<PathBuf, ProfileError> {
     make(folder)?;
     let path = folder.join("profiler-comparison.html");
-    put(&path, &pair::page(pair))?;
+    put(&path, &pair::page(heading, pair))?;
     Ok(path)
 }
 

@@ -1,5 +1,6 @@
 //! The page of one run.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use stokehold_page::Table;
@@ -33,7 +34,7 @@ pub fn page(contents: &Contents<'_>) -> String {
         tables::framework(recording),
         judged::rules(contents.findings),
         judged::details(contents.findings, recording),
-        notes(recording),
+        notes(&[recording]),
     ];
     super::document("Stokehold: profile of a run", &body.concat(), &runs)
 }
@@ -431,10 +432,14 @@ fn stages(recording: &Recording) -> String {
     )
 }
 
-/// Notes about the recording itself.
-fn notes(recording: &Recording) -> String {
-    let noted = recording.about.iter().flat_map(|about| &about.notes);
-    let all: Vec<&String> = noted.chain(&recording.problems).collect();
+/// Notes about the recordings themselves; what holds for several of them stands once.
+pub fn notes(recordings: &[&Recording]) -> String {
+    let mut all: Vec<&String> = Vec::new();
+    let mut seen = HashSet::new();
+    for recording in recordings {
+        let noted = recording.about.iter().flat_map(|about| &about.notes);
+        all.extend(noted.chain(&recording.problems).filter(|&note| seen.insert(note)));
+    }
     if all.is_empty() {
         return String::new();
     }

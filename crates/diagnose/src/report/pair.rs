@@ -10,16 +10,16 @@ use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread};
 use super::judged::{ordered, summary};
-use super::page::{deviations, facts, gpu_boxes, gpu_figure, heat_box, step_sentence};
+use super::page::{deviations, facts, gpu_boxes, gpu_figure, heat_box, notes, step_sentence};
 use super::pictures::{self, Part};
 use super::tables::{self, METRICS};
-use super::{Contents, data, run_folder};
+use super::{Contents, Heading, data, run_folder};
 use crate::rules::Finding;
 
 const LETTERS: [&str; 2] = ["A", "B"];
 const CLASSES: [&str; 2] = ["a", "b"];
 
-pub fn page(pair: [&Contents<'_>; 2]) -> String {
+pub fn page(heading: Option<&Heading<'_>>, pair: [&Contents<'_>; 2]) -> String {
     let recordings = pair.map(|contents| contents.recording);
     let runs: Vec<Value> = std::iter::zip(pair, LETTERS)
         .filter_map(|(contents, letter)| {
@@ -27,13 +27,14 @@ pub fn page(pair: [&Contents<'_>; 2]) -> String {
         })
         .collect();
     let body = [
-        header(pair),
+        header(heading, pair),
         verdicts(pair),
         figures_table(pair),
         heat(&runs),
         tiles(pair),
         usage(pair),
         rules(pair.map(|contents| contents.findings)),
+        notes(&recordings),
     ];
     super::document(&title(recordings), &body.concat(), &runs)
 }
@@ -46,10 +47,35 @@ fn title(recordings: [&Recording; 2]) -> String {
     format!("Stokehold: {} and {} side by side", names[0], names[1])
 }
 
-fn header(pair: [&Contents<'_>; 2]) -> String {
+fn header(heading: Option<&Heading<'_>>, pair: [&Contents<'_>; 2]) -> String {
+    let (eyebrow, headline) = match heading {
+        Some(heading) => (heading.eyebrow, heading.headline.to_owned()),
+        None => ("Stokehold profile: two runs side by side", headline(pair)),
+    };
+    let key = |number: usize| {
+        format!(
+            "<span class=\"key\"><span class=\"swatch {}\"></span>Trial {}: {}</span>",
+            CLASSES[number],
+            LETTERS[number],
+            escape(&name(
+                &run_folder(&pair[number].recording.path).display().to_string()
+            ))
+        )
+    };
+    format!(
+        "<header>\n<p class=\"eyebrow\">{}</p>\n<h1>{}</h1>\n<p class=\"keys\">{}{}</p>\n</header>\n",
+        escape(eyebrow),
+        escape(&headline),
+        key(0),
+        key(1)
+    )
+}
+
+/// What the two recordings say of the difference.
+fn headline(pair: [&Contents<'_>; 2]) -> String {
     let seconds = pair.map(|contents| figures::seconds_per_epoch(contents.recording));
     let durations = pair.map(|contents| Job::of(contents.recording).map(|job| job.duration()));
-    let headline = match (other_work(pair), seconds, durations) {
+    match (other_work(pair), seconds, durations) {
         (Some(other), ..) => format!("Not the same work: {other}"),
         (None, [Some(a), Some(b)], _) if a > 0.0 => {
             let claim = saved(a, b, "per epoch");
@@ -64,24 +90,7 @@ fn header(pair: [&Contents<'_>; 2]) -> String {
             format!("{}; one run of each, so it may be chance", saved(a, b, "in all"))
         }
         _ => "Two runs side by side".to_owned(),
-    };
-    let key = |number: usize| {
-        format!(
-            "<span class=\"key\"><span class=\"swatch {}\"></span>Trial {}: {}</span>",
-            CLASSES[number],
-            LETTERS[number],
-            escape(&name(
-                &run_folder(&pair[number].recording.path).display().to_string()
-            ))
-        )
-    };
-    format!(
-        "<header>\n<p class=\"eyebrow\">Stokehold profile: two runs side by side</p>\n<h1>{}</h1>\n\
-         <p class=\"keys\">{}{}</p>\n</header>\n",
-        escape(&headline),
-        key(0),
-        key(1)
-    )
+    }
 }
 
 /// The differences in what the two runs trained on, which make their times incomparable; `None` if there are

@@ -1,0 +1,388 @@
+//! The page of each pair of trials in a cell: trial A beside another one, with cores, accelerator and steps over time.
+//!
+//! The machine is recorded once for the whole comparison. A trial's own recording is cut out of it: the samples within
+//! its rounds, moved onto a clock of its own on which its rounds follow each other.
+//!
+//! ```text
+//!  the machine   A1 ▓▓▓▓  B1 ░░  B2 ░░  A2 ▓▓▓▓
+//!  trial A       A1 ▓▓▓▓A2 ▓▓▓▓
+//!  trial B       B1 ░░B2 ░░
+//! ```
+//!
+//! The recorder follows this process and those that it has started. In a trial's rounds the others stand still, so what it
+//! counts as "this run" is that trial.
+
+use std::path::{Path, PathBuf};
+
+use stokehold_diagnose::advice::verdict;
+use stokehold_diagnose::report::{self, Contents, Heading};
+use stokehold_diagnose::rules::{Parameters, judge};
+use stokehold_page::words::plural;
+use stokehold_profile::workload::Workload;
+use stokehold_profile::{About, Node, Recording, Series, Span, dimension, span};
+use stokehold_train::TrainerChoice;
+
+use crate::CompareError;
+use crate::report::{Cell, Measured, Report, Round, Sample};
+use crate::steps::StepTimes;
+use crate::verdict::Verdict;
+
+/// The folder of the pages.
+const FOLDER: &str = "pairs";
+/// The name of a page, as [`report::write_pair`] gives it.
+const PAGE: &str = "profiler-comparison.html";
+/// The sampling interval of a recording that does not say it, milliseconds.
+const INTERVAL_MS: u64 = 100;
+
+/// The machine's recording, and its samples as the comparison uses them.
+#[derive(Debug, Default)]
+pub(crate) struct Machine {
+    pub recording: Recording,
+    pub samples: Vec<Sample>,
+}
+
+/// Writes the pages of a cell: each trial but A that has rounds, beside A.
+///
+/// # Errors
+/// A file cannot be written.
+pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path) -> Result<(), CompareError> {
+    let steps = StepTimes::read(cell, out);
+    let parameters = Parameters::default();
+    let judged = |trial: usize| {
+        let recording = of_trial(report, cell, trial, machine, &steps);
+        let findings = judge(&recording, &parameters);
+        let verdict = verdict(&recording, &findings, None, &[]);
+        (recording, findings, verdict)
+    };
+    let others = others(cell);
+    if others.is_empty() {
+        return Ok(());
+    }
+    let a = judged(0);
+    for trial in others {
+        let b = judged(trial);
+        let contents = [&a, &b].map(|(recording, findings, verdict)| Contents {
+            recording,
+            findings,
+            verdict,
+            advice: &[],
+            currency: "",
+        });
+        let heading = Heading {
+            eyebrow: &format!("Stokehold compare: {}", label(report, cell)),
+            headline: &headline(&cell.trials[0], &cell.trials[trial]),
+        };
+        let folder = out.join(folder(cell, trial));
+        report::write_pair_under(&heading, [&contents[0], &contents[1]], &folder)?;
+    }
+    Ok(())
+}
+
+/// Whether all pages of a cell are there.
+pub(crate) fn are_there(cell: &Cell, out: &Path) -> bool {
+    others(cell)
+        .iter()
+        .all(|&trial| out.join(page(cell, trial)).is_file())
+}
+
+/// The page of a trial beside A, relative to the comparison's folder; `None` for A itself and where there is none.
+pub(crate) fn link(cell: &Cell, trial: usize, out: &Path) -> Option<String> {
+    let page = page(cell, trial);
+    let there = others(cell).contains(&trial) && out.join(&page).is_file();
+    there.then(|| page.to_string_lossy().into_owned())
+}
+
+/// The places of the trials that have a page: those with rounds, if A has some too.
+fn others(cell: &Cell) -> Vec<usize> {
+    let has_rounds = |&trial: &usize| !cell.trials[trial].rounds.is_empty();
+    match cell.trials.first() {
+        Some(a) if !a.rounds.is_empty() => (1..cell.trials.len()).filter(has_rounds).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// `resnet18 at load 12`.
+pub(crate) fn label(report: &Report, cell: &Cell) -> String {
+    match report.plan.pipeline {
+        Some(_) => cell.model.to_string(),
+        None => format!("{} at load {}", cell.model, cell.load),
+    }
+}
+
+fn folder(cell: &Cell, trial: usize) -> PathBuf {
+    Path::new(FOLDER).join(format!("{}-{}", cell.file_name(), cell.trials[trial].trial))
+}
+
+fn page(cell: &Cell, trial: usize) -> PathBuf {
+    folder(cell, trial).join(PAGE)
+}
+
+/// The result of a pair, as the comparison judges it.
+fn headline(a: &Measured, b: &Measured) -> String {
+    let (of_a, of_b) = (a.trial, b.trial);
+    let times = match (a.summary, b.summary) {
+        (Some(a), Some(b)) => format!(
+            "{:.2} s instead of {:.2} s per epoch",
+            b.seconds_per_epoch, a.seconds_per_epoch
+        ),
+        _ => return format!("{of_a} and {of_b} side by side"),
+    };
+    let Some(gain) = b.summary.and_then(|summary| summary.gain) else {
+        return format!("{of_b}, {times}; there is no common pair of rounds to judge by");
+    };
+    let by = gain.better_by.abs();
+    match gain.verdict {
+        Verdict::Faster => format!("{of_b} takes {by:.1} % less time than {of_a}: {times}"),
+        Verdict::Slower => format!("{of_b} takes {by:.1} % more time than {of_a}: {times}"),
+        Verdict::CannotBeToldApart => format!("{of_a} and {of_b} cannot be told apart: {times}"),
+    }
+}
+
+/// A trial's own clock: its rounds follow each other from the begin of the first on.
+struct Clock {
+    /// Where each round begins, unix seconds.
+    begins: Vec<f64>,
+    /// Where the last one ends.
+    end: f64,
+}
+
+impl Clock {
+    fn of(rounds: &[Round]) -> Self {
+        let mut end = rounds.first().map_or(0.0, |round| round.began);
+        let begins = rounds
+            .iter()
+            .map(|round| {
+                let begin = end;
+                end += length(round);
+                begin
+            })
+            .collect();
+        Self { begins, end }
+    }
+}
+
+/// The length of a round. If the machine's clock was set back meanwhile, the trial knows it.
+fn length(round: &Round) -> f64 {
+    f64::max(round.ended - round.began, round.made.seconds)
+}
+
+/// The recording of a trial by itself.
+fn of_trial(report: &Report, cell: &Cell, trial: usize, machine: &Machine, steps: &StepTimes) -> Recording {
+    let measured = &cell.trials[trial];
+    let rounds = &measured.rounds;
+    let clock = Clock::of(rounds);
+    let whole = machine.recording.nodes.first();
+    let mut node = Node {
+        name: whole.map_or("algo-1", |node| &node.name).to_owned(),
+        ..Node::default()
+    };
+    let mut ticks = Vec::new();
+    let mut places = Vec::new();
+    for (number, place) in Sample::places(&machine.samples, rounds) {
+        let (round, sample) = (&rounds[number], &machine.samples[place]);
+        let own = |time: f64| clock.begins[number] + (time - round.began).clamp(0.0, length(round));
+        let (since, time) = (own(sample.since), own(sample.time));
+        if time > since && node.ticks.last().is_none_or(|last| time > *last) {
+            node.ticks.push(time);
+            ticks.push(Tick { number, since, time });
+            places.push(place);
+        }
+    }
+    node.series = whole.map_or_else(Vec::new, |whole| {
+        let cut = whole.series.iter().map(|series| Series {
+            values: places.iter().map(|&place| series.values[place]).collect(),
+            ..series.clone()
+        });
+        // The processes of other cells were not there yet, or any more.
+        cut.filter(|series| series.values.iter().any(|value| value.is_finite()))
+            .collect()
+    });
+    let spans = spans(rounds, &clock, |round| steps.of(trial, round));
+    let mut notes = vec![format!(
+        "{}: cut out of the recording of the whole comparison. Its {} follow each other here, without the turns of the other \
+         trials between them.",
+        measured.trial,
+        plural(rounds.len(), "round")
+    )];
+    if let Some(images_per_second) = cell.images_per_second {
+        let name = free_name(&node);
+        let taken = match spans.untimed {
+            0 => "its steps",
+            _ => "its steps, or of the whole round where they are not known,",
+        };
+        notes.push(format!(
+            "{}: {name} is emulated. It takes batches at {images_per_second:.0} images per second and computes nothing; how busy it \
+             was follows from the times of {taken} and is not measured.",
+            measured.trial
+        ));
+        let values = busy(&ticks, rounds, &spans);
+        if !values.is_empty() {
+            node.series.push(Series {
+                kind: "gpu".to_owned(),
+                name,
+                dimension: dimension::GPU.to_owned(),
+                values,
+            });
+        }
+    }
+    if spans.untimed > 0 {
+        notes.push(format!(
+            "{}: the times of the steps are not known of {} of {}.",
+            measured.trial,
+            spans.untimed,
+            plural(rounds.len(), "round")
+        ));
+    }
+    let whole = &machine.recording.about;
+    notes.extend(whole.iter().flat_map(|about| about.notes.iter().cloned()));
+    let (wait, step) = (node.name(span::WAIT), node.name(span::STEP));
+    for timed in &spans.steps {
+        let common = |name, start, duration| Span {
+            name,
+            start,
+            duration,
+            step: Some(timed.number),
+            worker: None,
+            bytes: None,
+        };
+        node.spans
+            .push(common(wait, timed.asked, timed.there - timed.asked));
+        node.spans
+            .push(common(step, timed.there, timed.end - timed.there));
+    }
+    let started = clock.begins.first().copied().unwrap_or(clock.end);
+    let mut recording = Recording {
+        // What the page calls it.
+        path: measured.trial.name().into(),
+        about: Some(About {
+            stokehold: report.plan.stokehold.clone(),
+            command: vec![format!("{}, {}", measured.trial, label(report, cell))],
+            started,
+            ended: Some(clock.end),
+            exit_code: None,
+            interval_ms: whole.as_ref().map_or(INTERVAL_MS, |about| about.interval_ms),
+            machine: report.machine.clone(),
+            workload: Some(workload(report, cell, measured)),
+            paused: None,
+            notes,
+        }),
+        nodes: vec![node],
+        problems: machine.recording.problems.clone(),
+    };
+    recording.sort();
+    recording
+}
+
+/// A GPU's name that the machine's own GPUs do not have.
+fn free_name(node: &Node) -> String {
+    let is_free = |name: &String| node.series.iter().all(|series| &series.name != name);
+    let mut names = (0..).map(|number: u32| format!("gpu{number}"));
+    names.find(is_free).unwrap_or_default()
+}
+
+/// What the trial did and how fast.
+fn workload(report: &Report, cell: &Cell, measured: &Measured) -> Workload {
+    let device = match (&report.plan.trainer(cell.model), &measured.ready) {
+        (TrainerChoice::Emulated { label, .. }, _) => label.clone(),
+        (TrainerChoice::Burn, Some(ready)) => ready.device.clone(),
+        (TrainerChoice::Burn, None) => String::new(),
+    };
+    let summary = measured.summary;
+    Workload {
+        images: cell.epoch_images,
+        batch_size: report.plan.batch_size as u64,
+        num_workers: report.plan.workers as u64,
+        cores: report.machine.cores as u64,
+        others_cores: summary.and_then(|summary| summary.others_cores),
+        executor: measured.trial.name().to_owned(),
+        device,
+        seconds_per_epoch: summary.map(|summary| summary.seconds_per_epoch),
+        wait_share: summary.map_or(0.0, |summary| summary.waited),
+        ..Workload::default()
+    }
+}
+
+/// A sample that is kept: its round's place, its begin and its end on the trial's clock.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Tick {
+    number: usize,
+    since: f64,
+    time: f64,
+}
+
+/// The steps of a trial on its own clock.
+struct Spans {
+    steps: Vec<Timed>,
+    /// Where those of each round lie in `steps`.
+    of_round: Vec<std::ops::Range<usize>>,
+    /// The number of rounds without the times of all their steps.
+    untimed: usize,
+}
+
+/// A step, unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Timed {
+    number: u64,
+    /// When the trainer asked for the batch, when it had it, and when the step was over.
+    asked: f64,
+    there: f64,
+    end: f64,
+}
+
+/// Places the steps of the rounds one after the other, numbered through from 1: the same number has the same images in every
+/// trial.
+fn spans<'a>(rounds: &'a [Round], clock: &Clock, times: impl Fn(&'a Round) -> &'a [[f64; 2]]) -> Spans {
+    let mut spans = Spans {
+        steps: Vec::new(),
+        of_round: Vec::new(),
+        untimed: 0,
+    };
+    let mut before = 0;
+    for (round, &begin) in rounds.iter().zip(&clock.begins) {
+        let first = spans.steps.len();
+        let end = begin + length(round);
+        let mut at = begin;
+        let times = times(round);
+        for (number, [without, step]) in (before + 1..).zip(times) {
+            // A file may say anything; no step lasts beyond its round.
+            let there = (at + without.max(0.0)).min(end);
+            let timed = Timed {
+                number,
+                asked: at,
+                there,
+                end: (there + step.max(0.0)).min(end),
+            };
+            at = timed.end;
+            spans.steps.push(timed);
+        }
+        spans.of_round.push(first..spans.steps.len());
+        spans.untimed += usize::from((times.len() as u64) < round.made.steps);
+        before += round.made.steps;
+    }
+    spans
+}
+
+/// The busy share of an emulated accelerator at each tick, percent.
+///
+/// A trial says how long the accelerator was busy in a round. That time is laid over its steps, which are a little shorter or
+/// longer, as a thread never sleeps exactly as long as it wants to. Where the steps are not known, it is laid over the
+/// whole round.
+fn busy(ticks: &[Tick], rounds: &[Round], spans: &Spans) -> Vec<f32> {
+    let seconds = |steps: &[Timed], from: f64, to: f64| -> f64 {
+        let first = steps.partition_point(|step| step.end <= from);
+        let within = steps[first..].iter().take_while(|step| step.there < to);
+        within.map(|step| step.end.min(to) - step.there.max(from)).sum()
+    };
+    let share = |tick: &Tick| {
+        let round = &rounds[tick.number];
+        let steps = &spans.steps[spans.of_round[tick.number].clone()];
+        let in_steps = seconds(steps, f64::NEG_INFINITY, f64::INFINITY);
+        let share = if (steps.len() as u64) < round.made.steps || in_steps <= 0.0 {
+            round.busy_share()
+        } else {
+            seconds(steps, tick.since, tick.time) / (tick.time - tick.since) * (round.made.busy / in_steps)
+        };
+        (100.0 * share).clamp(0.0, 100.0) as f32
+    };
+    ticks.iter().map(share).collect()
+}
