@@ -32,7 +32,8 @@ impl TrainerArgs {
         match (self.trainer, self.speed.is_given()) {
             (Kind::Burn, false) => Ok(TrainerChoice::Burn),
             (Kind::Burn, true) => Err(Usage(
-                "--accelerator, --share and --images-per-second are for --trainer emulated; give that too".to_owned(),
+                "--accelerator, --share and --images-per-second are for --trainer emulated; give that too"
+                    .to_owned(),
             )),
             (Kind::Emulated, true) => self.speed.emulated(None, model, cores),
             (Kind::Emulated, false) => Err(Usage(

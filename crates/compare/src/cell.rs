@@ -15,13 +15,10 @@ use crate::python::Files;
 use crate::report::{Cell, Failure, Report, Round};
 use crate::side::{Ended, Observed, Side};
 use crate::steps::StepTimes;
-use crate::verdict::{Gain, LEAST_PAIRS};
 use crate::{CompareError, NativeSpec, equal, output};
 
 /// The fastest trial's rounds are at least this part of the wanted length, while the slowest one's stay below twice that length.
 const SHORT: f64 = 1.0 / 6.0;
-/// A trial warms up for twice as many steps.
-const WARM_UP: u64 = 4;
 /// The images are read ahead of the measurement for at most this long: a data set may be larger than memory.
 const READING: Duration = Duration::from_secs(10);
 
@@ -44,8 +41,8 @@ pub enum Event<'a> {
     Starting(Trial),
     /// A trial cannot run, or has failed.
     Failed(Trial, &'a Failure),
-    /// A pair is measured, the time spent in the cell, and how much of it there is at most.
-    Pair(&'a Cell, Duration),
+    /// A pair of rounds is measured.
+    Pair(&'a Cell),
     /// A cell is finished.
     CellDone(&'a Cell),
     /// A real training of these steps begins, as evidence of equal work.
@@ -85,9 +82,10 @@ impl<'a> Comparison<'a> {
         plan.check()?;
         let facts = DatasetFacts::of(&dataset);
         let images = dataset.train;
-        let python = plan.trials.iter().any(|trial| trial.executor().is_none());
-        let files = python.then(|| Files::write(&plan, &images)).transpose()?;
         let report = output::open(&out, Report::new(plan, facts))?;
+        let plan = &report.plan;
+        let python = plan.trials.iter().any(|trial| trial.executor().is_none());
+        let files = python.then(|| Files::write(plan, &images)).transpose()?;
         Ok(Self {
             report,
             images,
@@ -111,12 +109,15 @@ impl<'a> Comparison<'a> {
     pub fn run(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
         let plan = self.report.plan.clone();
         let cells = plan.cells();
-        if cells.iter().all(|&(model, load)| self.kept(model, load)) {
-            let done = self.equal_work(observer, stop)?;
+        if cells
+            .iter()
+            .all(|&(model, load)| self.report.is_kept(model, load))
+        {
+            let done = self.equal_work(observer, stop);
             output::write(&mut self.report, &self.out, None)?;
             return Ok(done);
         }
-        self.read_once(stop);
+        self.read_once(observer, stop);
         let sampler = self.sample(observer)?;
         let measured = self.measure(&cells, observer, stop);
         if let Some(sampler) = sampler
@@ -126,7 +127,7 @@ impl<'a> Comparison<'a> {
                 "the samples of the machine are not complete: {error}"
             )));
         }
-        let done = measured? && self.equal_work(observer, stop)?;
+        let done = measured? && self.equal_work(observer, stop);
         output::write(&mut self.report, &self.out, None)?;
         Ok(done)
     }
@@ -139,7 +140,7 @@ impl<'a> Comparison<'a> {
         stop: &AtomicBool,
     ) -> Result<bool, CompareError> {
         for (number, &(model, load)) in cells.iter().enumerate() {
-            if self.kept(model, load) {
+            if self.report.is_kept(model, load) {
                 continue;
             }
             let place = self.begin(model, load);
@@ -160,53 +161,68 @@ impl<'a> Comparison<'a> {
     }
 
     /// Makes the evidence of equal work, if it is possible and not there; false if stopped meanwhile.
-    fn equal_work(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
+    fn equal_work(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> bool {
         let learns = self.images.classes().len() > 1;
-        if self.report.equal_work.is_none() && learns && equal::is_possible(&self.report.plan) {
-            observer.event(Event::EqualWork);
-            self.report.equal_work = equal::measure(&self.report.plan, &self.images, stop)?;
-            return Ok(self.report.equal_work.is_some());
+        if self.report.equal_work.is_some() || !learns || !equal::is_possible(&self.report.plan) {
+            return true;
         }
-        Ok(true)
-    }
-
-    /// Whether an earlier call has finished a cell without a failure.
-    fn kept(&self, model: Arch, load: u32) -> bool {
-        self.report.cells.iter().any(|cell| {
-            (cell.model, cell.load) == (model, load)
-                && cell.finished
-                && cell.trials.iter().all(|trial| trial.failure.is_none())
-        })
+        observer.event(Event::EqualWork);
+        match equal::measure(&self.report.plan, &self.images, stop) {
+            Ok(made) => {
+                self.report.equal_work = made;
+                self.report.equal_work.is_some()
+            }
+            // What was measured is worth no less.
+            Err(error) => {
+                observer.event(Event::Note(format!(
+                    "there is no evidence of equal work: {error}"
+                )));
+                true
+            }
+        }
     }
 
     /// The place of a cell that is to be measured: with the rounds of an interrupted call, or from the beginning.
     fn begin(&mut self, model: Arch, load: u32) -> usize {
         let epoch = self.images.len() / self.report.plan.batch_size * self.report.plan.batch_size;
         let new = Cell::new(&self.report.plan, model, load, epoch as u64);
+        let wanted = self.report.plan.cells();
         let cells = &mut self.report.cells;
-        match cells
-            .iter()
-            .position(|cell| (cell.model, cell.load) == (model, load))
-        {
-            Some(place) => {
-                // A trial that could not run may run now, and its rounds need those of the others beside them.
-                if cells[place].trials.iter().any(|trial| trial.failure.is_some()) {
-                    cells[place] = new;
-                }
-                place
+        let place = |cells: &[Cell]| {
+            cells
+                .iter()
+                .position(|cell| (cell.model, cell.load) == (model, load))
+        };
+        match place(cells) {
+            // A trial that could not run may run now, and its rounds need those of the others beside them.
+            Some(place) if cells[place].trials.iter().any(|trial| trial.failure.is_some()) => {
+                cells[place] = new
             }
+            Some(_) => {}
             None => {
                 cells.push(new);
-                cells.len() - 1
+                // Cells of an earlier call that this one does not have come last.
+                let rank = |cell: &Cell| wanted.iter().position(|place| *place == (cell.model, cell.load));
+                cells.sort_by_key(|cell| rank(cell).unwrap_or(usize::MAX));
             }
         }
+        place(cells).unwrap_or(0)
     }
 
     /// Reads the images once, so that no trial finds them colder than the others do.
-    fn read_once(&self, stop: &AtomicBool) {
+    fn read_once(&self, observer: &mut dyn Observer, stop: &AtomicBool) {
         let (begin, mut bytes) = (Instant::now(), stokehold_storage::SampleBytes::new());
         for sample in 0..self.images.len() {
-            if stop.load(Ordering::Relaxed) || begin.elapsed() > READING {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if begin.elapsed() > READING {
+                observer.event(Event::Note(format!(
+                    "{sample} of {} images were read within {} s, so that they are in memory; of the others, the first trial of a pair \
+                     reads colder files than the rest: use fewer images where that matters",
+                    self.images.len(),
+                    READING.as_secs()
+                )));
                 return;
             }
             // A trial reports images that cannot be read.
@@ -252,15 +268,13 @@ impl<'a> Comparison<'a> {
             }
         }
         let cell = &mut self.report.cells[place];
-        if cell.steps == 0 || cell.pairs() == 0 {
+        if cell.pairs() == 0 {
             cell.steps = steps_of_a_round(&warm, plan.round);
         }
         let mut steps = match cell.pairs() {
             0 => StepTimes::default(),
             _ => StepTimes::read(cell, &self.out),
         };
-        let begin = Instant::now();
-        let limit = Duration::from_secs_f64(plan.time_limit);
         // Without two trials there is nothing to compare, but A's figures are worth their time.
         while sides.iter().any(Option::is_some) {
             let done = self.pair(place, &mut sides, &mut steps, observer, stop)?;
@@ -272,9 +286,8 @@ impl<'a> Comparison<'a> {
                 return Ok(false);
             }
             let cell = &self.report.cells[place];
-            observer.event(Event::Pair(cell, begin.elapsed()));
-            let enough = cell.pairs() as usize >= LEAST_PAIRS;
-            if enough && (begin.elapsed() >= limit || is_precise(cell, plan.precision)) {
+            observer.event(Event::Pair(cell));
+            if cell.is_measured(&plan) {
                 break;
             }
         }
@@ -293,25 +306,38 @@ impl<'a> Comparison<'a> {
         let cell = &self.report.cells[place];
         let (trial, model, load) = (plan.trials[number], cell.model, cell.load);
         observer.event(Event::Starting(trial));
-        let (command, spec) = match (trial.executor(), &self.files) {
+        let (command, spec, scratch) = match (trial.executor(), &self.files) {
             (Some(executor), _) => {
                 let config = plan.config(model, load, executor);
-                ((self.native)(), serde_json::to_string(&NativeSpec { config })?)
+                let spec = serde_json::to_string(&NativeSpec { config })?;
+                ((self.native)(), spec, None)
             }
-            (None, Some(files)) => files.command(plan, trial, model, load)?,
+            (None, Some(files)) => {
+                let (command, spec, scratch) = files.command(plan, trial, model, load)?;
+                (command, spec, Some(scratch))
+            }
             (None, None) => return Err(CompareError::Plan(format!("{trial} has no files"))),
         };
-        let started = Side::start(command, &spec)
+        let warm_up_steps = warm_up_steps(plan.workers);
+        let started = Side::start(command, &spec, scratch)
             .map_err(Ended::Failed)
             .and_then(|mut side| {
                 let ready = side.ready(stop)?;
-                let seconds = warm_up(&mut side, stop)?;
+                let seconds = warm_up(&mut side, warm_up_steps, stop)?;
                 Ok((side, ready, seconds))
             });
         let measured = &mut self.report.cells[place].trials[number];
         match started {
             Ok((side, ready, seconds)) => {
+                let other = measured.ready.as_ref().is_some_and(|before| *before != ready);
                 measured.ready = Some(ready);
+                if other && self.report.cells[place].pairs() > 0 {
+                    observer.event(Event::Note(format!(
+                        "{trial} has other versions now than before the interruption; this cell is measured anew"
+                    )));
+                    let trials = &mut self.report.cells[place].trials;
+                    trials.iter_mut().for_each(|trial| trial.rounds.clear());
+                }
                 Ok(Started::Warm(side, seconds))
             }
             Err(Ended::Stopped) => Ok(Started::Stopped),
@@ -335,7 +361,7 @@ impl<'a> Comparison<'a> {
         let cell = &mut self.report.cells[place];
         let (pair, count) = (cell.pairs(), sides.len());
         for turn in 0..count {
-            // Every second pair goes backwards, and each begins with another trial.
+            // Orders are rotated and reversed, so that every trial has every place equally often.
             let number = match pair % 2 {
                 0 => (turn + pair as usize / 2) % count,
                 _ => (count - 1 - turn + pair as usize / 2) % count,
@@ -378,14 +404,22 @@ enum Started {
 /// Makes steps that do not count, so that no round includes the start of workers, memory that is touched for the first time, and
 /// kernels that are compiled. All trials make equally many, so that their rounds begin at the same image. Returns the
 /// seconds of a step, from those after the first ones.
-fn warm_up(side: &mut Side, stop: &AtomicBool) -> Result<f64, Ended> {
-    side.round(WARM_UP, stop)?;
-    Ok(side.round(WARM_UP, stop)?.made.seconds / WARM_UP as f64)
+fn warm_up(side: &mut Side, steps: u64, stop: &AtomicBool) -> Result<f64, Ended> {
+    side.round(steps, stop)?;
+    Ok(side.round(steps, stop)?.made.seconds / steps as f64)
+}
+
+/// Steps of each half of the warm-up: more than the batches that any trial has ahead, which are two a worker and one.
+fn warm_up_steps(workers: usize) -> u64 {
+    (2 * workers as u64 + 1).max(4)
 }
 
 /// The steps of a round, for these seconds of a step: the slowest trial's round is `round` long, or up to twice that if the
 /// fastest one's would be too short.
 fn steps_of_a_round(seconds: &[f64], round: f64) -> u64 {
+    if seconds.is_empty() {
+        return 0;
+    }
     let slowest = seconds.iter().copied().fold(1e-9, f64::max);
     let fastest = seconds.iter().copied().fold(f64::INFINITY, f64::min);
     let steps = f64::max(
@@ -393,23 +427,6 @@ fn steps_of_a_round(seconds: &[f64], round: f64) -> u64 {
         f64::min(SHORT * round / fastest, 2.0 * round / slowest),
     );
     (steps.round() as u64).max(2)
-}
-
-/// Whether every gain's interval is as narrow as wanted.
-fn is_precise(cell: &Cell, precision: f64) -> bool {
-    let gains: Vec<Gain> = cell
-        .trials
-        .iter()
-        .filter(|trial| trial.failure.is_none())
-        .filter_map(|trial| trial.summary?.gain)
-        .collect();
-    let of_a = cell.trials.first().map_or(0, |a| a.rounds.len());
-    match gains.is_empty() {
-        true => of_a >= LEAST_PAIRS,
-        false => gains
-            .iter()
-            .all(|gain| gain.pairs >= LEAST_PAIRS && gain.width() < precision),
-    }
 }
 
 /// The cores that programs other than the trial and this process kept busy in a round.
@@ -423,7 +440,6 @@ fn others_cores(before: Option<Contention>, observed: &Observed) -> Option<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::cell;
 
     #[test]
     fn a_round_is_long_enough_for_all_trials() {
@@ -436,18 +452,5 @@ mod tests {
         // 0.25 s of the fastest would take 250 s.
         assert_eq!(steps_of_a_round(&[1.0, 0.001], 1.5), 3);
         assert_eq!(steps_of_a_round(&[20.0], 1.5), 2);
-    }
-
-    #[test]
-    fn a_cell_ends_when_every_gain_is_known() {
-        let mut cell = cell(Arch::Resnet18, 1, 10.0, &[5.0, 9.0]);
-        assert!(is_precise(&cell, 5.0));
-        for trial in &mut cell.trials {
-            trial.rounds.truncate(5);
-        }
-        cell.summarize();
-        assert!(!is_precise(&cell, 5.0), "five pairs are too few");
-        cell.trials[2].failure = Some(Failure::of("gone".into()));
-        assert!(!is_precise(&cell, 5.0));
     }
 }

@@ -17,8 +17,12 @@ pub struct Spec {
     pub config: TrainConfig,
 }
 
-/// Reads a [`Spec`] and requests, and answers them, until the input ends. The protocol is that of the trials in
-/// Python.
+fn unreadable(error: serde_json::Error) -> CompareError {
+    CompareError::Plan(format!("standard input: {error}"))
+}
+
+/// Reads a [`Spec`] and requests, and answers them, until the input ends. `trials/README.md` has the protocol, and
+/// how native trials differ from it.
 ///
 /// # Errors
 /// The spec cannot be read, or the work fails.
@@ -43,7 +47,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
             })
     };
     let Some(line) = next()? else { return Ok(()) };
-    let Spec { config } = serde_json::from_str(&line)?;
+    let Spec { config } = serde_json::from_str(&line).map_err(unreadable)?;
     let dataset = open_data(
         &config.data,
         config.max_images,
@@ -56,7 +60,7 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
         device: steps.device().to_owned(),
     }))?;
     while let Some(line) = next()? {
-        let Request { steps: count } = serde_json::from_str(&line)?;
+        let Request { steps: count } = serde_json::from_str(&line).map_err(unreadable)?;
         answer(&Answer::Round(steps.make(count, &AtomicBool::new(false))?))?;
     }
     Ok(())

@@ -43,7 +43,7 @@ pub(crate) fn open(out: &Path, now: Report) -> Result<Report, CompareError> {
         .and_then(|value| value.get("form")?.as_u64());
     if form != Some(u64::from(FORM)) {
         return Err(refused(format!(
-            "{JSON} is not of the form that this version of Stokehold writes; give another folder"
+            "{JSON} has another format version; this version of Stokehold writes {FORM}; give another folder"
         )));
     }
     let before: Report = serde_json::from_slice(&bytes)
@@ -52,22 +52,22 @@ pub(crate) fn open(out: &Path, now: Report) -> Result<Report, CompareError> {
     if before.dataset != now.dataset {
         changes.push("the images of the data set are other ones".to_owned());
     }
-    if before.machine != now.machine {
-        let machine = |report: &Report| {
-            let cpu = report.machine.cpu.as_deref().unwrap_or("an unknown CPU");
-            format!("{} cores of {cpu}", report.machine.cores)
-        };
-        changes.push(format!(
-            "the machine had {} and has {} now",
-            machine(&before),
-            machine(&now)
-        ));
+    let machine = |report: &Report| {
+        let cpu = report.machine.cpu.as_deref().unwrap_or("an unknown CPU");
+        format!("{} cores of {cpu}", report.machine.cores)
+    };
+    let (of_before, of_now) = (machine(&before), machine(&now));
+    if of_before != of_now {
+        changes.push(format!("the machine had {of_before} and has {of_now} now"));
     }
     if changes.is_empty() {
-        return Ok(before);
+        return Ok(Report {
+            plan: now.plan,
+            ..before
+        });
     }
     Err(refused(format!(
-        "the comparison in this folder cannot go on otherwise: {}; give its own settings, or another folder",
+        "this folder holds a comparison with other settings: {}; repeat those, or give another folder",
         changes.join("; ")
     )))
 }
@@ -175,7 +175,7 @@ mod tests {
         );
         fs::write(dir.path().join(JSON), "{}").unwrap();
         let error = open(dir.path(), now).unwrap_err();
-        assert!(error.to_string().contains("not of the form"), "{error}");
+        assert!(error.to_string().contains("another format version"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use stokehold_train::{Made, TrainerChoice};
 
 use crate::plan::{Feeds, Plan, Trial};
 use crate::side::{Observed, Ready};
-use crate::verdict::Gain;
+use crate::verdict::{Gain, LEAST_PAIRS, MOST_PAIRS};
 use crate::{CompareError, EqualWork};
 
 /// The version of the form of `compare.json`.
@@ -140,11 +140,11 @@ pub struct Round {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
-    /// Seconds for the images of an epoch: of all rounds together.
+    /// Seconds for the images of an epoch: the median of the rounds.
     pub seconds_per_epoch: f64,
     /// The shortest and the longest round, as seconds per epoch.
     pub range: [f64; 2],
-    /// Images per second.
+    /// Images per second: of the median round.
     pub images_per_second: f64,
     /// Images per second of CPU time: what a core makes of its time, loader and trainer together.
     pub images_per_core_second: Option<f64>,
@@ -263,18 +263,45 @@ impl Cell {
         rounds.map(|round| round.pair + 1).max().unwrap_or(0)
     }
 
+    /// The time of its rounds, seconds.
+    fn spent(&self) -> f64 {
+        let rounds = self.trials.iter().flat_map(|trial| &trial.rounds);
+        rounds.map(|round| round.ended - round.began).sum()
+    }
+
+    /// How much of what a plan wants is measured, 0 to 1: of the time, or of the least number of pairs where that takes longer.
+    pub fn progress(&self, plan: &Plan) -> f64 {
+        let pairs = self.pairs() as f64 / LEAST_PAIRS as f64;
+        (self.spent() / plan.time_limit).min(pairs).min(1.0)
+    }
+
+    /// Whether the rounds are as many as a plan wants.
+    pub(crate) fn is_measured(&self, plan: &Plan) -> bool {
+        let pairs = self.pairs() as usize;
+        let enough =
+            pairs >= MOST_PAIRS || self.spent() >= plan.time_limit || self.is_precise(plan.precision);
+        pairs >= LEAST_PAIRS && enough
+    }
+
+    /// Whether every gain's interval is narrower than this, percent.
+    fn is_precise(&self, precision: f64) -> bool {
+        let trials = self.trials.iter().skip(1).filter(|trial| trial.failure.is_none());
+        let mut gains = trials.filter_map(|trial| trial.summary?.gain);
+        gains.all(|gain| gain.pairs >= LEAST_PAIRS && gain.width() < precision)
+    }
+
     /// Makes the summaries from the rounds.
     pub(crate) fn summarize(&mut self) {
-        let a = self.trials.first().map(|a| (a.trial, a.rounds.clone()));
+        let a = self.trials.first().map(|a| a.rounds.clone());
         for (number, trial) in self.trials.iter_mut().enumerate() {
-            let gain = a.as_ref().filter(|_| number > 0).and_then(|(name, a)| {
+            let gain = a.as_ref().filter(|_| number > 0).and_then(|a| {
                 let of_a = |round: &Round| a.iter().find(|of_a| of_a.pair == round.pair);
                 let ratios: Vec<f64> = trial
                     .rounds
                     .iter()
                     .filter_map(|round| Some(round.seconds_per_image() / of_a(round)?.seconds_per_image()))
                     .collect();
-                Gain::of(&ratios, *name == trial.trial)
+                Gain::of(&ratios)
             });
             trial.summary = Summary::of(&trial.rounds, self.epoch_images as f64, gain);
         }
@@ -345,16 +372,16 @@ impl Summary {
             .iter()
             .map(|round| Some(round.made.loss? * round.made.images as f64))
             .sum();
-        let each = rounds
+        let each: Vec<f64> = rounds
             .iter()
-            .map(|round| epoch_images * round.seconds_per_image());
-        let (low, high) = each.fold((f64::INFINITY, 0.0), |(low, high), s| {
-            (f64::min(low, s), f64::max(high, s))
-        });
+            .map(|round| epoch_images * round.seconds_per_image())
+            .collect();
+        let seconds_per_epoch = percentile(&each, 50.0)?;
+        let (low, high) = (percentile(&each, 0.0)?, percentile(&each, 100.0)?);
         Some(Self {
-            seconds_per_epoch: epoch_images * seconds / images,
+            seconds_per_epoch,
             range: [low, high],
-            images_per_second: images / seconds,
+            images_per_second: epoch_images / seconds_per_epoch,
             // Below a tick there is nothing to divide by.
             images_per_core_second: cpu.filter(|cpu| *cpu > 0.0).map(|cpu| images / cpu),
             waited: sum(|round| round.made.waited) / seconds,
@@ -385,6 +412,15 @@ impl Report {
     /// A value cannot be written as JSON.
     pub fn json(&self) -> Result<String, CompareError> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Whether a cell is measured as the plan wants it, by all trials.
+    pub fn is_kept(&self, model: Arch, load: u32) -> bool {
+        self.cells.iter().any(|cell| {
+            (cell.model, cell.load) == (model, load)
+                && cell.is_measured(&self.plan)
+                && cell.trials.iter().all(|trial| trial.failure.is_none())
+        })
     }
 
     /// The networks of the cells, in order.
@@ -563,6 +599,29 @@ pub(crate) mod tests {
         );
         assert_eq!(cell.same_images(), Some(true));
         assert_eq!(cell.pairs(), 8);
+    }
+
+    #[test]
+    fn a_cell_ends_when_every_gain_is_known_or_the_time_is_over() {
+        let mut plan = plan();
+        plan.time_limit = 1e6;
+        let mut cell = cell(Arch::Resnet18, 1, 10.0, &[5.0, 9.0]);
+        assert!(cell.is_measured(&plan));
+        for round in &mut cell.trials[1].rounds {
+            round.made.seconds *= 1.0 + 0.01 * f64::from(round.pair);
+        }
+        cell.summarize();
+        plan.precision = 0.1;
+        assert!(!cell.is_measured(&plan) && cell.progress(&plan) < 0.01);
+        plan.time_limit = 1.0;
+        assert!(cell.is_measured(&plan) && cell.progress(&plan) == 1.0);
+        plan.precision = 5.0;
+        for trial in &mut cell.trials {
+            trial.rounds.truncate(5);
+        }
+        cell.summarize();
+        assert!(!cell.is_measured(&plan), "five pairs are too few");
+        assert!((cell.progress(&plan) - 5.0 / 6.0).abs() < 1e-9);
     }
 
     #[test]

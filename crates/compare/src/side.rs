@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,16 +15,19 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_train::Made;
+use tempfile::TempDir;
 
 use crate::cpu;
 use crate::report::Failure;
 
-/// The longest wait for an answer. A first round may compile kernels or read cold files.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The longest wait for a round.
+const ROUND_TIMEOUT: Duration = Duration::from_secs(600);
+/// The longest wait for a trial to become ready: one may copy the data set first.
+const READY_TIMEOUT: Duration = Duration::from_secs(3600);
 /// How often a wait looks whether it should end.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// How long a process may take to end after its input has.
-const FAREWELL: Duration = Duration::from_secs(2);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// The lines of standard error that are kept.
 const TAIL: usize = 12;
 /// The longest line of an answer, bytes.
@@ -84,13 +87,15 @@ pub(crate) struct Side {
     group: Pid,
     input: Option<ChildStdin>,
     answers: Receiver<String>,
+    /// The trial's folder for files, which is removed after its processes are gone.
+    _scratch: Option<TempDir>,
     /// The last lines of standard error.
     tail: Arc<Mutex<VecDeque<String>>>,
 }
 
 impl Side {
     /// Starts a trial's program in a process group of its own, and tells it what to do.
-    pub fn start(mut command: Command, spec: &str) -> Result<Self, Failure> {
+    pub fn start(mut command: Command, spec: &str, scratch: Option<TempDir>) -> Result<Self, Failure> {
         let program = command.get_program().to_string_lossy().into_owned();
         command
             .stdin(Stdio::piped())
@@ -106,7 +111,8 @@ impl Side {
             return Err(Failure::of(format!("{program}: started without pipes")));
         };
         let tail = Arc::new(Mutex::new(VecDeque::new()));
-        let (send, answers) = channel();
+        // A program that prints more than it is asked for waits.
+        let (send, answers) = sync_channel(16);
         let of_errors = Arc::clone(&tail);
         // Both threads end when the last process of the group has closed its output.
         thread::spawn(move || keep_tail(errors, &of_errors));
@@ -125,6 +131,7 @@ impl Side {
             child,
             input: Some(input),
             answers,
+            _scratch: scratch,
             tail,
         };
         side.say(spec)?;
@@ -133,7 +140,7 @@ impl Side {
 
     /// Waits until the trial is ready, and stops it until its first round.
     pub fn ready(&mut self, stop: &AtomicBool) -> Result<Ready, Ended> {
-        let answer = self.answer(stop)?;
+        let answer = self.answer(READY_TIMEOUT, stop)?;
         self.freeze();
         match answer {
             Answer::Ready(ready) => Ok(ready),
@@ -151,9 +158,10 @@ impl Side {
         let request = serde_json::to_string(&Request { steps }).unwrap_or_default();
         let before = cpu::of_group(self.group);
         let began = unix_now();
-        self.signal(Signal::SIGCONT);
+        // The pipe holds the request until the trial goes on: nothing is loaded before its clock starts.
         self.say(&request).map_err(Ended::Failed)?;
-        let answer = self.answer(stop);
+        self.signal(Signal::SIGCONT);
+        let answer = self.answer(ROUND_TIMEOUT, stop);
         self.freeze();
         let ended = unix_now();
         let after = cpu::of_group(self.group);
@@ -191,28 +199,28 @@ impl Side {
         written.map_err(|_| self.died())
     }
 
-    fn answer(&mut self, stop: &AtomicBool) -> Result<Answer, Ended> {
+    fn answer(&mut self, timeout: Duration, stop: &AtomicBool) -> Result<Answer, Ended> {
         let begin = Instant::now();
         loop {
             if stop.load(Ordering::Relaxed) {
                 return Err(Ended::Stopped);
             }
-            match self.answers.recv_timeout(LOOK) {
+            match self.answers.recv_timeout(POLL) {
                 Ok(line) => {
                     return serde_json::from_str(&line).map_err(|error| {
-                        let line = line.trim_end();
-                        let what = format!("answered {:?}: {error}", line.get(..200).unwrap_or(line));
+                        let line: String = line.trim_end().chars().take(200).collect();
+                        let what = format!("answered {line:?}: {error}");
                         Ended::Failed(self.failed(what))
                     });
                 }
-                Err(RecvTimeoutError::Timeout) if begin.elapsed() < PATIENCE => {
+                Err(RecvTimeoutError::Timeout) if begin.elapsed() < timeout => {
                     // Workers may hold the output open after the program itself has ended.
                     if let Ok(Some(status)) = self.child.try_wait() {
                         return Err(Ended::Failed(self.failed(ended_with(status))));
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let what = format!("did not answer within {} s", PATIENCE.as_secs());
+                    let what = format!("did not answer within {} s", timeout.as_secs());
                     return Err(Ended::Failed(self.failed(what)));
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err(Ended::Failed(self.died())),
@@ -223,7 +231,7 @@ impl Side {
     /// The failure of a program that has closed its input or output: it has ended, or is about to.
     fn died(&mut self) -> Failure {
         let begin = Instant::now();
-        while begin.elapsed() < FAREWELL {
+        while begin.elapsed() < EXIT_TIMEOUT {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return self.failed(ended_with(status));
             }
@@ -234,7 +242,7 @@ impl Side {
 
     fn failed(&self, why: String) -> Failure {
         // What it wrote last may still be on its way through the pipe.
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         Failure {
             why,
@@ -304,7 +312,7 @@ mod tests {
     fn shell(script: &str) -> Side {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Side::start(command, "{}").unwrap()
+        Side::start(command, "{}", None).unwrap()
     }
 
     const READY: &str = r#"read spec; echo '{"ready": {"versions": "sh", "device": "none"}}'; "#;

@@ -282,7 +282,7 @@ mod tests {
             .collect();
         assert_eq!(
             lines[1][..6],
-            ["resnet18", "12", "per-op", "10.02", "fused", "4.007"]
+            ["resnet18", "12", "per-op", "10.02", "fused", "4.008"]
         );
         assert_eq!(lines[1][6..], ["60.0 %", "60.0 to 60.0 %", "faster", "72.6 %"]);
         assert_eq!(lines[2][8], "cannot be told apart");

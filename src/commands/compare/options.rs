@@ -213,7 +213,9 @@ impl Args {
             kind => kind,
         };
         if kind != TrainerKind::Emulated && self.speed.is_given() {
-            return usage("--accelerator, --share and --images-per-second are for --trainer emulated; give that");
+            return usage(
+                "--accelerator, --share and --images-per-second are for --trainer emulated; give that",
+            );
         }
         if kind != TrainerKind::Torch && self.amp {
             return usage("--amp is for --trainer torch; give that too");
@@ -264,7 +266,6 @@ impl Args {
         Ok(pythons)
     }
 }
-
 
 #[cfg(test)]
 mod tests {

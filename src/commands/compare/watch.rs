@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use indicatif::ProgressBar;
-use stokehold_compare::{Cell, Event, Observer, Report};
+use stokehold_compare::{Cell, Event, Observer, Plan, Report};
 use stokehold_page::words::plural;
 
 use crate::progress;
@@ -16,7 +16,7 @@ const CELL: u64 = 1000;
 pub struct Watch {
     bar: ProgressBar,
     cells: u64,
-    limit: f64,
+    plan: Plan,
     /// The current cell, from 1.
     number: u64,
     name: String,
@@ -30,7 +30,12 @@ impl Watch {
         }
         let cells = report.plan.cells().len();
         note!("{}, in {}", plural(cells, "cell"), out.display());
-        let kept = report.plan.cells().into_iter().filter(|&(model, load)| report.is_kept(model, load)).count();
+        let kept = report
+            .plan
+            .cells()
+            .into_iter()
+            .filter(|&(model, load)| report.is_kept(model, load))
+            .count();
         if kept > 0 {
             note!(
                 "{kept} of {} are kept and not measured again; remove {}, or give another --out, to measure anew",
@@ -44,7 +49,7 @@ impl Watch {
                 "{msg}\n{bar:40} {percent} %, at most {eta} left",
             ),
             cells: cells as u64,
-            limit: report.plan.time_limit,
+            plan: report.plan.clone(),
             number: 0,
             name: String::new(),
         }
@@ -93,8 +98,8 @@ impl Observer for Watch {
                 .bar
                 .set_message(format!("{} · warming {trial} up", self.name)),
             Event::Failed(trial, failure) => self.say(&format!("{}: {trial}: {}", self.name, failure.text())),
-            Event::Pair(cell, spent) => {
-                self.at(spent.as_secs_f64() / self.limit);
+            Event::Pair(cell) => {
+                self.at(cell.progress(&self.plan));
                 let pairs = plural(cell.pairs() as usize, "pair");
                 self.bar
                     .set_message(format!("{} · {pairs} · {}", self.name, gains(cell)));
