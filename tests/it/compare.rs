@@ -168,7 +168,7 @@ fn cells_are_compared_written_and_not_repeated() {
     assert!(page.contains(&format!("<a href=\"{pair}\">")));
     let pair = read(pair);
     for text in [
-        "Stokehold compare: resnet18 at load 20",
+        "Stokehold compare: resnet18 at load 20, fed to an emulated accelerator",
         "less time than per-op: ",
         "Trial A: per-op",
         "Trial B: fused",

@@ -58,6 +58,10 @@ pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path)
     if others.is_empty() {
         return Ok(());
     }
+    let fed = match cell.images_per_second {
+        Some(_) => ", fed to an emulated accelerator",
+        None => "",
+    };
     let a = judged(0);
     for trial in others {
         let b = judged(trial);
@@ -69,7 +73,7 @@ pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path)
             currency: "",
         });
         let heading = Heading {
-            eyebrow: &format!("Stokehold compare: {}", label(report, cell)),
+            eyebrow: &format!("Stokehold compare: {}{fed}", label(report, cell)),
             headline: &headline(&cell.trials[0], &cell.trials[trial]),
         };
         let folder = out.join(folder(cell, trial));
@@ -596,7 +600,7 @@ mod tests {
             |page: &Option<String>| fs::read_to_string(dir.path().join(page.as_ref().unwrap())).unwrap();
         let (faster, same) = (read(&pages[1]), read(&pages[2]));
         for text in [
-            "Stokehold compare: resnet18 at load 12",
+            "Stokehold compare: resnet18 at load 12, fed to an emulated accelerator</p>",
             "<h1>fused takes 60.0 % less time than per-op: 4.01 s instead of 10.02 s per epoch</h1>",
             "Trial A: per-op",
             "Trial B: fused",
