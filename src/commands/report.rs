@@ -1,7 +1,6 @@
 //! `stokehold report`: explain a recorded run on one page, or put two runs side by side.
 
 use std::error::Error;
-use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,15 +18,15 @@ use super::advise::measure::{self, Remote};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal;
-use crate::{elsewhere, interrupt, shell};
+use crate::{elsewhere, interrupt};
 
 /// The number of changes that the terminal shows; the page has all of them.
 const ADVICE: usize = 3;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The run's folder: one of stokehold profile or train, one below runs/ of a comparison, or one of SageMaker
-    /// Debugger; or where it lies: s3://BUCKET/PREFIX.
+    /// The run's folder: one of stokehold profile or train, or one of SageMaker Debugger; or where it lies:
+    /// s3://BUCKET/PREFIX.
     run: PathBuf,
 
     /// A second run: both are put side by side.
@@ -67,8 +66,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     for text in &args.set {
         parameters.set(text)?;
     }
-    if let Some(pairs) = args.run_b.is_none().then(|| pairs_of(&args.run)).flatten() {
-        return Err(Usage(pairs).into());
+    let comparison = [Some(&args.run), args.run_b.as_ref()].into_iter().flatten();
+    if let Some(pages) = comparison.into_iter().find_map(|run| pages_of(run)) {
+        return Err(Usage(pages).into());
     }
     let prices = Prices::built_in();
     let first = Judged::of(&args.run, &parameters, &prices)?;
@@ -86,36 +86,29 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     show(args.json, &[("A", &first), ("B", &second)], &page)
 }
 
-/// The commands to use if the folder is a comparison, whose runs are pairs; `None` if it is not.
-fn pairs_of(folder: &Path) -> Option<String> {
+/// Where the pages are if the folder is a comparison, which has no runs to report on; `None` if it is not.
+fn pages_of(folder: &Path) -> Option<String> {
     if !folder.join("compare.json").is_file() {
         return None;
     }
-    let mut pairs: Vec<PathBuf> = fs::read_dir(folder.join("runs"))
+    let mut pages: Vec<PathBuf> = fs::read_dir(folder.join("pairs"))
         .into_iter()
         .flatten()
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|run| run.to_string_lossy().ends_with("-a"))
+        .filter_map(|entry| Some(entry.ok()?.path().join("profiler-comparison.html")))
+        .filter(|page| page.is_file())
         .collect();
-    pairs.sort();
+    pages.sort();
     let mut text = format!(
-        "{}: a comparison of runs, which compare.html in it shows",
-        folder.display()
+        "{}: a comparison, whose rounds are no runs; its page is {}",
+        folder.display(),
+        folder.join("compare.html").display()
     );
-    let b_of = |a: &Path| {
-        a.with_file_name(a.file_name().map_or_else(String::new, |name| {
-            let name = name.to_string_lossy();
-            format!("{}-b", &name[..name.len() - "-a".len()])
-        }))
+    text += match pages.is_empty() {
+        true => ", and no cell is finished yet",
+        false => ", and that of each pair of trials:",
     };
-    pairs.retain(|a| b_of(a).is_dir());
-    text += match pairs.is_empty() {
-        true => "; no pair of its runs is finished yet",
-        false => "; for a page of two of its runs side by side:",
-    };
-    for a in pairs {
-        let pair = [OsStr::new("report"), a.as_os_str(), b_of(&a).as_os_str()].map(OsStr::to_owned);
-        text += &format!("\n  {}", shell::again(pair));
+    for page in pages {
+        text += &format!("\n  {}", page.display());
     }
     Some(text)
 }

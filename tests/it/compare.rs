@@ -162,7 +162,30 @@ fn cells_are_compared_written_and_not_repeated() {
     );
     assert_eq!(read("compare.csv").lines().count(), 5);
     assert!(read("compare.md").contains("| model | load | A | s/epoch | B | s/epoch | better by |"));
-    assert!(read("compare.html").contains("resnet18 at load 20, fused"));
+    let page = read("compare.html");
+    assert!(page.contains("resnet18 at load 20, fused"));
+    let pair = "pairs/resnet18-load20-fused/profiler-comparison.html";
+    assert!(page.contains(&format!("<a href=\"{pair}\">")));
+    let pair = read(pair);
+    for text in [
+        "Stokehold compare: resnet18 at load 20, fed to an emulated accelerator",
+        "less time than per-op: ",
+        "Trial A: per-op",
+        "Trial B: fused",
+        "fused: gpu0 is emulated. It takes batches at 100000 images per second",
+        "<td data-is=\"A\">",
+        "Durations of steps",
+    ] {
+        assert!(pair.contains(text), "{text}");
+    }
+    assert!(!pair.contains("not known"), "every step has its times");
+    // The steps have a file of their own.
+    assert!(!read("compare.json").contains("times"));
+    let steps: Value = serde_json::from_str(&read("steps/resnet18-load20.json")).unwrap();
+    assert_eq!(
+        steps["rounds"].as_array().unwrap().len() as u64,
+        2 * gain["pairs"].as_u64().unwrap()
+    );
 
     // Again, and one cell more: only that one is measured.
     let (more, progress) = texts(&compare(data.path(), &emulated(&["--loads", "0,1,20"])));
@@ -405,6 +428,20 @@ fn an_interrupted_cell_keeps_its_pairs() {
         .unwrap()
         .clone();
     assert!(rounds.len() >= 3);
+    let steps = || -> Vec<Value> {
+        let bytes = fs::read(data.path().join("out/steps/resnet18-load1.json")).unwrap();
+        let steps: Value = serde_json::from_slice(&bytes).unwrap();
+        steps["rounds"].as_array().unwrap().clone()
+    };
+    let steps_before = steps();
+    assert_eq!(steps_before.len(), 2 * rounds.len(), "of each trial");
+    // What is measured so far can be looked at.
+    let page = "out/pairs/resnet18-load1-fused/profiler-comparison.html";
+    assert!(
+        fs::read_to_string(data.path().join(page))
+            .unwrap()
+            .contains("gpu0 is emulated")
+    );
 
     let (mut child, _lines) = started(data.path(), &arguments);
     let begin = std::time::Instant::now();
@@ -417,6 +454,8 @@ fn an_interrupted_cell_keeps_its_pairs() {
     let after = json(data.path());
     let kept = after["cells"][0]["trials"][0]["rounds"].as_array().unwrap();
     assert_eq!(kept[..rounds.len()], rounds);
+    let steps = steps();
+    assert!(steps.len() > steps_before.len() && steps[..steps_before.len()] == steps_before);
 }
 
 /// A comparison that is killed leaves no trial behind, although one of them stands still.

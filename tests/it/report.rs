@@ -101,30 +101,41 @@ fn the_record_of_a_run_is_not_trusted() {
 }
 
 #[test]
-fn a_comparison_offers_its_pairs() {
+fn a_comparison_says_where_its_pages_are() {
     let dir = tempfile::TempDir::new().unwrap();
-    let told = || {
-        let (code, text, said) = stokehold(dir.path(), &["report", "my compare"]);
+    let told = |arguments: &[&str]| {
+        let (code, text, said) = stokehold(dir.path(), arguments);
         assert_eq!((code, text.as_str()), (2, ""), "{said}");
         said
     };
     let folder = dir.path().join("my compare");
+    let pairs = folder.join("pairs");
     fs::create_dir(&folder).unwrap();
-    assert!(!told().contains("comparison"), "any folder");
+    assert!(
+        !told(&["report", "my compare"]).contains("comparison"),
+        "any folder"
+    );
     fs::write(folder.join("compare.json"), "{}").unwrap();
-    assert!(told().contains("no pair of its runs is finished yet"));
-    for run in [
-        "resnet18-load1-a",
-        "resnet18-load1-b",
-        "resnet18-load4-a",
-        "warm-up",
-    ] {
-        fs::create_dir_all(folder.join("runs").join(run)).unwrap();
+    // Its recording of the machine is of all trials together, and no report.
+    fs::create_dir_all(folder.join("profiler-output/system")).unwrap();
+    assert!(told(&["report", "my compare"]).contains("no cell is finished yet"));
+    for pair in ["resnet18-load1-fused", "resnet18-load4-fused"] {
+        fs::create_dir_all(pairs.join(pair)).unwrap();
     }
-    let said = told();
-    let line = "stokehold report 'my compare/runs/resnet18-load1-a' 'my compare/runs/resnet18-load1-b'\n";
-    assert!(said.contains(line), "{said}");
-    assert_eq!(said.matches("stokehold report").count(), 1, "{said}");
+    fs::write(pairs.join("resnet18-load1-fused/profiler-comparison.html"), "").unwrap();
+    for arguments in [
+        &["report", "my compare"][..],
+        &["report", "my compare", "elsewhere"],
+    ] {
+        let said = told(arguments);
+        for page in [
+            "my compare/compare.html,",
+            "my compare/pairs/resnet18-load1-fused/profiler-comparison.html\n",
+        ] {
+            assert!(said.contains(page), "{said}");
+        }
+        assert_eq!(said.matches("profiler-comparison.html").count(), 1, "{said}");
+    }
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub struct Comparison<'a> {
     native: &'a dyn Fn() -> Command,
     files: Option<Files>,
     interval: Duration,
+    /// The places of the cells that this call has finished.
+    finished: Vec<usize>,
 }
 
 impl<'a> Comparison<'a> {
@@ -93,6 +95,7 @@ impl<'a> Comparison<'a> {
             native,
             files,
             interval,
+            finished: Vec::new(),
         })
     }
 
@@ -114,7 +117,7 @@ impl<'a> Comparison<'a> {
             .all(|&(model, load)| self.report.is_kept(model, load))
         {
             let done = self.equal_work(observer, stop);
-            output::write(&mut self.report, &self.out, None)?;
+            output::write(&mut self.report, &self.out, &[])?;
             return Ok(done);
         }
         self.read_once(observer, stop);
@@ -128,7 +131,8 @@ impl<'a> Comparison<'a> {
             )));
         }
         let done = measured? && self.equal_work(observer, stop);
-        output::write(&mut self.report, &self.out, None)?;
+        // The last samples of a cell reach the disk after its page was written.
+        output::write(&mut self.report, &self.out, &self.finished)?;
         Ok(done)
     }
 
@@ -154,7 +158,8 @@ impl<'a> Comparison<'a> {
             if !done {
                 return Ok(false);
             }
-            output::write(&mut self.report, &self.out, Some(place))?;
+            self.finished.push(place);
+            output::write(&mut self.report, &self.out, &[place])?;
             observer.event(Event::CellDone(&self.report.cells[place]));
         }
         Ok(true)

@@ -104,15 +104,15 @@ pub(crate) fn write_json(report: &Report, out: &Path) -> Result<(), CompareError
     put(&out.join(JSON), report.json()?)
 }
 
-/// Writes the report in all forms, and the pages of pairs: of the cell at the place `changed`, of cells that are not finished,
-/// and those that are missing.
-pub(crate) fn write(report: &mut Report, out: &Path, changed: Option<usize>) -> Result<(), CompareError> {
+/// Writes the report in all forms, and the pages of pairs: of the cells at the places `changed`, of cells that are not
+/// finished, and those that are missing.
+pub(crate) fn write(report: &mut Report, out: &Path, changed: &[usize]) -> Result<(), CompareError> {
     let machine = machine(out)?;
     for cell in &mut report.cells {
         cell.measure_usage(&machine.samples);
     }
     for (place, cell) in report.cells.iter().enumerate() {
-        if changed == Some(place) || !cell.finished || !pairs::are_there(cell, out) {
+        if changed.contains(&place) || !cell.finished || !pairs::are_there(cell, out) {
             pairs::write(report, cell, &machine, out)?;
         }
     }
@@ -164,7 +164,7 @@ mod tests {
     fn a_comparison_goes_on_only_as_it_began() {
         let dir = tempfile::tempdir().unwrap();
         let mut before = report(vec![cell(Arch::Resnet18, 1, 10.0, &[5.0])]);
-        write(&mut before, dir.path(), None).unwrap();
+        write(&mut before, dir.path(), &[]).unwrap();
         let now = Report::new(before.plan.clone(), before.dataset.clone());
         assert_eq!(open(dir.path(), now.clone()).unwrap(), before);
         before.plan.batch_size = 7;

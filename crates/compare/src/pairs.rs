@@ -58,6 +58,10 @@ pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path)
     if others.is_empty() {
         return Ok(());
     }
+    let fed = match cell.images_per_second {
+        Some(_) => ", fed to an emulated accelerator",
+        None => "",
+    };
     let a = judged(0);
     for trial in others {
         let b = judged(trial);
@@ -69,7 +73,7 @@ pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path)
             currency: "",
         });
         let heading = Heading {
-            eyebrow: &format!("Stokehold compare: {}", label(report, cell)),
+            eyebrow: &format!("Stokehold compare: {}{fed}", label(report, cell)),
             headline: &headline(&cell.trials[0], &cell.trials[trial]),
         };
         let folder = out.join(folder(cell, trial));
@@ -385,4 +389,228 @@ fn busy(ticks: &[Tick], rounds: &[Round], spans: &Spans) -> Vec<f32> {
         (100.0 * share).clamp(0.0, 100.0) as f32
     };
     ticks.iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use stokehold_train::model::Arch;
+
+    use super::*;
+    use crate::report::tests::{cell, report};
+
+    /// A machine with two cores, sampled every 0.1 s from 1000 s on: at each tick the first core's value is the tick's number.
+    fn machine(ticks: usize) -> Machine {
+        let series = |kind: &str, name: &str, dimension: &str, of: &dyn Fn(usize) -> f32| Series {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            dimension: dimension.to_owned(),
+            values: (0..ticks).map(of).collect(),
+        };
+        let node = Node {
+            name: "algo-1".to_owned(),
+            ticks: (1..=ticks).map(|tick| 1000.0 + 0.1 * tick as f64).collect(),
+            series: vec![
+                series("cpu", "cpu0", dimension::CPU, &|tick| tick as f32),
+                series("cpu", "cpu1", dimension::CPU, &|_| 50.0),
+                series("process", "7 early", dimension::PROCESS_CPU, &|tick| match tick {
+                    0 => 99.0,
+                    _ => f32::NAN,
+                }),
+            ],
+            ..Node::default()
+        };
+        let recording = Recording {
+            nodes: vec![node],
+            ..Recording::default()
+        };
+        Machine {
+            samples: Sample::all(&recording),
+            recording,
+        }
+    }
+
+    /// A cell of two trials with two rounds each, in turns: A at 1001 and 1004 s for 1 s, B at 1002.5 and 1003 s for 0.3 s.
+    fn two_rounds() -> (Report, StepTimes) {
+        let mut cell = cell(Arch::Resnet18, 12, 10.0, &[3.0]);
+        cell.images_per_second = Some(320.0);
+        let mut steps = StepTimes::default();
+        for (trial, begins, seconds) in [(0, [1001.0, 1004.0], 1.0), (1, [1002.5, 1003.0], 0.3)] {
+            let rounds = &mut cell.trials[trial].rounds;
+            rounds.truncate(2);
+            for (round, began) in rounds.iter_mut().zip(begins) {
+                (round.began, round.ended) = (began, began + seconds);
+                (round.made.steps, round.made.seconds) = (2, seconds);
+                // Each step waits for three quarters of its time.
+                round.made.busy = seconds / 4.0;
+                let half = seconds / 2.0;
+                steps.add(trial, began, vec![[0.75 * half, 0.25 * half]; 2]);
+            }
+        }
+        cell.summarize();
+        (report(vec![cell]), steps)
+    }
+
+    fn values<'a>(recording: &'a Recording, dimension: &'a str) -> Vec<&'a [f32]> {
+        recording.nodes[0]
+            .of(dimension)
+            .map(|series| series.values.as_slice())
+            .collect()
+    }
+
+    fn near(values: &[f64], expected: &[f64]) -> bool {
+        values.len() == expected.len() && values.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6)
+    }
+
+    #[test]
+    fn a_trial_is_cut_out_of_the_machine() {
+        let (report, steps) = two_rounds();
+        let machine = machine(60);
+        let [a, b] = [0, 1].map(|trial| of_trial(&report, &report.cells[0], trial, &machine, &steps));
+        // A's rounds: ticks 11 to 20 and 41 to 50 of the machine, one after the other.
+        let ticks: Vec<f64> = (1..=20).map(|tick| 1001.0 + 0.1 * f64::from(tick)).collect();
+        assert!(near(&a.nodes[0].ticks, &ticks), "{:?}", a.nodes[0].ticks);
+        let first: Vec<f32> = (10..20).chain(40..50).map(|tick| tick as f32).collect();
+        assert_eq!(values(&a, dimension::CPU), [&first[..], &[50.0; 20]]);
+        assert_eq!(
+            values(&b, dimension::CPU)[0],
+            [25.0, 26.0, 27.0, 30.0, 31.0, 32.0]
+        );
+        assert!(
+            values(&a, dimension::PROCESS_CPU).is_empty(),
+            "a process of another time"
+        );
+        // The job is as long as the rounds, and no longer.
+        let about = b.about.unwrap();
+        assert!(near(&[about.started, about.ended.unwrap()], &[1002.5, 1003.1]));
+        assert_eq!(about.command, ["fused, resnet18 at load 12"]);
+        let workload = about.workload.unwrap();
+        assert_eq!((workload.images, workload.executor.as_str()), (1000, "fused"));
+        let seconds = report.cells[0].trials[1].summary.unwrap().seconds_per_epoch;
+        assert_eq!(workload.seconds_per_epoch, Some(seconds));
+    }
+
+    #[test]
+    fn steps_follow_each_other_without_the_turns_of_others() {
+        let (report, steps) = two_rounds();
+        let a = of_trial(&report, &report.cells[0], 0, &machine(60), &steps);
+        let of = |name: &str| -> Vec<(Option<u64>, f64, f64)> {
+            let spans = a.nodes[0].spans_of(name);
+            spans.map(|span| (span.step, span.start, span.end())).collect()
+        };
+        let (waits, steps) = (of(span::WAIT), of(span::STEP));
+        for (number, (wait, step)) in waits.iter().zip(&steps).enumerate() {
+            let from = 1001.0 + 0.5 * number as f64;
+            assert_eq!(
+                (wait.0, step.0),
+                (Some(number as u64 + 1), Some(number as u64 + 1))
+            );
+            let times = [wait.1, wait.2, step.1, step.2];
+            assert!(
+                near(&times, &[from, from + 0.375, from + 0.375, from + 0.5]),
+                "{times:?}"
+            );
+        }
+        assert_eq!((waits.len(), steps.len()), (4, 4));
+    }
+
+    #[test]
+    fn an_emulated_accelerator_is_a_gpu_with_a_note() {
+        let (mut report, steps) = two_rounds();
+        let made =
+            |report: &Report, steps: &StepTimes| of_trial(report, &report.cells[0], 0, &machine(60), steps);
+        let notes = |recording: &Recording| recording.about.as_ref().unwrap().notes.join("\n");
+        let a = made(&report, &steps);
+        // A step lies in the last quarter of each half second.
+        let each = [0.0, 0.0, 0.0, 25.0, 100.0];
+        let busy = values(&a, dimension::GPU);
+        assert_eq!((busy.len(), busy[0].len()), (1, 20));
+        for (number, value) in busy[0].iter().enumerate() {
+            assert!((value - each[number % 5]).abs() < 0.01, "{number}: {value}");
+        }
+        assert!(notes(&a).contains("gpu0 is emulated. It takes batches at 320 images per second"));
+        assert!(!notes(&a).contains("not known"));
+
+        // Half of a step's time may be the accelerator's, where copying takes longer than training.
+        report.cells[0].trials[0].rounds[0].made.busy /= 2.0;
+        assert!((values(&made(&report, &steps), dimension::GPU)[0][4] - 50.0).abs() < 0.01);
+        report.cells[0].trials[0].rounds[0].made.busy *= 2.0;
+
+        // Without the times of the steps the round's share is all that is known.
+        let a = made(&report, &StepTimes::default());
+        let busy = values(&a, dimension::GPU)[0];
+        assert!(busy.iter().all(|value| (value - 25.0).abs() < 0.01), "{busy:?}");
+        assert!(a.nodes[0].spans.is_empty());
+        assert!(notes(&a).contains("the times of the steps are not known of 2 of 2 rounds"));
+
+        // A GPU of the machine keeps its name; a real trainer has no emulated one.
+        let mut with_gpu = machine(60);
+        let gpu = Series {
+            kind: "gpu".to_owned(),
+            name: "gpu0".to_owned(),
+            dimension: dimension::GPU.to_owned(),
+            values: vec![1.0; 60],
+        };
+        with_gpu.recording.nodes[0].series.push(gpu);
+        let a = of_trial(&report, &report.cells[0], 0, &with_gpu, &steps);
+        let names: Vec<&str> = a.nodes[0]
+            .of(dimension::GPU)
+            .map(|gpu| gpu.name.as_str())
+            .collect();
+        assert_eq!(names, ["gpu0", "gpu1"]);
+        report.cells[0].images_per_second = None;
+        let a = made(&report, &steps);
+        assert!(values(&a, dimension::GPU).is_empty() && !notes(&a).contains("emulated"));
+    }
+
+    /// What a file says of steps is not trusted: spans stay within their round.
+    #[test]
+    fn steps_that_cannot_be_do_no_harm() {
+        let (report, _) = two_rounds();
+        let mut steps = StepTimes::default();
+        steps.add(
+            0,
+            1001.0,
+            vec![[-5.0, 1e308], [1e308, f64::MIN_POSITIVE], [f64::NAN, 3.0]],
+        );
+        let a = of_trial(&report, &report.cells[0], 0, &machine(60), &steps);
+        for span in &a.nodes[0].spans {
+            assert!(span.start >= 1001.0 && span.end() <= 1002.0 + 1e-9, "{span:?}");
+            assert!(span.duration >= 0.0, "{span:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_has_a_page_for_every_trial_but_a() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = report(vec![cell(Arch::Resnet18, 12, 10.0, &[4.0, 10.0, 12.0])]);
+        report.cells[0].trials[3].rounds.clear();
+        report.cells[0].summarize();
+        let cell = &report.cells[0];
+        assert!(!are_there(cell, dir.path()));
+        assert_eq!(link(cell, 1, dir.path()), None);
+        // Also where the machine was not recorded.
+        write(&report, cell, &Machine::default(), dir.path()).unwrap();
+        assert!(are_there(cell, dir.path()));
+        let pages: Vec<Option<String>> = (0..4).map(|trial| link(cell, trial, dir.path())).collect();
+        let of = |trial: &str| Some(format!("pairs/resnet18-load12-{trial}/profiler-comparison.html"));
+        assert_eq!(pages, [None, of("fused"), of("gpu"), None]);
+        let read =
+            |page: &Option<String>| fs::read_to_string(dir.path().join(page.as_ref().unwrap())).unwrap();
+        let (faster, same) = (read(&pages[1]), read(&pages[2]));
+        for text in [
+            "Stokehold compare: resnet18 at load 12, fed to an emulated accelerator</p>",
+            "<h1>fused takes 60.0 % less time than per-op: 4.01 s instead of 10.02 s per epoch</h1>",
+            "Trial A: per-op",
+            "Trial B: fused",
+            "per-op: the times of the steps are not known of 8 of 8 rounds.",
+        ] {
+            assert!(faster.contains(text), "{text}");
+        }
+        assert!(
+            same.contains("<h1>per-op and gpu cannot be told apart: "),
+            "{same}"
+        );
+    }
 }

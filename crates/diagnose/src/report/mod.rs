@@ -114,7 +114,7 @@ pub struct Heading<'a> {
 }
 
 /// As [`write_pair`], under the heading of a caller that has measured more than the two recordings show, and so knows how
-/// sure the difference is.
+/// sure the difference is. The runs are pieces of jobs, so what comes before the first step and after the last one is left out.
 ///
 /// # Errors
 /// As [`write_pair`].

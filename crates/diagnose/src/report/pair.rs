@@ -29,7 +29,7 @@ pub fn page(heading: Option<&Heading<'_>>, pair: [&Contents<'_>; 2]) -> String {
     let body = [
         header(heading, pair),
         verdicts(pair),
-        figures_table(pair),
+        figures_table(pair, heading.is_none()),
         heat(&runs),
         tiles(pair),
         usage(pair),
@@ -129,8 +129,8 @@ fn verdicts(pair: [&Contents<'_>; 2]) -> String {
     section("Verdicts", &body)
 }
 
-/// The numbers of both runs, and the difference of B.
-fn figures_table(pair: [&Contents<'_>; 2]) -> String {
+/// The numbers of both runs, and the difference of B; with their parts if they are whole jobs.
+fn figures_table(pair: [&Contents<'_>; 2], are_whole: bool) -> String {
     let recordings = pair.map(|contents| contents.recording);
     let mut table = Table::new(&["", "A", "B", "B against A"], &[0]);
     let mut row = |what: &str, values: [Option<f64>; 2], show: fn(f64) -> String| {
@@ -153,6 +153,7 @@ fn figures_table(pair: [&Contents<'_>; 2]) -> String {
     for (place, part) in ["Initialisation", "Training loop", "Finalisation"]
         .into_iter()
         .enumerate()
+        .filter(|_| are_whole)
     {
         let seconds = jobs.map(|job| Some(job?.parts()?[place].1));
         row(part, seconds, duration);

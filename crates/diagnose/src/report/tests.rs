@@ -163,11 +163,45 @@ fn a_page_is_well_formed_whatever_names_are() {
         assert!(page.contains(row));
         assert!(page.len() < 1_500_000, "{}", page.len());
         let other = run(2, 0, 20, name);
-        let pair = pair::page([
-            &contents(&recording, &findings, name),
-            &contents(&other, &findings, name),
-        ]);
+        let pair = pair::page(
+            None,
+            [
+                &contents(&recording, &findings, name),
+                &contents(&other, &findings, name),
+            ],
+        );
         assert_eq!(parsed(&pair).as_array().unwrap().len(), 2);
+        let heading = Heading {
+            eyebrow: name,
+            headline: name,
+        };
+        let pair = pair::page(Some(&heading), [&contents(&recording, &findings, name); 2]);
+        assert_eq!(parsed(&pair).as_array().unwrap().len(), 2);
+    }
+}
+
+#[test]
+fn a_pair_has_the_heading_that_its_caller_gives_and_the_notes_of_both_once() {
+    let (mut a, mut b) = (run(2, 0, 20, "algo-1"), run(2, 0, 20, "algo-1"));
+    for (recording, own) in [(&mut a, "of A alone"), (&mut b, "of B alone")] {
+        recording.about.as_mut().unwrap().notes = vec!["of both".to_owned(), own.to_owned()];
+    }
+    let heading = Heading {
+        eyebrow: "measured in turns",
+        headline: "B is 7 % faster",
+    };
+    let pair = pair::page(
+        Some(&heading),
+        [&contents(&a, &[], "A."), &contents(&b, &[], "B.")],
+    );
+    for text in [
+        "<p class=\"eyebrow\">measured in turns</p>",
+        "<h1>B is 7 % faster</h1>",
+        "<li>of both</li>",
+        "<li>of A alone</li>",
+        "<li>of B alone</li>",
+    ] {
+        assert_eq!(pair.matches(text).count(), 1, "{text}");
     }
 }
 
@@ -188,10 +222,13 @@ fn a_rule_that_could_not_judge_is_not_one_that_found_nothing() {
     assert!(gpus.contains("data-is=\"Triggered\">not judged</td>"), "{gpus}");
     assert!(gpus.contains("Not judged: no GPU was recorded."), "{gpus}");
     assert!(row_of(&page, "OverallSystemUsage").contains("data-is=\"Triggered\">no</td>"));
-    let pair = pair::page([
-        &contents(&recording, &findings, "Fine."),
-        &contents(&recording, &findings, "Fine."),
-    ]);
+    let pair = pair::page(
+        None,
+        [
+            &contents(&recording, &findings, "Fine."),
+            &contents(&recording, &findings, "Fine."),
+        ],
+    );
     assert!(pair.contains("data-is=\"A\">Not judged: no GPU was recorded.</td>"));
     // What helps stands with what was found, and there is no column of nothing.
     assert!(!page.contains("Recommendation"));
@@ -243,7 +280,7 @@ fn of_many_machines_the_page_shows_some_and_says_so() {
         let contents = contents(&recording, &findings, "Fine.");
         let data = data::of(&recording, &findings, "").unwrap();
         assert_eq!(data["nodes"].as_array().unwrap().len(), MACHINES);
-        for page in [page::page(&contents), pair::page([&contents, &contents])] {
+        for page in [page::page(&contents), pair::page(None, [&contents, &contents])] {
             assert_eq!(page.contains("are shown one by one"), said.is_some());
             assert!(page.contains(said.unwrap_or_default()));
             assert!(page.contains(&format!("on {machines} machines.")));
@@ -319,7 +356,10 @@ fn what_is_missing_is_said() {
         series.values = vec![f32::NAN];
     }
     page_of(&one_tick);
-    let pair = pair::page([&contents(&empty, &[], "A."), &contents(&one_tick, &[], "B.")]);
+    let pair = pair::page(
+        None,
+        [&contents(&empty, &[], "A."), &contents(&one_tick, &[], "B.")],
+    );
     parsed(&pair);
 }
 
