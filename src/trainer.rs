@@ -54,6 +54,7 @@ impl TrainerArgs {
             (Kind::Emulated, _, Some(rate)) => Ok(TrainerChoice::Emulated {
                 label: format!("{rate} images/s"),
                 images_per_second: rate,
+                read_latency_ms: 0.0,
             }),
             (Kind::Emulated, Some(name), None) => self.published(name, model, cores),
         }
@@ -94,6 +95,7 @@ impl TrainerArgs {
                 share * whole
             ),
             images_per_second: share * whole,
+            read_latency_ms: 0.0,
         })
     }
 }

@@ -49,6 +49,7 @@
 
 mod batch;
 mod batches;
+mod costs;
 mod error;
 mod images;
 mod loader;
@@ -61,6 +62,7 @@ mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
+pub use costs::Costs;
 pub use error::LoaderError;
 #[doc(hidden)]
 pub use error::panic_message;

@@ -1,19 +1,21 @@
 //! Stores the input of predictions: a run's [`Workload`], in `recording.json`.
 
-use stokehold_loader::Loader;
+use stokehold_loader::Costs;
 use stokehold_profile::About;
 use stokehold_profile::workload::Workload;
 
 use crate::config::TrainConfig;
-use crate::run::RunFolder;
+use crate::run::{ChosenWorkers, RunFolder};
 use crate::stage::Stage;
 use crate::{RunSummary, TrainError, device};
 
-/// The workload of a run that has ended. `images` is the number of images per epoch.
+/// The workload of a run that has ended, with the workers that its loader chose and what they spent while it trained.
+/// `images` is the number of images per epoch.
 pub(crate) fn of(
     config: &TrainConfig,
     summary: &RunSummary,
-    loader: &Loader,
+    (workers, costs): (Option<&ChosenWorkers>, Costs),
+    num_workers: usize,
     shards: bool,
     images: u64,
 ) -> Workload {
@@ -28,7 +30,7 @@ pub(crate) fn of(
     Workload {
         images,
         batch_size: config.batch_size as u64,
-        num_workers: loader.workers() as u64,
+        num_workers: num_workers as u64,
         cores: summary.cores,
         others_cores: summary.others_cores,
         executor: summary.executor.to_string(),
@@ -41,6 +43,9 @@ pub(crate) fn of(
         loader_cpu_seconds: summary.loader_cpu_seconds,
         trainer_cpu_seconds: summary.trainer_cpu_seconds,
         trainer_delay_seconds: summary.trainer_delay_seconds,
+        worker_cpu_seconds: costs.cpu_seconds(),
+        read_wait_seconds: costs.wait_seconds(),
+        workers_why: workers.map(|workers| workers.why.clone()),
         stage_seconds,
         alternatives: Vec::new(),
     }
