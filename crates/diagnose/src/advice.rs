@@ -74,7 +74,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
-use model::Setting;
+use model::{Setting, fitted};
 pub use model::{fit, misfit};
 pub use prices::{MachinePrice, Prices, amount};
 pub use verdict::verdict;
@@ -121,24 +121,20 @@ impl Advice {
 /// something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
 /// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
-    let (Some(now), Some(seconds), Some(fit), None) = (
-        Setting::of(workload),
-        workload.seconds_per_epoch,
-        fit(workload),
-        misfit(workload),
-    ) else {
+    let (Some(now), Some(seconds), None) = (fitted(workload), workload.seconds_per_epoch, misfit(workload))
+    else {
         return Vec::new();
     };
     let price = prices.here().map(|machine| machine.price_per_hour);
     let mut advice: Vec<Advice> = changes(workload, &now, prices)
         .into_iter()
         .map(|(change, then)| {
-            let mut predicted = fit * then.seconds();
+            let mut predicted = then.seconds();
             let mut at_best = None;
             let mut price = price;
             if let Change::Machine { name, cores } = &change {
                 price = prices.machine(name).map(|machine| machine.price_per_hour);
-                let worst = fit * now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
+                let worst = now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
                 at_best = Some(predicted.min(worst));
                 predicted = predicted.max(worst);
             }
@@ -170,7 +166,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
 fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
     for workers in now.worker_counts() {
-        changes.push((Change::Workers { workers }, Setting { workers, ..*now }));
+        changes.push((Change::Workers { workers }, now.with_workers(workers)));
     }
     for Alternative {
         change,
@@ -179,7 +175,8 @@ fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, 
     } in &workload.alternatives
     {
         let usable = |factor: f64| factor.is_finite() && factor > 0.0;
-        if usable(*loader) && usable(*trainer) {
+        // That of storage is in the setting.
+        if usable(*loader) && usable(*trainer) && *change != Change::Storage {
             let batch_size = match change {
                 Change::BatchSize { batch_size } => *batch_size,
                 _ => now.batch_size,
@@ -188,7 +185,7 @@ fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, 
         }
     }
     if now.waits_for_storage() {
-        changes.push((Change::Storage, Setting { wait: 0.0, ..*now }));
+        changes.push((Change::Storage, now.without_waits()));
     }
     let here = prices.here();
     // A trainer on an accelerator keeps its speed only on the same accelerator.

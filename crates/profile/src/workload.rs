@@ -48,6 +48,10 @@ pub struct Workload {
     /// while its ceiling was measured, seconds; 0 if it was not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
+    /// Time per step that the trainer spent between two steps without waiting for a batch: records, messages, log.
+    /// Seconds; `None` if it was not measured.
+    #[serde(default)]
+    pub between_seconds: Option<f64>,
     /// CPU time of a loader worker per image while the run trained, seconds; `None` if it was not measured.
     #[serde(default)]
     pub worker_cpu_seconds: Option<f64>,

@@ -2,6 +2,7 @@
 
 use stokehold_loader::Costs;
 use stokehold_profile::About;
+use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::Workload;
 
 use crate::config::TrainConfig;
@@ -27,6 +28,19 @@ pub(crate) fn of(
             Some((stage.to_string(), total.seconds / total.spans as f64))
         })
         .collect();
+    let seconds = |stage| {
+        summary
+            .stages
+            .get(&stage)
+            .map_or(0.0, |total: &Total| total.seconds)
+    };
+    // A resumed run has the stages of its latest part only.
+    let between =
+        (summary.images as f64 / summary.images_per_second - seconds(Stage::Wait) - seconds(Stage::Step))
+            / summary.steps as f64;
+    let step = seconds(Stage::Step) / summary.steps as f64;
+    // The batch of the ceiling is in the caches; those of the run were not.
+    let copying = summary.emulated.map(|used| used.cpu_seconds / used.images as f64);
     Workload {
         images,
         batch_size: config.batch_size as u64,
@@ -41,7 +55,8 @@ pub(crate) fn of(
         loader_ceiling: summary.loader_ceiling,
         trainer_ceiling: summary.trainer_ceiling,
         loader_cpu_seconds: summary.loader_cpu_seconds,
-        trainer_cpu_seconds: summary.trainer_cpu_seconds,
+        trainer_cpu_seconds: summary.trainer_cpu_seconds.map(|cpu| copying.unwrap_or(cpu)),
+        between_seconds: Some(between).filter(|between| (0.0..step).contains(between)),
         trainer_delay_seconds: summary.trainer_delay_seconds,
         worker_cpu_seconds: costs.cpu_seconds(),
         read_wait_seconds: costs.wait_seconds(),
