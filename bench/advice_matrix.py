@@ -9,9 +9,9 @@ as many, and in each of these six groups rates, loads and workers are dealt from
 equally often. Each cell trains once, asks for advice, and then makes the changes that were predicted: other numbers of workers (at most
 two of them), the fused executor, shards, storage that does not wait; at most three of all.
 
-A run beside which other programs took more than a twentieth of the cores is repeated, twice at most, and marked if that did not help.
-Runs stay in FOLDER, one folder a cell; a cell that is there is not measured again, so an interrupted call goes on, and predictions are
-asked anew of the binary, from the same records. `--minutes` begins no further cell after so long.
+A run waits, up to half a minute, until other programs leave the cores alone. If they took more than a twentieth of the cores beside it
+nevertheless, it is repeated, twice at most, and then marked as disturbed. Runs stay in FOLDER, one folder a cell. A cell that is there
+undisturbed is not measured again, so an interrupted call goes on, and predictions are asked anew of the binary, from the same records. `--minutes` begins no further cell after so long.
 
 Prints a table as Markdown and the summary, and writes FOLDER/matrix.json. `passed` counts bounds that a change passed: `Faster loading
 would gain at most` of the run's summary, by more than 3 % of the epoch (two equal runs differ by that).
@@ -67,6 +67,23 @@ def cells(count: int) -> list[dict]:
     return chosen
 
 
+def calm(seconds: float = 30) -> None:
+    """Waits until nothing else uses the cores, for so long at most."""
+
+    def times():
+        words = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+        idle = int(words[3]) + int(words[4])
+        return idle, sum(map(int, words))
+
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = times()
+        time.sleep(0.3)
+        after = times()
+        if after[0] - before[0] >= 0.9 * (after[1] - before[1]):
+            return
+
+
 class Matrix:
     def __init__(self, stokehold: Path, call, folder: Path, data: Path, shards: Path):
         self.stokehold, self.call, self.folder = stokehold, call, folder
@@ -82,6 +99,7 @@ class Matrix:
             "--ceiling-batches", ceiling, "--runs", self.place(cell), "--name", name,
         ]
         for _ in range(3):
+            calm()
             shutil.rmtree(self.place(cell) / name, ignore_errors=True)
             self.call([str(word) for word in words])
             summary = json.loads((self.place(cell) / name / "summary.json").read_text())
@@ -101,6 +119,8 @@ class Matrix:
         rate = min(cell["rate"], 2 / cpu, cell["workers"] / (cpu + cell["latency_ms"] / 1e3))
         cell["images"] = min(max(192, round(SECONDS * rate / 32) * 32), 960)
         base = self.train(cell, "base", {}, max(1, round(SECONDS * rate / cell["images"])), 6)
+        if base["disturbed"]:
+            return
         changes = []
         workers = []
         for advice in self.advise(cell)["advice"]:
@@ -121,11 +141,15 @@ class Matrix:
             epochs = min(8, max(1, math.ceil(LEAST / predicted)))
             summary = self.train(cell, f"changed-{index}", more, epochs, 0)
             measured.append({
-                "change": change, "seconds": summary["seconds_per_epoch"], "disturbed": summary["disturbed"] or base["disturbed"],
+                "change": change, "seconds": summary["seconds_per_epoch"], "disturbed": summary["disturbed"],
             })
             shutil.rmtree(self.place(cell) / f"changed-{index}")
-        kept = {"cell": cell, "seconds": base["seconds_per_epoch"], "disturbed": base["disturbed"], "changes": measured}
+        kept = {"cell": cell, "seconds": base["seconds_per_epoch"], "changes": measured}
         (self.place(cell) / "measured.json").write_text(json.dumps(kept, indent=1) + "\n")
+
+    def is_measured(self, cell: dict) -> bool:
+        kept = self.place(cell) / "measured.json"
+        return kept.exists() and not any(change["disturbed"] for change in json.loads(kept.read_text())["changes"])
 
     def advise(self, cell: dict) -> dict:
         return json.loads(self.call(["advise", str(self.place(cell) / "base"), "--json"]))
@@ -206,13 +230,14 @@ def main(arguments: list[str], stokehold: Path, call) -> int:
     matrix = Matrix(stokehold, call, options.folder, options.data, options.shards)
     began, rows, left = time.monotonic(), [], 0
     for cell in cells(options.cells):
-        if not (matrix.place(cell) / "measured.json").exists():
+        if not matrix.is_measured(cell):
             if time.monotonic() - began > 60 * options.minutes:
                 left += 1
                 continue
             matrix.measure(cell)
             print(f"cell {cell['number'] + 1} of {options.cells}", file=sys.stderr)
-        rows += matrix.rows(cell)
+        if (matrix.place(cell) / "measured.json").exists():
+            rows += matrix.rows(cell)
     found = summary(rows)
     print(table(rows))
     print(f"\n{found['cells']} cells, {found['predictions']} predictions ({found['disturbed']} disturbed, not counted): "

@@ -545,8 +545,9 @@ mod tests {
                 ..ACCELERATED
             },
         ] {
+            // So many that the rounds of the first batch do not count.
             let run = Setting {
-                images: 5000.0,
+                images: 50_000.0,
                 ..run
             };
             let stepped = step_through(&run);
@@ -617,6 +618,124 @@ mod tests {
             stretched.stage_seconds.insert(stage.into(), seconds);
         }
         assert!(close(Setting::of(&stretched).unwrap().wait, 0.001));
+    }
+
+    /// By hand: p(n) = p(n - 1) (W - n + 1) l / (i min(n, C)).
+    #[test]
+    fn workers_that_wait_share_the_cores_by_chance() {
+        let waiting = |cores, workers, wait| Setting {
+            cores,
+            workers,
+            wait,
+            ..ACCELERATED
+        };
+        // A worker computes half of its time.
+        assert!(close(waiting(1, 1, 0.01).loader(), 50.0));
+        // 1, 2, 2 of 5: a core that two workers want for 4/5 of the time, and not always.
+        assert!(close(waiting(1, 2, 0.01).loader(), 80.0));
+        // 1, 4, 6, 6, 3 of 20: (4 + 2 (6 + 6 + 3))/20 = 1.7 of 2 cores.
+        assert!(close(waiting(2, 4, 0.01).loader(), 170.0));
+        // Never more than the cores compute, and nearly as much with many.
+        let many = waiting(2, 1024, 0.01).loader();
+        assert!(close(many, 200.0), "{many}");
+        // As many as cores do not get in each other's way.
+        assert!(close(waiting(4, 4, 0.03).loader(), 100.0));
+    }
+
+    /// By hand: one trainer thread that wants half a core, or a whole one, beside 2 workers on 2 cores.
+    #[test]
+    fn the_trainers_thread_takes_what_it_wants_up_to_its_share() {
+        let run = Setting {
+            cores: 2,
+            trainer_cpu: 0.005,
+            ..ACCELERATED
+        };
+        let (loader, trainer) = run.beside();
+        assert!(
+            close(loader, 150.0) && close(trainer, 100.0),
+            "{loader} {trainer}"
+        );
+        // Three threads that never rest: two thirds of a core each.
+        let whole = Setting {
+            trainer_cpu: 0.01,
+            ..run
+        };
+        let (loader, trainer) = whole.beside();
+        assert!(
+            close(loader, 400.0 / 3.0) && close(trainer, 200.0 / 3.0),
+            "{loader} {trainer}"
+        );
+    }
+
+    #[test]
+    fn a_first_batch_that_waits_comes_in_rounds() {
+        // 22 workers, 50 images: three rounds of 21 ms, although 22 workers deliver 50 in 48 ms.
+        let run = Setting {
+            images: 50.0,
+            cores: 8,
+            workers: 22,
+            loader_cpu: 0.001,
+            wait: 0.02,
+            ..ACCELERATED
+        };
+        assert!(close(run.seconds(), 0.063 + 0.5), "{}", run.seconds());
+    }
+
+    #[test]
+    fn an_image_costs_less_where_the_cores_never_rest() {
+        let run = Setting {
+            cores: 2,
+            workers: 1,
+            warm: 0.5,
+            wait: 0.03,
+            ..ACCELERATED
+        };
+        // One worker computes a quarter of its time: the cores are busy for an eighth, and an image costs 1 - 1/16 of the most.
+        // Without waits they are busy for a half, and it costs 1 - 1/4.
+        assert!(close(run.without_waits().loader_cpu, 0.01 * 0.75 / 0.9375));
+        assert_eq!(run.without_waits().wait, 0.0);
+        // 8 workers: busy all the time.
+        assert!(close(run.with_workers(8).loader_cpu, 0.01 * 0.5 / 0.9375));
+        let unmeasured = Setting { warm: 1.0, ..run };
+        assert_eq!(unmeasured.with_workers(8).loader_cpu, 0.01);
+    }
+
+    /// A loader of one worker and 100 images/s, beside an accelerator of 150, took a tenth longer than that: it delivers 91. With two
+    /// workers the accelerator sets the pace, and it is as fast as before.
+    #[test]
+    fn a_miss_is_the_half_that_sets_the_pace() {
+        let mut run = Workload {
+            images: 1_000_000,
+            num_workers: 1,
+            device: "emulated".into(),
+            loader_ceiling: Some(100.0),
+            loader_cpu_seconds: Some(0.01),
+            trainer_ceiling: Some(150.0),
+            trainer_cpu_seconds: Some(1e-5),
+            seconds_per_epoch: Some(11_000.0),
+            ..workload()
+        };
+        let slower = fitted(&run).unwrap();
+        assert!(close(slower.seconds(), 11_000.0), "{slower:?}");
+        assert!(close(slower.with_workers(2).seconds(), 1e6 / 150.0));
+        // The same on a CPU that trains: everything takes longer.
+        run.device = "cpu".into();
+        let slower = fitted(&run).unwrap();
+        assert!(close(slower.seconds(), 11_000.0), "{slower:?}");
+        assert!(close(slower.trainer, 150.0 / 1.1), "{slower:?}");
+    }
+
+    #[test]
+    fn what_a_worker_measured_is_the_wait() {
+        let run = Workload {
+            read_wait_seconds: Some(0.007),
+            between_seconds: Some(0.05),
+            ..workload()
+        };
+        let setting = Setting::of(&run).unwrap();
+        assert_eq!(setting.wait, 0.007);
+        // 50 images in 0.25 s, and 0.05 s between two steps.
+        assert!(close(setting.trainer, 50.0 / 0.3), "{setting:?}");
     }
 
     #[test]
