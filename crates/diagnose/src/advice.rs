@@ -59,10 +59,12 @@
 //! trained on without loading:
 //!
 //! ```text
-//! seconds(N) = max(B/L, ceil(B/W) (l + i)) + (N - B)/R + B/T
+//! seconds(N) = F + (N - B)/R + B/T        F = B/L, and with waits ceil(B/W) (i + l max(1, W/C))
 //! ```
 //!
-//! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images. What a
+//! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want
+//! a core at the same time. In a short epoch of many workers that lasts: the model has it for the first batch
+//! only, and is then too fast. What a
 //! trainer does between two steps, beside waiting, counts as its time.
 //!
 //! # Limits of the model

@@ -78,9 +78,8 @@ fn memory_stays_bounded_while_workers_are_added() {
             o.prefetch = prefetch;
         })
         .unwrap();
-        let mut batches = auto.epoch(0);
         let mut taken = 0;
-        while let Some(batch) = batches.next() {
+        for batch in auto.epoch(0) {
             batch.unwrap();
             taken += 1;
             let read = images.reads.load(Ordering::SeqCst);
