@@ -28,6 +28,11 @@
 //!
 //! Alone, c(n) = min(n, C); without waits n is always W, and the loader delivers L = min(W, C)/l.
 //!
+//! That is what chance gives. But workers that wait equally long and share the cores fairly go in step: all begin
+//! to read together, want a core together, and are done together. Then W images take i + W l/c(W). Measured
+//! speeds are between the two: by chance where few cores are asked for, and two thirds of the way to in step
+//! where all are. So the second counts 2/3 min(1, W l/(C (l + i)))^2, and the first the rest.
+//!
 //! # How the halves combine
 //!
 //! The trainer counts as m = max(p, 1) threads: p that never rest, or, if p is below 1, one that rests now and
