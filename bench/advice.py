@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What `stokehold advise` predicts against what then happens.
 
+    bench/advice.py --matrix FOLDER ..   # with an emulated accelerator, over many settings: advice_matrix.py explains it
     bench/advice.py [DATA] [--loads 24,72] [--rounds 5] [--images 384] [--json FILE] [--stokehold FILE]
 
 Trains ResNet-18 on 32 pixels on the CPU with the per-op executor and two workers, asks for advice, then trains with the changes that
@@ -46,6 +47,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured to FILE")
     parser.add_argument("--stokehold", type=Path, default=target / "release" / "stokehold", metavar="FILE",
                         help="the binary (default: target/release/stokehold, or in $CARGO_TARGET_DIR)")
+    if sys.argv[1:2] == ["--matrix"]:
+        return over_matrix(target / "release" / "stokehold", sys.argv[2:])
     options = parser.parse_args()
     try:
         rows = [row for load in options.loads for row in measure(options, load)]
@@ -57,6 +60,17 @@ def main() -> int:
         settings = {key: str(value) if isinstance(value, Path) else value for key, value in vars(options).items()}
         options.json.write_text(json.dumps({"settings": settings, "rows": rows}, indent=1) + "\n")
     return 0
+
+
+def over_matrix(stokehold: Path, arguments: list[str]) -> int:
+    import advice_matrix
+
+    options = argparse.Namespace(stokehold=stokehold)
+    try:
+        return advice_matrix.main(arguments, stokehold, lambda words: call(options, words))
+    except Failed as error:
+        print(f"bench/advice.py: {error}", file=sys.stderr)
+        return 1
 
 
 def measure(options: argparse.Namespace, load: int) -> list[dict]:

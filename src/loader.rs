@@ -6,7 +6,8 @@ use stokehold_loader::Workers;
 /// The threads of whatever reads images.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct WorkerArgs {
-    /// Worker threads that read and decode, or auto for as many as there are cores.
+    /// Worker threads that read and decode, or auto: as many as there are cores, and in a loader more where reads
+    /// wait.
     #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
     pub workers: Workers,
 }

@@ -74,6 +74,7 @@ impl SpeedArgs {
             (Some(rate), _) => Ok(TrainerChoice::Emulated {
                 label: format!("{rate} images/s"),
                 images_per_second: rate,
+                read_latency_ms: 0.0,
             }),
             (None, Some(name)) => self.published(name, model, cores),
             (None, None) => Err(Usage("--share is for --accelerator; give that too".to_owned())),
@@ -115,6 +116,7 @@ impl SpeedArgs {
                 share * whole
             ),
             images_per_second: share * whole,
+            read_latency_ms: 0.0,
         })
     }
 }

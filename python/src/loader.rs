@@ -67,7 +67,7 @@ impl Loader {
         let workers = match num_workers {
             None => Workers::Auto,
             Some(count) => Workers::Count(NonZeroUsize::new(at_least(0, "num_workers", count)?).ok_or_else(
-                || OptionError::new_err("num_workers=0: must be at least 1, or None for one thread per core"),
+                || OptionError::new_err("num_workers=0: must be at least 1, or None: one thread per core, more where reads wait"),
             )?),
         };
         let options = LoaderOptions {

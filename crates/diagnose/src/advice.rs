@@ -7,24 +7,41 @@
 //! waiting for batches and costs t. With C cores that is enough to tell how much of the machine each half
 //! needs:
 //!
-//! - A worker spends l computing and i waiting for storage per image: i = W/L - l if each worker has its own
-//!   core, but at most the time that it spent reading. So it uses u = l/(l + i) of a core.
+//! - A worker spends l computing and i waiting for storage per image. It measures i itself: the time of reads
+//!   without its CPU time. Older records do not have that; there i = W/L - l, at most the time of reading.
 //! - The trainer keeps p = t T cores busy, at most C: a CPU trainer nearly all of them, the host side of an
 //!   accelerator one or less. If other programs used cores while T was measured, the kernel reports how long
 //!   the trainer's threads were ready and waited for a core; T is then corrected to what it would have been
 //!   without.
-//! - Alone, W workers deliver L(W) = min(W u, C)/l.
+//!
+//! # Workers that wait and workers that compute
+//!
+//! With waits, the number n of workers that compute at a time varies by chance, and so W workers deliver less
+//! than W/(l + i) and less than C/l: now and then more than C want a core, and then again a core is idle. The
+//! workers are a closed network of a station where all wait at once and one that shares c(n) cores among n of
+//! them. For such a network the share of the time with n at the cores is known, whatever the distributions of l
+//! and i are (Baskett, Chandy, Muntz and Palacios, 1975):
+//!
+//! ```text
+//! p(n) = p(n - 1) (W - n + 1) l / (i c(n)),   sum of p(n) = 1        images per second:  sum of p(n) c(n) / l
+//! ```
+//!
+//! Alone, c(n) = min(n, C); without waits n is always W, and the loader delivers L = min(W, C)/l.
+//!
+//! That is what chance gives. But workers that wait equally long and share the cores fairly go in step: all begin
+//! to read together, want a core together, and are done together. Then W images take i + W l/c(W). Measured
+//! speeds are between the two: by chance where few cores are asked for, and two thirds of the way to in step
+//! where all are. So the second counts 2/3 min(1, W l/(C (l + i)))^2, and the first the rest.
 //!
 //! # How the halves combine
 //!
-//! While both are at work they need W u + p cores. Up to C they do not slow each other down. Above that, the
-//! kernel gives every runnable thread the same share h of a core, and the part that a thread does not use
-//! goes to the others. The trainer counts as p threads that never rest, or, if p is below 1, as one thread
-//! that rests now and then:
+//! The trainer counts as m = max(p, 1) threads: p that never rest, or, if p is below 1, one that rests now and
+//! then. Beside n workers at the cores, the kernel gives every runnable thread the same share h = min(1, C/(n +
+//! m)) of a core, and the part that a thread does not use goes to the others:
 //!
 //! ```text
-//! W min(u, h) + max(p, 1) min(p/max(p, 1), h) = C     loader's rate beside the trainer:  a = W min(u, h)/l
-//!                                                     trainer's rate beside the loader:  b = T min(1, h max(p, 1)/p)
+//! the trainer takes m min(p/m, h) cores      loader's rate beside the trainer:  a = mean of min(n, C - m min(p/m, h))/l
+//! and leaves the rest to the workers         trainer's rate beside the loader:  b = T mean of min(1, h m/p)
 //! ```
 //!
 //! In the long run both handle the same number of images, and the number of batches between them is bounded.
@@ -47,19 +64,28 @@
 //! trained on without loading:
 //!
 //! ```text
-//! seconds(N) = B/L + (N - B)/R + B/T
+//! seconds(N) = F + (N - B)/R + B/T        F = B/L, and with waits ceil(B/W) (i + l max(1, W/C))
 //! ```
+//!
+//! All workers begin to read at the same time, so a first batch that waits comes in rounds of W images, which want
+//! a core at the same time. In a short epoch of many workers that lasts: the model has it for the first batch
+//! only, and is then too fast. What a
+//! trainer does between two steps, beside waiting, counts as its time.
 //!
 //! # Limits of the model
 //!
 //! The clock rate of a busy machine, caches that both halves share, and other programs make the run's own
-//! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and every prediction is
-//! multiplied by it, so predicting no change gives the run itself. If the ratio differs from 1 by more than a
-//! factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]).
+//! epochs longer or shorter than `seconds`. The ratio ([`fit`]) is measured, and made good, so predicting no
+//! change gives the run itself. On a CPU that trains, all costs are multiplied by it. Beside an accelerator, only
+//! those of the half that set the pace are changed, until the model says what was measured: how long an
+//! accelerator takes says nothing about a loader that it waited for, and the other way round. If the ratio
+//! differs from 1 by more than a factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]).
 //!
 //! The costs of another executor, of shards or of a larger batch cannot be derived. They are measured on the
 //! run's own images, in alternation with the run's own setting ([`Alternative`]), and multiply l and t. What
-//! was not measured is not predicted. Nothing was measured on another number of cores, so that prediction is
+//! was not measured is not predicted. After a wait a core and its caches are cold, and an image costs more than
+//! where the core never rests. That is measured too, as the alternative of storage without waits; with other
+//! numbers of workers the cost of an image follows the share of the time in which the cores are busy. Nothing was measured on another number of cores, so that prediction is
 //! a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
 //! part that t and T imply. At worst the trainer is no faster on more cores, and each further core is worth
 //! half of one here, because the cores that an operating system counts are often threads, two of which share
@@ -74,7 +100,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
-use model::Setting;
+use model::{Setting, fitted};
 pub use model::{fit, misfit};
 pub use prices::{MachinePrice, Prices, amount};
 pub use verdict::verdict;
@@ -121,30 +147,34 @@ impl Advice {
 /// something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
 /// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
-    let (Some(now), Some(seconds), Some(fit), None) = (
+    let (Some(measured), Some(now), Some(seconds), None) = (
         Setting::of(workload),
+        fitted(workload),
         workload.seconds_per_epoch,
-        fit(workload),
         misfit(workload),
     ) else {
         return Vec::new();
     };
     let price = prices.here().map(|machine| machine.price_per_hour);
-    let mut advice: Vec<Advice> = changes(workload, &now, prices)
+    // The reasons have the numbers as they were measured.
+    let counts = measured.worker_counts();
+    let reasons = changes(workload, &measured, &counts, prices);
+    let mut advice: Vec<Advice> = changes(workload, &now, &counts, prices)
         .into_iter()
-        .map(|(change, then)| {
-            let mut predicted = fit * then.seconds();
+        .zip(reasons)
+        .map(|((change, then), (_, reason))| {
+            let mut predicted = then.seconds();
             let mut at_best = None;
             let mut price = price;
             if let Change::Machine { name, cores } = &change {
                 price = prices.machine(name).map(|machine| machine.price_per_hour);
-                let worst = fit * now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
+                let worst = now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
                 at_best = Some(predicted.min(worst));
                 predicted = predicted.max(worst);
             }
             Advice {
                 title: title(&change, workload),
-                why: why(&change, &now, &then),
+                why: why(&change, &measured, &reason),
                 flags: flags(&change),
                 seconds_per_epoch: predicted,
                 seconds_at_best: at_best,
@@ -167,10 +197,10 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
 }
 
 /// Every possible change, with the resulting setting.
-fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, Setting)> {
+fn changes(workload: &Workload, now: &Setting, counts: &[u64], prices: &Prices) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
-    for workers in now.worker_counts() {
-        changes.push((Change::Workers { workers }, Setting { workers, ..*now }));
+    for &workers in counts {
+        changes.push((Change::Workers { workers }, now.with_workers(workers)));
     }
     for Alternative {
         change,
@@ -179,7 +209,8 @@ fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, 
     } in &workload.alternatives
     {
         let usable = |factor: f64| factor.is_finite() && factor > 0.0;
-        if usable(*loader) && usable(*trainer) {
+        // That of storage is in the setting.
+        if usable(*loader) && usable(*trainer) && *change != Change::Storage {
             let batch_size = match change {
                 Change::BatchSize { batch_size } => *batch_size,
                 _ => now.batch_size,
@@ -188,7 +219,7 @@ fn changes(workload: &Workload, now: &Setting, prices: &Prices) -> Vec<(Change, 
         }
     }
     if now.waits_for_storage() {
-        changes.push((Change::Storage, Setting { wait: 0.0, ..*now }));
+        changes.push((Change::Storage, now.without_waits()));
     }
     let here = prices.here();
     // A trainer on an accelerator keeps its speed only on the same accelerator.

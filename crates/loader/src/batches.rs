@@ -7,8 +7,11 @@
 //! Every worker gets every batch, in order, over its own channel, claims places of it until there are none,
 //! and goes to the next. A channel has room for `prefetch` batches. That is enough to never wait for a busy
 //! worker: its batch is unfinished, so at most `prefetch - 1` are open after it.
+//!
+//! With [`Workers::Auto`](crate::Workers::Auto) the consumer looks, while it waits for a batch, whether more workers
+//! would help, and starts them at once; they take part in the batches that are open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -41,6 +44,8 @@ pub struct Batches {
     prefetch: u64,
     /// Batches that are done before their turn.
     early: BTreeMap<u64, Result<Filled, LoaderError>>,
+    /// The batches that are open, for workers that begin later; empty if there will be none.
+    open: VecDeque<Arc<Flight>>,
     /// Bad images of batches that became empty, to be reported with the next one or by
     /// [`Batches::unreported`].
     bad: Vec<BadImage>,
@@ -63,13 +68,20 @@ struct Crew {
     done: Receiver<Done>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
+    /// For workers that begin later; `None` if there will be none, so that the consumer sees when the last one has
+    /// ended.
+    to_consumer: Option<Sender<Done>>,
 }
+
+/// How often a waiting consumer looks whether more workers would help.
+const LOOK: Duration = Duration::from_millis(2);
 
 impl Batches {
     /// Starts the threads for the batches from `first` on.
     pub(crate) fn start(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64) -> Self {
         let end = shared.layout().batches();
-        let prefetch = (shared.prefetch as u64).min(end - first);
+        let workers = shared.begin_epoch();
+        let prefetch = (shared.prefetch(workers) as u64).min(end - first);
         let mut batches = Self {
             order: shared.order(epoch),
             shared,
@@ -80,6 +92,7 @@ impl Batches {
             end,
             prefetch,
             early: BTreeMap::new(),
+            open: VecDeque::new(),
             bad: Vec::new(),
             any: first > 0,
             failed: None,
@@ -98,12 +111,7 @@ impl Batches {
             .options
             .batch_size
             .saturating_mul(prefetch as usize);
-        match Crew::start(
-            &batches.shared,
-            batches.shared.workers.min(places),
-            prefetch as usize,
-            epoch,
-        ) {
+        match Crew::start(&batches.shared, workers.min(places), epoch) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
@@ -161,6 +169,13 @@ impl Batches {
                 // A worker may be gone; if all are, taking the batch reports it.
                 let _ = worker.send(Arc::clone(&flight));
             }
+            if crew.to_consumer.is_some() {
+                self.open.push_back(flight);
+                // Those that were taken are behind.
+                while self.open.len() as u64 > self.opened + 1 - self.taken {
+                    self.open.pop_front();
+                }
+            }
             self.opened += 1;
         }
         if self.opened == self.end {
@@ -175,13 +190,21 @@ impl Batches {
             if let Some(outcome) = self.early.remove(&self.taken) {
                 break outcome;
             }
-            let done = match (&self.crew, deadline) {
+            let look = self.may_grow().then(|| Instant::now() + LOOK);
+            let until = look.into_iter().chain(deadline).min();
+            let done = match (&self.crew, until) {
                 (None, _) => Err(RecvTimeoutError::Disconnected),
-                (Some(crew), Some(deadline)) => crew.done.recv_deadline(deadline),
+                (Some(crew), Some(until)) => crew.done.recv_deadline(until),
                 (Some(crew), None) => crew.done.recv().map_err(RecvTimeoutError::from),
             };
             match done {
                 Ok(done) => self.early.insert(done.batch, done.outcome),
+                Err(RecvTimeoutError::Timeout)
+                    if deadline.is_none_or(|deadline| Instant::now() < deadline) =>
+                {
+                    self.grow();
+                    continue;
+                }
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err(LoaderError::WorkerPanicked {
@@ -194,6 +217,44 @@ impl Batches {
         self.taken += 1;
         self.open();
         Ok(Some(filled))
+    }
+
+    /// Whether more workers may begin.
+    fn may_grow(&self) -> bool {
+        self.crew.as_ref().is_some_and(|crew| crew.to_consumer.is_some())
+    }
+
+    /// Starts the workers that are missing.
+    fn grow(&mut self) {
+        let Some(crew) = &mut self.crew else { return };
+        let wanted = self.shared.more_workers();
+        let places = self.shared.options.batch_size;
+        let places = places.saturating_mul(self.shared.prefetch(wanted));
+        let wanted = wanted.min(places);
+        if crew.threads.len() < wanted {
+            tracing::debug!(workers = wanted, why = "reads wait", "more workers");
+            for _ in crew.threads.len()..wanted {
+                // Without another thread those that there are go on.
+                let Ok(worker) = crew.add(&self.shared, self.epoch) else {
+                    crew.to_consumer = None;
+                    break;
+                };
+                for flight in &self.open {
+                    let _ = worker.send(Arc::clone(flight));
+                }
+                if self.opened < self.end {
+                    crew.flights.push(worker);
+                }
+            }
+        }
+        // No more come, or none of those that there are is left to say what is wanted: then waiting shows the end.
+        if crew.threads.len() >= self.shared.most_workers || crew.threads.iter().all(JoinHandle::is_finished)
+        {
+            crew.to_consumer = None;
+        }
+        let left = self.end - self.taken;
+        self.prefetch = (self.shared.prefetch(wanted) as u64).min(left).max(self.prefetch);
+        self.open();
     }
 
     /// Records the new bad images of a batch; more than the limit are an error.
@@ -367,26 +428,41 @@ impl Drop for Batches {
 }
 
 impl Crew {
-    fn start(shared: &Arc<Shared>, workers: usize, prefetch: usize, epoch: u64) -> Result<Self, LoaderError> {
-        let (to_consumer, done) = bounded(prefetch);
+    fn start(shared: &Arc<Shared>, workers: usize, epoch: u64) -> Result<Self, LoaderError> {
+        // As many batches as can ever be open.
+        let (to_consumer, done) = bounded(shared.prefetch(shared.most_workers));
         let mut crew = Self {
             flights: Vec::with_capacity(workers),
             done,
             stop: Arc::default(),
             threads: Vec::with_capacity(workers),
+            to_consumer: Some(to_consumer),
         };
-        for number in 0..workers {
-            let worker = Worker::new(number, epoch, shared, &crew.stop)?;
-            let (to_worker, flights) = bounded(prefetch);
-            let done = to_consumer.clone();
-            let thread = Builder::new()
-                .name(format!("loader-{number}"))
-                .spawn(move || worker.work(&flights, &done))
-                .map_err(LoaderError::Spawn)?;
-            crew.flights.push(to_worker);
-            crew.threads.push(thread);
+        for _ in 0..workers {
+            let worker = crew.add(shared, epoch)?;
+            crew.flights.push(worker);
+        }
+        if !shared.may_grow() {
+            crew.to_consumer = None;
         }
         Ok(crew)
+    }
+
+    /// Starts another worker; returns the way to it.
+    fn add(&mut self, shared: &Arc<Shared>, epoch: u64) -> Result<Sender<Arc<Flight>>, LoaderError> {
+        let number = self.threads.len();
+        let worker = Worker::new(number, epoch, shared, &self.stop)?;
+        let (to_worker, flights) = bounded(shared.prefetch(shared.most_workers));
+        let done = self
+            .to_consumer
+            .clone()
+            .expect("workers are added while there is a way back");
+        let thread = Builder::new()
+            .name(format!("loader-{number}"))
+            .spawn(move || worker.work(&flights, &done))
+            .map_err(LoaderError::Spawn)?;
+        self.threads.push(thread);
+        Ok(to_worker)
     }
 }
 

@@ -23,6 +23,11 @@
 //!   fails or panics makes its batch an error, the first such place if there are several. Dropping
 //!   [`Batches`] ends the threads.
 //!
+//! How many workers there are is an option, or measured: with [`Workers::Auto`] a loader begins with one for each
+//! core, and adds more where reads wait instead of computing, up to 64, while the consumer waits for a batch. A
+//! larger number needs more batches in work, so `prefetch` grows with it unless it is set. [`Loader::costs`] has
+//! what was measured, [`Loader::workers_why`] the reason in words.
+//!
 //! A bad image does not crash the loader: depending on [`BadImagePolicy`] it ends the epoch, is skipped, or
 //! is replaced by another image of its class. Each one is reported once in the life of a [`Loader`], in
 //! [`Batch::bad`], and [`Loader::bad_images`] has all of them for a final count.
@@ -49,6 +54,7 @@
 
 mod batch;
 mod batches;
+mod costs;
 mod error;
 mod images;
 mod loader;
@@ -61,6 +67,7 @@ mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
 pub use batches::Batches;
+pub use costs::Costs;
 pub use error::LoaderError;
 #[doc(hidden)]
 pub use error::panic_message;

@@ -7,7 +7,7 @@ use stokehold_storage::Source;
 
 use crate::order::Layout;
 use crate::shared::Shared;
-use crate::{BadImage, Batches, LoaderError, LoaderOptions, State};
+use crate::{BadImage, Batches, Costs, LoaderError, LoaderOptions, State, Workers};
 
 /// Iterates over a source in batches, epoch by epoch.
 ///
@@ -38,7 +38,7 @@ impl Loader {
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
         let shared = Shared::new(source, pipeline, options);
-        let (workers, prefetch) = (shared.workers, shared.prefetch);
+        let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
         let Layout {
             batch_size,
             world_size,
@@ -71,14 +71,43 @@ impl Loader {
         self.shared.layout().batches() as usize
     }
 
-    /// The number of worker threads of an epoch.
+    /// The number of worker threads of an epoch. With [`Workers::Auto`](crate::Workers::Auto) it may grow while the
+    /// consumer waits, and change between two epochs.
     pub fn workers(&self) -> usize {
-        self.shared.workers
+        self.shared.workers()
+    }
+
+    /// What the workers of all epochs spent on images so far.
+    pub fn costs(&self) -> Costs {
+        self.shared.meter.costs()
+    }
+
+    /// Why there are as many workers as [`Loader::workers`] says, in words; `None` if the options say how many.
+    pub fn workers_why(&self) -> Option<String> {
+        let cores = match self.shared.options.workers {
+            Workers::Auto => self.shared.options.workers.resolve(),
+            Workers::Count(_) => return None,
+        };
+        let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+        let costs = self.costs();
+        let (Some(cpu), Some(wait)) = (costs.cpu_seconds(), costs.wait_seconds()) else {
+            return Some(format!("one for each of the cores, {cores}"));
+        };
+        let (cpu, wait) = (ms(cpu), ms(wait));
+        Some(if self.workers() > cores {
+            format!(
+                "a read waits {wait} and an image costs {cpu} of CPU time, and {cores} cores are to be kept busy"
+            )
+        } else {
+            format!(
+                "one for each of the cores, {cores}: a read waits {wait} and an image costs {cpu} of CPU time"
+            )
+        })
     }
 
     /// The most batches in work or ready.
     pub fn prefetch(&self) -> usize {
-        self.shared.prefetch
+        self.shared.prefetch(self.workers())
     }
 
     /// [3, H, W]: channels, height and width of every image.

@@ -100,7 +100,8 @@ impl LoaderOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Workers {
-    /// As many as the process may use cores, by its affinity mask and its cgroup's quota.
+    /// A worker for each core that the process may use, by its affinity mask and its cgroup's quota, and more where
+    /// reads wait: a loader measures how long they do ([`Costs`](crate::Costs)), and adds workers up to 64.
     #[default]
     Auto,
     /// This many.
@@ -108,7 +109,7 @@ pub enum Workers {
 }
 
 impl Workers {
-    /// The number of threads on this machine, at least 1.
+    /// The number of threads on this machine, at least 1; for `Auto`, the cores, with which a loader begins.
     pub fn resolve(self) -> usize {
         match self {
             Self::Count(count) => count.get(),

@@ -2,31 +2,37 @@
 
 use std::collections::BTreeMap;
 use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_base::random::mix;
 use stokehold_pipeline::{Pipeline, Prepare, Runner};
 use stokehold_storage::{SampleBytes, Source};
 
+use crate::costs::{Costs, MOST, Meter};
 use crate::images::Pool;
 use crate::order::{Layout, Order};
 use crate::state::OrderFacts;
-use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State};
+use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State, Workers};
 
 /// State shared by the loader and its threads.
 pub(crate) struct Shared {
     pub source: Arc<dyn Source>,
     pub pipeline: Arc<Pipeline>,
     pub options: LoaderOptions,
-    /// The most batches in work or ready.
-    pub prefetch: usize,
     /// The memory of dropped batches.
     pub pool: Arc<Pool>,
     /// The tools of earlier epochs' workers, at most one per worker of an epoch: their buffers are already
     /// large enough, and their memory has been touched.
     warm: Mutex<Vec<(Tools, SampleBytes)>>,
-    /// The worker threads of an epoch.
-    pub workers: usize,
+    /// The worker threads of an epoch: what the options say, or with `auto` what the costs did so far.
+    workers: AtomicUsize,
+    /// The most that it can become.
+    pub most_workers: usize,
+    /// What workers spend on images.
+    pub meter: Meter,
+    /// The costs at the beginning of the latest epoch.
+    before: Mutex<Costs>,
     /// The samples of each class; empty unless bad images are substituted.
     pub by_class: BTreeMap<u32, Vec<usize>>,
     /// Every bad image found so far, at most one more than the limit.
@@ -54,25 +60,70 @@ impl Shared {
             BadImagePolicy::Error | BadImagePolicy::Skip => BTreeMap::new(),
         };
         let workers = options.workers.resolve();
-        let prefetch = match options.prefetch {
-            // One batch that is being finished, and places for every worker after it.
-            0 => 1 + workers.div_ceil(options.batch_size),
-            batches => batches,
+        let most_workers = match options.workers {
+            Workers::Auto => workers.max(MOST),
+            Workers::Count(_) => workers,
         };
+        // The consumer may hold one more.
+        let batches = prefetch(&options, most_workers).saturating_add(1);
         Self {
             source,
-            prefetch,
-            // The consumer may hold one more.
-            pool: Arc::new(Pool::new(options.sample_type, prefetch.saturating_add(1))),
+            pool: Arc::new(Pool::new(options.sample_type, batches)),
             pipeline: Arc::new(pipeline),
             options,
             warm: Mutex::default(),
-            workers,
+            workers: workers.into(),
+            most_workers,
+            meter: Meter::default(),
+            before: Mutex::default(),
             by_class,
             bad: Mutex::default(),
             facts,
             process: process::id(),
         }
+    }
+
+    /// The worker threads of an epoch.
+    pub(crate) fn workers(&self) -> usize {
+        self.workers.load(Ordering::Relaxed)
+    }
+
+    /// Whether there may be more workers later.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.workers() < self.most_workers
+    }
+
+    /// The most batches in work or ready, with this number of workers.
+    pub(crate) fn prefetch(&self, workers: usize) -> usize {
+        prefetch(&self.options, workers)
+    }
+
+    /// The number of workers to begin an epoch with: with `auto`, what the images since the beginning of the
+    /// latest one say, if they are enough to say anything.
+    pub(crate) fn begin_epoch(&self) -> usize {
+        const ENOUGH: u64 = 64;
+        if self.options.workers == Workers::Auto {
+            let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+            let now = self.meter.costs();
+            let since = now.since(&before);
+            if since.images >= ENOUGH {
+                let workers = since.workers(self.options.workers.resolve());
+                self.workers.store(workers, Ordering::Relaxed);
+                *before = now;
+            }
+        }
+        self.workers()
+    }
+
+    /// The number of workers that the images of this epoch ask for, at least as many as there are.
+    pub(crate) fn more_workers(&self) -> usize {
+        let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = self
+            .meter
+            .costs()
+            .since(&before)
+            .workers(self.options.workers.resolve());
+        self.workers.fetch_max(wanted, Ordering::Relaxed).max(wanted)
     }
 
     /// Checks that this is the process that made the loader. A fork of it has the memory, but only the thread
@@ -140,7 +191,7 @@ impl Shared {
     /// Keeps the tools for a worker of the next epoch.
     pub(crate) fn keep_tools(&self, tools: Tools, bytes: SampleBytes) {
         let mut warm = self.warm.lock().unwrap_or_else(PoisonError::into_inner);
-        if warm.len() < self.workers {
+        if warm.len() < self.workers() {
             warm.push((tools, bytes));
         }
     }
@@ -152,6 +203,14 @@ pub(crate) enum Tools {
     Making(Box<Runner>),
     /// Prepares samples, of which the consumer makes images.
     Preparing(Box<dyn Prepare>),
+}
+
+fn prefetch(options: &LoaderOptions, workers: usize) -> usize {
+    match options.prefetch {
+        // One batch that is being finished, and places for every worker after it.
+        0 => 1 + workers.div_ceil(options.batch_size),
+        batches => batches,
+    }
 }
 
 fn by_class(source: &dyn Source) -> BTreeMap<u32, Vec<usize>> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use cpu_time::ThreadTime;
 use crossbeam_channel::{Receiver, Sender};
 use stokehold_base::random::mix;
 use stokehold_pipeline::{DrawKey, Input, PreparedSample, RowIndex, SampleMut};
@@ -324,7 +325,7 @@ impl Worker {
             self.spoiled = false;
         }
         let source = &self.shared.source;
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), ThreadTime::try_now().ok());
         let times = outcome.times.get_or_insert(Times {
             worker: self.number,
             start,
@@ -335,6 +336,7 @@ impl Worker {
         });
         let read = source.read(sample, &mut self.bytes);
         let took = start.elapsed();
+        let read_cpu = cpu.and_then(|cpu| cpu.try_elapsed().ok());
         times.read += took;
         if is_slow(took, self.bytes.file().len()) {
             self.expecting = EXPECT;
@@ -362,6 +364,9 @@ impl Worker {
                 outcome.prepared = Some(prepared.map_err(text)?);
                 times.decode += begin.elapsed();
             }
+        }
+        if let (Some(read_cpu), Some(cpu)) = (read_cpu, cpu.and_then(|cpu| cpu.try_elapsed().ok())) {
+            self.shared.meter.add(cpu, took.saturating_sub(read_cpu));
         }
         Ok(())
     }

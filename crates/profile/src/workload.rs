@@ -48,6 +48,20 @@ pub struct Workload {
     /// while its ceiling was measured, seconds; 0 if it was not measured.
     #[serde(default)]
     pub trainer_delay_seconds: f64,
+    /// Time per step that the trainer spent between two steps without waiting for a batch: records, messages, log.
+    /// Seconds; `None` if it was not measured.
+    #[serde(default)]
+    pub between_seconds: Option<f64>,
+    /// CPU time of a loader worker per image while the run trained, seconds; `None` if it was not measured.
+    #[serde(default)]
+    pub worker_cpu_seconds: Option<f64>,
+    /// Time per image that a loader worker spent in a read without computing while the run trained, seconds; `None`
+    /// if it was not measured.
+    #[serde(default)]
+    pub read_wait_seconds: Option<f64>,
+    /// Why there are as many workers as `num_workers` says; `None` if an option said how many.
+    #[serde(default)]
+    pub workers_why: Option<String>,
     /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time beside
     /// the trainer, so on a busy machine it is more than the stage's cost.
     pub stage_seconds: BTreeMap<String, f64>,

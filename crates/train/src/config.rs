@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImagePolicy, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline};
-use stokehold_storage::Images;
+use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
@@ -148,6 +149,14 @@ impl TrainConfig {
                 "must be 1 to 1000000",
             ),
             (
+                "read latency",
+                match &self.trainer {
+                    TrainerChoice::Burn => true,
+                    TrainerChoice::Emulated { read_latency_ms, .. } => (0.0..=1e4).contains(read_latency_ms),
+                },
+                "must be 0 to 10 s",
+            ),
+            (
                 "executor",
                 self.trainer.learns() || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
                 "must not be gpu where the accelerator is emulated",
@@ -218,6 +227,12 @@ impl TrainConfig {
             bad_image_limit: self.bad_image_limit,
             ..LoaderOptions::default()
         };
-        Feed::new(Arc::new(images), pipeline.clone(), options, maker)
+        let source: Arc<dyn Source> = match self.trainer {
+            TrainerChoice::Emulated { read_latency_ms, .. } if read_latency_ms > 0.0 => Arc::new(
+                SlowSource::new(images, Duration::from_secs_f64(read_latency_ms / 1e3)),
+            ),
+            _ => Arc::new(images),
+        };
+        Feed::new(source, pipeline.clone(), options, maker)
     }
 }

@@ -1,4 +1,4 @@
-//! An emulated accelerator: it trains nothing, and takes as long as the real one would.
+//! An emulated accelerator, and emulated storage: the accelerator trains nothing, and takes as long as the real one would.
 //!
 //! Where no accelerator is at hand, this one shows what a loader does to it. It takes a batch, copies its
 //! numbers once, as a transfer to a device does, and is busy for images / rate seconds without computing.
@@ -35,6 +35,9 @@ pub enum TrainerChoice {
         label: String,
         /// Training images per second, 1 to 1,000,000.
         images_per_second: f64,
+        /// The time by which every read of an image is late, milliseconds, up to 10,000: storage is emulated as well.
+        #[serde(default)]
+        read_latency_ms: f64,
     },
 }
 

@@ -24,7 +24,7 @@ use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::learner::{Learner, Trainer};
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress};
-use crate::run::{DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
+use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::RunTimeline;
 use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
 
@@ -153,7 +153,14 @@ fn start(
     let plain = device::open(config.device)?;
     let device_name = match &config.trainer {
         TrainerChoice::Burn => device::name(&plain),
-        TrainerChoice::Emulated { label, .. } => format!("Emulated({label})"),
+        TrainerChoice::Emulated {
+            label,
+            read_latency_ms,
+            ..
+        } => match *read_latency_ms {
+            0.0 => format!("Emulated({label})"),
+            late => format!("Emulated({label}; reads {late} ms late)"),
+        },
     };
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
@@ -191,7 +198,7 @@ fn start(
         // A run that cannot start must leave nothing behind, so create the folder last.
         None => create(&folder)?,
     };
-    folder.write_record(&RunRecord {
+    let record = RunRecord {
         stokehold: env!("CARGO_PKG_VERSION").to_owned(),
         created: record.map_or_else(|| unix_now() as u64, |record| record.created),
         config: config.clone(),
@@ -199,7 +206,9 @@ fn start(
         machine: Machine::here(),
         device: device_name.clone(),
         executor: Some(chosen.clone()),
-    })?;
+        workers: None,
+    };
+    folder.write_record(&record)?;
     observer.event(Event::Started {
         epochs: config.epochs,
         batches: feed.loader().batches_per_epoch(),
@@ -224,6 +233,8 @@ fn start(
     let mut training = Training {
         config,
         executor: chosen.executor,
+        workers: feed.loader().workers(),
+        record,
         feed,
         shards,
         val_feed,
@@ -278,6 +289,9 @@ struct Training<'a> {
     folder: RunFolder,
     device_name: String,
     executor: AnyExecutor,
+    /// The loader's threads that the observer knows of.
+    workers: usize,
+    record: RunRecord,
     feed: Feed,
     /// Whether the training images are prepared shards.
     shards: bool,
@@ -304,6 +318,7 @@ impl Training<'_> {
                 self.checkpoint(&trainer)?;
                 break;
             }
+            self.tell_workers();
             let Some(record) = self.end_epoch(&trainer)? else {
                 // Stopped during validation, which the resumed run repeats.
                 self.checkpoint(&trainer)?;
@@ -320,6 +335,20 @@ impl Training<'_> {
             self.checkpoint(&trainer)?;
         }
         Ok(trainer)
+    }
+
+    /// Tells the observer if the loader has another number of threads now.
+    fn tell_workers(&mut self) {
+        let (loader, known) = (self.feed.loader(), self.workers);
+        self.workers = loader.workers();
+        if self.workers != known
+            && let Some(why) = loader.workers_why()
+        {
+            self.observer.event(Event::Workers {
+                workers: self.workers,
+                why: &why,
+            });
+        }
     }
 
     fn remaining(&self) -> bool {
@@ -498,7 +527,7 @@ impl Training<'_> {
     /// Saves the final model, measures the ceilings, and makes the summary. Other programs kept
     /// `others_cores` cores busy meanwhile.
     fn finish(
-        self,
+        mut self,
         trainer: Trainer,
         sampler: Option<Sampler>,
         others_cores: Option<f64>,
@@ -521,6 +550,14 @@ impl Training<'_> {
             }
         });
         let stages = self.spans.finish(self.observer);
+        // Before the ceilings, which are not part of the run.
+        let (loader, costs) = (self.feed.loader(), self.feed.loader().costs());
+        let (num_workers, why) = (loader.workers(), loader.workers_why());
+        if let Some(why) = why {
+            let workers = num_workers;
+            self.record.workers = Some(ChosenWorkers { workers, why });
+            self.folder.write_record(&self.record)?;
+        }
         let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
@@ -563,7 +600,8 @@ impl Training<'_> {
         };
         self.folder.write_summary(&summary)?;
         let images = last.map_or(0, |epoch| epoch.sums.images);
-        let workload = workload::of(self.config, &summary, self.feed.loader(), self.shards, images);
+        let loaded = (self.record.workers.as_ref(), costs);
+        let workload = workload::of(self.config, &summary, loaded, num_workers, self.shards, images);
         workload::store(&self.folder, workload)?;
         Ok(summary)
     }

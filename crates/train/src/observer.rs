@@ -50,6 +50,13 @@ pub enum Event<'a> {
         /// The reason.
         why: &'a str,
     },
+    /// The loader changed the number of its threads.
+    Workers {
+        /// Their number now.
+        workers: usize,
+        /// The reason.
+        why: &'a str,
+    },
     /// The run continues from a checkpoint.
     Resumed {
         /// The checkpoint.

@@ -173,6 +173,18 @@ pub struct RunRecord {
     pub device: String,
     /// The executor of the pipelines, and the reason if the run chose it.
     pub executor: Option<Chosen>,
+    /// The loader's threads, and the reason; `None` if an option said how many, and before the run's end.
+    #[serde(default)]
+    pub workers: Option<ChosenWorkers>,
+}
+
+/// Loader threads that a loader chose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenWorkers {
+    /// Their number at the end of the training.
+    pub workers: usize,
+    /// The reason.
+    pub why: String,
 }
 
 impl RunRecord {

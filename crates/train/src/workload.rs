@@ -1,19 +1,22 @@
 //! Stores the input of predictions: a run's [`Workload`], in `recording.json`.
 
-use stokehold_loader::Loader;
+use stokehold_loader::Costs;
 use stokehold_profile::About;
+use stokehold_profile::timeline::Total;
 use stokehold_profile::workload::Workload;
 
 use crate::config::TrainConfig;
-use crate::run::RunFolder;
+use crate::run::{ChosenWorkers, RunFolder};
 use crate::stage::Stage;
 use crate::{RunSummary, TrainError, device};
 
-/// The workload of a run that has ended. `images` is the number of images per epoch.
+/// The workload of a run that has ended, with the workers that its loader chose and what they spent while it trained.
+/// `images` is the number of images per epoch.
 pub(crate) fn of(
     config: &TrainConfig,
     summary: &RunSummary,
-    loader: &Loader,
+    (workers, costs): (Option<&ChosenWorkers>, Costs),
+    num_workers: usize,
     shards: bool,
     images: u64,
 ) -> Workload {
@@ -25,10 +28,23 @@ pub(crate) fn of(
             Some((stage.to_string(), total.seconds / total.spans as f64))
         })
         .collect();
+    let seconds = |stage| {
+        summary
+            .stages
+            .get(&stage)
+            .map_or(0.0, |total: &Total| total.seconds)
+    };
+    // A resumed run has the stages of its latest part only.
+    let between =
+        (summary.images as f64 / summary.images_per_second - seconds(Stage::Wait) - seconds(Stage::Step))
+            / summary.steps as f64;
+    let step = seconds(Stage::Step) / summary.steps as f64;
+    // The batch of the ceiling is in the caches; those of the run were not.
+    let copying = summary.emulated.map(|used| used.cpu_seconds / used.images as f64);
     Workload {
         images,
         batch_size: config.batch_size as u64,
-        num_workers: loader.workers() as u64,
+        num_workers: num_workers as u64,
         cores: summary.cores,
         others_cores: summary.others_cores,
         executor: summary.executor.to_string(),
@@ -39,8 +55,12 @@ pub(crate) fn of(
         loader_ceiling: summary.loader_ceiling,
         trainer_ceiling: summary.trainer_ceiling,
         loader_cpu_seconds: summary.loader_cpu_seconds,
-        trainer_cpu_seconds: summary.trainer_cpu_seconds,
+        trainer_cpu_seconds: summary.trainer_cpu_seconds.map(|cpu| copying.unwrap_or(cpu)),
+        between_seconds: Some(between).filter(|between| (0.0..step).contains(between)),
         trainer_delay_seconds: summary.trainer_delay_seconds,
+        worker_cpu_seconds: costs.cpu_seconds(),
+        read_wait_seconds: costs.wait_seconds(),
+        workers_why: workers.map(|workers| workers.why.clone()),
         stage_seconds,
         alternatives: Vec::new(),
     }

@@ -44,7 +44,8 @@ class Loader:
         batch_size: images in a batch, at least 1.
         shuffle: an order of its own for every epoch, drawn from ``seed`` and the epoch.
         seed: of the order and of every random operation, 0 to 2**64 - 1.
-        num_workers: threads, 1 to 1024; ``None`` stands for one for each core that this process may use.
+        num_workers: threads, 1 to 1024; ``None`` stands for one for each core that this process may use,
+            and more, up to 64, where reads wait for storage.
         drop_last: leave a last batch out that is not full, and what does not divide evenly among ranks.
         rank, world_size: this process among those that share every epoch, as ``DistributedSampler`` deals it out: all
             get equally many batches.

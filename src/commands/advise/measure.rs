@@ -20,7 +20,7 @@ use stokehold_pipeline::{DecodeOptions, Executor};
 use stokehold_prepare::{Options, prepare};
 use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
-use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, Source};
+use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, SlowSource, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, TrainConfig, step_times};
 
@@ -100,7 +100,9 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
         Ok(images) => of_batch_size(record, workload, images.len()),
         Err(reason) => Err(reason.clone()),
     };
-    let loaders = images.and_then(|images| of_loader(record, images).map_err(|error| error.to_string()));
+    let wait = waits(workload);
+    let loaders =
+        images.and_then(|images| of_loader(record, images, wait).map_err(|error| error.to_string()));
     match loaders {
         Ok(loaders) => workload.alternatives = loaders,
         Err(reason) => notes.push(format!("other executors and shards are not predicted: {reason}")),
@@ -129,7 +131,11 @@ fn own_images(record: &RunRecord) -> Result<Images, String> {
 }
 
 /// The other executor, if the run did not use the faster one, and shards, if it used single files.
-fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>, Box<dyn Error>> {
+fn of_loader(
+    record: &RunRecord,
+    mut images: Images,
+    wait: Option<Duration>,
+) -> Result<Vec<Alternative>, Box<dyn Error>> {
     let config = &record.config;
     let Some(AnyExecutor::Cpu(executor)) = record.performed_by() else {
         return Err("the run's images were made on its device".into());
@@ -150,22 +156,61 @@ fn of_loader(record: &RunRecord, mut images: Images) -> Result<Vec<Alternative>,
         let copies = Images::Folder(ImageFolder::open(&copies)?);
         (copies, Some(Dataset::open(&shards, None, 0)?.train))
     };
-    let own = side(config, images.clone(), executor)?;
+    let storage = wait
+        .map(|wait| of_storage(config, images.clone(), executor, wait))
+        .transpose()?;
+    let own = side(config, Arc::new(images.clone()), executor)?;
     let mut others = Vec::new();
     if executor == Executor::PerOp {
         let change = Change::Executor {
             executor: Executor::Fused.to_string(),
         };
-        others.push((change, side(config, images, Executor::Fused)?));
+        others.push((change, side(config, Arc::new(images), Executor::Fused)?));
     }
     if let Some(shards) = shards {
-        others.push((Change::Shards, side(config, shards, executor)?));
+        others.push((Change::Shards, side(config, Arc::new(shards), executor)?));
     }
-    in_turns(&own, &others)
+    let mut alternatives = in_turns(&own, &others)?;
+    alternatives.extend(storage);
+    Ok(alternatives)
+}
+
+/// How long a worker of the run waited for the bytes of an image, if that is long beside computing.
+fn waits(workload: &Workload) -> Option<Duration> {
+    let (wait, cpu) = (workload.read_wait_seconds?, workload.worker_cpu_seconds?);
+    // A longer one cools a core no further.
+    (wait > 0.1 * cpu).then(|| Duration::from_secs_f64(wait.min(0.05)))
+}
+
+/// The CPU time of an image that was not waited for, relative to one after such a wait: a core that has rested,
+/// and its caches, are cold.
+fn of_storage(
+    config: &TrainConfig,
+    mut images: Images,
+    executor: Executor,
+    wait: Duration,
+) -> Result<Alternative, Box<dyn Error>> {
+    const FEW: usize = 12;
+    images.limit(FEW);
+    let late = SlowSource::new(images.clone(), wait);
+    let late = side(config, Arc::new(late), executor)?;
+    let ready = side(config, Arc::new(images), executor)?;
+    let mut ratios = Vec::new();
+    for turn in 0..=LEAST as u64 {
+        let (ready, late) = (cpu_seconds(&ready, turn)?, cpu_seconds(&late, turn)?);
+        if turn > 0 && late > 0.0 {
+            ratios.push(ready / late);
+        }
+    }
+    Ok(Alternative {
+        change: Change::Storage,
+        loader: percentile(&ratios, 50.0).unwrap_or(1.0),
+        trainer: 1.0,
+    })
 }
 
 /// A loader like the run's, but with one worker and no limit for bad images.
-fn side(config: &TrainConfig, images: Images, executor: Executor) -> Result<Loader, Box<dyn Error>> {
+fn side(config: &TrainConfig, images: Arc<dyn Source>, executor: Executor) -> Result<Loader, Box<dyn Error>> {
     let options = LoaderOptions {
         batch_size: images.len().max(1),
         workers: "1".parse::<Workers>()?,
@@ -177,7 +222,7 @@ fn side(config: &TrainConfig, images: Images, executor: Executor) -> Result<Load
         bad_image_limit: usize::MAX,
         ..LoaderOptions::default()
     };
-    Ok(Loader::new(Arc::new(images), config.pipeline.clone(), options)?)
+    Ok(Loader::new(images, config.pipeline.clone(), options)?)
 }
 
 /// Loads with every variant in alternation, and takes the median of the ratios to the first.
@@ -254,6 +299,9 @@ fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Resu
             "a batch of {larger} images of {width}x{height} has more than {} MiB of pixels, which is not tried",
             BATCH_LIMIT >> 20
         ));
+    }
+    if !config.trainer.learns() {
+        return Err("the speed of an emulated accelerator does not depend on them".to_owned());
     }
     let rate = workload.trainer_ceiling.unwrap_or(0.0);
     let seconds = (LEAST + 1) as f64 * (config.batch_size + larger) as f64 / rate;

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
@@ -11,8 +12,9 @@ use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ExecutorChoice, TrainConfig};
+use stokehold_train::{ExecutorChoice, TrainConfig, TrainerChoice};
 
+use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::WorkerArgs;
 use crate::local::Local;
@@ -170,6 +172,9 @@ struct OptimizerOptions {
 struct MachineOptions {
     #[command(flatten)]
     trainer: TrainerArgs,
+    /// With --trainer emulated: delay every read by this time, as slow storage does: 20ms [default: 0s].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    read_latency: Option<Duration>,
     /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
@@ -230,7 +235,7 @@ impl Args {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
             arch: model.model,
-            trainer: machine.trainer.choice(model.model, Machine::here().cores)?,
+            trainer: machine.trainer(model.model)?,
             weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
             pipeline: data_options.pipeline()?,
@@ -260,6 +265,26 @@ impl Args {
             data,
             run_dir,
         })
+    }
+}
+
+impl MachineOptions {
+    /// What trains, and how late its storage answers.
+    fn trainer(&self, model: Arch) -> Result<TrainerChoice, Usage> {
+        let mut choice = self.trainer.choice(model, Machine::here().cores)?;
+        match (&mut choice, self.read_latency) {
+            (_, None) => {}
+            (TrainerChoice::Burn, Some(_)) => {
+                return Err(Usage(
+                    "--read-latency emulates slow storage, and is for --trainer emulated; give that too"
+                        .into(),
+                ));
+            }
+            (TrainerChoice::Emulated { read_latency_ms, .. }, Some(latency)) => {
+                *read_latency_ms = 1e3 * latency.as_secs_f64();
+            }
+        }
+        Ok(choice)
     }
 }
 

@@ -102,6 +102,10 @@ impl Observer for Watch {
             Event::Chosen { executor, why } => {
                 self.line(format!("the executor {executor} performs the pipeline: {why}"));
             }
+            Event::Workers { workers, why } => {
+                let threads = plural(workers, "loader thread");
+                self.line(format!("{threads} from now on: {why}"));
+            }
             Event::Resumed { checkpoint, step } => {
                 self.line(format!(
                     "goes on after step {step}, from {}",

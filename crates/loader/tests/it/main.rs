@@ -7,3 +7,4 @@ mod order;
 mod preparation;
 mod source;
 mod threads;
+mod workers;
