@@ -435,6 +435,7 @@ pub(crate) mod tests {
                             TrainerChoice::Emulated {
                                 label,
                                 images_per_second: 1000.0,
+                                read_latency_ms: 0.0,
                             },
                         )
                     })

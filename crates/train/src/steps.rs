@@ -89,6 +89,7 @@ impl Steps {
             TrainerChoice::Emulated {
                 label,
                 images_per_second,
+                ..
             } => {
                 let device = format!("Emulated({label})");
                 (Trainer::Emulated(Emulated::new(*images_per_second)), device)
