@@ -49,8 +49,14 @@ pub fn result(report: &Report) -> Table {
             seconds(a),
             b.trial.to_string(),
             seconds(b),
-            or_dash(gain.map(|gain| format!("{:.1} %", gain.better_by))),
-            or_dash(gain.map(|gain| format!("{:.1} to {:.1} %", gain.low, gain.high))),
+            or_dash(gain.map(|gain| format!("{:.1} %", unsigned_zero(gain.better_by)))),
+            or_dash(gain.map(|gain| {
+                format!(
+                    "{:.1} to {:.1} %",
+                    unsigned_zero(gain.low),
+                    unsigned_zero(gain.high)
+                )
+            })),
             verdict(a, b),
         ];
         if published {
@@ -195,6 +201,11 @@ fn seconds(trial: &Measured) -> String {
             false => format!("{seconds:.2}"),
         }
     }))
+}
+
+/// The value, without the sign of what is shown as zero.
+fn unsigned_zero(percent: f64) -> f64 {
+    if percent.abs() < 0.05 { 0.0 } else { percent }
 }
 
 fn or_dash(text: Option<String>) -> String {
