@@ -149,6 +149,9 @@ fn of_recording(recording: &Recording, findings: &[Finding]) -> Vec<String> {
     let full = used.is_some_and(|[run, _, all]| run > FULL * all);
     if let Some((_, limit)) = LIMITS.into_iter().find(|(rule, _)| fired(rule)) {
         parts.push(limit.to_owned());
+    } else if gpu.is_some_and(|busy| busy > 100.0 * FULL) {
+        // They rest too little to be helped by more of anything else, also if the cores that feed them are full.
+        parts.push("the GPUs are the limit".to_owned());
     } else if full {
         parts.push("the cores are the limit".to_owned());
     } else if used.is_some_and(|[_, others, all]| others > SHARED * all) {
@@ -176,7 +179,7 @@ fn wait_share(recording: &Recording) -> Option<f64> {
     (waited > 0.0 && computed > 0.0).then(|| waited / (waited + computed))
 }
 
-/// A run that uses more of the cores than this is limited by them.
+/// A run that uses more of the GPUs, or else of the cores, than this is limited by them.
 const FULL: f64 = 0.9;
 
 /// If other programs use more of the cores than this (as in the rule OtherPrograms), they affect the
@@ -389,6 +392,13 @@ mod tests {
         let said = verdict(&recording, &findings[1..2], None, &[]);
         assert_eq!(said, format!("{facts}; no rule says what limits the run."));
         assert_eq!(verdict(&recording, &[], None, &[]), format!("{facts}."));
+
+        recording.nodes[0].series[0].values[0] = 99.0;
+        let said = verdict(&recording, &findings[1..2], None, &[]);
+        assert!(
+            said.ends_with("95 % of the time; the GPUs are the limit."),
+            "{said}"
+        );
     }
 
     #[test]
