@@ -296,7 +296,7 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
         ),
         Change::Storage => format!(
             "a worker waits {} for the bytes of an image and computes {}; this is what a copy on a local disk or in \
-             memory would gain at most",
+             memory would gain",
             ms(now.wait),
             ms(now.loader_cpu)
         ),
