@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use stokehold_profile::{Contention, Ending, FOLDER, ProfileError, Sampler, Settings, Tree};
+use stokehold_profile::{Contention, Ending, FOLDER, Sampler, Settings, Tree};
 use stokehold_storage::{Dataset, Images, Source};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
@@ -121,7 +121,7 @@ impl<'a> Comparison<'a> {
             return Ok(done);
         }
         self.read_once(observer, stop);
-        let sampler = self.sample(observer)?;
+        let sampler = self.sample(observer);
         let measured = self.measure(&cells, observer, stop);
         if let Some(sampler) = sampler
             && let Err(error) = sampler.stop(Ending::default())
@@ -235,20 +235,23 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn sample(&self, observer: &mut dyn Observer) -> Result<Option<Sampler>, CompareError> {
-        let mut settings = Settings::new(Tree::Of(std::process::id()), std::env::args().collect());
+    fn sample(&self, observer: &mut dyn Observer) -> Option<Sampler> {
+        let mut settings = Settings::new(
+            Tree::Of(std::process::id()),
+            std::env::args_os()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+        );
         settings.interval = self.interval;
         match Sampler::start(&self.out.join(FOLDER), settings) {
-            Ok(sampler) => Ok(Some(sampler)),
-            Err(
-                error @ (ProfileError::NotSupported { .. }
-                | ProfileError::Recording { .. }
-                | ProfileError::Foreign { .. }),
-            ) => {
-                observer.event(Event::Note(error.to_string()));
-                Ok(None)
+            Ok(sampler) => Some(sampler),
+            // The comparison is worth its time without them.
+            Err(error) => {
+                observer.event(Event::Note(format!(
+                    "there are no samples of the machine: {error}"
+                )));
+                None
             }
-            Err(error) => Err(error.into()),
         }
     }
 

@@ -48,6 +48,12 @@ pub(crate) fn open(out: &Path, now: Report) -> Result<Report, CompareError> {
     }
     let before: Report = serde_json::from_slice(&bytes)
         .map_err(|error| refused(format!("{JSON} cannot be read: {error}; give another folder")))?;
+    if let Some(cell) = before.cells.iter().find(|cell| !cell.is_sound(&before.plan)) {
+        return Err(refused(format!(
+            "{JSON}: the cell of {} at load {} is not one that a comparison measures; give another folder",
+            cell.model, cell.load
+        )));
+    }
     let mut changes = before.plan.changes(&now.plan)?;
     if before.dataset != now.dataset {
         changes.push("the images of the data set are other ones".to_owned());

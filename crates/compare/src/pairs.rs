@@ -138,6 +138,7 @@ fn headline(a: &Measured, b: &Measured) -> String {
     match gain.verdict {
         Verdict::Faster => format!("{of_b} takes {by:.1} % less time than {of_a}: {times}"),
         Verdict::Slower => format!("{of_b} takes {by:.1} % more time than {of_a}: {times}"),
+        Verdict::NotTheSameWork => format!("{of_b} did not do the same work as {of_a}: {times}"),
         Verdict::CannotBeToldApart => format!("{of_a} and {of_b} cannot be told apart: {times}"),
     }
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_storage::{Images, Source};
 use stokehold_train::TrainerChoice;
@@ -49,6 +49,22 @@ struct Samples<'a> {
     files: Vec<&'a Path>,
     labels: Vec<u32>,
     classes: usize,
+}
+
+/// The first line of a trial's input.
+#[derive(Serialize)]
+struct Spec<'a> {
+    trial: Trial,
+    samples: &'a Path,
+    order: &'a Path,
+    load: u32,
+    image_size: u32,
+    batch_size: usize,
+    workers: usize,
+    seed: u64,
+    model: Arch,
+    scratch: &'a Path,
+    trainer: Value,
 }
 
 impl Files {
@@ -128,25 +144,31 @@ impl Files {
                 return Err(CompareError::Plan(format!("{trial} cannot feed Burn")));
             }
         };
-        let spec = json!({
-            "trial": trial,
-            "samples": here.join("samples.json"),
-            "order": here.join("order.u32"),
-            "load": load,
-            "image_size": plan.image_size,
-            "batch_size": plan.batch_size,
-            "workers": plan.workers,
-            "seed": plan.seed,
-            "model": model,
-            "scratch": scratch.path(),
-            "trainer": trainer,
-        });
+        let spec = serde_json::to_string(&Spec {
+            trial,
+            samples: &here.join("samples.json"),
+            order: &here.join("order.u32"),
+            load,
+            image_size: plan.image_size,
+            batch_size: plan.batch_size,
+            workers: plan.workers,
+            seed: plan.seed,
+            model,
+            scratch: scratch.path(),
+            trainer,
+        })
+        .map_err(|error| {
+            CompareError::Plan(format!(
+                "{}: the trials in Python need a temporary folder whose name is Unicode: {error}",
+                here.display()
+            ))
+        })?;
         let mut command = Command::new(python(plan, trial));
         command
             .arg("-B")
             .arg(here.join("trial.py"))
             .env("PYTHONUNBUFFERED", "1");
-        Ok((command, spec.to_string(), scratch))
+        Ok((command, spec, scratch))
     }
 }
 

@@ -9,7 +9,7 @@ use stokehold_train::{Made, TrainerChoice};
 
 use crate::plan::{Feeds, Plan, Trial};
 use crate::side::{Observed, Ready};
-use crate::verdict::{Gain, LEAST_PAIRS, MOST_PAIRS};
+use crate::verdict::{Gain, LEAST_PAIRS, MOST_PAIRS, Verdict};
 use crate::{CompareError, EqualWork};
 
 /// The version of the form of `compare.json`.
@@ -257,6 +257,33 @@ impl Cell {
         format!("{}-load{}", self.model, self.load)
     }
 
+    /// Whether it is as a comparison of this plan writes it. A file may say anything.
+    pub(crate) fn is_sound(&self, plan: &Plan) -> bool {
+        let sound = |round: &Round| {
+            let made = &round.made;
+            let numbers = [
+                round.began,
+                round.ended,
+                made.seconds,
+                made.waited,
+                made.busy,
+                made.copying,
+            ];
+            (round.pair as usize) < MOST_PAIRS
+                && numbers.iter().all(|number| number.is_finite())
+                && made.seconds > 0.0
+                && made.images > 0
+        };
+        let trials: Vec<Trial> = self.trials.iter().map(|trial| trial.trial).collect();
+        trials == plan.trials
+            && self.epoch_images > 0
+            && self.steps < 1 << 40
+            && self
+                .trials
+                .iter()
+                .all(|trial| trial.rounds.len() <= MOST_PAIRS && trial.rounds.iter().all(sound))
+    }
+
     /// The number of pairs begun.
     pub fn pairs(&self) -> u32 {
         let rounds = self.trials.iter().flat_map(|trial| &trial.rounds);
@@ -266,7 +293,10 @@ impl Cell {
     /// The time of its rounds, seconds.
     fn spent(&self) -> f64 {
         let rounds = self.trials.iter().flat_map(|trial| &trial.rounds);
-        rounds.map(|round| round.ended - round.began).sum()
+        // The clock may have been set back.
+        rounds
+            .map(|round| (round.ended - round.began).max(round.made.seconds))
+            .sum()
     }
 
     /// How much of what a plan wants is measured, 0 to 1: of the time, or of the least number of pairs where that takes longer.
@@ -292,16 +322,17 @@ impl Cell {
 
     /// Makes the summaries from the rounds.
     pub(crate) fn summarize(&mut self) {
-        let a = self.trials.first().map(|a| a.rounds.clone());
+        let a = self.trials.first().cloned();
         for (number, trial) in self.trials.iter_mut().enumerate() {
-            let gain = a.as_ref().filter(|_| number > 0).and_then(|a| {
-                let of_a = |round: &Round| a.iter().find(|of_a| of_a.pair == round.pair);
-                let ratios: Vec<f64> = trial
-                    .rounds
-                    .iter()
-                    .filter_map(|round| Some(round.seconds_per_image() / of_a(round)?.seconds_per_image()))
-                    .collect();
-                Gain::of(&ratios)
+            let both = a
+                .as_ref()
+                .filter(|a| number > 0 && a.failure.is_none() && trial.failure.is_none());
+            let gain = both.and_then(|a| {
+                let mut gain = Gain::of(&trial.ratios(a))?;
+                if !trial.has_images_of(a) {
+                    gain.verdict = Verdict::NotTheSameWork;
+                }
+                Some(gain)
             });
             trial.summary = Summary::of(&trial.rounds, self.epoch_images as f64, gain);
         }
@@ -311,6 +342,10 @@ impl Cell {
     pub(crate) fn measure_usage(&mut self, samples: &[Sample]) {
         let emulated = self.images_per_second.is_some();
         for trial in &mut self.trials {
+            // Those of an earlier call may be gone.
+            if Sample::within(samples, &trial.rounds).next().is_none() && !trial.usage.is_empty() {
+                continue;
+            }
             let within: Vec<&Sample> = Sample::within(samples, &trial.rounds)
                 .map(|(_, sample)| sample)
                 .collect();
@@ -340,16 +375,34 @@ impl Cell {
 
     /// Whether all rounds of a pair were made on the same images, as far as their number and labels tell; `None` without a pair.
     pub fn same_images(&self) -> Option<bool> {
-        let first = self.trials.first()?;
-        let mut same = None;
-        for round in &first.rounds {
-            let others = self.trials.iter().skip(1).flat_map(|trial| &trial.rounds);
-            for other in others.filter(|other| other.pair == round.pair) {
-                let equal = (other.made.labels, other.made.images) == (round.made.labels, round.made.images);
-                same = Some(same.unwrap_or(true) && equal);
-            }
-        }
-        same
+        let (a, others) = self.trials.split_first()?;
+        let mut others = others
+            .iter()
+            .filter(|other| !other.ratios(a).is_empty())
+            .peekable();
+        others.peek()?;
+        Some(others.all(|other| other.has_images_of(a)))
+    }
+}
+
+impl Measured {
+    /// Its rounds, each with that of trial `a` in the same pair.
+    fn pairs<'a>(&'a self, a: &'a Self) -> impl Iterator<Item = (&'a Round, &'a Round)> {
+        let of_a = |round: &Round| a.rounds.iter().find(|of_a| of_a.pair == round.pair);
+        self.rounds
+            .iter()
+            .filter_map(move |round| Some((round, of_a(round)?)))
+    }
+
+    /// Its seconds per image, divided by those of trial `a`, pair by pair.
+    fn ratios(&self, a: &Self) -> Vec<f64> {
+        let ratio = |(own, of_a): (&Round, &Round)| own.seconds_per_image() / of_a.seconds_per_image();
+        self.pairs(a).map(ratio).collect()
+    }
+
+    fn has_images_of(&self, a: &Self) -> bool {
+        let images = |round: &Round| (round.made.labels, round.made.images);
+        self.pairs(a).all(|(own, of_a)| images(own) == images(of_a))
     }
 }
 
@@ -425,8 +478,12 @@ impl Report {
 
     /// The networks of the cells, in order.
     pub fn models(&self) -> Vec<Arch> {
-        let mut models: Vec<Arch> = self.cells.iter().map(|cell| cell.model).collect();
-        models.dedup();
+        let mut models = Vec::new();
+        for cell in &self.cells {
+            if !models.contains(&cell.model) {
+                models.push(cell.model);
+            }
+        }
         models
     }
 

@@ -166,19 +166,18 @@ impl Side {
         let ended = unix_now();
         let after = cpu::of_group(self.group);
         match answer? {
-            Answer::Round(made) if made.steps == steps && made.images > 0 && made.seconds > 0.0 => {
-                Ok(Observed {
-                    made,
-                    began,
-                    ended,
-                    cpu_seconds: before
-                        .zip(after)
-                        .map(|(before, after)| after.saturating_sub(before).as_secs_f64()),
-                })
-            }
+            Answer::Round(made) if is_possible(&made, steps, ended - began) => Ok(Observed {
+                made,
+                began,
+                ended,
+                cpu_seconds: before
+                    .zip(after)
+                    .map(|(before, after)| after.saturating_sub(before).as_secs_f64()),
+            }),
             Answer::Round(made) => Err(Ended::Failed(Failure::of(format!(
-                "asked for {steps} steps, it made {} on {} images in {} s",
-                made.steps, made.images, made.seconds
+                "asked for {steps} steps, it says that it made {} on {} images in {} s, of which it waited {} s and was busy {} s: \
+                 impossible",
+                made.steps, made.images, made.seconds, made.waited, made.busy
             )))),
             Answer::Cannot { why, install } => Err(Ended::Failed(Failure {
                 why,
@@ -270,6 +269,21 @@ impl Drop for Side {
     }
 }
 
+/// Whether a round can have been as a trial says, which took `wall` seconds here.
+fn is_possible(made: &Made, steps: u64, wall: f64) -> bool {
+    // The clocks may differ by a little, and an emulated accelerator makes up for what it overslept before.
+    const SLACK: f64 = 0.05;
+    let part = |seconds: f64| (0.0..=1.5 * wall + 1.0).contains(&seconds);
+    made.steps == steps
+        && made.images > 0
+        && made.seconds > 0.0
+        && (wall <= 0.0 || made.seconds <= wall + SLACK)
+        && [made.seconds, made.waited, made.busy, made.copying]
+            .into_iter()
+            .all(part)
+        && made.loss.is_none_or(f64::is_finite)
+}
+
 fn ended_with(status: ExitStatus) -> String {
     use std::os::unix::process::ExitStatusExt;
     match (status.code(), status.signal()) {
@@ -316,7 +330,7 @@ mod tests {
     }
 
     const READY: &str = r#"read spec; echo '{"ready": {"versions": "sh", "device": "none"}}'; "#;
-    const ROUND: &str = r#"read steps; echo '{"round": {"steps": 3, "images": 6, "seconds": 0.5, "waited": 0, "busy": 0.5, "copying": 0, "labels": 7, "times": [[0, 0.1], [0.2, 0.2]]}}'; "#;
+    const ROUND: &str = r#"read steps; echo '{"round": {"steps": 3, "images": 6, "seconds": 0.0001, "waited": 0, "busy": 0.0001, "copying": 0, "labels": 7, "times": [[0, 0.1], [0.2, 0.2]]}}'; "#;
 
     #[test]
     fn rounds_are_asked_for_and_answered() {
@@ -340,14 +354,17 @@ mod tests {
         let stop = AtomicBool::new(false);
         for (script, why) in [
             (
-                "echo first >&2; echo no such thing >&2; exit 3",
+                "read s; echo first >&2; echo no such thing >&2; exit 3",
                 "ended with status 3",
             ),
             (
                 "read spec; echo 'loading ..'; echo no such thing >&2; sleep 100",
                 "answered \"loading ..\": ",
             ),
-            ("echo no such thing >&2; kill -9 $$", "was killed (SIGKILL)"),
+            (
+                "read s; echo no such thing >&2; kill -9 $$",
+                "was killed (SIGKILL)",
+            ),
         ] {
             let mut side = shell(script);
             let Err(Ended::Failed(failure)) = side.ready(&stop) else {
@@ -369,6 +386,33 @@ mod tests {
             (failure.why.as_str(), failure.install.as_deref()),
             ("no DALI", Some("pip install it"))
         );
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_believed() {
+        let stop = AtomicBool::new(false);
+        for (field, value) in [
+            ("seconds", "1e308"),
+            ("seconds", "5e9"),
+            ("busy", "-1e308"),
+            ("waited", "1e300"),
+            ("loss", "1e999"),
+        ] {
+            let round = match field {
+                "loss" => ROUND.replace("\"labels\": 7", &format!("\"labels\": 7, \"loss\": {value}")),
+                _ => {
+                    let old = if field == "waited" { "0" } else { "0.0001" };
+                    ROUND.replace(&format!("\"{field}\": {old}"), &format!("\"{field}\": {value}"))
+                }
+            };
+            assert_ne!(round, ROUND);
+            let mut side = shell(&format!("{READY} {round}"));
+            side.ready(&stop).unwrap();
+            assert!(
+                matches!(side.round(3, &stop), Err(Ended::Failed(_))),
+                "{field} {value}"
+            );
+        }
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum Verdict {
     Slower,
     /// The interval holds zero, the difference is below 1 %, or there are fewer than six pairs.
     CannotBeToldApart,
+    /// In some pairs it had other images than trial A.
+    NotTheSameWork,
 }
 
 impl std::fmt::Display for Verdict {
@@ -51,6 +53,7 @@ impl std::fmt::Display for Verdict {
             Self::Faster => "faster",
             Self::Slower => "slower",
             Self::CannotBeToldApart => "cannot be told apart",
+            Self::NotTheSameWork => "not the same work",
         })
     }
 }

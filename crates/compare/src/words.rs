@@ -272,7 +272,7 @@ fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> S
         those.map(|gain| gain.better_by.abs()).collect()
     };
     let (faster, slower) = (of(Verdict::Faster), of(Verdict::Slower));
-    let all = gains.len();
+    let all = cells.len();
     let at = |count: usize| match (count == all, all) {
         (true, 1) => String::new(),
         (true, _) => format!(" in each of {all} cells"),
@@ -293,9 +293,16 @@ fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> S
             at(slower.len())
         ));
     }
-    let unclear = all - faster.len() - slower.len();
+    let unclear = of(Verdict::CannotBeToldApart).len();
     if unclear > 0 {
         parts.push(format!("cannot be told apart from {a}{with}{}", at(unclear)));
+    }
+    let other = of(Verdict::NotTheSameWork).len();
+    if other > 0 {
+        parts.push(format!("did NOT do the same work as {a}{with}{}", at(other)));
+    }
+    if gains.len() < all {
+        parts.push(format!("was not compared{}", at(all - gains.len())));
     }
     format!("{b} {}.", parts.join(", and "))
 }
@@ -384,6 +391,14 @@ mod tests {
             cell.summarize();
         }
         assert_eq!(report.headline()[1], "gpu was not measured: no device.");
+        // A trial that fails later has no verdict either, in the headline as in the table.
+        report.cells[1].trials[1].failure = Some(Failure::of("gone".to_owned()));
+        report.cells[1].summarize();
+        assert_eq!(
+            report.headline()[0],
+            "fused takes 50 % less time than per-op in 1 of 2 cells, and was not compared in 1 of 2 cells."
+        );
+        assert_eq!(table::result(&report).rows()[2][8], "failed");
     }
 
     #[test]
@@ -422,6 +437,12 @@ mod tests {
         };
         assert!(says(&report, "Equal work"));
         report.cells[0].trials[1].rounds[3].made.labels += 1;
+        report.cells[0].summarize();
+        assert_eq!(
+            report.headline(),
+            ["fused did NOT do the same work as per-op on resnet18."]
+        );
+        assert_eq!(table::result(&report).rows()[0][8], "not the same work");
         assert!(says(&report, "NOT equal work"));
     }
 }

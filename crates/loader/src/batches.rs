@@ -71,6 +71,8 @@ struct Crew {
     /// For workers that begin later; `None` if there will be none, so that the consumer sees when the last one has
     /// ended.
     to_consumer: Option<Sender<Done>>,
+    /// The most batches that can be open at a time.
+    most_open: usize,
 }
 
 /// How often a waiting consumer looks whether more workers would help.
@@ -111,7 +113,7 @@ impl Batches {
             .options
             .batch_size
             .saturating_mul(prefetch as usize);
-        match Crew::start(&batches.shared, workers.min(places), epoch) {
+        match Crew::start(&batches.shared, workers.min(places), batches.end - first, epoch) {
             Ok(crew) => batches.crew = Some(crew),
             Err(error) => batches.failed = Some(error),
         }
@@ -428,15 +430,19 @@ impl Drop for Batches {
 }
 
 impl Crew {
-    fn start(shared: &Arc<Shared>, workers: usize, epoch: u64) -> Result<Self, LoaderError> {
+    /// Workers of an epoch that has `batches` batches left.
+    fn start(shared: &Arc<Shared>, workers: usize, batches: u64, epoch: u64) -> Result<Self, LoaderError> {
         // As many batches as can ever be open.
-        let (to_consumer, done) = bounded(shared.prefetch(shared.most_workers));
+        let most_open = usize::try_from(batches).unwrap_or(usize::MAX);
+        let most_open = shared.prefetch(shared.most_workers).min(most_open).max(1);
+        let (to_consumer, done) = bounded(most_open);
         let mut crew = Self {
             flights: Vec::with_capacity(workers),
             done,
             stop: Arc::default(),
             threads: Vec::with_capacity(workers),
             to_consumer: Some(to_consumer),
+            most_open,
         };
         for _ in 0..workers {
             let worker = crew.add(shared, epoch)?;
@@ -452,7 +458,7 @@ impl Crew {
     fn add(&mut self, shared: &Arc<Shared>, epoch: u64) -> Result<Sender<Arc<Flight>>, LoaderError> {
         let number = self.threads.len();
         let worker = Worker::new(number, epoch, shared, &self.stop)?;
-        let (to_worker, flights) = bounded(shared.prefetch(shared.most_workers));
+        let (to_worker, flights) = bounded(self.most_open);
         let done = self
             .to_consumer
             .clone()

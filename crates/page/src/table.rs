@@ -69,7 +69,20 @@ impl Table {
 
     /// As GitHub's Markdown.
     pub fn markdown(&self) -> String {
-        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        // A cell stays in its row, and is text.
+        let escaped = |cell: &String| {
+            let text = cell
+                .replace('&', "&amp;")
+                .replace('<', "&lt;")
+                .replace('|', "\\|");
+            text.lines().collect::<Vec<_>>().join("<br>")
+        };
+        let line = |cells: &[String]| {
+            format!(
+                "| {} |\n",
+                cells.iter().map(escaped).collect::<Vec<_>>().join(" | ")
+            )
+        };
         let rule = (0..self.head.len()).map(|column| match self.words.contains(&column) {
             true => "---".to_owned(),
             false => "---:".to_owned(),
@@ -132,8 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_of_markdown_stays_in_its_row() {
+        let mut table = Table::new(&["what"], &[0]);
+        table.row(["a | b\nc & <script>"]);
+        assert!(
+            table.markdown().ends_with("| a \\| b<br>c &amp; &lt;script> |\n"),
+            "{}",
+            table.markdown()
+        );
+    }
+
+    #[test]
     fn markdown_says_how_columns_stand() {
-        let expected = "| name | count |\n| --- | ---: |\n| <b> | 1 |\n| longer | 100 |\n";
+        let expected = "| name | count |\n| --- | ---: |\n| &lt;b> | 1 |\n| longer | 100 |\n";
         assert_eq!(table().markdown(), expected);
     }
 

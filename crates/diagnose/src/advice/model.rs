@@ -188,18 +188,18 @@ impl Setting {
             return value(workers);
         }
         // p(n) = p(n - 1) (W - n + 1) l / (i cores(n)), in logarithms, because a thousand factors overflow.
-        let mut logarithms = vec![0.0];
-        let mut last = 0.0;
-        for computing in 1..=self.workers {
+        // More workers than a loader can have compute like the most that it can have.
+        let (mut last, mut largest): (f64, f64) = (0.0, 0.0);
+        let (mut sum, mut all) = (value(0.0), 1.0);
+        for computing in 1..=self.workers.min(MOST_WORKERS) {
             let n = computing as f64;
             last += ((workers - n + 1.0) * self.loader_cpu / (self.wait * cores(n))).ln();
-            logarithms.push(last);
-        }
-        let largest = logarithms.iter().copied().fold(f64::MIN, f64::max);
-        let (mut sum, mut all) = (0.0, 0.0);
-        for (computing, logarithm) in logarithms.into_iter().enumerate() {
-            let weight = (logarithm - largest).exp();
-            sum += weight * value(computing as f64);
+            if last > largest {
+                let smaller = (largest - last).exp();
+                (sum, all, largest) = (sum * smaller, all * smaller, last);
+            }
+            let weight = (last - largest).exp();
+            sum += weight * value(n);
             all += weight;
         }
         let by_chance = sum / all;
