@@ -150,12 +150,7 @@ struct Own {
 impl Own {
     fn start() -> Result<Self, Box<dyn Error>> {
         let folder = tempfile::Builder::new().prefix("stokehold-top-").tempdir()?;
-        let mut settings = Settings::new(
-            Tree::Machine,
-            std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-        );
+        let mut settings = Settings::of_this_program(Tree::Machine);
         settings.files.limit = OWN_BYTES;
         let sampler = Sampler::start(&folder.path().join(FOLDER), settings)?;
         Ok(Self {

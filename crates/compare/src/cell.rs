@@ -110,8 +110,7 @@ impl<'a> Comparison<'a> {
     /// # Errors
     /// A file cannot be written. A trial that fails is no error: the report names it, and the others go on.
     pub fn run(&mut self, observer: &mut dyn Observer, stop: &AtomicBool) -> Result<bool, CompareError> {
-        let plan = self.report.plan.clone();
-        let cells = plan.cells();
+        let cells = self.report.plan.cells();
         if cells
             .iter()
             .all(|&(model, load)| self.report.is_kept(model, load))
@@ -236,12 +235,7 @@ impl<'a> Comparison<'a> {
     }
 
     fn sample(&self, observer: &mut dyn Observer) -> Option<Sampler> {
-        let mut settings = Settings::new(
-            Tree::Of(std::process::id()),
-            std::env::args_os()
-                .map(|word| word.to_string_lossy().into_owned())
-                .collect(),
-        );
+        let mut settings = Settings::of_this_program(Tree::Of(std::process::id()));
         settings.interval = self.interval;
         match Sampler::start(&self.out.join(FOLDER), settings) {
             Ok(sampler) => Some(sampler),

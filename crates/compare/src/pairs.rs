@@ -158,17 +158,12 @@ impl Clock {
             .iter()
             .map(|round| {
                 let begin = end;
-                end += length(round);
+                end += round.length();
                 begin
             })
             .collect();
         Self { begins, end }
     }
-}
-
-/// The length of a round. If the machine's clock was set back meanwhile, the trial knows it.
-fn length(round: &Round) -> f64 {
-    f64::max(round.ended - round.began, round.made.seconds)
 }
 
 /// The recording of a trial by itself.
@@ -185,7 +180,7 @@ fn of_trial(report: &Report, cell: &Cell, trial: usize, machine: &Machine, steps
     let mut places = Vec::new();
     for (number, place) in Sample::places(&machine.samples, rounds) {
         let (round, sample) = (&rounds[number], &machine.samples[place]);
-        let own = |time: f64| clock.begins[number] + (time - round.began).clamp(0.0, length(round));
+        let own = |time: f64| clock.begins[number] + (time - round.began).clamp(0.0, round.length());
         let (since, time) = (own(sample.since), own(sample.time));
         if time > since && node.ticks.last().is_none_or(|last| time > *last) {
             node.ticks.push(time);
@@ -345,7 +340,7 @@ fn spans<'a>(rounds: &'a [Round], clock: &Clock, times: impl Fn(&'a Round) -> &'
     let mut before = 0;
     for (round, &begin) in rounds.iter().zip(&clock.begins) {
         let first = spans.steps.len();
-        let end = begin + length(round);
+        let end = begin + round.length();
         let mut at = begin;
         let times = times(round);
         for (number, [without, step]) in (before + 1..).zip(times) {

@@ -212,6 +212,11 @@ impl Round {
         }
     }
 
+    /// Its length, seconds. If the machine's clock was set back meanwhile, the trial knows it.
+    pub(crate) fn length(&self) -> f64 {
+        f64::max(self.ended - self.began, self.made.seconds)
+    }
+
     /// Share of the time in which the trainer was busy, 0 to 1.
     pub fn busy_share(&self) -> f64 {
         (self.made.busy / self.made.seconds).clamp(0.0, 1.0)
@@ -293,10 +298,7 @@ impl Cell {
     /// The time of its rounds, seconds.
     fn spent(&self) -> f64 {
         let rounds = self.trials.iter().flat_map(|trial| &trial.rounds);
-        // The clock may have been set back.
-        rounds
-            .map(|round| (round.ended - round.began).max(round.made.seconds))
-            .sum()
+        rounds.map(Round::length).sum()
     }
 
     /// How much of what a plan wants is measured, 0 to 1: of the time, or of the least number of pairs where that takes longer.
@@ -378,7 +380,7 @@ impl Cell {
         let (a, others) = self.trials.split_first()?;
         let mut others = others
             .iter()
-            .filter(|other| !other.ratios(a).is_empty())
+            .filter(|other| other.pairs(a).next().is_some())
             .peekable();
         others.peek()?;
         Some(others.all(|other| other.has_images_of(a)))

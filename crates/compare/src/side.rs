@@ -71,6 +71,16 @@ pub(crate) enum Ended {
     Failed(Failure),
 }
 
+impl Ended {
+    /// A trial that says itself why it cannot run; its standard error adds nothing.
+    fn cannot(why: String, install: Option<String>) -> Self {
+        Self::Failed(Failure {
+            install,
+            ..Failure::of(why)
+        })
+    }
+}
+
 /// A round as it was observed from here.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
@@ -144,11 +154,7 @@ impl Side {
         self.freeze();
         match answer {
             Answer::Ready(ready) => Ok(ready),
-            Answer::Cannot { why, install } => Err(Ended::Failed(Failure {
-                why,
-                install,
-                stderr: Vec::new(),
-            })),
+            Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
             Answer::Round(_) => Err(Ended::Failed(Failure::of("answered before it was asked".into()))),
         }
     }
@@ -179,11 +185,7 @@ impl Side {
                  impossible",
                 made.steps, made.images, made.seconds, made.waited, made.busy
             )))),
-            Answer::Cannot { why, install } => Err(Ended::Failed(Failure {
-                why,
-                install,
-                stderr: Vec::new(),
-            })),
+            Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
             Answer::Ready(_) => Err(Ended::Failed(Failure::of("said twice that it is ready".into()))),
         }
     }

@@ -48,6 +48,12 @@ impl Settings {
             sources: Sources::default(),
         }
     }
+
+    /// As [`new`](Self::new), with the command line of this process. Words that are not Unicode have replacement characters.
+    pub fn of_this_program(tree: Tree) -> Self {
+        let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        Self::new(tree, words.collect())
+    }
 }
 
 /// Where to read counters: on the machine, except in tests and measurements.

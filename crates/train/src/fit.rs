@@ -628,12 +628,7 @@ fn measure(
 
 fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {
     use stokehold_profile::ProfileError;
-    let settings = Settings::new(
-        Tree::Of(std::process::id()),
-        std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect(),
-    );
+    let settings = Settings::of_this_program(Tree::Of(std::process::id()));
     match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
         // Another recorder may be running in the run's folder, or have left its samples there.

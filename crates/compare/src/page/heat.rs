@@ -132,7 +132,7 @@ fn strip(report: &Report, cell: &Cell, number: usize, trial: &Measured, samples:
     let mut length = 0.0;
     for round in &trial.rounds {
         begins.push((round.pair, length));
-        length += round.ended - round.began;
+        length += round.length();
     }
     let begin = |pair: u32| {
         begins
@@ -163,7 +163,7 @@ fn strip(report: &Report, cell: &Cell, number: usize, trial: &Measured, samples:
             .iter()
             .map(|round| Moment {
                 from: begin(round.pair),
-                to: begin(round.pair) + round.ended - round.began,
+                to: begin(round.pair) + round.length(),
                 rows: vec![100.0 * round.busy_share()],
             })
             .collect();
