@@ -261,7 +261,7 @@ fn an_emulated_accelerator_is_named_in_every_heading() {
     let output = compare(data.path(), &share("0.25"));
     let (_, message) = texts(&output);
     assert_eq!(output.status.code(), Some(WRONG), "{message}");
-    assert!(message.contains("feeds is another one"), "{message}");
+    assert!(message.contains("trainer is another one"), "{message}");
 }
 
 #[test]
@@ -324,19 +324,24 @@ fn images_without_classes_feed_an_emulated_accelerator_only() {
     drop(flat);
 }
 
+/// A program in the place of Python; returns its path.
+fn program(dir: &Path, name: &str, script: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    let mut mode = fs::metadata(&path).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
+    fs::set_permissions(&path, mode).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_trial_that_cannot_run_is_named_and_the_others_go_on() {
     let data = data_set();
-    let python = data.path().join("python");
-    fs::write(
-        &python,
-        "#!/bin/sh\necho 'Python 1.5 was a good one' >&2\nexit 3\n",
-    )
-    .unwrap();
-    let mut mode = fs::metadata(&python).unwrap().permissions();
-    std::os::unix::fs::PermissionsExt::set_mode(&mut mode, 0o755);
-    fs::set_permissions(&python, mode).unwrap();
-    let python = python.to_str().unwrap();
+    let python = &program(
+        data.path(),
+        "python",
+        "echo 'Python 1.5 was a good one' >&2\nexit 3",
+    );
     let absent = "dali=/nowhere/python";
     let arguments = emulated(&[
         "--loads",
@@ -372,6 +377,78 @@ fn a_trial_that_cannot_run_is_named_and_the_others_go_on() {
         &emulated(&["--loads", "0", "--trials", "per-op,dali", "--python", absent]),
     );
     assert_eq!(output.status.code(), Some(1), "{:?}", texts(&output));
+}
+
+/// Programs that keep to the protocol at first: one trains on other images, one dies in its fifth round, one is a liar.
+#[test]
+fn what_a_trial_says_is_checked() {
+    let data = data_set();
+    let answers = |round: &str| {
+        format!(
+            r#"read spec
+echo '{{"ready": {{"versions": "sh 1", "device": "none"}}}}'
+made=0
+while IFS='}}' read -r request; do
+    made=$((made + 1))
+    steps=${{request##*: }}
+    {round}
+done"#
+        )
+    };
+    let round = r#"echo "{\"round\": {\"steps\": $steps, \"images\": $((4 * steps)), \"seconds\": 0.00001, \"waited\": 0, \"busy\": 0.00001, \"copying\": 0, \"labels\": 7}}""#;
+    let other = program(data.path(), "other", &answers(round));
+    let dying = program(
+        data.path(),
+        "dying",
+        &answers(&format!(
+            "[ $made -lt 5 ] || {{ echo 'out of patience' >&2; exit 7; }}\n{round}"
+        )),
+    );
+    let lying = program(
+        data.path(),
+        "lying",
+        &answers(&round.replace("0.00001, \\\"waited", "1e9, \\\"waited")),
+    );
+    let pythons = [
+        format!("torchvision={other}"),
+        format!("dali={dying}"),
+        format!("spdl={lying}"),
+    ];
+    let mut arguments = emulated(&["--loads", "0", "--trials", "per-op,torchvision,dali,spdl,fused"]);
+    for python in &pythons {
+        arguments.extend(["--python", python]);
+    }
+    let output = compare(data.path(), &arguments);
+    let (table, progress) = texts(&output);
+    assert_eq!(output.status.code(), Some(0), "{progress}");
+    let trials = &json(data.path())["cells"][0]["trials"];
+    let verdict = |trial: usize| trials[trial]["summary"]["gain"]["verdict"].as_str();
+    assert_eq!(verdict(1), Some("not-the-same-work"), "{table}");
+    assert_eq!(verdict(2), None, "a trial that has failed has no gain");
+    assert!(verdict(4).is_some());
+    for text in [
+        "dali was not measured to the end: ended with status 7: out of patience",
+        "1000000000 s",
+    ] {
+        assert!(table.contains(text), "{text}: {table}");
+    }
+    let work = data.path().join("out/work");
+    assert!(!work.exists(), "what the trials read is removed");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_folder_with_links_is_refused() {
+    let data = data_set();
+    let arguments = emulated(&["--loads", "0"]);
+    assert_eq!(compare(data.path(), &arguments).status.code(), Some(0));
+    let elsewhere = TempDir::new().unwrap();
+    let pairs = data.path().join("out/pairs");
+    fs::remove_dir_all(&pairs).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), &pairs).unwrap();
+    let message = refused(data.path(), &arguments);
+    assert!(message.contains("out/pairs is a link"), "{message}");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
 
 use crate::plan::{Plan, Trial};
+use crate::process::{Ended, Observed, TrialProcess};
 use crate::python::Files;
 use crate::report::{Cell, Failure, Report, Round};
-use crate::side::{Ended, Observed, Side};
 use crate::steps::StepTimes;
 use crate::{CompareError, NativeSpec, equal, output};
 
@@ -87,7 +87,7 @@ impl<'a> Comparison<'a> {
         let report = output::open(&out, Report::new(plan, facts))?;
         let plan = &report.plan;
         let python = plan.trials.iter().any(|trial| trial.executor().is_none());
-        let files = python.then(|| Files::write(plan, &images)).transpose()?;
+        let files = python.then(|| Files::write(plan, &images, &out)).transpose()?;
         Ok(Self {
             report,
             images,
@@ -146,7 +146,7 @@ impl<'a> Comparison<'a> {
             if self.report.is_kept(model, load) {
                 continue;
             }
-            let place = self.begin(model, load);
+            let (place, before) = self.begin(model, load);
             observer.event(Event::Cell {
                 number: number + 1,
                 of: cells.len(),
@@ -155,6 +155,11 @@ impl<'a> Comparison<'a> {
             let done = self.cell(place, observer, stop)?;
             self.report.cells[place].finished = done;
             if !done {
+                // A few pairs of a cell that is measured again are worth less than what they would replace.
+                let pairs = self.report.cells[place].pairs();
+                if let Some(before) = before.filter(|before| before.pairs() > pairs) {
+                    self.report.cells[place] = before;
+                }
                 return Ok(false);
             }
             self.finished.push(place);
@@ -186,8 +191,9 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The place of a cell that is to be measured: with the rounds of an interrupted call, or from the beginning.
-    fn begin(&mut self, model: Arch, load: u32) -> usize {
+    /// The place of a cell that is to be measured: with the rounds of an interrupted call, or from the beginning. Then also
+    /// what was there.
+    fn begin(&mut self, model: Arch, load: u32) -> (usize, Option<Cell>) {
         let epoch = self.images.len() / self.report.plan.batch_size * self.report.plan.batch_size;
         let new = Cell::new(&self.report.plan, model, load, epoch as u64);
         let wanted = self.report.plan.cells();
@@ -200,9 +206,10 @@ impl<'a> Comparison<'a> {
         match place(cells) {
             // A trial that could not run may run now, and its rounds need those of the others beside them.
             Some(place) if cells[place].trials.iter().any(|trial| trial.failure.is_some()) => {
-                cells[place] = new
+                let before = std::mem::replace(&mut cells[place], new);
+                return (place, Some(before));
             }
-            Some(_) => {}
+            Some(place) => return (place, None),
             None => {
                 cells.push(new);
                 // Cells of an earlier call that this one does not have come last.
@@ -210,7 +217,7 @@ impl<'a> Comparison<'a> {
                 cells.sort_by_key(|cell| rank(cell).unwrap_or(usize::MAX));
             }
         }
-        place(cells).unwrap_or(0)
+        (place(cells).unwrap_or(0), None)
     }
 
     /// Reads the images once, so that no trial finds them colder than the others do.
@@ -257,15 +264,15 @@ impl<'a> Comparison<'a> {
         stop: &AtomicBool,
     ) -> Result<bool, CompareError> {
         let plan = self.report.plan.clone();
-        let mut sides = Vec::new();
+        let mut processes = Vec::new();
         let mut warm = Vec::new();
         for number in 0..plan.trials.len() {
             match self.start(place, number, observer, stop)? {
-                Started::Warm(side, seconds) => {
-                    sides.push(Some(side));
+                Started::Warm(process, seconds) => {
+                    processes.push(Some(process));
                     warm.push(seconds);
                 }
-                Started::Failed => sides.push(None),
+                Started::Failed => processes.push(None),
                 Started::Stopped => return Ok(false),
             }
         }
@@ -278,8 +285,8 @@ impl<'a> Comparison<'a> {
             _ => StepTimes::read(cell, &self.out),
         };
         // Without two trials there is nothing to compare, but A's figures are worth their time.
-        while sides.iter().any(Option::is_some) {
-            let done = self.pair(place, &mut sides, &mut steps, observer, stop)?;
+        while processes.iter().any(Option::is_some) {
+            let done = self.pair(place, &mut processes, &mut steps, observer, stop)?;
             let cell = &mut self.report.cells[place];
             cell.summarize();
             output::write_json(&self.report, &self.out)?;
@@ -310,8 +317,10 @@ impl<'a> Comparison<'a> {
         observer.event(Event::Starting(trial));
         let (command, spec, scratch) = match (trial.executor(), &self.files) {
             (Some(executor), _) => {
-                let config = plan.config(model, load, executor);
-                let spec = serde_json::to_string(&NativeSpec { config })?;
+                let spec = serde_json::to_string(&NativeSpec {
+                    config: plan.config(model, load, executor),
+                    period: plan.period(self.images.len()),
+                })?;
                 ((self.native)(), spec, None)
             }
             (None, Some(files)) => {
@@ -321,16 +330,16 @@ impl<'a> Comparison<'a> {
             (None, None) => return Err(CompareError::Plan(format!("{trial} has no files"))),
         };
         let warm_up_steps = warm_up_steps(plan.workers);
-        let started = Side::start(command, &spec, scratch)
+        let started = TrialProcess::start(command, &spec, scratch)
             .map_err(Ended::Failed)
-            .and_then(|mut side| {
-                let ready = side.ready(stop)?;
-                let seconds = warm_up(&mut side, warm_up_steps, stop)?;
-                Ok((side, ready, seconds))
+            .and_then(|mut process| {
+                let ready = process.ready(stop)?;
+                let seconds = warm_up(&mut process, warm_up_steps, stop)?;
+                Ok((process, ready, seconds))
             });
         let measured = &mut self.report.cells[place].trials[number];
         match started {
-            Ok((side, ready, seconds)) => {
+            Ok((process, ready, seconds)) => {
                 let other = measured.ready.as_ref().is_some_and(|before| *before != ready);
                 measured.ready = Some(ready);
                 if other && self.report.cells[place].pairs() > 0 {
@@ -340,7 +349,7 @@ impl<'a> Comparison<'a> {
                     let trials = &mut self.report.cells[place].trials;
                     trials.iter_mut().for_each(|trial| trial.rounds.clear());
                 }
-                Ok(Started::Warm(side, seconds))
+                Ok(Started::Warm(process, seconds))
             }
             Err(Ended::Stopped) => Ok(Started::Stopped),
             Err(Ended::Failed(failure)) => {
@@ -355,26 +364,28 @@ impl<'a> Comparison<'a> {
     fn pair(
         &mut self,
         place: usize,
-        sides: &mut [Option<Side>],
+        processes: &mut [Option<TrialProcess>],
         steps: &mut StepTimes,
         observer: &mut dyn Observer,
         stop: &AtomicBool,
     ) -> Result<bool, CompareError> {
         let cell = &mut self.report.cells[place];
-        let (pair, count) = (cell.pairs(), sides.len());
+        let (pair, count) = (cell.pairs(), processes.len());
         for turn in 0..count {
             // Orders are rotated and reversed, so that every trial has every place equally often.
             let number = match pair % 2 {
                 0 => (turn + pair as usize / 2) % count,
                 _ => (count - 1 - turn + pair as usize / 2) % count,
             };
-            let Some(side) = &mut sides[number] else { continue };
+            let Some(process) = &mut processes[number] else {
+                continue;
+            };
             let before = Contention::now();
-            let observed = side.round(cell.steps, stop);
+            let observed = process.round(cell.steps, stop);
             let measured = &mut cell.trials[number];
             match observed {
                 Ok(mut observed) => {
-                    steps.add(number, observed.began, std::mem::take(&mut observed.made.times));
+                    steps.add(number, observed.began, std::mem::take(&mut observed.totals.times));
                     let others = others_cores(before, &observed);
                     measured.rounds.push(Round::new(pair, observed, others));
                 }
@@ -388,7 +399,7 @@ impl<'a> Comparison<'a> {
                 Err(Ended::Failed(failure)) => {
                     observer.event(Event::Failed(measured.trial, &failure));
                     measured.failure = Some(failure);
-                    sides[number] = None;
+                    processes[number] = None;
                 }
             }
         }
@@ -398,7 +409,7 @@ impl<'a> Comparison<'a> {
 
 enum Started {
     /// A trial that stands still, and its seconds a step.
-    Warm(Side, f64),
+    Warm(TrialProcess, f64),
     Failed,
     Stopped,
 }
@@ -406,9 +417,9 @@ enum Started {
 /// Makes steps that do not count, so that no round includes the start of workers, memory that is touched for the first time, and
 /// kernels that are compiled. All trials make equally many, so that their rounds begin at the same image. Returns the
 /// seconds of a step, from those after the first ones.
-fn warm_up(side: &mut Side, steps: u64, stop: &AtomicBool) -> Result<f64, Ended> {
-    side.round(steps, stop)?;
-    Ok(side.round(steps, stop)?.made.seconds / steps as f64)
+fn warm_up(process: &mut TrialProcess, steps: u64, stop: &AtomicBool) -> Result<f64, Ended> {
+    process.round(steps, stop)?;
+    Ok(process.round(steps, stop)?.totals.seconds / steps as f64)
 }
 
 /// Steps of each half of the warm-up: more than the batches that any trial has ahead, which are two a worker and one.

@@ -16,7 +16,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::{AnyExecutor, GpuOptions, Steps};
 
 use crate::CompareError;
-use crate::plan::{Feeds, Plan, Trial};
+use crate::plan::{Plan, TrainerPlan, Trial};
 
 /// Steps of the training.
 const STEPS: u64 = 8;
@@ -73,7 +73,7 @@ pub(crate) fn measure(
     let load = plan.loads.iter().copied().max().unwrap_or(1);
     let mut small = plan.clone();
     small.image_size = SIZE;
-    small.feeds = Feeds::Burn {
+    small.trainer = TrainerPlan::Burn {
         device: DeviceChoice::Cpu,
         gpu: GpuOptions::default(),
     };

@@ -40,10 +40,10 @@ mod output;
 mod page;
 mod pairs;
 mod plan;
+mod process;
 mod published;
 mod python;
 mod report;
-mod side;
 mod steps;
 mod table;
 mod verdict;
@@ -54,9 +54,9 @@ pub use equal::EqualWork;
 pub use error::CompareError;
 pub use native::{Spec as NativeSpec, serve};
 pub use output::refuse_other_files;
-pub use plan::{Feeds, Plan, TorchOptions, Trial};
+pub use plan::{Plan, TorchOptions, TrainerPlan, Trial};
+pub use process::Ready;
 pub use report::{Cell, Failure, Measured, Report, Round, Summary, Usage};
-pub use side::Ready;
 pub use verdict::{Gain, Verdict};
 
 /// The examples of README.md, as tests.

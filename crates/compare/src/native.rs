@@ -1,6 +1,7 @@
 //! The program of a native trial: our loader and a trainer, in a process of their own.
 
 use std::io::{BufRead, Write};
+use std::num::NonZeroU64;
 use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
@@ -8,13 +9,15 @@ use stokehold_train::{Steps, TrainConfig};
 
 use crate::CompareError;
 use crate::plan::open_data;
-use crate::side::{Answer, Ready, Request};
+use crate::process::{Answer, Ready, Request};
 
 /// What a native trial does: the first line of its input.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Spec {
     /// Data, pipeline, loader and trainer.
     pub config: TrainConfig,
+    /// After so many epochs the order begins again, as that of the trials in Python does.
+    pub period: NonZeroU64,
 }
 
 fn unreadable(error: serde_json::Error) -> CompareError {
@@ -47,14 +50,14 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
             })
     };
     let Some(line) = next()? else { return Ok(()) };
-    let Spec { config } = serde_json::from_str(&line).map_err(unreadable)?;
+    let Spec { config, period } = serde_json::from_str(&line).map_err(unreadable)?;
     let dataset = open_data(
         &config.data,
         config.max_images,
         config.seed,
         config.trainer.learns(),
     )?;
-    let mut steps = Steps::open(config, dataset.train)?;
+    let mut steps = Steps::open(config, dataset.train)?.with_period(period);
     answer(&Answer::Ready(Ready {
         versions: format!("stokehold {}", env!("CARGO_PKG_VERSION")),
         device: steps.device().to_owned(),

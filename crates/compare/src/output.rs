@@ -7,6 +7,7 @@
 //! steps/<cell>.json         the times of the steps, written after every pair
 //! pairs/<cell>-<trial>/     a page of the trial beside A, written after every cell
 //! lock                      held by the process that compares
+//! work/                     what trials in Python read and make, removed at the end
 //! ```
 
 use std::ffi::OsString;
@@ -18,11 +19,13 @@ use stokehold_base::{regular, whole};
 use stokehold_profile::{FOLDER, ProfileError, Recording};
 
 use crate::pairs::{self, Machine};
-use crate::report::{Cell, FORM, Report, Sample};
+use crate::report::{Cell, FORMAT_VERSION, Report, Sample};
 use crate::{CompareError, page, table, words};
 
 const JSON: &str = "compare.json";
 const LOCK: &str = "lock";
+/// The folder for what trials in Python read and make.
+pub(crate) const WORK: &str = "work";
 
 /// The report in the folder, if it is of the same conditions as `now`; otherwise `now`.
 ///
@@ -38,12 +41,13 @@ pub(crate) fn open(out: &Path, now: Report) -> Result<Report, CompareError> {
         refuse_other_files(out)?;
         return Ok(now);
     };
-    let form = serde_json::from_slice::<serde_json::Value>(&bytes)
+    refuse_links(out, out)?;
+    let version = serde_json::from_slice::<serde_json::Value>(&bytes)
         .ok()
-        .and_then(|value| value.get("form")?.as_u64());
-    if form != Some(u64::from(FORM)) {
+        .and_then(|value| value.get("format_version")?.as_u64());
+    if version != Some(u64::from(FORMAT_VERSION)) {
         return Err(refused(format!(
-            "{JSON} has another format version; this version of Stokehold writes {FORM}; give another folder"
+            "{JSON} has another format version; this version of Stokehold writes {FORMAT_VERSION}; give another folder"
         )));
     }
     let before: Report = serde_json::from_slice(&bytes)
@@ -91,7 +95,8 @@ pub fn refuse_other_files(out: &Path) -> Result<(), CompareError> {
     let names = names.collect::<Result<Vec<_>, _>>().map_err(io(out))?;
     // A comparison that was killed at its start leaves the lock, its report half written, and the start of a recording.
     let is_own = |name: &OsString| {
-        name == LOCK || name == FOLDER || name.as_encoded_bytes().starts_with(JSON.as_bytes())
+        [LOCK, FOLDER, WORK].iter().any(|own| name == own)
+            || name.as_encoded_bytes().starts_with(JSON.as_bytes())
     };
     if names.iter().any(|name| name == JSON) {
         return Ok(());
@@ -103,6 +108,27 @@ pub fn refuse_other_files(out: &Path) -> Result<(), CompareError> {
             reason: format!("holds {} and no comparison; give a new folder", name.display()),
         }),
     }
+}
+
+/// Refuses a comparison's folder that has links: who gives it to somebody else could have files written outside of it.
+fn refuse_links(out: &Path, folder: &Path) -> Result<(), CompareError> {
+    for entry in fs::read_dir(folder).map_err(io(folder))? {
+        let entry = entry.map_err(io(folder))?;
+        let kind = entry.file_type().map_err(io(&entry.path()))?;
+        if kind.is_symlink() {
+            return Err(CompareError::Folder {
+                path: out.to_owned(),
+                reason: format!(
+                    "{} is a link, and a comparison makes none; give another folder",
+                    entry.path().display()
+                ),
+            });
+        }
+        if kind.is_dir() {
+            refuse_links(out, &entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the numbers.

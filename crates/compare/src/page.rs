@@ -99,7 +99,8 @@ fn colour(number: usize) -> String {
     match number {
         0 => "a".to_owned(),
         1 => "b".to_owned(),
-        _ => format!("m{}", (number - 1) % 5),
+        // As many as there are trials.
+        _ => format!("m{}", number - 1),
     }
 }
 

@@ -282,7 +282,7 @@ fn free_name(node: &Node) -> String {
 
 /// What the trial did and how fast.
 fn workload(report: &Report, cell: &Cell, measured: &Measured) -> Workload {
-    let device = match (&report.plan.trainer(cell.model), &measured.ready) {
+    let device = match (&report.plan.trainer_of(cell.model), &measured.ready) {
         (TrainerChoice::Emulated { label, .. }, _) => label.clone(),
         (TrainerChoice::Burn, Some(ready)) => ready.device.clone(),
         (TrainerChoice::Burn, None) => String::new(),
@@ -356,8 +356,8 @@ fn spans<'a>(rounds: &'a [Round], clock: &Clock, times: impl Fn(&'a Round) -> &'
             spans.steps.push(timed);
         }
         spans.of_round.push(first..spans.steps.len());
-        spans.untimed += usize::from((times.len() as u64) < round.made.steps);
-        before += round.made.steps;
+        spans.untimed += usize::from((times.len() as u64) < round.totals.steps);
+        before += round.totals.steps;
     }
     spans
 }
@@ -377,10 +377,10 @@ fn busy(ticks: &[Tick], rounds: &[Round], spans: &Spans) -> Vec<f32> {
         let round = &rounds[tick.number];
         let steps = &spans.steps[spans.of_round[tick.number].clone()];
         let in_steps = seconds(steps, f64::NEG_INFINITY, f64::INFINITY);
-        let share = if (steps.len() as u64) < round.made.steps || in_steps <= 0.0 {
+        let share = if (steps.len() as u64) < round.totals.steps || in_steps <= 0.0 {
             round.busy_share()
         } else {
-            seconds(steps, tick.since, tick.time) / (tick.time - tick.since) * (round.made.busy / in_steps)
+            seconds(steps, tick.since, tick.time) / (tick.time - tick.since) * (round.totals.busy / in_steps)
         };
         (100.0 * share).clamp(0.0, 100.0) as f32
     };
@@ -437,9 +437,9 @@ mod tests {
             rounds.truncate(2);
             for (round, began) in rounds.iter_mut().zip(begins) {
                 (round.began, round.ended) = (began, began + seconds);
-                (round.made.steps, round.made.seconds) = (2, seconds);
+                (round.totals.steps, round.totals.seconds) = (2, seconds);
                 // Each step waits for three quarters of its time.
-                round.made.busy = seconds / 4.0;
+                round.totals.busy = seconds / 4.0;
                 let half = seconds / 2.0;
                 steps.add(trial, began, vec![[0.75 * half, 0.25 * half]; 2]);
             }
@@ -529,9 +529,9 @@ mod tests {
         assert!(!notes(&a).contains("not known"));
 
         // Half of a step's time may be the accelerator's, where copying takes longer than training.
-        report.cells[0].trials[0].rounds[0].made.busy /= 2.0;
+        report.cells[0].trials[0].rounds[0].totals.busy /= 2.0;
         assert!((values(&made(&report, &steps), dimension::GPU)[0][4] - 50.0).abs() < 0.01);
-        report.cells[0].trials[0].rounds[0].made.busy *= 2.0;
+        report.cells[0].trials[0].rounds[0].totals.busy *= 2.0;
 
         // Without the times of the steps the round's share is all that is known.
         let a = made(&report, &StepTimes::default());

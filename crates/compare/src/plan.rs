@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -113,10 +113,13 @@ impl FromStr for Trial {
     }
 }
 
+/// At least so many samples are put in order; then the order begins again.
+const ORDERED: usize = 1 << 20;
+
 /// What the trials feed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Feeds {
+pub enum TrainerPlan {
     /// Burn trains on this device.
     Burn {
         /// The device.
@@ -153,7 +156,7 @@ pub struct Plan {
     /// The trials; the first is A, which the others are compared with.
     pub trials: Vec<Trial>,
     /// What they feed.
-    pub feeds: Feeds,
+    pub trainer: TrainerPlan,
     /// The networks.
     pub models: Vec<Arch>,
     /// The augmentation loads; empty with a pipeline of the user's own.
@@ -205,18 +208,18 @@ impl Plan {
             ));
         }
         for trial in &self.trials {
-            match (&self.feeds, trial.executor()) {
-                (Feeds::Burn { .. }, None) => {
+            match (&self.trainer, trial.executor()) {
+                (TrainerPlan::Burn { .. }, None) => {
                     return wrong(format!(
                         "{trial} cannot feed Burn, it is written in Python; choose an emulated accelerator or PyTorch as the trainer"
                     ));
                 }
-                (Feeds::Torch(_), Some(_)) => {
+                (TrainerPlan::Torch(_), Some(_)) => {
                     return wrong(format!(
                         "{trial} cannot feed PyTorch; 'stokehold' is our loader in Python, and an emulated accelerator takes both"
                     ));
                 }
-                (Feeds::Emulated(_), Some(AnyExecutor::Gpu)) => {
+                (TrainerPlan::Emulated(_), Some(AnyExecutor::Gpu)) => {
                     return wrong("gpu makes images on the device that trains, and an emulated accelerator is none; choose Burn as the \
                         trainer".to_owned());
                 }
@@ -268,14 +271,20 @@ impl Plan {
     }
 
     /// The trainer of a network, for the native trials.
-    pub fn trainer(&self, model: Arch) -> TrainerChoice {
-        match &self.feeds {
-            Feeds::Emulated(each) => each
+    pub fn trainer_of(&self, model: Arch) -> TrainerChoice {
+        match &self.trainer {
+            TrainerPlan::Emulated(each) => each
                 .iter()
                 .find(|(known, _)| *known == model)
                 .map_or(TrainerChoice::Burn, |(_, trainer)| trainer.clone()),
-            Feeds::Burn { .. } | Feeds::Torch(_) => TrainerChoice::Burn,
+            TrainerPlan::Burn { .. } | TrainerPlan::Torch(_) => TrainerChoice::Burn,
         }
+    }
+
+    /// The epochs of so many images after which the order of the samples begins again.
+    pub(crate) fn period(&self, images: usize) -> NonZeroU64 {
+        let epoch = (images / self.batch_size * self.batch_size).max(1);
+        NonZeroU64::new(ORDERED.div_ceil(epoch) as u64).unwrap_or(NonZeroU64::MIN)
     }
 
     /// Opens the data: all images, without a split for validation. An emulated accelerator also takes images that have no
@@ -284,7 +293,7 @@ impl Plan {
     /// # Errors
     /// There are no images, they do not fill a batch, or a network is to learn classes and there are none.
     pub fn open_data(&self) -> Result<Dataset, CompareError> {
-        let learns = !matches!(self.feeds, Feeds::Emulated(_));
+        let learns = !matches!(self.trainer, TrainerPlan::Emulated(_));
         let dataset = open_data(&self.data, self.images, self.seed, learns)?;
         let images = dataset.train.len();
         if images < self.batch_size {
@@ -299,16 +308,16 @@ impl Plan {
 
     /// What a native trial does.
     pub fn config(&self, model: Arch, load: u32, executor: AnyExecutor) -> TrainConfig {
-        let (device, gpu) = match &self.feeds {
-            Feeds::Burn { device, gpu } => (*device, *gpu),
-            Feeds::Emulated(_) | Feeds::Torch(_) => (DeviceChoice::Cpu, GpuOptions::default()),
+        let (device, gpu) = match &self.trainer {
+            TrainerPlan::Burn { device, gpu } => (*device, *gpu),
+            TrainerPlan::Emulated(_) | TrainerPlan::Torch(_) => (DeviceChoice::Cpu, GpuOptions::default()),
         };
         TrainConfig {
             data: self.data.clone(),
             val_split: None,
             max_images: self.images,
             arch: model,
-            trainer: self.trainer(model),
+            trainer: self.trainer_of(model),
             weights: None,
             freeze_backbone: false,
             pipeline: match &self.pipeline {
@@ -426,7 +435,7 @@ pub(crate) mod tests {
             data: "photos".into(),
             images: None,
             trials: vec![Trial::PerOp, Trial::Fused],
-            feeds: Feeds::Emulated(
+            trainer: TrainerPlan::Emulated(
                 Arch::ALL
                     .map(|model| {
                         let label = format!("2 of the 14 cores beside H100, 2/14 of its speed: {model}");
@@ -473,7 +482,7 @@ pub(crate) mod tests {
             change(&mut plan);
             plan.check().unwrap_err().to_string()
         };
-        let burn = |device| Feeds::Burn {
+        let burn = |device| TrainerPlan::Burn {
             device,
             gpu: GpuOptions::default(),
         };
@@ -487,7 +496,7 @@ pub(crate) mod tests {
         assert!(refused(|plan| plan.time_limit = f64::NAN).contains("a time limit of NaN s"));
         assert!(refused(|plan| plan.batch_size = 0).contains("batch size"));
         let mut torch = plan();
-        torch.feeds = Feeds::Torch(TorchOptions {
+        torch.trainer = TrainerPlan::Torch(TorchOptions {
             device: "auto".into(),
             amp: false,
         });
@@ -500,7 +509,7 @@ pub(crate) mod tests {
         );
         torch.trials = vec![Trial::Torchvision, Trial::Stokehold];
         torch.check().unwrap();
-        torch.feeds = burn(DeviceChoice::Cpu);
+        torch.trainer = burn(DeviceChoice::Cpu);
         assert!(
             torch
                 .check()

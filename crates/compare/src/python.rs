@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
+use stokehold_base::there::if_there;
 use stokehold_loader::{Loader, LoaderOptions};
 use stokehold_storage::{Images, Source};
 use stokehold_train::TrainerChoice;
@@ -14,7 +15,8 @@ use stokehold_train::model::Arch;
 use tempfile::TempDir;
 
 use crate::CompareError;
-use crate::plan::{Feeds, Plan, Trial};
+use crate::output::WORK;
+use crate::plan::{Plan, TrainerPlan, Trial};
 
 /// The programs, which lie beside this crate's sources.
 const PROGRAMS: [(&str, &str); 11] = [
@@ -36,10 +38,7 @@ const PROGRAMS: [(&str, &str); 11] = [
     ("torchvision_v2.py", include_str!("../trials/torchvision_v2.py")),
     ("trial.py", include_str!("../trials/trial.py")),
 ];
-/// At least so many samples are put in order; then the order begins again. No cell comes as far as that.
-const ORDERED: usize = 1 << 20;
-
-/// A temporary folder with everything that a trial in Python reads.
+/// A folder with everything that a trial in Python reads, which is there as long as this is.
 pub(crate) struct Files {
     dir: TempDir,
 }
@@ -68,24 +67,29 @@ struct Spec<'a> {
 }
 
 impl Files {
-    /// Writes the programs, the samples and their order into a temporary folder.
+    /// Writes the programs, the samples and their order into a folder of the comparison's. What a call that was killed has left
+    /// there is removed.
     ///
     /// # Errors
-    /// The images are not files of a folder, or the temporary folder cannot be written.
-    pub fn write(plan: &Plan, images: &Images) -> Result<Self, CompareError> {
+    /// The images are not files of a folder, or the folder cannot be written.
+    pub fn write(plan: &Plan, images: &Images, out: &Path) -> Result<Self, CompareError> {
         let Images::Folder(folder) = images else {
             return Err(CompareError::Plan(format!(
                 "{}: the trials in Python read a folder of image files, and this is none; compare native trials here",
                 plan.data.display()
             )));
         };
-        let dir = tempfile::Builder::new()
-            .prefix("stokehold-compare-")
-            .tempdir()
-            .map_err(|source| CompareError::Io {
-                path: std::env::temp_dir(),
-                source,
-            })?;
+        let path = out.join(WORK);
+        let made = if_there(fs::remove_dir_all(&path))
+            // The programs run in another folder than this process.
+            .and_then(|_| fs::canonicalize(out))
+            .and_then(|out| {
+                tempfile::Builder::new()
+                    .prefix(WORK)
+                    .rand_bytes(0)
+                    .tempdir_in(out)
+            });
+        let dir = made.map_err(|source| CompareError::Io { path, source })?;
         let files = Self { dir };
         for (name, text) in PROGRAMS {
             files.put(name, text.as_bytes())?;
@@ -128,8 +132,8 @@ impl Files {
             path: here.to_owned(),
             source,
         })?;
-        let trainer = match (&plan.feeds, plan.trainer(model)) {
-            (Feeds::Torch(options), _) => json!({"torch": {
+        let trainer = match (&plan.trainer, plan.trainer_of(model)) {
+            (TrainerPlan::Torch(options), _) => json!({"torch": {
                 "device": options.device, "amp": options.amp, "lr": plan.lr, "momentum": Plan::MOMENTUM,
             }}),
             (
@@ -159,7 +163,7 @@ impl Files {
         })
         .map_err(|error| {
             CompareError::Plan(format!(
-                "{}: the trials in Python need a temporary folder whose name is Unicode: {error}",
+                "{}: the trials in Python need a folder whose name is Unicode; give another one with --out: {error}",
                 here.display()
             ))
         })?;
@@ -190,10 +194,7 @@ fn order(plan: &Plan, images: &Images) -> Result<Vec<u8>, CompareError> {
     let pipeline = stokehold_pipeline::Pipeline::published(1, plan.image_size);
     let loader = Loader::new(Arc::new(images.clone()), pipeline, options)?;
     let mut bytes = Vec::new();
-    for epoch in 0.. {
-        if bytes.len() / 4 >= ORDERED {
-            break;
-        }
+    for epoch in 0..plan.period(images.len()).get() {
         for sample in loader.order(epoch) {
             bytes.extend_from_slice(&(sample as u32).to_le_bytes());
         }

@@ -5,22 +5,22 @@ use stokehold_base::stats::percentile;
 use stokehold_profile::{Machine, Recording, dimension};
 use stokehold_train::model::Arch;
 use stokehold_train::run::DatasetFacts;
-use stokehold_train::{Made, TrainerChoice};
+use stokehold_train::{StepTotals, TrainerChoice};
 
-use crate::plan::{Feeds, Plan, Trial};
-use crate::side::{Observed, Ready};
+use crate::plan::{Plan, TrainerPlan, Trial};
+use crate::process::{Observed, Ready};
 use crate::verdict::{Gain, LEAST_PAIRS, MOST_PAIRS, Verdict};
 use crate::{CompareError, EqualWork};
 
-/// The version of the form of `compare.json`.
-pub(crate) const FORM: u32 = 2;
+/// The version of the format of `compare.json`.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 
 /// A comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
-    /// The version of this form: 2.
-    pub form: u32,
+    /// The version of this format: 3.
+    pub format_version: u32,
     /// What was compared.
     #[cfg_attr(feature = "schema", schemars(with = "serde_json::Value"))]
     pub plan: Plan,
@@ -133,7 +133,7 @@ pub struct Round {
     pub others_cores: Option<f64>,
     /// What the trial says of it. The times of its steps are in a file of their own, and left out here.
     #[serde(flatten)]
-    pub made: Made,
+    pub totals: StepTotals,
 }
 
 /// What follows from a trial's rounds.
@@ -205,25 +205,25 @@ impl Round {
             ended: observed.ended,
             cpu_seconds: observed.cpu_seconds,
             others_cores,
-            made: Made {
+            totals: StepTotals {
                 times: Vec::new(),
-                ..observed.made
+                ..observed.totals
             },
         }
     }
 
     /// Its length, seconds. If the machine's clock was set back meanwhile, the trial knows it.
     pub(crate) fn length(&self) -> f64 {
-        f64::max(self.ended - self.began, self.made.seconds)
+        f64::max(self.ended - self.began, self.totals.seconds)
     }
 
     /// Share of the time in which the trainer was busy, 0 to 1.
     pub fn busy_share(&self) -> f64 {
-        (self.made.busy / self.made.seconds).clamp(0.0, 1.0)
+        (self.totals.busy / self.totals.seconds).clamp(0.0, 1.0)
     }
 
     fn seconds_per_image(&self) -> f64 {
-        self.made.seconds / self.made.images as f64
+        self.totals.seconds / self.totals.images as f64
     }
 }
 
@@ -233,7 +233,7 @@ impl Cell {
         Self {
             model,
             load,
-            images_per_second: match plan.trainer(model) {
+            images_per_second: match plan.trainer_of(model) {
                 TrainerChoice::Emulated {
                     images_per_second, ..
                 } => Some(images_per_second),
@@ -265,19 +265,19 @@ impl Cell {
     /// Whether it is as a comparison of this plan writes it. A file may say anything.
     pub(crate) fn is_sound(&self, plan: &Plan) -> bool {
         let sound = |round: &Round| {
-            let made = &round.made;
+            let totals = &round.totals;
             let numbers = [
                 round.began,
                 round.ended,
-                made.seconds,
-                made.waited,
-                made.busy,
-                made.copying,
+                totals.seconds,
+                totals.waited,
+                totals.busy,
+                totals.copying,
             ];
             (round.pair as usize) < MOST_PAIRS
                 && numbers.iter().all(|number| number.is_finite())
-                && made.seconds > 0.0
-                && made.images > 0
+                && totals.seconds > 0.0
+                && totals.images > 0
         };
         let trials: Vec<Trial> = self.trials.iter().map(|trial| trial.trial).collect();
         trials == plan.trials
@@ -403,7 +403,7 @@ impl Measured {
     }
 
     fn has_images_of(&self, a: &Self) -> bool {
-        let images = |round: &Round| (round.made.labels, round.made.images);
+        let images = |round: &Round| (round.totals.labels, round.totals.images);
         self.pairs(a).all(|(own, of_a)| images(own) == images(of_a))
     }
 }
@@ -415,17 +415,17 @@ impl Summary {
         }
         let sum = |of: fn(&Round) -> f64| rounds.iter().map(of).sum::<f64>();
         let (seconds, images) = (
-            sum(|round| round.made.seconds),
-            sum(|round| round.made.images as f64),
+            sum(|round| round.totals.seconds),
+            sum(|round| round.totals.images as f64),
         );
         let cpu: Option<f64> = rounds.iter().map(|round| round.cpu_seconds).sum();
         let others: Option<f64> = rounds
             .iter()
-            .map(|round| Some(round.others_cores? * round.made.seconds))
+            .map(|round| Some(round.others_cores? * round.totals.seconds))
             .sum();
         let loss: Option<f64> = rounds
             .iter()
-            .map(|round| Some(round.made.loss? * round.made.images as f64))
+            .map(|round| Some(round.totals.loss? * round.totals.images as f64))
             .sum();
         let each: Vec<f64> = rounds
             .iter()
@@ -439,8 +439,8 @@ impl Summary {
             images_per_second: epoch_images / seconds_per_epoch,
             // Below a tick there is nothing to divide by.
             images_per_core_second: cpu.filter(|cpu| *cpu > 0.0).map(|cpu| images / cpu),
-            waited: sum(|round| round.made.waited) / seconds,
-            busy: (sum(|round| round.made.busy) / seconds).min(1.0),
+            waited: sum(|round| round.totals.waited) / seconds,
+            busy: (sum(|round| round.totals.busy) / seconds).min(1.0),
             others_cores: others.map(|others| others / seconds),
             loss: loss.map(|loss| loss / images),
             gain,
@@ -452,7 +452,7 @@ impl Report {
     /// A report without cells.
     pub(crate) fn new(plan: Plan, dataset: DatasetFacts) -> Self {
         Self {
-            form: FORM,
+            format_version: FORMAT_VERSION,
             plan,
             dataset,
             machine: Machine::here(),
@@ -498,7 +498,7 @@ impl Report {
 
     /// Whether an emulated accelerator is fed.
     pub fn is_emulated(&self) -> bool {
-        matches!(self.plan.feeds, Feeds::Emulated(_))
+        matches!(self.plan.trainer, TrainerPlan::Emulated(_))
     }
 }
 
@@ -581,7 +581,7 @@ pub(crate) mod tests {
             ended: began + seconds,
             cpu_seconds: Some(seconds),
             others_cores: Some(0.5),
-            made: Made {
+            totals: StepTotals {
                 steps: 10,
                 images: 320,
                 seconds,
@@ -667,7 +667,7 @@ pub(crate) mod tests {
         let mut cell = cell(Arch::Resnet18, 1, 10.0, &[5.0, 9.0]);
         assert!(cell.is_measured(&plan));
         for round in &mut cell.trials[1].rounds {
-            round.made.seconds *= 1.0 + 0.01 * f64::from(round.pair);
+            round.totals.seconds *= 1.0 + 0.01 * f64::from(round.pair);
         }
         cell.summarize();
         plan.precision = 0.1;
@@ -687,7 +687,7 @@ pub(crate) mod tests {
     fn a_pair_without_a_trial_is_none() {
         let mut cell = cell(Arch::Resnet18, 12, 10.0, &[4.0]);
         cell.trials[1].rounds.truncate(3);
-        cell.trials[1].rounds[2].made.labels = 78;
+        cell.trials[1].rounds[2].totals.labels = 78;
         cell.summarize();
         assert_eq!(cell.trials[1].summary.unwrap().gain.unwrap().pairs, 3);
         assert_eq!(cell.same_images(), Some(false));

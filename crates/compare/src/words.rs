@@ -5,7 +5,7 @@ use stokehold_page::words::plural;
 use stokehold_train::TrainerChoice;
 use stokehold_train::model::Arch;
 
-use crate::plan::{Feeds, Trial};
+use crate::plan::{TrainerPlan, Trial};
 use crate::report::{Cell, Measured, Report};
 use crate::verdict::Gain;
 use crate::{Verdict, published, table};
@@ -98,8 +98,8 @@ impl Report {
 
     /// What is fed.
     fn trainer(&self) -> String {
-        match &self.plan.feeds {
-            Feeds::Emulated(each) => {
+        match &self.plan.trainer {
+            TrainerPlan::Emulated(each) => {
                 let labels: Vec<&str> = each
                     .iter()
                     .filter(|(model, _)| self.plan.models.contains(model))
@@ -114,8 +114,8 @@ impl Report {
                     labels.join("; ")
                 )
             }
-            Feeds::Burn { .. } => format!("Burn trains on {}.", self.device()),
-            Feeds::Torch(options) => format!(
+            TrainerPlan::Burn { .. } => format!("Burn trains on {}.", self.device()),
+            TrainerPlan::Torch(options) => format!(
                 "PyTorch trains torchvision's networks on {}{}.",
                 self.device(),
                 if options.amp { " with mixed precision" } else { "" }
@@ -436,7 +436,7 @@ mod tests {
                 .any(|paragraph| paragraph.starts_with(text))
         };
         assert!(says(&report, "Equal work"));
-        report.cells[0].trials[1].rounds[3].made.labels += 1;
+        report.cells[0].trials[1].rounds[3].totals.labels += 1;
         report.cells[0].summarize();
         assert_eq!(
             report.headline(),

@@ -78,10 +78,10 @@ impl Costs {
     /// What came after `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
-            images: self.images - before.images,
+            images: self.images.saturating_sub(before.images),
             cpu: self.cpu.saturating_sub(before.cpu),
             waited: self.waited.saturating_sub(before.waited),
-            squares: self.squares - before.squares,
+            squares: self.squares.saturating_sub(before.squares),
         }
     }
 }

@@ -76,7 +76,7 @@ pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Ma
 pub use fit::{fit, resume};
 pub use observer::{Event, Observer};
 pub use stage::Stage;
-pub use steps::{Made, Steps};
+pub use steps::{StepTotals, Steps};
 pub use summary::RunSummary;
 
 /// The examples of README.md, as tests.

@@ -5,6 +5,7 @@
 //! workers start. For that time there are at most twice as many batches in memory. The executor `gpu`, whose
 //! batches take memory of the device, starts the next epoch when the last batch is taken.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -25,8 +26,10 @@ pub struct Steps {
     batches: FeedBatches,
     /// The next epoch, once it has begun to load.
     next: Option<FeedBatches>,
-    /// The epoch of `batches`.
+    /// The epoch of `batches`, counted from the first one.
     epoch: u64,
+    /// After so many epochs the order and the draws begin again.
+    period: NonZeroU64,
     /// Steps made so far.
     step: u64,
     /// Whether this epoch had a batch.
@@ -39,7 +42,7 @@ pub struct Steps {
 /// What some steps took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Made {
+pub struct StepTotals {
     /// Steps made.
     pub steps: u64,
     /// Images trained on.
@@ -63,7 +66,7 @@ pub struct Made {
     pub times: Vec<[f64; 2]>,
 }
 
-impl Made {
+impl StepTotals {
     /// The most steps whose times are kept, so that an answer remains a line of some hundred kilobytes.
     pub const TIMES: usize = 10_000;
 }
@@ -101,11 +104,18 @@ impl Steps {
             config,
             feed,
             epoch: 0,
+            period: NonZeroU64::MAX,
             step: 0,
             had_batch: false,
             trainer: Some(trainer),
             device,
         })
+    }
+
+    /// Has the order and the draws begin again after so many epochs.
+    #[must_use]
+    pub fn with_period(self, period: NonZeroU64) -> Self {
+        Self { period, ..self }
     }
 
     /// The device that computes, or what it emulates.
@@ -117,7 +127,7 @@ impl Steps {
     ///
     /// # Errors
     /// The loader or the device fails, or the loss is no number.
-    pub fn make(&mut self, steps: u64, stop: &AtomicBool) -> Result<Made, TrainError> {
+    pub fn make(&mut self, steps: u64, stop: &AtomicBool) -> Result<StepTotals, TrainError> {
         let begin = Instant::now();
         let before = self.trainer.as_ref().and_then(Trainer::used).unwrap_or_default();
         let (mut waited, mut busy, mut images, mut loss) = (0.0, 0.0, 0u64, 0.0);
@@ -138,12 +148,12 @@ impl Steps {
             loss += f64::from(of_batch) * count as f64;
             busy += turn.elapsed().as_secs_f64();
             made += 1;
-            if times.len() < Made::TIMES {
+            if times.len() < StepTotals::TIMES {
                 times.push([without, there.elapsed().as_secs_f64()].map(to_microseconds));
             }
         }
         let used = self.trainer.as_ref().and_then(Trainer::used);
-        Ok(Made {
+        Ok(StepTotals {
             steps: made,
             images,
             seconds: begin.elapsed().as_secs_f64(),
@@ -188,14 +198,19 @@ impl Steps {
         };
         let all = self.feed.loader().batches_per_epoch() as u64;
         if self.next.is_none() && self.batches.state().batch + begun >= all {
-            self.next = Some(self.feed.epoch(self.epoch + 1));
+            self.next = Some(self.load(self.epoch + 1));
         }
     }
 
     fn next_epoch(&mut self) {
         let next = self.next.take();
         self.epoch += 1;
-        self.batches = next.unwrap_or_else(|| self.feed.epoch(self.epoch));
+        self.batches = next.unwrap_or_else(|| self.load(self.epoch));
+    }
+
+    /// Begins to load an epoch.
+    fn load(&self, epoch: u64) -> FeedBatches {
+        self.feed.epoch(epoch % self.period)
     }
 
     /// One step; returns its loss.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use stokehold_compare::{Feeds, Plan, TorchOptions, Trial};
+use stokehold_compare::{Plan, TorchOptions, TrainerPlan, Trial};
 use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_profile::{Machine, ProfileError, check_interval};
 use stokehold_train::device::{self, DeviceChoice};
@@ -132,19 +132,19 @@ impl Args {
     /// They do not go together, or a device or a file cannot be opened.
     pub fn plan(&self) -> Result<Plan, Box<dyn Error>> {
         check_interval(self.interval).map_err(|error: ProfileError| Usage(error.to_string()))?;
-        let feeds = self.feeds()?;
-        let computes_on_cpu = match &feeds {
-            Feeds::Burn { device, gpu } => {
+        let trainer = self.trainer_plan()?;
+        let computes_on_cpu = match &trainer {
+            TrainerPlan::Burn { device, gpu } => {
                 let opened = device::open(*device).map_err(TrainError::from)?;
                 for executor in self.trials.iter().filter_map(|trial| trial.executor()) {
                     Maker::open(executor, *gpu, &opened)?;
                 }
                 device::kind(&device::name(&opened)) == "cpu"
             }
-            Feeds::Emulated(_) => false,
-            Feeds::Torch(options) => options.device == "cpu",
+            TrainerPlan::Emulated(_) => false,
+            TrainerPlan::Torch(options) => options.device == "cpu",
         };
-        let emulated = matches!(feeds, Feeds::Emulated(_));
+        let emulated = matches!(trainer, TrainerPlan::Emulated(_));
         let models = match (self.models.is_empty(), self.as_published) {
             (false, _) => self.models.clone(),
             (true, true) => vec![Arch::Resnet18, Arch::Resnet50, Arch::Resnet152],
@@ -156,7 +156,7 @@ impl Args {
             data: self.data.clone().unwrap_or_default(),
             images: self.images.map(|images| images as usize),
             trials: self.trials.clone(),
-            feeds,
+            trainer,
             models,
             loads: match self.pipeline {
                 Some(_) => Vec::new(),
@@ -188,9 +188,10 @@ impl Args {
         self.interval
     }
 
-    fn feeds(&self) -> Result<Feeds, Box<dyn Error>> {
-        let usage = |text: &str| -> Result<Feeds, Box<dyn Error>> { Err(Box::new(Usage(text.to_owned()))) };
-        let burn = |device| Feeds::Burn {
+    fn trainer_plan(&self) -> Result<TrainerPlan, Box<dyn Error>> {
+        let usage =
+            |text: &str| -> Result<TrainerPlan, Box<dyn Error>> { Err(Box::new(Usage(text.to_owned()))) };
+        let burn = |device| TrainerPlan::Burn {
             device,
             gpu: match self.trials.contains(&Trial::Gpu) {
                 true => self.gpu.options(),
@@ -229,13 +230,15 @@ impl Args {
                 let default = if self.as_published { "V100" } else { ACCELERATOR };
                 let each =
                     Arch::ALL.map(|model| Ok((model, self.speed.emulated(Some(default), model, cores)?)));
-                Ok(Feeds::Emulated(each.into_iter().collect::<Result<_, Usage>>()?))
+                Ok(TrainerPlan::Emulated(
+                    each.into_iter().collect::<Result<_, Usage>>()?,
+                ))
             }
             (TrainerKind::Burn, device) => Ok(burn(device.unwrap_or(DeviceChoice::Auto))),
             (TrainerKind::Torch, Some(DeviceChoice::Vulkan)) => {
                 usage("--device vulkan: PyTorch trains on auto, cpu or cuda")
             }
-            (TrainerKind::Torch, device) => Ok(Feeds::Torch(TorchOptions {
+            (TrainerKind::Torch, device) => Ok(TrainerPlan::Torch(TorchOptions {
                 device: device.unwrap_or(DeviceChoice::Auto).to_string(),
                 amp: self.amp,
             })),
@@ -285,7 +288,7 @@ mod tests {
     }
 
     fn rate(plan: &Plan, model: Arch) -> f64 {
-        match plan.trainer(model) {
+        match plan.trainer_of(model) {
             stokehold_train::TrainerChoice::Emulated {
                 images_per_second, ..
             } => images_per_second,
@@ -303,12 +306,12 @@ mod tests {
         let own = plan(&["--images-per-second", "500"]).unwrap();
         assert_eq!((rate(&own, Arch::Resnet18), own.image_size), (500.0, 224));
         let burn = plan(&["--device", "cpu"]).unwrap();
-        assert!(matches!(burn.feeds, Feeds::Burn { .. }));
+        assert!(matches!(burn.trainer, TrainerPlan::Burn { .. }));
         assert_eq!((burn.image_size, burn.models), (32, vec![Arch::Resnet18]));
         let torch = plan(&["--trainer", "torch", "--trials", "torchvision,stokehold", "--amp"]).unwrap();
         assert_eq!(
-            torch.feeds,
-            Feeds::Torch(TorchOptions {
+            torch.trainer,
+            TrainerPlan::Torch(TorchOptions {
                 device: "auto".into(),
                 amp: true
             })

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
-use stokehold_train::Made;
+use stokehold_train::StepTotals;
 use tempfile::TempDir;
 
 use crate::cpu;
@@ -53,7 +53,7 @@ pub(crate) enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         install: Option<String>,
     },
-    Round(Made),
+    Round(StepTotals),
 }
 
 /// A request for a round.
@@ -75,8 +75,8 @@ impl Ended {
     /// A trial that says itself why it cannot run; its standard error adds nothing.
     fn cannot(why: String, install: Option<String>) -> Self {
         Self::Failed(Failure {
-            install,
-            ..Failure::of(why)
+            install: install.as_deref().map(short),
+            ..Failure::of(short(&why))
         })
     }
 }
@@ -84,7 +84,7 @@ impl Ended {
 /// A round as it was observed from here.
 #[derive(Debug, Clone)]
 pub(crate) struct Observed {
-    pub made: Made,
+    pub totals: StepTotals,
     /// Unix seconds.
     pub began: f64,
     pub ended: f64,
@@ -92,7 +92,7 @@ pub(crate) struct Observed {
     pub cpu_seconds: Option<f64>,
 }
 
-pub(crate) struct Side {
+pub(crate) struct TrialProcess {
     child: Child,
     group: Pid,
     input: Option<ChildStdin>,
@@ -103,7 +103,7 @@ pub(crate) struct Side {
     tail: Arc<Mutex<VecDeque<String>>>,
 }
 
-impl Side {
+impl TrialProcess {
     /// Starts a trial's program in a process group of its own, and tells it what to do.
     pub fn start(mut command: Command, spec: &str, scratch: Option<TempDir>) -> Result<Self, Failure> {
         let program = command.get_program().to_string_lossy().into_owned();
@@ -129,14 +129,14 @@ impl Side {
         thread::spawn(move || {
             let mut output = BufReader::new(output);
             loop {
-                let mut line = String::new();
-                match output.by_ref().take(LONGEST).read_line(&mut line) {
-                    Ok(1..) if send.send(line).is_ok() => {}
+                let mut line = Vec::new();
+                match output.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+                    Ok(1..) if send.send(String::from_utf8_lossy(&line).into_owned()).is_ok() => {}
                     _ => return,
                 }
             }
         });
-        let mut side = Self {
+        let mut process = Self {
             group: Pid::from_raw(child.id() as i32),
             child,
             input: Some(input),
@@ -144,8 +144,8 @@ impl Side {
             _scratch: scratch,
             tail,
         };
-        side.say(spec)?;
-        Ok(side)
+        process.say(spec)?;
+        Ok(process)
     }
 
     /// Waits until the trial is ready, and stops it until its first round.
@@ -153,7 +153,10 @@ impl Side {
         let answer = self.answer(READY_TIMEOUT, stop)?;
         self.freeze();
         match answer {
-            Answer::Ready(ready) => Ok(ready),
+            Answer::Ready(Ready { versions, device }) => Ok(Ready {
+                versions: short(&versions),
+                device: short(&device),
+            }),
             Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
             Answer::Round(_) => Err(Ended::Failed(Failure::of("answered before it was asked".into()))),
         }
@@ -172,18 +175,18 @@ impl Side {
         let ended = unix_now();
         let after = cpu::of_group(self.group);
         match answer? {
-            Answer::Round(made) if is_possible(&made, steps, ended - began) => Ok(Observed {
-                made,
+            Answer::Round(totals) if is_possible(&totals, steps, ended - began) => Ok(Observed {
+                totals,
                 began,
                 ended,
                 cpu_seconds: before
                     .zip(after)
                     .map(|(before, after)| after.saturating_sub(before).as_secs_f64()),
             }),
-            Answer::Round(made) => Err(Ended::Failed(Failure::of(format!(
+            Answer::Round(totals) => Err(Ended::Failed(Failure::of(format!(
                 "asked for {steps} steps, it says that it made {} on {} images in {} s, of which it waited {} s and was busy {} s: \
                  impossible",
-                made.steps, made.images, made.seconds, made.waited, made.busy
+                totals.steps, totals.images, totals.seconds, totals.waited, totals.busy
             )))),
             Answer::Cannot { why, install } => Err(Ended::cannot(why, install)),
             Answer::Ready(_) => Err(Ended::Failed(Failure::of("said twice that it is ready".into()))),
@@ -209,8 +212,7 @@ impl Side {
             match self.answers.recv_timeout(POLL) {
                 Ok(line) => {
                     return serde_json::from_str(&line).map_err(|error| {
-                        let line: String = line.trim_end().chars().take(200).collect();
-                        let what = format!("answered {line:?}: {error}");
+                        let what = format!("answered {:?}: {error}", short(&line));
                         Ended::Failed(self.failed(what))
                     });
                 }
@@ -262,7 +264,7 @@ impl Side {
     }
 }
 
-impl Drop for Side {
+impl Drop for TrialProcess {
     /// Ends all processes of the group. They have nothing to save.
     fn drop(&mut self) {
         drop(self.input.take());
@@ -272,18 +274,18 @@ impl Drop for Side {
 }
 
 /// Whether a round can have been as a trial says, which took `wall` seconds here.
-fn is_possible(made: &Made, steps: u64, wall: f64) -> bool {
+fn is_possible(totals: &StepTotals, steps: u64, wall: f64) -> bool {
     // The clocks may differ by a little, and an emulated accelerator makes up for what it overslept before.
     const SLACK: f64 = 0.05;
     let part = |seconds: f64| (0.0..=1.5 * wall + 1.0).contains(&seconds);
-    made.steps == steps
-        && made.images > 0
-        && made.seconds > 0.0
-        && (wall <= 0.0 || made.seconds <= wall + SLACK)
-        && [made.seconds, made.waited, made.busy, made.copying]
+    totals.steps == steps
+        && totals.images > 0
+        && totals.seconds > 0.0
+        && (wall <= 0.0 || totals.seconds <= wall + SLACK)
+        && [totals.seconds, totals.waited, totals.busy, totals.copying]
             .into_iter()
             .all(part)
-        && made.loss.is_none_or(f64::is_finite)
+        && totals.loss.is_none_or(f64::is_finite)
 }
 
 fn ended_with(status: ExitStatus) -> String {
@@ -293,6 +295,11 @@ fn ended_with(status: ExitStatus) -> String {
         (None, Some(9)) => "was killed (SIGKILL): the machine may lack memory".to_owned(),
         (None, signal) => format!("was ended by signal {}", signal.unwrap_or_default()),
     }
+}
+
+/// The beginning of a text that another program made, which may be of any length.
+fn short(text: &str) -> String {
+    text.trim_end().chars().take(400).collect()
 }
 
 /// Keeps the last lines of a stream, each of a bounded length.
@@ -305,11 +312,7 @@ fn keep_tail(stream: impl Read, tail: &Mutex<VecDeque<String>>) {
             Ok(1..) => {}
             _ => return,
         }
-        let text = String::from_utf8_lossy(&line)
-            .trim_end()
-            .chars()
-            .take(400)
-            .collect::<String>();
+        let text = short(&String::from_utf8_lossy(&line));
         if text.is_empty() {
             continue;
         }
@@ -325,10 +328,10 @@ fn keep_tail(stream: impl Read, tail: &Mutex<VecDeque<String>>) {
 mod tests {
     use super::*;
 
-    fn shell(script: &str) -> Side {
+    fn shell(script: &str) -> TrialProcess {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Side::start(command, "{}", None).unwrap()
+        TrialProcess::start(command, "{}", None).unwrap()
     }
 
     const READY: &str = r#"read spec; echo '{"ready": {"versions": "sh", "device": "none"}}'; "#;
@@ -337,15 +340,15 @@ mod tests {
     #[test]
     fn rounds_are_asked_for_and_answered() {
         let stop = AtomicBool::new(false);
-        let mut side = shell(&format!("{READY} {ROUND} {ROUND}"));
-        assert_eq!(side.ready(&stop).unwrap().versions, "sh");
+        let mut process = shell(&format!("{READY} {ROUND} {ROUND}"));
+        assert_eq!(process.ready(&stop).unwrap().versions, "sh");
         for _ in 0..2 {
-            let round = side.round(3, &stop).unwrap();
-            assert_eq!((round.made.images, round.made.labels), (6, 7));
-            assert_eq!(round.made.times, [[0.0, 0.1], [0.2, 0.2]]);
+            let round = process.round(3, &stop).unwrap();
+            assert_eq!((round.totals.images, round.totals.labels), (6, 7));
+            assert_eq!(round.totals.times, [[0.0, 0.1], [0.2, 0.2]]);
             assert!(round.ended >= round.began);
         }
-        let Err(Ended::Failed(failure)) = side.round(3, &stop) else {
+        let Err(Ended::Failed(failure)) = process.round(3, &stop) else {
             panic!("a program that has ended cannot answer");
         };
         assert_eq!(failure.why, "ended with status 0");
@@ -367,9 +370,13 @@ mod tests {
                 "read s; echo no such thing >&2; kill -9 $$",
                 "was killed (SIGKILL)",
             ),
+            (
+                r"read s; printf '\377\n'; echo no such thing >&2; sleep 100",
+                "answered \"\u{fffd}\": ",
+            ),
         ] {
-            let mut side = shell(script);
-            let Err(Ended::Failed(failure)) = side.ready(&stop) else {
+            let mut process = shell(script);
+            let Err(Ended::Failed(failure)) = process.ready(&stop) else {
                 panic!("{script}");
             };
             assert!(failure.why.starts_with(why), "{script}: {failure:?}");
@@ -379,9 +386,9 @@ mod tests {
                 "{script}"
             );
         }
-        let mut side =
+        let mut process =
             shell(r#"read s; echo '{"cannot": {"why": "no DALI", "install": "pip install it"}}'; sleep 100"#);
-        let Err(Ended::Failed(failure)) = side.ready(&stop) else {
+        let Err(Ended::Failed(failure)) = process.ready(&stop) else {
             panic!("it cannot");
         };
         assert_eq!(
@@ -408,10 +415,10 @@ mod tests {
                 }
             };
             assert_ne!(round, ROUND);
-            let mut side = shell(&format!("{READY} {round}"));
-            side.ready(&stop).unwrap();
+            let mut process = shell(&format!("{READY} {round}"));
+            process.ready(&stop).unwrap();
             assert!(
-                matches!(side.round(3, &stop), Err(Ended::Failed(_))),
+                matches!(process.round(3, &stop), Err(Ended::Failed(_))),
                 "{field} {value}"
             );
         }
@@ -420,8 +427,8 @@ mod tests {
     #[test]
     fn a_wait_ends_when_the_user_stops() {
         let stop = AtomicBool::new(true);
-        let mut side = shell("sleep 1000");
-        assert!(matches!(side.ready(&stop), Err(Ended::Stopped)));
+        let mut process = shell("sleep 1000");
+        assert!(matches!(process.ready(&stop), Err(Ended::Stopped)));
     }
 
     /// A worker that has forked itself off, and stands still, does not outlive its trial.
@@ -429,12 +436,12 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn nothing_outlives_a_trial() {
         let stop = AtomicBool::new(false);
-        let mut side = shell(&format!("sleep 1000 & {READY} {ROUND} wait"));
-        side.ready(&stop).unwrap();
-        side.round(3, &stop).unwrap();
-        let group = side.group;
+        let mut process = shell(&format!("sleep 1000 & {READY} {ROUND} wait"));
+        process.ready(&stop).unwrap();
+        process.round(3, &stop).unwrap();
+        let group = process.group;
         assert!(killpg(group, None).is_ok());
-        drop(side);
+        drop(process);
         let begin = Instant::now();
         while killpg(group, None).is_ok() {
             assert!(
