@@ -21,7 +21,7 @@ from pathlib import Path
 from advice_matrix import calm
 
 ROOT = Path(__file__).resolve().parents[1]
-FIXED = [1, 2, 3, 4, 8, 16, 32, 64]
+FIXED = [1, 2, 3, 4, 8, 16, 32, 64, 128]
 #        images/s, load, executor, latency in ms
 CELLS = [
     (rate, load, executor, latency)
@@ -35,7 +35,7 @@ def train(options, cell, workers, folder) -> float:
     rate, load, executor, latency = cell
     # About 1.5 s an epoch with enough workers.
     images = min(960, max(320, round(1.5 * min(rate, 2000 / (0.7 if executor == "fused" else 3.1)) / 32) * 32))
-    if workers not in ("auto",) and latency and workers / (latency / 1e3) < 0.2 * min(rate, 600):
+    if workers != "auto" and (workers / (latency / 1e3) < 0.2 * min(rate, 600) if latency else workers > 8):
         return math.inf  # It cannot be the best, and would take long.
     words = [
         options.stokehold, "train", options.data, "--trainer", "emulated", "--images-per-second", rate, "--read-latency", f"{latency}ms",
