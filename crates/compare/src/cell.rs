@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use stokehold_base::random::{Random, mix};
 use stokehold_profile::{Contention, Ending, FOLDER, Sampler, Settings, Tree};
 use stokehold_storage::{Dataset, Images, Source};
 use stokehold_train::model::Arch;
@@ -371,12 +372,7 @@ impl<'a> Comparison<'a> {
     ) -> Result<bool, CompareError> {
         let cell = &mut self.report.cells[place];
         let (pair, count) = (cell.pairs(), processes.len());
-        for turn in 0..count {
-            // Orders are rotated and reversed, so that every trial has every place equally often.
-            let number = match pair % 2 {
-                0 => (turn + pair as usize / 2) % count,
-                _ => (count - 1 - turn + pair as usize / 2) % count,
-            };
+        for number in order(self.report.plan.seed, pair, count) {
             let Some(process) = &mut processes[number] else {
                 continue;
             };
@@ -405,6 +401,17 @@ impl<'a> Comparison<'a> {
         }
         Ok(true)
     }
+}
+
+/// The order of the trials in a pair: drawn for the even ones, and reversed for the odd ones, so that every trial comes
+/// early as often as late, and no other program can keep in step with one.
+fn order(seed: u64, pair: u32, trials: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..trials).collect();
+    Random::of(mix(seed) ^ u64::from(pair / 2)).shuffle(&mut order);
+    if pair % 2 == 1 {
+        order.reverse();
+    }
+    order
 }
 
 enum Started {
@@ -453,6 +460,20 @@ fn others_cores(before: Option<Contention>, observed: &Observed) -> Option<f64> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_trial_comes_early_as_often_as_late_and_not_in_turns() {
+        let first: Vec<usize> = (0..100).map(|pair| order(3, pair, 2)[0]).collect();
+        assert_eq!(first.iter().filter(|&&trial| trial == 0).count(), 50);
+        // With a period of four pairs of rounds, as ABBA has it, all of these would be the same.
+        let even: Vec<usize> = first.iter().copied().step_by(2).collect();
+        assert!((15..=35).contains(&even.iter().sum::<usize>()), "{even:?}");
+        for pair in 0..10 {
+            let mut all = order(0, pair, 5);
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2, 3, 4]);
+        }
+    }
 
     #[test]
     fn a_round_is_long_enough_for_all_trials() {

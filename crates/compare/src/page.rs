@@ -87,7 +87,7 @@ const PAIRS: &str = "The figure of better by opens the page of its pair: cores, 
 
 /// An explanation of the columns of the table of trials.
 const COLUMNS: &str = "Per core-second: images for each second of CPU time, loader and trainer together. Waited and busy: shares of the \
-                       trainer's time without a batch and in steps. Shortest to longest: rounds, as seconds per epoch. Others' cores: \
+                       trainer's time without a batch and in steps; in the rest its thread had no core. Shortest to longest: rounds, as seconds per epoch. Others' cores: \
                        what other programs kept busy meanwhile.";
 
 /// An explanation of the table of percentiles.

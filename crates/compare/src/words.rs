@@ -143,7 +143,7 @@ impl Report {
         paragraphs.extend(self.others());
         paragraphs.push(format!(
             "How it is judged: the trials take turns in rounds of the same number of steps. Better by is the median over the pairs of \
-             rounds, and its interval holds the true median 19 times in 20. If the interval holds zero or \
+             rounds, and its 95 % interval that of the sign test. If the interval holds zero or \
              the difference is below 1 %, there is no verdict.{}",
             match self.is_emulated() {
                 true => " The accelerator's speed is published or derived (docs/emulated.md), so seconds are those that it would take \
