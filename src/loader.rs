@@ -7,7 +7,7 @@ use stokehold_loader::Workers;
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct WorkerArgs {
     /// Worker threads that read and decode, or auto: as many as there are cores, and in a loader more where reads
-    /// wait.
+    /// wait, at most 128.
     #[arg(long, value_name = "N", default_value_t = Workers::Auto)]
     pub workers: Workers,
 }

@@ -55,6 +55,8 @@ pub struct Batches {
     failed: Option<LoaderError>,
     /// Since when the consumer has been waiting for the next batch.
     waiting: Option<Instant>,
+    /// Since when the consumer has had the last batch, and its images.
+    had: Option<(Instant, usize)>,
     ended: bool,
     shape: [usize; 3],
     crew: Option<Crew>,
@@ -99,6 +101,7 @@ impl Batches {
             any: first > 0,
             failed: None,
             waiting: None,
+            had: None,
             ended: false,
             shape,
             crew: None,
@@ -282,6 +285,9 @@ impl Batches {
             return Err(error);
         }
         self.shared.check_process()?;
+        if let Some((since, images)) = self.had.take() {
+            self.shared.demand.add(since.elapsed(), images);
+        }
         let start = *self.waiting.get_or_insert_with(Instant::now);
         while self.taken < self.end {
             let Some(filled) = self.take(deadline)? else {
@@ -301,6 +307,7 @@ impl Batches {
                 let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
                 let bad = mem::take(&mut self.bad);
                 self.waiting = None;
+                self.had = Some((Instant::now(), samples.len()));
                 return Ok(Poll::Ready(Some(Batch {
                     images,
                     prepared,

@@ -6,13 +6,13 @@
 //! work it uses t / (t + w) of a core, so
 //!
 //! ```text
-//! workers = cores x (1 + 3 w / t)
+//! workers = cores + 1.5 w x min(cores / t, r)
 //! ```
 //!
-//! keep all cores busy. The factor of 3 is for chance, and because workers that wait equally long go in step: with
-//! exactly as many as needed on average, often more of them wait than that, and a core is idle. With 1.5 an epoch
-//! took 7 % longer than with the best number (reads of 20 ms, 3 ms of CPU time). Without waits it is a worker for
-//! each core.
+//! keep all cores busy, or a consumer that takes r images per second where it never waits: by Little's law, w x rate
+//! images are being read at a time. No more workers than there are cores compute at once (`gate.rs`). The factor of
+//! 1.5 is for chance: with exactly as many as needed on average, often more of them wait than that, and a core is idle.
+//! Without waits it is a worker for each core.
 //!
 //! Workers that are too many cost little and those that are missing cost much, but a wait must be certain before
 //! it adds one. A core that another thread took in the middle of a short read looks like a wait, too. It is rare
@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The most workers that `auto` starts. Each of them holds the file and the buffers of one image.
-pub(crate) const MOST: usize = 64;
+pub(crate) const MOST: usize = 128;
 /// Images that say whether reads wait.
 const LEAST: u64 = 4;
 /// Waits below this share of the CPU time do not count.
 const SHARE: f64 = 0.05;
 /// What is needed on average, times this, is needed with chance.
-const CHANCE: f64 = 3.0;
+const CHANCE: f64 = 1.5;
 
 /// What workers spent on images that became part of a batch, summed over them.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -60,8 +60,8 @@ impl Costs {
         Some(self.waited.as_secs_f64() / self.images as f64)
     }
 
-    /// Workers that keep `cores` cores busy, at least one for each.
-    pub(crate) fn workers(&self, cores: usize) -> usize {
+    /// Workers that keep `cores` cores busy, at least one for each, or a consumer that takes `rate` images per second.
+    pub(crate) fn workers(&self, cores: usize, rate: f64) -> usize {
         let (Some(cpu), Some(wait)) = (self.cpu_seconds(), self.wait_seconds()) else {
             return cores;
         };
@@ -71,7 +71,8 @@ impl Costs {
         if self.images < LEAST || wait - 2.0 * error < SHARE * cpu {
             return cores;
         }
-        let workers = (cores as f64 * (1.0 + CHANCE * wait / cpu)).ceil();
+        let rate = (cores as f64 / cpu).min(rate);
+        let workers = (cores as f64 + CHANCE * wait * rate).ceil();
         (workers as usize).min(MOST).max(cores)
     }
 
@@ -83,6 +84,29 @@ impl Costs {
             waited: self.waited.saturating_sub(before.waited),
             squares: self.squares.saturating_sub(before.squares),
         }
+    }
+}
+
+/// The time of the consumer between two waits for a batch, while it is added up.
+#[derive(Debug, Default)]
+pub(crate) struct Demand {
+    images: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+impl Demand {
+    /// Adds a batch of so many images, with which the consumer was busy for so long.
+    pub(crate) fn add(&self, busy: Duration, images: usize) {
+        self.images.fetch_add(images as u64, Ordering::Relaxed);
+        self.nanoseconds
+            .fetch_add(busy.as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    /// Images per second of a consumer that never waits; `None` before its first batch.
+    pub(crate) fn rate(&self) -> Option<f64> {
+        let images = self.images.load(Ordering::Relaxed);
+        let seconds = self.nanoseconds.load(Ordering::Relaxed) as f64 * 1e-9;
+        (images > 0).then(|| images as f64 / seconds.max(1e-9))
     }
 }
 
@@ -132,30 +156,49 @@ mod tests {
 
     #[test]
     fn waits_make_workers() {
-        // 20 ms beside 2 ms of CPU time: 2 x (1 + 3 x 10).
-        assert_eq!(costs(2000, &[20_000; 4]).workers(2), 62);
-        assert_eq!(costs(20_000, &[20_000; 4]).workers(4), 16);
-        // A tenth: 8 x 1.3, rounded up.
-        assert_eq!(costs(2000, &[200; 4]).workers(8), 11);
+        // 20 ms beside 2 ms of CPU time: 2 x (1 + 1.5 x 10).
+        assert_eq!(costs(2000, &[20_000; 4]).workers(2, f64::INFINITY), 32);
+        assert_eq!(costs(20_000, &[20_000; 4]).workers(4, f64::INFINITY), 10);
+        // A consumer that takes 100 images a second has three of them read, and two cores.
+        assert_eq!(costs(2000, &[20_000; 4]).workers(2, 100.0), 5);
+        // A tenth: 8 x 1.15, rounded up.
+        assert_eq!(costs(2000, &[200; 4]).workers(8, f64::INFINITY), 10);
         // No more than the bound, which does not take a core's worker away.
-        assert_eq!(costs(500, &[50_000; 8]).workers(2), MOST);
-        assert_eq!(costs(500, &[50_000; 8]).workers(96), 96);
+        assert_eq!(costs(500, &[50_000; 8]).workers(2, f64::INFINITY), MOST);
+        assert_eq!(costs(500, &[50_000; 8]).workers(160, f64::INFINITY), 160);
     }
 
     #[test]
     fn what_is_no_wait_makes_none() {
-        assert_eq!(Costs::default().workers(3), 3);
-        assert_eq!(costs(2000, &[20_000; 3]).workers(2), 2, "too few images");
-        assert_eq!(costs(2000, &[60; 100]).workers(2), 2, "a copy from memory");
+        assert_eq!(Costs::default().workers(3, f64::INFINITY), 3);
+        assert_eq!(
+            costs(2000, &[20_000; 3]).workers(2, f64::INFINITY),
+            2,
+            "too few images"
+        );
+        assert_eq!(
+            costs(2000, &[60; 100]).workers(2, f64::INFINITY),
+            2,
+            "a copy from memory"
+        );
         // Once in 64 reads another thread had the core for 12 ms: a mean of 0.19 ms that two standard errors, 0.37 ms, cover.
         let mut waits = [0; 64];
         waits[17] = 12_000;
-        assert_eq!(costs(2000, &waits).workers(2), 2);
+        assert_eq!(costs(2000, &waits).workers(2, f64::INFINITY), 2);
         // Every second read of 64 is from a disk that takes 4 ms.
         let waits: Vec<u64> = (0..64).map(|read| 4000 * (read % 2)).collect();
-        assert_eq!(costs(2000, &waits).workers(2), 8);
+        assert_eq!(costs(2000, &waits).workers(2, f64::INFINITY), 5);
         // The platform measures no CPU time.
-        assert_eq!(costs(0, &[20_000; 8]).workers(2), 2);
+        assert_eq!(costs(0, &[20_000; 8]).workers(2, f64::INFINITY), 2);
+    }
+
+    #[test]
+    fn demand_is_of_the_consumers_own_time() {
+        let demand = Demand::default();
+        assert_eq!(demand.rate(), None);
+        demand.add(Duration::from_millis(100), 32);
+        demand.add(Duration::from_millis(60), 32);
+        assert!((demand.rate().unwrap() - 400.0).abs() < 1e-9);
     }
 
     #[test]

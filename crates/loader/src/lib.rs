@@ -19,12 +19,12 @@
 //! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
 //! * **Resume is exact.** [`Batches::state`] is the number of the next batch; batches that were prefetched
 //!   beyond it are loaded again. No samples are read just to skip them.
-//! * **Nothing hangs.** A worker waits only for batches, and the consumer only for workers. A place that
+//! * **Nothing hangs.** A worker waits only for batches and for its turn to compute, and the consumer only for workers. A place that
 //!   fails or panics makes its batch an error, the first such place if there are several. Dropping
 //!   [`Batches`] ends the threads.
 //!
 //! How many workers there are is an option, or measured: with [`Workers::Auto`] a loader begins with one for each
-//! core, and adds more where reads wait instead of computing, up to 64, while the consumer waits for a batch. A
+//! core, and adds more where reads wait instead of computing, up to 128, while the consumer waits for a batch. Then no more than there are cores compute at once. A
 //! larger number needs more batches in work, so `prefetch` grows with it unless it is set. [`Loader::costs`] has
 //! what was measured, [`Loader::workers_why`] the reason in words.
 //!
@@ -56,6 +56,7 @@ mod batch;
 mod batches;
 mod costs;
 mod error;
+mod gate;
 mod images;
 mod loader;
 mod options;

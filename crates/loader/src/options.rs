@@ -101,7 +101,7 @@ impl LoaderOptions {
 #[serde(try_from = "String", into = "String")]
 pub enum Workers {
     /// A worker for each core that the process may use, by its affinity mask and its cgroup's quota, and more where
-    /// reads wait: a loader measures how long they do ([`Costs`](crate::Costs)), and adds workers up to 64.
+    /// reads wait: a loader measures how long they do ([`Costs`](crate::Costs)), and adds workers up to 128, of which no more than there are cores compute at once.
     #[default]
     Auto,
     /// This many.

@@ -9,7 +9,8 @@ use stokehold_base::random::mix;
 use stokehold_pipeline::{Pipeline, Prepare, Runner};
 use stokehold_storage::{SampleBytes, Source};
 
-use crate::costs::{Costs, MOST, Meter};
+use crate::costs::{Costs, Demand, MOST, Meter};
+use crate::gate::{Gate, Turn};
 use crate::images::Pool;
 use crate::order::{Layout, Order};
 use crate::state::OrderFacts;
@@ -29,8 +30,12 @@ pub(crate) struct Shared {
     workers: AtomicUsize,
     /// The most that it can become.
     pub most_workers: usize,
+    /// Where there may be more workers than cores.
+    gate: Option<Gate>,
     /// What workers spend on images.
     pub meter: Meter,
+    /// What the consumer spends on them.
+    pub demand: Demand,
     /// The costs at the beginning of the latest epoch.
     before: Mutex<Costs>,
     /// The samples of each class; empty unless bad images are substituted.
@@ -74,7 +79,9 @@ impl Shared {
             warm: Mutex::default(),
             workers: workers.into(),
             most_workers,
+            gate: (most_workers > workers).then(|| Gate::new(workers)),
             meter: Meter::default(),
+            demand: Demand::default(),
             before: Mutex::default(),
             by_class,
             bad: Mutex::default(),
@@ -93,6 +100,11 @@ impl Shared {
         self.workers() < self.most_workers
     }
 
+    /// Waits until the worker may compute.
+    pub(crate) fn turn(&self) -> Option<Turn<'_>> {
+        self.gate.as_ref().map(Gate::enter)
+    }
+
     /// The most batches in work or ready, with this number of workers.
     pub(crate) fn prefetch(&self, workers: usize) -> usize {
         prefetch(&self.options, workers)
@@ -107,7 +119,7 @@ impl Shared {
             let now = self.meter.costs();
             let since = now.since(&before);
             if since.images >= ENOUGH {
-                let workers = since.workers(self.options.workers.resolve());
+                let workers = self.wanted(&since);
                 self.workers.store(workers, Ordering::Relaxed);
                 *before = now;
             }
@@ -118,12 +130,20 @@ impl Shared {
     /// The number of workers that the images of this epoch ask for, at least as many as there are.
     pub(crate) fn more_workers(&self) -> usize {
         let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = self
-            .meter
-            .costs()
-            .since(&before)
-            .workers(self.options.workers.resolve());
+        let wanted = self.wanted(&self.meter.costs().since(&before));
         self.workers.fetch_max(wanted, Ordering::Relaxed).max(wanted)
+    }
+
+    /// The workers that these costs ask for.
+    fn wanted(&self, costs: &Costs) -> usize {
+        let cores = self.options.workers.resolve();
+        match self.demand.rate() {
+            Some(rate) => costs.workers(cores, rate),
+            // Nobody knows yet how fast the consumer is, and the first batch has a place for so many.
+            None => costs
+                .workers(cores, f64::INFINITY)
+                .min(self.options.batch_size.max(cores)),
+        }
     }
 
     /// Checks that this is the process that made the loader. A fork of it has the memory, but only the thread

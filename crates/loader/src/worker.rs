@@ -349,6 +349,7 @@ impl Worker {
             sample: sample as u64,
         };
         let bytes = input(&self.bytes);
+        let _turn = self.shared.turn();
         match &mut self.tools {
             Tools::Making(runner) => {
                 let took = runner.run(bytes, key, place).map_err(text)?;

@@ -13,6 +13,8 @@ pub(super) struct Setting {
     pub cores: u64,
     /// Loader workers.
     pub workers: u64,
+    /// Whether no more of them compute at once than there are cores, as those do whose number is measured.
+    pub in_turns: bool,
     /// CPU time of the loader per image, seconds.
     pub loader_cpu: f64,
     /// The part of that CPU time that is left where the cores never rest, above 0 and at most 1: after a wait an
@@ -64,7 +66,7 @@ pub(super) fn fitted(workload: &Workload) -> Option<Setting> {
     Some(half(0.5 * (low + high)))
 }
 
-/// How far workers go in step where they ask for all cores. Measured with 4 to 36 workers on two cores, reads of 20 ms
+/// How far workers go in step where they ask for all cores and compute all at once. Measured with 4 to 36 workers on two cores, reads of 20 ms
 /// and images of 2.5 ms.
 const IN_STEP: f64 = 2.0 / 3.0;
 
@@ -144,6 +146,7 @@ impl Setting {
             batch_size: workload.batch_size,
             cores: workload.cores,
             workers: workload.num_workers,
+            in_turns: workload.workers_why.is_some(),
             loader_cpu,
             warm: warm(workload),
             wait,
@@ -203,6 +206,9 @@ impl Setting {
             all += weight;
         }
         let by_chance = sum / all;
+        if self.in_turns {
+            return by_chance;
+        }
         // In step: all wait, then all compute.
         let together = workers * self.loader_cpu / cores(workers);
         let busy = together / (self.wait + together);
@@ -301,7 +307,10 @@ impl Setting {
 
     /// With another number of workers.
     pub fn with_workers(&self, workers: u64) -> Self {
-        self.with(workers, self.wait)
+        Self {
+            in_turns: false,
+            ..self.with(workers, self.wait)
+        }
     }
 
     /// With storage that nobody waits for.
@@ -360,6 +369,7 @@ mod tests {
 
     /// 1000 images, 8 cores, 2 workers that compute 10 ms an image, a trainer of 100 images/s on one core.
     const ACCELERATED: Setting = Setting {
+        in_turns: false,
         images: 1e6,
         batch_size: 50,
         cores: 8,
