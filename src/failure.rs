@@ -67,6 +67,7 @@ fn options_for(error: &(dyn Error + 'static)) -> Option<&'static str> {
         TrainError::Weights(error) if matches!(**error, WeightsError::Mismatch { .. }) => {
             "--model, --weights"
         }
+        TrainError::NotDescribed { .. } => "--arch, --classes",
         TrainError::Validation(_) => "stokehold dataset info",
         _ => return None,
     })

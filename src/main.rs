@@ -17,6 +17,7 @@ mod interrupt;
 mod loader;
 mod local;
 mod log;
+mod model;
 mod progress;
 mod shell;
 mod size;
@@ -47,6 +48,10 @@ enum Command {
     CompareTrial,
     /// Train a model on folders of images.
     Train(Box<commands::train::Args>),
+    /// Say which classes a model sees in images.
+    Predict(Box<commands::predict::Args>),
+    /// Say how often a model is right on labelled images, class by class.
+    Evaluate(Box<commands::evaluate::Args>),
     /// Explain a recorded run on one page, or put two runs side by side.
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
@@ -83,6 +88,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::CompareTrial => commands::compare::trial(),
         Command::Train(args) => commands::train::run(*args),
+        Command::Predict(args) => commands::predict::run(&args),
+        Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Tune(args) => commands::tune::run(args),

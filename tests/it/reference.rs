@@ -311,10 +311,12 @@ fn the_reference_of_keys_is_true() {
 #[test]
 fn the_reference_of_schemas_is_true() {
     let report = schemars::schema_for!(stokehold_compare::Report);
+    let evaluation = schemars::schema_for!(stokehold_train::infer::Evaluation);
     for (name, schema) in [
         ("job", Job::schema()),
         ("study", Plan::schema()),
         ("compare", report.into()),
+        ("evaluation", evaluation.into()),
     ] {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         compare(&format!("schema/{name}.json"), &text);

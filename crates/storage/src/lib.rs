@@ -19,7 +19,8 @@
 //!
 //! [`BucketFolder`] is the folder in a bucket: the same list at `s3://bucket/prefix`, whose objects are
 //! fetched in advance in the order that the loader announces. Shards in buckets are read by ranges in the
-//! same way. [`ImageList`] is a list of files from the caller.
+//! same way. [`ImageList`] is a list of files from the caller, and [`Joined`] several sources one after the
+//! other.
 //!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
 //! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
@@ -33,6 +34,7 @@ mod dataset;
 mod error;
 mod folder;
 mod images;
+mod joined;
 mod list;
 mod sample_bytes;
 pub mod shard;
@@ -44,6 +46,7 @@ pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
 pub use folder::{EXTENSIONS, ImageFolder, Sample};
 pub use images::Images;
+pub use joined::Joined;
 pub use list::ImageList;
 pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;

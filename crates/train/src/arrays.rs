@@ -94,11 +94,31 @@ pub(crate) fn save(
         let view = TensorView::new(Dtype::F32, array.data.shape().to_vec(), array.data.as_bytes());
         views.push((array.name.as_str(), view.map_err(format)?));
     }
-    let bytes = safetensors::serialize(views, Some(metadata)).map_err(format)?;
+    let mut bytes = safetensors::serialize(views, Some(metadata)).map_err(format)?;
+    sort_header(&mut bytes);
     whole::write(path, bytes).map_err(|source| ArraysError::Write {
         path: path.to_path_buf(),
         source,
     })
+}
+
+/// Sorts the keys of the header, so that equal arrays and texts give equal bytes: the crate writes the texts in
+/// the random order of a hash map. The length stays, because only the order changes.
+fn sort_header(bytes: &mut [u8]) {
+    let Some((length, rest)) = bytes.split_first_chunk_mut::<8>() else {
+        return;
+    };
+    let Some(header) = rest.get_mut(..u64::from_le_bytes(*length) as usize) else {
+        return;
+    };
+    // Spaces at the end align the arrays.
+    let written = header.trim_ascii_end().len();
+    let sorted: Option<serde_json::Value> = serde_json::from_slice(header).ok();
+    if let Some(sorted) = sorted.map(|header| header.to_string())
+        && sorted.len() == written
+    {
+        header[..written].copy_from_slice(sorted.as_bytes());
+    }
 }
 
 /// Reads the arrays of a safetensors file, floats of any width as f32, and its metadata.

@@ -27,6 +27,7 @@ use stokehold_base::regular;
 use stokehold_base::there::if_there;
 use stokehold_base::whole::{self, sync_folder};
 
+use crate::infer::ModelFacts;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::progress::Progress;
@@ -78,6 +79,8 @@ pub struct Checkpoints {
     keep: usize,
     /// Checkpoints that were found damaged; they do not count towards the number to keep.
     damaged: Vec<String>,
+    /// The metadata of the models' files.
+    metadata: BTreeMap<String, String>,
 }
 
 /// The checkpoint to continue from.
@@ -131,6 +134,7 @@ impl Checkpoints {
             folder,
             keep: keep.max(1),
             damaged: Vec::new(),
+            metadata: BTreeMap::new(),
         };
         for name in checkpoints.names()? {
             if name.starts_with(UNFINISHED) {
@@ -138,6 +142,13 @@ impl Checkpoints {
             }
         }
         Ok(checkpoints)
+    }
+
+    /// The same; the models' files will say these facts, so that each of them suffices for predictions.
+    #[must_use]
+    pub fn describing(mut self, facts: &ModelFacts) -> Self {
+        self.metadata = facts.metadata();
+        self
     }
 
     /// Writes a checkpoint, then removes old ones. Returns its folder.
@@ -201,7 +212,7 @@ impl Checkpoints {
         progress: &Progress,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         fs::create_dir_all(unfinished)?;
-        weights::save_safetensors(model, &unfinished.join(MODEL), BTreeMap::new())?;
+        weights::save_safetensors(model, &unfinished.join(MODEL), self.metadata.clone())?;
         optimizer.save(&unfinished.join(OPTIMIZER))?;
         let mut files = BTreeMap::new();
         for name in [MODEL, OPTIMIZER] {
@@ -560,6 +571,7 @@ mod tests {
             folder: file,
             keep: 1,
             damaged: Vec::new(),
+            metadata: BTreeMap::new(),
         };
         let error = checkpoints
             .save(&model, &optimizer, &progress(0, 1))

@@ -98,6 +98,46 @@ pub enum TrainError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A model's file does not say something that predictions need.
+    #[error("{}: this file does not say {missing}; give it", path.display())]
+    NotDescribed {
+        /// The file.
+        path: PathBuf,
+        /// What it does not say.
+        missing: &'static str,
+    },
+    /// A model's file says one thing, and the caller another.
+    #[error(
+        "{}: {what} in this file is {file}, and {given} is given; leave it out, or give the right file",
+        path.display()
+    )]
+    Contradicted {
+        /// The file.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// Its value in the file.
+        file: String,
+        /// The caller's value.
+        given: String,
+    },
+    /// The classes of a data set are not those of the model.
+    #[error(
+        "{}: its classes are not the model's: {differences}; give the data of this model, or the model of these data",
+        data.display()
+    )]
+    OtherClasses {
+        /// The data set.
+        data: PathBuf,
+        /// The classes that only one of the two has.
+        differences: String,
+    },
+    /// A model made NaN or infinite numbers of an image.
+    #[error("{image}: {}; take another checkpoint", crate::infer::Flaw::NotFinite)]
+    NotFinite {
+        /// The image.
+        image: String,
+    },
     /// A file of the run could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -148,7 +188,11 @@ impl Fault for TrainError {
             | Self::InUse { .. }
             | Self::Changed { .. }
             | Self::NoGpu(_)
-            | Self::Malformed { .. } => true,
+            | Self::Malformed { .. }
+            | Self::NotDescribed { .. }
+            | Self::Contradicted { .. }
+            | Self::OtherClasses { .. }
+            | Self::NotFinite { .. } => true,
             Self::Optimizer(error) => matches!(error, OptimizerError::Range(_)),
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),

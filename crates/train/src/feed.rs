@@ -101,6 +101,8 @@ pub struct FedBatch {
     pub shape: [usize; 4],
     /// The class of each image.
     pub labels: Vec<u32>,
+    /// The number of each image in its source.
+    pub samples: Vec<u64>,
     /// Bad images that were not reported before; [`FeedBatches::unreported`] has those after the last batch.
     pub bad: Vec<BadImage>,
     /// The workers' activities, with times.
@@ -268,6 +270,7 @@ impl From<Batch> for FedBatch {
             images: FedImages::Host(batch.images),
             shape: batch.shape,
             labels: batch.labels,
+            samples: batch.samples,
             bad: batch.bad,
             spans: batch.spans,
         }

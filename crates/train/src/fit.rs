@@ -21,6 +21,7 @@ use crate::emulated::{Emulated, TrainerChoice};
 use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
+use crate::infer::ModelFacts;
 use crate::learner::{Learner, Trainer};
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress};
@@ -135,7 +136,15 @@ fn start(
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
     let resuming = record.is_some();
-    let mut checkpoints = Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?;
+    let facts = DatasetFacts::of(&dataset);
+    let model_facts = ModelFacts {
+        arch: config.arch,
+        classes: facts.classes.clone(),
+        pipeline: config.eval_pipeline.clone(),
+        exif: config.exif,
+    };
+    let mut checkpoints =
+        Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?.describing(&model_facts);
     let latest = checkpoints.latest()?;
     if !resuming {
         refuse_remains(&folder, &latest)?;
@@ -149,7 +158,6 @@ fn start(
         let warning = format!("{error}; the run goes on without it, and writes it again");
         observer.event(Event::Warning(warning));
     }
-    let facts = DatasetFacts::of(&dataset);
     let plain = device::open(config.device)?;
     let device_name = match &config.trainer {
         TrainerChoice::Burn => device::name(&plain),
@@ -239,6 +247,7 @@ fn start(
         shards,
         val_feed,
         decoded: None,
+        model_facts,
         checkpoints,
         metrics,
         spans: RunTimeline::start(&folder, observer)?,
@@ -296,6 +305,7 @@ struct Training<'a> {
     /// Whether the training images are prepared shards.
     shards: bool,
     val_feed: Option<Feed>,
+    model_facts: ModelFacts,
     checkpoints: Checkpoints,
     metrics: MetricsLog,
     spans: RunTimeline,
@@ -538,7 +548,8 @@ impl Training<'_> {
         if let Some(learner) = trainer.learner()
             && !interrupted
         {
-            weights::save_safetensors(&learner.model, &self.folder.model(), Default::default())?;
+            let metadata = self.model_facts.metadata();
+            weights::save_safetensors(&learner.model, &self.folder.model(), metadata)?;
         }
         // A failure to store samples must not lose the training.
         let system = sampler.and_then(|sampler| match sampler.stop(Ending::default()) {

@@ -13,6 +13,9 @@
 //! **Names are torchvision's.** A parameter's path in the module tree is its key in a `state_dict`, in every
 //! file that is read or written ([`weights`]).
 //!
+//! **A model's file suffices.** It says its architecture, its classes and the pipeline of its images, so that
+//! [`infer`] predicts and evaluates with nothing else.
+//!
 //! **The reference is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping,
 //! optimisers and schedules are tested against it. Where Burn's own parts differ (dampened momentum, clipping
 //! by parameter, biased running variance), this crate has its own.
@@ -49,6 +52,7 @@ mod evaluate;
 mod executor;
 mod feed;
 mod fit;
+pub mod infer;
 mod learner;
 pub mod loss;
 pub mod metrics;

@@ -65,7 +65,7 @@ impl Accuracy {
 }
 
 /// The number of classes that rank before the label; `None` if a logit is NaN.
-fn rank(row: &[f32], label: usize) -> Option<usize> {
+pub(crate) fn rank(row: &[f32], label: usize) -> Option<usize> {
     let own = *row.get(label)?;
     if row.iter().any(|x| x.is_nan()) {
         return None;

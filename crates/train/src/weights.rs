@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::{Tensor, TensorData, bf16, f16};
 use pytorch_reader::{DType, PytorchReader};
+use stokehold_base::regular;
 
 use crate::arrays::{self, Array, ArraysError, ParameterPath, floats};
 use crate::model::ResNet;
@@ -52,7 +52,49 @@ pub enum WeightsError {
 /// If the file cannot be read, or if keys or shapes differ otherwise: then the weights belong to another
 /// architecture.
 pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), WeightsError> {
-    let mut found = unwrapped(read_arrays(path)?);
+    WeightsFile::read(path)?.into_model(model)
+}
+
+/// The contents of a file of weights.
+pub(crate) struct WeightsFile {
+    path: PathBuf,
+    arrays: BTreeMap<String, TensorData>,
+    /// The texts beside the arrays; none in a `.pth` file.
+    pub metadata: BTreeMap<String, String>,
+}
+
+impl WeightsFile {
+    /// Reads a file of either format.
+    pub fn read(path: &Path) -> Result<Self, ArraysError> {
+        let (arrays, metadata) = if is_safetensors(path)? {
+            arrays::load_safetensors(path)?
+        } else {
+            (load_pth(path)?, BTreeMap::new())
+        };
+        let arrays = arrays.into_iter().map(|array| (array.name, array.data));
+        Ok(Self {
+            path: path.to_path_buf(),
+            arrays: unwrapped(arrays.collect()),
+            metadata,
+        })
+    }
+
+    /// The number of classes of its last layer, if it has one.
+    pub fn classes(&self) -> Option<usize> {
+        self.arrays.get("fc.weight")?.shape().first().copied()
+    }
+
+    /// As [`load_weights`].
+    pub fn into_model(self, model: ResNet) -> Result<(ResNet, Loaded), WeightsError> {
+        fill(model, &self.path, self.arrays)
+    }
+}
+
+fn fill(
+    model: ResNet,
+    path: &Path,
+    mut found: BTreeMap<String, TensorData>,
+) -> Result<(ResNet, Loaded), WeightsError> {
     let expected = shapes(&model);
     let replaced_head = other_head(&expected, &found);
     if replaced_head.is_some() {
@@ -132,20 +174,11 @@ fn other_head(
     (same_features && weight[0] != own[0] && bias == weight[..1]).then(|| weight[0])
 }
 
-fn read_arrays(path: &Path) -> Result<BTreeMap<String, TensorData>, ArraysError> {
-    let arrays = if is_safetensors(path)? {
-        arrays::load_safetensors(path)?.0
-    } else {
-        load_pth(path)?
-    };
-    Ok(arrays.into_iter().map(|array| (array.name, array.data)).collect())
-}
-
 /// Whether a file is safetensors: it begins with the length of its header in 8 bytes and the header's brace,
 /// which no pickle or archive does.
 fn is_safetensors(path: &Path) -> Result<bool, ArraysError> {
     let mut start = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(9).read_to_end(&mut start));
+    let read = regular::open(path).and_then(|file| file.take(9).read_to_end(&mut start));
     read.map_err(|source| ArraysError::Read {
         path: path.to_path_buf(),
         source,

@@ -1,0 +1,315 @@
+//! What comes after training: a model from its file, its predictions, and how often they are right.
+//!
+//! ```text
+//!  model.safetensors ──► Classifier ◄── Feed (loader: batches ahead of the model)
+//!   weights and facts        │
+//!                            ▼  in the order of the source, a bad image with its reason
+//!                      Outcome: logits ──► top_k        which classes, how probable
+//!                                     └──► Evaluation   loss, accuracy, classes, confusion, worst mistakes
+//! ```
+//!
+//! A file that `stokehold train` wrote is complete ([`ModelFacts`]). Of torchvision's files the caller says the
+//! rest ([`Given`]). Images come from the loader of training, and the network computes what it computes in
+//! validation.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use stokehold_storage::ImageFolder;
+//! use stokehold_train::device::DeviceChoice;
+//! use stokehold_train::infer::{Classifier, FeedOptions, Given, top_k};
+//!
+//! let classifier = Classifier::open("runs/a/model.safetensors".as_ref(), Given::default(), DeviceChoice::Auto)?;
+//! let photos = Arc::new(ImageFolder::unlabelled("photos")?);
+//! let feed = classifier.feed(photos, &FeedOptions::default())?;
+//! for outcome in classifier.outcomes(&feed) {
+//!     let outcome = outcome?;
+//!     if let Ok(logits) = &outcome.logits {
+//!         println!("{}: {:?}", outcome.sample, top_k(logits, 5));
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod evaluation;
+mod facts;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use stokehold_loader::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, Workers};
+use stokehold_pipeline::DecodeOptions;
+use stokehold_storage::Source;
+
+use crate::device::{self, DeviceChoice};
+use crate::executor::AnyExecutor;
+use crate::feed::{FedBatch, Feed, FeedBatches, GpuOptions, Maker};
+use crate::model::ResNet;
+use crate::weights::WeightsFile;
+use crate::{TrainError, run};
+
+pub use evaluation::{ClassScore, Evaluation, Mistake, WORST, evaluate};
+pub use facts::{Given, ModelFacts};
+
+/// A model from a file, on the device that computes.
+pub struct Classifier {
+    path: PathBuf,
+    facts: ModelFacts,
+    model: ResNet,
+    device: Device,
+}
+
+/// How images come to a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedOptions {
+    /// The executor of the pipeline. Default `fused`.
+    pub executor: AnyExecutor,
+    /// Options of the executor `gpu`.
+    pub gpu: GpuOptions,
+    /// Images per batch, at least 1. Default 32.
+    pub batch_size: usize,
+    /// Loader threads. Default [`Workers::Auto`].
+    pub workers: Workers,
+}
+
+impl Default for FeedOptions {
+    fn default() -> Self {
+        Self {
+            executor: AnyExecutor::default(),
+            gpu: GpuOptions::default(),
+            batch_size: 32,
+            workers: Workers::Auto,
+        }
+    }
+}
+
+impl Classifier {
+    /// Reads a model: a `.safetensors` or `.pth` file, or a folder with a `model.safetensors`, as runs and
+    /// checkpoints are.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its weights are of another architecture; it does not say its architecture or
+    /// classes, and neither does the caller; the caller says something else than the file.
+    pub fn open(path: &Path, given: Given, device: DeviceChoice) -> Result<Self, TrainError> {
+        let path = match path.is_dir() {
+            true => run::RunFolder::new(path).model(),
+            false => path.to_owned(),
+        };
+        let file = WeightsFile::read(&path).map_err(crate::weights::WeightsError::from)?;
+        let facts = ModelFacts::of(&path, &file.metadata, given)?;
+        // Without a last layer, the weights are of another architecture, which says so below.
+        if let Some(outputs) = file.classes().filter(|&outputs| outputs != facts.classes.len()) {
+            let classes = facts.classes.len();
+            return Err(TrainError::Malformed {
+                path,
+                reason: format!(
+                    "its last layer has {outputs} outputs, and {classes} classes are named; give the names of its classes, \
+                     in its order"
+                ),
+            });
+        }
+        let device = device::open(device)?;
+        let model = ResNet::new(facts.arch, facts.classes.len(), 0, &device);
+        let (model, _) = file.into_model(model)?;
+        Ok(Self {
+            path,
+            facts,
+            model,
+            device,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the file and the caller say about the model.
+    pub fn facts(&self) -> &ModelFacts {
+        &self.facts
+    }
+
+    /// The name of the device that computes.
+    pub fn device(&self) -> String {
+        device::name(&self.device)
+    }
+
+    /// Prepares to load images for the model, in their order. Bad images are skipped, however many they are.
+    ///
+    /// # Errors
+    /// The errors of [`Maker::open`] and [`Feed::new`].
+    pub fn feed(&self, source: Arc<dyn Source>, options: &FeedOptions) -> Result<Feed, TrainError> {
+        let maker = Maker::open(options.executor, options.gpu, &self.device)?;
+        let options = LoaderOptions {
+            batch_size: options.batch_size,
+            workers: options.workers,
+            shuffle: false,
+            decode: DecodeOptions {
+                exif: self.facts.exif,
+            },
+            bad_images: BadImagePolicy::Skip,
+            bad_image_limit: usize::MAX,
+            ..LoaderOptions::default()
+        };
+        Feed::new(source, self.facts.pipeline.clone(), options, &maker)
+    }
+
+    /// What the model makes of every image of a feed that [`Classifier::feed`] made, in the order of its source.
+    pub fn outcomes<'a>(&'a self, feed: &Feed) -> Outcomes<'a> {
+        Outcomes {
+            classifier: self,
+            batches: Some(feed.epoch(0)),
+            next: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
+    /// The logits of a batch, a row of as many numbers as classes for each image.
+    fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
+        let images = batch.images.into_input().tensor(batch.shape, &self.device);
+        Ok(device::read(self.model.forward(images))?)
+    }
+}
+
+/// What became of one image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Its number in the source.
+    pub sample: u64,
+    /// Its finite logits, one for each class.
+    pub logits: Result<Vec<f32>, Flaw>,
+}
+
+/// Why there is no prediction of an image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Flaw {
+    /// It could not be read or decoded, with the reason.
+    #[error("{0}")]
+    Bad(String),
+    /// The model made NaN or infinite numbers of it.
+    #[error("the model makes NaN or infinite numbers of it, as a model does that diverged")]
+    NotFinite,
+}
+
+/// An iterator over the outcomes of all images, in the order of the source. It ends after an error.
+///
+/// The loader makes the next batches while the model computes.
+pub struct Outcomes<'a> {
+    classifier: &'a Classifier,
+    /// `None` at the end.
+    batches: Option<FeedBatches>,
+    /// The number of the sample that comes next.
+    next: u64,
+    /// Outcomes that came before those of earlier samples: the loader reports a bad image of a batch that is
+    /// still in work.
+    early: BTreeMap<u64, Result<Vec<f32>, Flaw>>,
+}
+
+impl Outcomes<'_> {
+    /// Computes one more batch.
+    fn compute(&mut self, mut batches: FeedBatches) -> Result<(), TrainError> {
+        let mut batch = match batches.next() {
+            Some(Ok(batch)) => batch,
+            // Then every image is a bad one, and each is reported.
+            None | Some(Err(TrainError::Loader(LoaderError::AllBad { .. }))) => {
+                self.note(batches.unreported());
+                return Ok(());
+            }
+            Some(Err(error)) => return Err(error),
+        };
+        self.note(std::mem::take(&mut batch.bad));
+        let samples = std::mem::take(&mut batch.samples);
+        let logits = self.classifier.logits(batch)?;
+        let rows = logits.chunks_exact(self.classifier.facts.classes.len());
+        for (sample, row) in std::iter::zip(samples, rows) {
+            let finite = row.iter().all(|x| x.is_finite());
+            let row = if finite {
+                Ok(row.to_vec())
+            } else {
+                Err(Flaw::NotFinite)
+            };
+            self.early.insert(sample, row);
+        }
+        self.batches = Some(batches);
+        Ok(())
+    }
+
+    fn note(&mut self, bad: Vec<BadImage>) {
+        let bad = bad
+            .into_iter()
+            .map(|image| (image.sample, Err(Flaw::Bad(image.reason))));
+        self.early.extend(bad);
+    }
+}
+
+impl Iterator for Outcomes<'_> {
+    type Item = Result<Outcome, TrainError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(logits) = self.early.remove(&self.next) {
+                let sample = self.next;
+                self.next += 1;
+                return Some(Ok(Outcome { sample, logits }));
+            }
+            let batches = self.batches.take()?;
+            if let Err(error) = self.compute(batches) {
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// The probability of a class.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Probability {
+    /// The class's number.
+    pub class: usize,
+    /// Its softmax, 0 to 1.
+    pub probability: f64,
+}
+
+/// The `k` most probable classes of finite logits, the most probable one first. Among equal logits the lower class
+/// comes first.
+pub fn top_k(logits: &[f32], k: usize) -> Vec<Probability> {
+    let probabilities = softmax(logits);
+    let mut classes: Vec<usize> = (0..logits.len()).collect();
+    // The sort is stable, which keeps the lower class first.
+    classes.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+    let of = |class| Probability {
+        class,
+        probability: probabilities[class],
+    };
+    classes.into_iter().take(k).map(of).collect()
+}
+
+/// The softmax of finite logits.
+fn softmax(logits: &[f32]) -> Vec<f64> {
+    let log_sum = log_sum_exp(logits);
+    logits.iter().map(|&x| (f64::from(x) - log_sum).exp()).collect()
+}
+
+/// log(Σ exp x), without overflow: the largest logit is taken out first.
+fn log_sum_exp(logits: &[f32]) -> f64 {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let largest = f64::from(largest);
+    let sum: f64 = logits.iter().map(|&x| (f64::from(x) - largest).exp()).sum();
+    largest + sum.ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_probable_come_first_and_add_up_to_one() {
+        let top = top_k(&[1.0, 3.0, 1.0, 1000.0, 1000.0], 3);
+        let classes: Vec<usize> = top.iter().map(|one| one.class).collect();
+        assert_eq!(classes, [3, 4, 1]);
+        assert!((top[0].probability - 0.5).abs() < 1e-12, "{top:?}");
+        let all = top_k(&[-2.0, 0.5, 88.0, 80.0], 9);
+        let sum: f64 = all.iter().map(|one| one.probability).sum();
+        assert!(all.len() == 4 && (sum - 1.0).abs() < 1e-12, "{all:?}");
+    }
+}

@@ -1,0 +1,196 @@
+//! `stokehold evaluate`: how often a model is right on labelled images.
+
+mod page;
+mod pictures;
+
+use std::error::Error;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args as ClapArgs;
+use stokehold_page::Table;
+use stokehold_page::words::plural;
+use stokehold_storage::{Dataset, Images, Source, StorageError};
+use stokehold_train::infer::{self, ClassScore, Evaluation};
+
+use crate::failure::Usage;
+use crate::local::Local;
+use crate::model::{self, MachineArgs, ModelArgs};
+use crate::terminal::{self, cell, note};
+use crate::{damage, files};
+
+/// The table of a terminal has at most this many classes.
+const SHOWN: usize = 40;
+/// The most frequent mistakes that a terminal shows.
+const FREQUENT: usize = 10;
+
+/// Say how often a model is right on labelled images, class by class.
+///
+/// The classes of the data must be those of the model. An image that cannot be read or decoded is left out and named,
+/// and the exit code is 1.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// The data set: DATA/val/<class>/.., or class folders, here, prepared or in a bucket.
+    data: PathBuf,
+    /// Evaluate the images that `stokehold train` split off with the same --val-split and --seed.
+    #[arg(long, value_name = "SHARE")]
+    val_split: Option<f64>,
+    /// Seed of the split.
+    #[arg(long, default_value_t = 0, requires = "val_split")]
+    seed: u64,
+    /// The k of top-k accuracy; at most as many as the model knows classes.
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    topk: u32,
+    /// Write evaluation.json and evaluation.html, a page with the confusion matrix and the worst mistakes, to this
+    /// folder.
+    #[arg(long, value_name = "DIR")]
+    out: Option<Local>,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+/// Runs the subcommand; the exit code is 1 if images could not be read or decoded.
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let images = Arc::new(images(args)?);
+    let classifier = args.model.open(&args.machine)?;
+    let bar = model::bar(images.len(), "evaluating");
+    let mut each = |done, bad: Option<&stokehold_loader::BadImage>| {
+        bar.set_position(done);
+        if let Some(bad) = bad {
+            bar.suspend(|| note!("bad image: {}: {}", bad.name, bad.reason));
+        }
+    };
+    let options = args.machine.options();
+    let evaluation = infer::evaluate(&classifier, &images, &options, args.topk as usize, &mut each)?;
+    bar.finish_and_clear();
+    write!(terminal::out(), "{}", text(&evaluation))?;
+    if let Some(folder) = &args.out {
+        fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
+        let page = page::page(
+            &evaluation,
+            &pictures::of(&evaluation, &images, classifier.facts().exif),
+        );
+        let json = folder.join("evaluation.json");
+        files::write(&json, serde_json::to_string_pretty(&evaluation)? + "\n")?;
+        let html = folder.join("evaluation.html");
+        files::write(&html, page)?;
+        writeln!(terminal::out(), "\n{} and {}", html.display(), json.display())?;
+    }
+    match evaluation.bad.len() {
+        0 => Ok(ExitCode::SUCCESS),
+        bad => {
+            note!(
+                "{bad} of {} could not be read or decoded",
+                plural(images.len(), "image")
+            );
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// The images to evaluate: what training would validate with, or else all of the class folders.
+fn images(args: &Args) -> Result<Images, Box<dyn Error>> {
+    let dataset = match Dataset::open(&args.data, args.val_split, args.seed) {
+        Err(StorageError::ValWithoutTrain { .. }) => Dataset::open(args.data.join("val"), None, 0)?,
+        dataset => dataset?,
+    };
+    damage::warn_of(&dataset);
+    let Dataset { train, val, .. } = dataset;
+    match val {
+        Some(val) => Ok(val),
+        None if !matches!(train, Images::Shards(_))
+            && train.root().ends_with("train")
+            && !args.data.ends_with("train") =>
+        {
+            let data = args.data.display();
+            Err(Usage(format!(
+                "{data}: there is train/ and no val/; give --val-split as in the training, or {data}/train to evaluate the \
+                 training images"
+            ))
+            .into())
+        }
+        None => Ok(train),
+    }
+}
+
+/// The evaluation for a terminal.
+fn text(evaluation: &Evaluation) -> String {
+    let Evaluation { k, images, .. } = *evaluation;
+    let mut text = format!(
+        "top-1 {:.4}  top-{k} {:.4}  loss {:.4}  over {}: {} right\n",
+        evaluation.top1,
+        evaluation.topk,
+        evaluation.loss,
+        plural(images as usize, "image"),
+        evaluation.right,
+    );
+    text += &format!(
+        "{} on {}, executor {}, {:.1} images/s\n\n",
+        evaluation.arch,
+        cell(&evaluation.device),
+        evaluation.executor,
+        images as f64 / evaluation.seconds.max(1e-9),
+    );
+    let mut classes: Vec<&ClassScore> = evaluation.classes.iter().collect();
+    if classes.len() > SHOWN {
+        // The sort is stable; a class without images comes last.
+        let recall = |class: &ClassScore| class.recall.unwrap_or(2.0);
+        classes.sort_by(|a, b| recall(a).total_cmp(&recall(b)));
+        classes.truncate(SHOWN);
+        let all = evaluation.classes.len();
+        text += &format!("The {SHOWN} classes of {all} with the lowest recall:\n");
+    }
+    text += &scores(&classes).text();
+    let frequent = frequent(evaluation, FREQUENT);
+    if !frequent.is_empty() {
+        text += &format!("\nThe most frequent mistakes:\n{}", frequent.text());
+    }
+    text
+}
+
+/// A row for each class.
+fn scores(classes: &[&ClassScore]) -> Table {
+    let mut table = Table::new(
+        &["class", "images", "right", "predicted", "precision", "recall"],
+        &[0],
+    );
+    let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{share:.4}"));
+    for class in classes {
+        table.row([
+            cell(&class.name),
+            class.support.to_string(),
+            class.right.to_string(),
+            class.predicted.to_string(),
+            share(class.precision),
+            share(class.recall),
+        ]);
+    }
+    table
+}
+
+/// The pairs of classes that are mistaken most often.
+fn frequent(evaluation: &Evaluation, most: usize) -> Table {
+    let mut table = Table::new(&["class", "predicted", "images", "of the class"], &[0, 1]);
+    let mistakes = evaluation
+        .confusion
+        .iter()
+        .filter(|[class, predicted, _]| class != predicted);
+    let mut mistakes: Vec<&[u64; 3]> = mistakes.collect();
+    mistakes.sort_by_key(|[_, _, images]| std::cmp::Reverse(*images));
+    for &&[class, predicted, images] in mistakes.iter().take(most) {
+        let [class, predicted] = [class, predicted].map(|number| &evaluation.classes[number as usize]);
+        let share = 100.0 * images as f64 / class.support.max(1) as f64;
+        table.row([
+            cell(&class.name),
+            cell(&predicted.name),
+            images.to_string(),
+            format!("{share:.1} %"),
+        ]);
+    }
+    table
+}

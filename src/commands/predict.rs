@@ -1,0 +1,231 @@
+//! `stokehold predict`: the most probable classes of images.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use serde_json::{Value, json};
+use stokehold_objects::Location;
+use stokehold_page::words::plural;
+use stokehold_storage::{ImageList, Images, Joined, Source};
+use stokehold_train::infer::{Flaw, Probability, top_k};
+
+use crate::damage;
+use crate::failure::Usage;
+use crate::model::{self, MachineArgs, ModelArgs};
+use crate::terminal::{self, cell, note};
+
+/// Say which classes a model sees in images.
+///
+/// Images come out in the order of the arguments, those of a folder sorted. An image that cannot be read or decoded
+/// is a row with the reason; the others are predicted, and the exit code is 1.
+#[derive(Debug, Clone, ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Images: files, folders with images at any depth, prepared shards, or prefixes in buckets (s3://bucket/prefix).
+    #[arg(required = true)]
+    images: Vec<PathBuf>,
+    /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    topk: u32,
+    /// How to print: table, json (a line for each image) or csv.
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+/// Runs the subcommand; the exit code is 1 if there are images without a prediction.
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let source = Arc::new(source(&args.images)?);
+    let classifier = args.model.open(&args.machine)?;
+    let classes = &classifier.facts().classes;
+    let k = (args.topk as usize).min(classes.len());
+    let feed = classifier.feed(Arc::clone(&source) as _, &args.machine.options())?;
+    let rows = Rows::new(args.format, &*source, classes, k);
+    let bar = model::bar(source.len(), "predicting");
+    rows.head()?;
+    let mut without = 0;
+    for outcome in classifier.outcomes(&feed) {
+        let outcome = outcome?;
+        let name = source.name(outcome.sample as usize);
+        let top = outcome.logits.map(|logits| top_k(&logits, k));
+        without += usize::from(top.is_err());
+        bar.suspend(|| rows.row(&name, &top))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if without == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    note!(
+        "no prediction of {} of {}",
+        without,
+        plural(source.len(), "image")
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+/// All images that the arguments name, in their order.
+fn source(arguments: &[PathBuf]) -> Result<Joined, Box<dyn Error>> {
+    let mut sources: Vec<Arc<dyn Source>> = Vec::new();
+    let mut files = ImageList::default();
+    for path in arguments {
+        if is_file(path)? {
+            files.push(path, 0);
+            continue;
+        }
+        sources.push(Arc::new(std::mem::take(&mut files)));
+        let images = Images::unlabelled(path)?;
+        damage::warn(&images);
+        sources.push(Arc::new(images));
+    }
+    sources.push(Arc::new(files));
+    Ok(Joined::new(sources))
+}
+
+/// Whether an argument is a file, and no folder or bucket.
+fn is_file(path: &Path) -> Result<bool, Usage> {
+    if path.to_str().is_some_and(Location::is_remote) {
+        return Ok(false);
+    }
+    let what = path
+        .metadata()
+        .map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+    if !(what.is_dir() || what.is_file()) {
+        return Err(Usage(format!(
+            "{}: neither a file nor a folder; give images",
+            path.display()
+        )));
+    }
+    Ok(what.is_file())
+}
+
+/// Prints a row for each image.
+struct Rows<'a> {
+    format: Format,
+    classes: &'a [String],
+    k: usize,
+    /// The width of the table's columns: of names, and of classes.
+    widths: [usize; 2],
+}
+
+/// Wider names do not widen the table's column.
+const WIDEST: usize = 60;
+
+impl<'a> Rows<'a> {
+    fn new(format: Format, source: &dyn Source, classes: &'a [String], k: usize) -> Self {
+        // Every row is printed as soon as it is there, so the widths are those of all that can come.
+        let width = |names: &mut dyn Iterator<Item = String>| {
+            let widths = names.map(|name| cell(&name).chars().count());
+            widths.filter(|&width| width <= WIDEST).max().unwrap_or(0)
+        };
+        let widths = match format {
+            Format::Table => [
+                width(&mut (0..source.len()).map(|sample| source.name(sample))),
+                width(&mut classes.iter().cloned()),
+            ],
+            Format::Json | Format::Csv => [0, 0],
+        };
+        Self {
+            format,
+            classes,
+            k,
+            widths,
+        }
+    }
+
+    fn head(&self) -> io::Result<()> {
+        if self.format != Format::Csv {
+            return Ok(());
+        }
+        let columns: String = (1..=self.k)
+            .map(|rank| format!(",class{rank},probability{rank}"))
+            .collect();
+        writeln!(terminal::out(), "path,reason{columns}")
+    }
+
+    fn row(&self, name: &str, top: &Result<Vec<Probability>, Flaw>) -> io::Result<()> {
+        match self.format {
+            Format::Table => writeln!(terminal::out(), "{}", self.text(name, top)),
+            Format::Json => terminal::json_text(&self.json(name, top).to_string()),
+            Format::Csv => writeln!(terminal::out(), "{}", self.csv(name, top)),
+        }
+    }
+
+    fn text(&self, name: &str, top: &Result<Vec<Probability>, Flaw>) -> String {
+        let [names, classes] = self.widths;
+        let mut text = format!("{:<names$}", cell(name));
+        match top {
+            Ok(top) => {
+                for one in top {
+                    let class = cell(&self.classes[one.class]);
+                    text += &format!("  {class:<classes$} {:.4}", one.probability);
+                }
+            }
+            Err(flaw) => text += &format!("  error: {}", cell(&flaw.to_string())),
+        }
+        text
+    }
+
+    fn json(&self, name: &str, top: &Result<Vec<Probability>, Flaw>) -> Value {
+        match top {
+            Ok(top) => {
+                let one = |one: &Probability| json!({"class": self.classes[one.class], "probability": one.probability});
+                json!({"path": name, "predictions": top.iter().map(one).collect::<Vec<_>>()})
+            }
+            Err(flaw) => json!({"path": name, "reason": flaw.to_string()}),
+        }
+    }
+
+    fn csv(&self, name: &str, top: &Result<Vec<Probability>, Flaw>) -> String {
+        match top {
+            Ok(top) => {
+                let one =
+                    |one: &Probability| format!(",{},{}", field(&self.classes[one.class]), one.probability);
+                format!("{},{}", field(name), top.iter().map(one).collect::<String>())
+            }
+            Err(flaw) => format!(
+                "{},{}{}",
+                field(name),
+                field(&flaw.to_string()),
+                ",".repeat(2 * self.k)
+            ),
+        }
+    }
+}
+
+/// A field of CSV (RFC 4180): commas, quotes and line ends are quoted.
+fn field(text: &str) -> String {
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_csv_have_as_many_fields_as_the_head() {
+        let classes = ["a,b".to_owned(), "c\"".to_owned(), "d".to_owned()];
+        let rows = Rows::new(Format::Csv, &ImageList::default(), &classes, 2);
+        let of = |class, probability| Probability { class, probability };
+        let row = rows.csv("x y.jpg", &Ok(vec![of(0, 0.75), of(1, 0.25)]));
+        assert_eq!(row, "x y.jpg,,\"a,b\",0.75,\"c\"\"\",0.25");
+        let row = rows.csv("x.jpg", &Err(Flaw::Bad("broken".to_owned())));
+        assert_eq!(row, "x.jpg,broken,,,,");
+    }
+}
