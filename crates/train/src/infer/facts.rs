@@ -4,7 +4,7 @@
 //! stokehold   "1"                      the version of these keys
 //! arch        "resnet18"
 //! classes     ["cat","dog"]            JSON; a class's number is its position
-//! pipeline    {"ops":[..]}             JSON; the pipeline of validation images
+//! pipeline    {"op":[..]}              JSON; the pipeline of validation images
 //! exif        "true" or "false"        whether the EXIF orientation is applied
 //! ```
 
@@ -186,6 +186,8 @@ fn pipeline_text(pipeline: &Pipeline) -> String {
 }
 
 fn wrong(key: &str, reason: &str) -> String {
+    // A reader's reason may quote the text, however long that is.
+    let reason = clipped(reason);
     format!("the metadata's {key}: {reason}; take the file that `stokehold train` wrote")
 }
 

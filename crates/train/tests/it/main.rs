@@ -2,6 +2,7 @@
 
 mod device;
 mod formula;
+mod infer;
 mod memory;
 mod optim;
 mod oracle;

@@ -4,6 +4,7 @@ Weights, images and labels are not exchanged: both sides compute them by the sam
 usage: python oracle.py QUESTION [JSON]
 """
 import json
+import os
 import struct
 import sys
 
@@ -201,6 +202,46 @@ def initial(q):
     """Standard deviations of a freshly initialised model's arrays, by key."""
     state = getattr(torchvision.models, q["arch"])(num_classes=q["classes"]).state_dict()
     return {key: [value.mean().item(), value.std(correction=0).item()] for key, value in state.items() if value.is_floating_point()}
+
+
+def evaluate(q):
+    """Weights of a model and what it makes of a folder, by torchvision's own ImageFolder and transforms.
+
+    Without a folder of images, class folders of JPEGs are made. The last layer's bias takes the mean logits out, so that
+    the predictions vary. The images are in the order of ImageFolder.
+    """
+    from PIL import Image
+    from torchvision import transforms
+
+    root = q["images"] or f"{q['folder']}/images"
+    for number in range(0 if q["images"] else 36):
+        # Coarse noise, so that a JPEG keeps it, of a size that is resized in both directions.
+        noise = (255 * units(f"image{number}", 7 * 5 * 3)).astype(np.uint8).reshape(7, 5, 3)
+        size = (48 + 11 * (number % 13), 45 + 17 * (number % 7))
+        folder = f"{root}/{'cat dog emu'.split()[number % 3]}"
+        os.makedirs(folder, exist_ok=True)
+        Image.fromarray(noise).resize(size, Image.BICUBIC).save(f"{folder}/{number:02}.jpg", quality=90)
+    normalise = transforms.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    steps = [transforms.Resize(q["resize"]), transforms.CenterCrop(q["crop"]), transforms.ToTensor(), normalise]
+    data = torchvision.datasets.ImageFolder(root, transforms.Compose(steps))
+    batches = list(torch.utils.data.DataLoader(data, batch_size=16))
+    targets = torch.cat([labels for _, labels in batches])
+    net = torchvision.models.resnet18(num_classes=len(data.classes)).eval()
+    forward = lambda: torch.cat([net(images) for images, _ in batches])
+    with torch.no_grad():
+        net.fc.bias -= forward().mean(0)
+        out = forward()
+    torch.save(net.state_dict(), f"{q['folder']}/model.pth")
+    ranked = out.argsort(1, descending=True)
+    return {
+        "root": root,
+        "classes": data.classes,
+        "paths": [path for path, _ in data.samples],
+        "logits": out.tolist(),
+        "loss": torch.nn.functional.cross_entropy(out, targets).item(),
+        "right": (ranked[:, 0] == targets).sum().item(),
+        "among": (ranked[:, :2] == targets[:, None]).any(1).sum().item(),
+    }
 
 
 if __name__ == "__main__":
