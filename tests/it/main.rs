@@ -14,6 +14,7 @@ mod help;
 mod job;
 mod local;
 mod log;
+mod predict;
 mod prepare;
 mod profile;
 mod reference;

@@ -1,0 +1,267 @@
+//! `stokehold predict` and `stokehold evaluate`: rows, pages, messages and exit codes.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn hostile(name: &str) -> Vec<u8> {
+    fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile").join(name)).unwrap()
+}
+
+/// Exit code, standard output and standard error.
+fn stokehold(dir: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.args(words).current_dir(dir).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A folder with a data set of the classes a and b, and a run on it, runs/x.
+fn trained() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    for part in ["train", "val"] {
+        for (class, names) in [
+            ("a", ["small.jpg", "grey.jpg"]),
+            ("b", ["small.webp", "cmyk.jpg"]),
+        ] {
+            let folder = dir.path().join("data").join(part).join(class);
+            fs::create_dir_all(&folder).unwrap();
+            for name in names {
+                fs::write(folder.join(name), hostile(name)).unwrap();
+            }
+        }
+    }
+    let words =
+        "train data --name x --epochs 1 --image-size 32 --batch-size 2 --ceiling-batches 0 --device cpu";
+    let (code, _, said) = stokehold(dir.path(), &words.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{said}");
+    dir
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn a_run_predicts_files_and_folders_in_their_order() {
+    let dir = trained();
+    let arguments = ["data/val/b", "data/val/a/small.jpg", "data/val/a"];
+    let predict = |more: &[&str]| {
+        let words = [&["predict", "runs/x", "--device", "cpu"], &arguments[..], more].concat();
+        let (code, out, said) = stokehold(dir.path(), &words);
+        assert_eq!(code, Some(0), "{said}");
+        out
+    };
+    let rows = lines(&predict(&["--format", "json", "--batch-size", "2"]));
+    let paths: Vec<&str> = rows.iter().map(|row| row["path"].as_str().unwrap()).collect();
+    let expected = [
+        "b/cmyk.jpg",
+        "b/small.webp",
+        "a/small.jpg",
+        "a/grey.jpg",
+        "a/small.jpg",
+    ];
+    assert_eq!(paths, expected.map(|path| format!("data/val/{path}")));
+    for row in &rows {
+        // Five are asked for, and there are two classes.
+        let predictions = row["predictions"].as_array().unwrap();
+        let number = |at: usize| predictions[at]["probability"].as_f64().unwrap();
+        assert_eq!(predictions.len(), 2);
+        assert!(
+            number(0) >= number(1) && (number(0) + number(1) - 1.0).abs() < 1e-9,
+            "{row}"
+        );
+    }
+    assert_eq!(rows[2]["predictions"], rows[4]["predictions"]);
+
+    let csv = predict(&["--format", "csv", "--topk", "1"]);
+    assert!(
+        csv.starts_with("path,reason,class1,probability1\ndata/val/b/cmyk.jpg,,"),
+        "{csv}"
+    );
+    assert_eq!(csv.lines().count(), 6);
+    let table = predict(&["--topk", "1"]);
+    let first = rows[0]["predictions"][0]["class"].as_str().unwrap();
+    let first = table.lines().next().unwrap().split_whitespace().nth(1) == Some(first);
+    assert!(first && table.lines().count() == 5, "{table}");
+
+    // Shards of the same images, and the checkpoint of the same epoch, say the same.
+    let (code, _, said) = stokehold(dir.path(), &["prepare", "data/val", "shards"]);
+    assert_eq!(code, Some(0), "{said}");
+    let checkpoints: Vec<_> = fs::read_dir(dir.path().join("runs/x/checkpoints"))
+        .unwrap()
+        .collect();
+    let checkpoint = checkpoints[0].as_ref().unwrap().path();
+    let words = [
+        "predict",
+        checkpoint.to_str().unwrap(),
+        "shards",
+        "--format",
+        "json",
+        "--device",
+        "cpu",
+    ];
+    let (code, out, said) = stokehold(dir.path(), &words);
+    assert_eq!(code, Some(0), "{said}");
+    let top = |row: &Value| row["predictions"][0].clone();
+    let shards: Vec<Value> = lines(&out).iter().map(top).collect();
+    assert_eq!(shards, [3, 4, 0, 1].map(|at| top(&rows[at])));
+}
+
+#[test]
+fn an_image_that_cannot_be_decoded_is_a_row_with_the_reason() {
+    let dir = trained();
+    for name in ["truncated.jpg", "text.jpg"] {
+        fs::write(dir.path().join("data/val/a").join(name), hostile(name)).unwrap();
+    }
+    let words = [
+        "predict", "runs/x", "data/val", "--format", "json", "--device", "cpu",
+    ];
+    let (code, out, said) = stokehold(dir.path(), &words);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(1), "no prediction of 2 of 6 images\n")
+    );
+    let rows = lines(&out);
+    let bad: Vec<&Value> = rows.iter().filter(|row| row["reason"].is_string()).collect();
+    let paths: Vec<&Value> = bad.iter().map(|row| &row["path"]).collect();
+    assert_eq!(paths, ["data/val/a/text.jpg", "data/val/a/truncated.jpg"]);
+    assert!(
+        rows.len() == 6 && bad[1]["reason"].as_str().unwrap().contains("truncated"),
+        "{out}"
+    );
+
+    let words = ["predict", "runs/x", "data/val/a/text.jpg", "--device", "cpu"];
+    let (code, out, said) = stokehold(dir.path(), &words);
+    assert_eq!(
+        (code, said.as_str()),
+        (Some(1), "no prediction of 1 of 1 image\n")
+    );
+    assert!(
+        out.starts_with("data/val/a/text.jpg  error: not an image"),
+        "{out}"
+    );
+
+    let words = ["evaluate", "runs/x", "data", "--device", "cpu"];
+    let (code, out, said) = stokehold(dir.path(), &words);
+    assert_eq!(code, Some(1));
+    assert!(out.contains("over 4 images"), "{out}");
+    assert!(
+        said.contains("bad image: data/val/a/text.jpg: not an image"),
+        "{said}"
+    );
+    assert!(
+        said.ends_with("2 of 6 images could not be read or decoded\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_evaluation_says_what_training_said_and_makes_a_page() {
+    let dir = trained();
+    let words = [
+        "evaluate", "runs/x", "data", "--out", "new/out", "--device", "cpu",
+    ];
+    let (code, out, said) = stokehold(dir.path(), &words);
+    assert_eq!(code, Some(0), "{said}");
+    let read = |path: &str| fs::read_to_string(dir.path().join(path)).unwrap();
+    let evaluation: Value = serde_json::from_str(&read("new/out/evaluation.json")).unwrap();
+    let summary: Value = serde_json::from_str(&read("runs/x/summary.json")).unwrap();
+    let validation = &summary["validation"];
+    assert_eq!(evaluation["top1"], validation["top1"], "{summary}");
+    let loss = |of: &Value| of["loss"].as_f64().unwrap();
+    assert!(
+        (loss(&evaluation) - loss(validation)).abs() < 1e-4 * (1.0 + loss(validation)),
+        "{out}"
+    );
+    assert!(
+        out.contains(&format!("loss {:.4}  over 4 images", loss(&evaluation))),
+        "{out}"
+    );
+
+    let page = read("new/out/evaluation.html");
+    let wrong = evaluation["worst"].as_array().unwrap().len();
+    assert_eq!(wrong as u64, 4 - evaluation["right"].as_u64().unwrap());
+    assert_eq!(page.matches("src=\"data:image/jpeg;base64,").count(), wrong);
+    assert!(
+        page.contains("Confusion matrix") && !page.contains("http"),
+        "no page for itself"
+    );
+
+    // The same images as class folders, and with the validation images alone.
+    for data in ["data/val", "only"] {
+        if data == "only" {
+            fs::create_dir(dir.path().join("only")).unwrap();
+            fs::rename(dir.path().join("data/val"), dir.path().join("only/val")).unwrap();
+        }
+        let (code, again, said) = stokehold(dir.path(), &["evaluate", "runs/x", data, "--device", "cpu"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(again.lines().next(), out.lines().next());
+    }
+    let (code, _, said) = stokehold(dir.path(), &["evaluate", "runs/x", "data"]);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("there is train/ and no val/; give --val-split"),
+        "{said}"
+    );
+}
+
+#[test]
+fn wrong_input_is_refused_by_name() {
+    let dir = trained();
+    fs::write(
+        dir.path().join("bad.safetensors"),
+        hostile("metadata.safetensors"),
+    )
+    .unwrap();
+    fs::write(dir.path().join("classes.txt"), "a\nc\n").unwrap();
+    fs::create_dir_all(dir.path().join("other/c")).unwrap();
+    fs::write(dir.path().join("other/c/x.jpg"), hostile("small.jpg")).unwrap();
+    let cases: [(&str, &[&str]); 9] = [
+        (
+            "predict bad.safetensors data",
+            &["bad.safetensors", "the metadata's pipeline: "],
+        ),
+        ("predict runs/x nothing.jpg", &["nothing.jpg"]),
+        (
+            "predict runs/x /dev/null",
+            &["/dev/null: neither a file nor a folder"],
+        ),
+        ("predict nothing data", &["nothing"]),
+        (
+            "predict data/val/a/small.jpg data",
+            &["small.jpg is not a file of weights"],
+        ),
+        (
+            "predict runs/x data --arch resnet50",
+            &["is resnet18, and resnet50 is given"],
+        ),
+        (
+            "predict runs/x data --classes classes.txt",
+            &["is 'b', and 'c' is given"],
+        ),
+        ("predict runs/x data --batch-size 0", &["batch"]),
+        (
+            "evaluate runs/x other",
+            &["only in the data: c; only in the model: a, b"],
+        ),
+    ];
+    for (words, parts) in cases {
+        let (code, out, said) = stokehold(dir.path(), &words.split(' ').collect::<Vec<_>>());
+        assert_eq!((code, out.as_str()), (Some(2), ""), "{words}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{words}: {said}");
+        assert!(
+            said.starts_with("error: ") && said.len() < 2000,
+            "{words}: {said}"
+        );
+    }
+}
