@@ -89,10 +89,10 @@ impl ModelFacts {
         let arch = text("arch")?;
         let arch: Arch = arch.parse().map_err(|_| wrong("arch", &unknown_arch(arch)))?;
         let classes: Vec<String> =
-            serde_json::from_str(text("classes")?).map_err(|error| wrong("classes", &error.to_string()))?;
+            serde_json::from_str(text("classes")?).map_err(|error| wrong("classes", &cause(&error)))?;
         check_classes(&classes).map_err(|reason| wrong("classes", &reason))?;
         let pipeline: Pipeline =
-            serde_json::from_str(text("pipeline")?).map_err(|error| wrong("pipeline", &error.to_string()))?;
+            serde_json::from_str(text("pipeline")?).map_err(|error| wrong("pipeline", &cause(&error)))?;
         check_pipeline(&pipeline).map_err(|reason| wrong("pipeline", &reason))?;
         let exif = text("exif")?;
         let exif = exif
@@ -186,13 +186,16 @@ fn pipeline_text(pipeline: &Pipeline) -> String {
 }
 
 fn wrong(key: &str, reason: &str) -> String {
-    // A reader's reason may quote the text, however long that is.
-    let reason = clipped(reason);
     format!("the metadata's {key}: {reason}; take the file that `stokehold train` wrote")
 }
 
 fn unknown_arch(name: &str) -> String {
     format!("{} is no architecture that is known", quoted(name))
+}
+
+/// The reason of a reader, which may quote the text, however long that is.
+fn cause(error: &dyn std::error::Error) -> String {
+    clipped(&error.to_string())
 }
 
 /// A text from outside as a message can bear it.
@@ -219,7 +222,7 @@ fn check_classes(classes: &[String]) -> Result<(), String> {
 }
 
 fn check_pipeline(pipeline: &Pipeline) -> Result<(), String> {
-    let (width, height) = pipeline.check().map_err(|error| error.to_string())?;
+    let (width, height) = pipeline.check().map_err(|error| cause(&error))?;
     if width.min(height) < 32 || width.max(height) > MAX_SIDE {
         return Err(format!(
             "it makes images of {width}x{height}; the networks take 32x32 to {MAX_SIDE}x{MAX_SIDE}"

@@ -33,9 +33,9 @@ struct Answer {
     among: u64,
 }
 
-/// Oracle: torchvision's resnet18 with random weights, its ImageFolder and its transforms. Tolerance: 1e-4 for logits,
-/// the same numbers of right answers.
-fn equals_torchvision(images: Option<&Path>) {
+/// Oracle: torchvision's resnet18 with random weights, its ImageFolder and its transforms. Tolerance: `tolerance` for
+/// logits, the same numbers of right answers.
+fn equals_torchvision(images: Option<&Path>, tolerance: f32) {
     let folder = tempfile::tempdir().unwrap();
     let (resize, crop) = (73, 64);
     let question = json!({"folder": folder.path(), "images": images, "resize": resize, "crop": crop});
@@ -75,7 +75,7 @@ fn equals_torchvision(images: Option<&Path>) {
         names.len(),
         theirs.right
     );
-    assert!(worst < 1e-4, "logits are {worst} apart");
+    assert!(worst < tolerance, "logits are {worst} apart");
     classes.sort_unstable();
     classes.dedup();
     assert!(classes.len() > 1, "always the same class says nothing");
@@ -99,7 +99,8 @@ fn equals_torchvision(images: Option<&Path>) {
 
 #[test]
 fn generated_images_are_evaluated_as_by_torchvision() {
-    equals_torchvision(None);
+    // Tolerance: 1e-4.
+    equals_torchvision(None, 1e-4);
 }
 
 #[test]
@@ -108,7 +109,8 @@ fn photographs_are_evaluated_as_by_torchvision() {
         return;
     };
     let val = parts.iter().find(|path| path.ends_with("val"));
-    equals_torchvision(Some(val.expect("clothing/val")));
+    // Tolerance: 0.01. A resize may differ by one level of 255 (SEMANTICS.md), which moves logits by some thousandths.
+    equals_torchvision(Some(val.expect("clothing/val")), 0.01);
 }
 
 fn facts(classes: &[&str]) -> ModelFacts {
