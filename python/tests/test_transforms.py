@@ -233,6 +233,28 @@ def test_the_transforms_of_weights_are_converted(tmp_path):
 
 
 @needs_torchvision
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_changes_of_levels_are_converted(version):
+    from torchvision import transforms as v1
+    from torchvision.transforms import v2
+
+    V = {"v1": v1, "v2": v2}[version]
+    for ours, theirs in [
+        (T.RandomGrayscale(), V.RandomGrayscale()),
+        (T.RandomGrayscale(0.3), V.RandomGrayscale(0.3)),
+        (T.RandomInvert(), V.RandomInvert()),
+        (T.RandomPosterize(3), V.RandomPosterize(3)),
+        (T.RandomSolarize(192.5, 0.2), V.RandomSolarize(192.5, 0.2)),
+        (T.RandomAutocontrast(0.7), V.RandomAutocontrast(0.7)),
+        (T.RandomEqualize(), V.RandomEqualize()),
+        (T.RandomAdjustSharpness(2), V.RandomAdjustSharpness(2)),
+    ]:
+        assert T.from_torchvision([theirs, V.CenterCrop(4), V.ToTensor()]).transforms[0] == ours, theirs
+    with pytest.raises(stokehold.OptionError, match=r"bits = 0; allowed: 1 to 8"):
+        T.from_torchvision([V.RandomPosterize(0), V.CenterCrop(4), V.ToTensor()])
+
+
+@needs_torchvision
 def test_what_is_not_converted_is_said():
     import torch
     from torch import nn

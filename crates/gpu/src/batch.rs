@@ -144,6 +144,7 @@ impl Batcher {
     ) -> Result<Batcher, GpuError> {
         let (width, height) = pipeline.check()?;
         pipeline.check_output(sample_type)?;
+        pipeline.check_on_device()?;
         Ok(Batcher {
             gpu,
             sample_type,

@@ -147,9 +147,10 @@ impl Preparer {
     /// A preparer for a pipeline that makes batches.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::check`].
+    /// The errors of [`Pipeline::check`] and [`Pipeline::check_on_device`].
     pub fn new(pipeline: Arc<Pipeline>, options: DecodeOptions) -> Result<Preparer, PipelineError> {
         pipeline.check()?;
+        pipeline.check_on_device()?;
         Ok(Preparer {
             pipeline,
             options,

@@ -106,9 +106,8 @@ impl Steps {
 fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     let (width, height) = (steps.width, steps.height);
     match op {
-        Op::RandomHorizontalFlip(o) if draws.chance(o.p) => steps.push(Step::HorizontalFlip),
-        Op::RandomVerticalFlip(o) if draws.chance(o.p) => steps.push(Step::VerticalFlip),
-        Op::RandomHorizontalFlip(_) | Op::RandomVerticalFlip(_) => Ok(()),
+        Op::RandomHorizontalFlip(o) => push_if(o.p, Step::HorizontalFlip, draws, steps),
+        Op::RandomVerticalFlip(o) => push_if(o.p, Step::VerticalFlip, draws, steps),
         Op::RandomRotation(o) => {
             let [low, high] = o.range();
             let angle = draws.uniform(low, high);
@@ -149,6 +148,19 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
         Op::Pad(o) => steps.pad(o.padding.sides(), o.fill, o.padding_mode),
         Op::ColorJitter(o) => color_jitter(o, draws, steps),
         Op::Grayscale => steps.push(Step::Grayscale),
+        Op::RandomGrayscale(o) => push_if(o.p, Step::Grayscale, draws, steps),
+        Op::RandomInvert(o) => push_if(o.p, Step::Invert, draws, steps),
+        Op::RandomPosterize(o) => push_if(o.p, Step::Posterize { bits: o.bits }, draws, steps),
+        Op::RandomSolarize(o) => {
+            let threshold = o.threshold;
+            push_if(o.p, Step::Solarize { threshold }, draws, steps)
+        }
+        Op::RandomAutocontrast(o) => push_if(o.p, Step::AutoContrast, draws, steps),
+        Op::RandomEqualize(o) => push_if(o.p, Step::Equalize, draws, steps),
+        Op::RandomAdjustSharpness(o) => {
+            let factor = o.sharpness_factor;
+            push_if(o.p, Step::Sharpness { factor }, draws, steps)
+        }
         Op::GaussianBlur(o) => {
             let [low, high] = o.sigma_range();
             let kernel = o.kernel_size.width_height();
@@ -174,6 +186,11 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
         }),
         Op::Repeat(_) => Ok(()), // unrolled before
     }
+}
+
+/// Adds a step with probability `p`.
+fn push_if(p: f64, step: Step, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    if draws.chance(p) { steps.push(step) } else { Ok(()) }
 }
 
 /// Left, top, width and height of the crop.

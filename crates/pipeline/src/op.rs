@@ -29,6 +29,20 @@ pub enum Op {
     ColorJitter(ColorJitter),
     /// Replaces colour by luminance in all three channels.
     Grayscale,
+    /// Replaces colour by luminance in all three channels, with probability `p`.
+    RandomGrayscale(RandomGrayscale),
+    /// Inverts every level, with probability `p`: 255 less the level.
+    RandomInvert(RandomChance),
+    /// Keeps only the highest bits of every level, with probability `p`.
+    RandomPosterize(RandomPosterize),
+    /// Inverts the levels at or above a threshold, with probability `p`.
+    RandomSolarize(RandomSolarize),
+    /// Stretches the levels of each channel to 0..=255, with probability `p`.
+    RandomAutocontrast(RandomChance),
+    /// Equalises the histogram of each channel, with probability `p`.
+    RandomEqualize(RandomChance),
+    /// Blends with a smoothed image, or away from it, with probability `p`.
+    RandomAdjustSharpness(RandomAdjustSharpness),
     /// Blurs with a Gaussian of drawn sigma.
     GaussianBlur(GaussianBlur),
     /// Morphological dilation: every pixel becomes the maximum of its square neighbourhood, channel by channel.
@@ -321,6 +335,71 @@ impl Default for ColorJitter {
             hue: none,
         }
     }
+}
+
+/// Makes grey with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomGrayscale {
+    /// Probability, 0..=1.
+    pub p: f64,
+}
+
+impl Default for RandomGrayscale {
+    fn default() -> Self {
+        RandomGrayscale { p: 0.1 }
+    }
+}
+
+/// Changes levels with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomChance {
+    /// Probability, 0..=1.
+    pub p: f64,
+}
+
+impl Default for RandomChance {
+    fn default() -> Self {
+        RandomChance { p: half() }
+    }
+}
+
+fn half() -> f64 {
+    0.5
+}
+
+/// Keeps the highest bits with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomPosterize {
+    /// Bits to keep of each level, from the highest on.
+    pub bits: u32,
+    /// Probability, 0..=1.
+    #[serde(default = "half")]
+    pub p: f64,
+}
+
+/// Inverts high levels with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomSolarize {
+    /// Levels at or above it are inverted.
+    pub threshold: f64,
+    /// Probability, 0..=1.
+    #[serde(default = "half")]
+    pub p: f64,
+}
+
+/// Changes sharpness with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAdjustSharpness {
+    /// 0 is the smoothed image, 1 the image itself, 2 twice as sharp.
+    pub sharpness_factor: f64,
+    /// Probability, 0..=1.
+    #[serde(default = "half")]
+    pub p: f64,
 }
 
 /// Blurs with a Gaussian.

@@ -251,6 +251,26 @@ impl Pipeline {
         }
     }
 
+    /// Checks whether the executor `gpu` has a kernel for every operation.
+    ///
+    /// # Errors
+    /// The first operation that it cannot perform, and what to do about it.
+    pub fn check_on_device(&self) -> Result<(), PipelineError> {
+        match self
+            .flat()
+            .into_iter()
+            .enumerate()
+            .find(|(_, op)| !op.is_on_device())
+        {
+            None => Ok(()),
+            Some((at, op)) => Err(PipelineError::Operation {
+                number: at + 1,
+                name: op.name(),
+                problem: "the executor gpu cannot perform it; use --executor fused, or take it out".into(),
+            }),
+        }
+    }
+
     fn unrolled_len(&self, ops: &[Op]) -> u64 {
         ops.iter()
             .map(|op| match op {
@@ -292,6 +312,13 @@ impl Op {
             Op::Pad(_) => "Pad",
             Op::ColorJitter(_) => "ColorJitter",
             Op::Grayscale => "Grayscale",
+            Op::RandomGrayscale(_) => "RandomGrayscale",
+            Op::RandomInvert(_) => "RandomInvert",
+            Op::RandomPosterize(_) => "RandomPosterize",
+            Op::RandomSolarize(_) => "RandomSolarize",
+            Op::RandomAutocontrast(_) => "RandomAutocontrast",
+            Op::RandomEqualize(_) => "RandomEqualize",
+            Op::RandomAdjustSharpness(_) => "RandomAdjustSharpness",
             Op::GaussianBlur(_) => "GaussianBlur",
             Op::Dilation(_) => "Dilation",
             Op::RandomErasing(_) => "RandomErasing",
@@ -299,6 +326,19 @@ impl Op {
             Op::Normalize(_) => "Normalize",
             Op::Repeat(_) => "Repeat",
         }
+    }
+
+    /// Whether the executor `gpu` has a kernel for every step that the operation can become.
+    fn is_on_device(&self) -> bool {
+        !matches!(
+            self,
+            Op::RandomInvert(_)
+                | Op::RandomPosterize(_)
+                | Op::RandomSolarize(_)
+                | Op::RandomAutocontrast(_)
+                | Op::RandomEqualize(_)
+                | Op::RandomAdjustSharpness(_)
+        )
     }
 
     /// The size after the operation, if it is the same for every image.
@@ -402,6 +442,26 @@ impl Op {
                     range(name, [low, high], 0.0, 1000.0)?;
                 }
                 range("hue", o.hue.around_zero(), -0.5, 0.5)
+            }
+            Op::RandomGrayscale(o) => probability(o.p),
+            Op::RandomInvert(o) | Op::RandomAutocontrast(o) | Op::RandomEqualize(o) => probability(o.p),
+            Op::RandomPosterize(o) => {
+                probability(o.p)?;
+                check((1..=8).contains(&o.bits), || {
+                    format!("bits = {}; allowed: 1 to 8", o.bits)
+                })
+            }
+            Op::RandomSolarize(o) => {
+                probability(o.p)?;
+                check((0.0..=255.0).contains(&o.threshold), || {
+                    format!("threshold = {}; allowed: 0 to 255", o.threshold)
+                })
+            }
+            Op::RandomAdjustSharpness(o) => {
+                probability(o.p)?;
+                check((0.0..=1000.0).contains(&o.sharpness_factor), || {
+                    format!("sharpness_factor = {}; allowed: 0 to 1000", o.sharpness_factor)
+                })
             }
             Op::GaussianBlur(o) => {
                 check_kernel(o.kernel_size.width_height())?;

@@ -66,6 +66,27 @@ pub enum Step {
     },
     /// Luminance in all three channels.
     Grayscale,
+    /// 255 less each level.
+    Invert,
+    /// Clears all but the highest bits of each level.
+    Posterize {
+        /// How many are kept, 1..=8.
+        bits: u32,
+    },
+    /// Inverts high levels.
+    Solarize {
+        /// Levels at or above it are inverted.
+        threshold: f64,
+    },
+    /// Stretches the levels of each channel to 0..=255.
+    AutoContrast,
+    /// Equalises the histogram of each channel.
+    Equalize,
+    /// Blends with the smoothed image: 0 is the smoothed image, 1 the image itself.
+    Sharpness {
+        /// At least 0.
+        factor: f64,
+    },
     /// Convolves with a Gaussian.
     GaussianBlur {
         /// Width and height of the kernel, odd.
@@ -124,6 +145,12 @@ impl fmt::Display for Step {
             Self::Saturation { factor } => write!(out, "saturation times {factor:.3}"),
             Self::Hue { shift } => write!(out, "hue shifted by {shift:.3} turns"),
             Self::Grayscale => out.write_str("grey"),
+            Self::Invert => out.write_str("invert"),
+            Self::Posterize { bits } => write!(out, "posterise to {bits} bits"),
+            Self::Solarize { threshold } => write!(out, "invert levels from {threshold:.1} on"),
+            Self::AutoContrast => out.write_str("stretch the levels of each channel"),
+            Self::Equalize => out.write_str("equalise the histogram of each channel"),
+            Self::Sharpness { factor } => write!(out, "sharpness times {factor:.3}"),
             Self::GaussianBlur {
                 kernel: [w, h],
                 sigma,

@@ -15,11 +15,18 @@ from stokehold.transforms import (
     Normalize,
     Operation,
     Pad,
+    RandomAdjustSharpness,
+    RandomAutocontrast,
     RandomCrop,
+    RandomEqualize,
     RandomErasing,
+    RandomGrayscale,
     RandomHorizontalFlip,
+    RandomInvert,
+    RandomPosterize,
     RandomResizedCrop,
     RandomRotation,
+    RandomSolarize,
     RandomVerticalFlip,
     Resize,
     ToTensor,
@@ -100,17 +107,24 @@ _CONVERT: dict[str, Any] = {
     "Normalize": lambda t: [Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
     "Pad": lambda t: [Pad(t.padding, t.fill, t.padding_mode)],
+    "RandomAdjustSharpness": lambda t: [RandomAdjustSharpness(t.sharpness_factor, t.p)],
+    "RandomAutocontrast": lambda t: [RandomAutocontrast(t.p)],
     "RandomCrop": lambda t: [
         RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
     ],
+    "RandomEqualize": lambda t: [RandomEqualize(t.p)],
     "RandomErasing": lambda t: [RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
+    "RandomGrayscale": lambda t: [RandomGrayscale(t.p)],
     "RandomHorizontalFlip": lambda t: [RandomHorizontalFlip(t.p)],
+    "RandomInvert": lambda t: [RandomInvert(t.p)],
+    "RandomPosterize": lambda t: [RandomPosterize(t.bits, t.p)],
     "RandomResizedCrop": lambda t: [
         RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
     ],
     "RandomRotation": lambda t: [
         RandomRotation(t.degrees, t.interpolation, t.expand, t.center, t.fill)
     ],
+    "RandomSolarize": lambda t: [RandomSolarize(t.threshold, t.p)],
     "RandomVerticalFlip": lambda t: [RandomVerticalFlip(t.p)],
     "Resize": lambda t: [Resize(one_or_pair(t.size), t.interpolation, t.max_size, t.antialias)],
     "ToDtype": _to_float_dtype,

@@ -34,11 +34,18 @@ __all__ = [
     "Normalize",
     "Operation",
     "Pad",
+    "RandomAdjustSharpness",
+    "RandomAutocontrast",
     "RandomCrop",
+    "RandomEqualize",
     "RandomErasing",
+    "RandomGrayscale",
     "RandomHorizontalFlip",
+    "RandomInvert",
+    "RandomPosterize",
     "RandomResizedCrop",
     "RandomRotation",
+    "RandomSolarize",
     "RandomVerticalFlip",
     "Repeat",
     "Resize",
@@ -247,6 +254,60 @@ class Grayscale(Operation):
                 f"num_output_channels={num_output_channels}: images have 3 channels here; take one of them, images[:, :1]"
             )
         super().__init__()
+
+
+class RandomGrayscale(Operation):
+    """Replaces colour by luminance in all three channels with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.1) -> None:
+        super().__init__(p=p)
+
+
+class RandomInvert(Operation):
+    """Makes every level 255 less it, with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class RandomPosterize(Operation):
+    """Keeps the highest ``bits`` (1 to 8) of every level, with probability ``p``, 0 to 1."""
+
+    def __init__(self, bits: int, p: float = 0.5) -> None:
+        super().__init__(bits=as_.whole("bits", bits), p=p)
+
+
+class RandomSolarize(Operation):
+    """Inverts the levels at or above ``threshold`` (0 to 255), with probability ``p``, 0 to 1."""
+
+    def __init__(self, threshold: float, p: float = 0.5) -> None:
+        super().__init__(threshold=as_.real("threshold", threshold), p=p)
+
+
+class RandomAutocontrast(Operation):
+    """Stretches the levels of each channel to 0 to 255, with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class RandomEqualize(Operation):
+    """Equalises the histogram of each channel, with probability ``p``, 0 to 1."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class RandomAdjustSharpness(Operation):
+    """Changes sharpness with probability ``p``, 0 to 1.
+
+    Args:
+        sharpness_factor: 0 is the smoothed image, 1 the image itself, 2 twice as sharp; at least 0.
+        p: probability.
+    """
+
+    def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
+        super().__init__(sharpness_factor=as_.real("sharpness_factor", sharpness_factor), p=p)
 
 
 class GaussianBlur(Operation):

@@ -4,8 +4,8 @@
 //!  steps ──► Plan ──► region of the source that is needed ──► decode ──► stages ──► floats
 //!
 //!  a run of geometry (flips, crops, borders, rotations, resizes)  = one Warp: one affine map, one resampling
-//!  colour of single pixels (brightness, saturation, hue, grey)    = on each row while it is in the cache
-//!  what needs the whole image (contrast, blur, dilation, mirrored borders) = performed where it stands
+//!  colour of single pixels (brightness, saturation, hue, grey, levels by table) = on each row while it is in the cache
+//!  what needs the whole image (contrast, histograms, sharpness, blur, dilation, mirrored borders) = performed where it stands
 //!  to float and the first normalisation                           = one multiplication and addition per value
 //! ```
 //!
@@ -255,15 +255,25 @@ fn apply_points(points: &[Pointwise], row: &mut [u8]) {
 
 /// Performs a step that needs the whole image, and returns the new size.
 fn whole(step: &Step, image: &mut Vec<u8>, width: u32, height: u32) -> (u32, u32) {
-    if let Step::Contrast { factor } = step {
-        let mean = mean_luminance(rgbx(image));
-        Pointwise::Contrast {
-            mean,
-            factor: *factor as f32,
+    match step {
+        Step::Contrast { factor } => {
+            let mean = mean_luminance(rgbx(image));
+            Pointwise::Contrast {
+                mean,
+                factor: *factor as f32,
+            }
+            .apply(rgbx(image));
         }
-        .apply(rgbx(image));
-        return (width, height);
+        Step::AutoContrast => per_op::autocontrast(rgbx(image)),
+        Step::Equalize => per_op::equalize(rgbx(image)),
+        Step::Sharpness { factor } => per_op::sharpen(rgbx(image), width as usize, *factor as f32),
+        step => return rebuilt(step, image, width, height),
     }
+    (width, height)
+}
+
+/// Performs a step that makes another image, and returns its size.
+fn rebuilt(step: &Step, image: &mut Vec<u8>, width: u32, height: u32) -> (u32, u32) {
     let pixels: &[[u8; 4]] = image.as_chunks().0;
     let data = pixels.iter().flat_map(|p| [p[0], p[1], p[2]]).collect();
     let done = per_op::apply(step, RgbImage { width, height, data });

@@ -1,5 +1,6 @@
 //! Colour, pixel by pixel, in Pillow's arithmetic (`Blend.c`, `Convert.c`, `ImageEnhance.py`).
 
+use super::levels;
 use crate::step::Step;
 
 /// A change of colour that looks at one pixel at a time.
@@ -29,6 +30,11 @@ pub enum Pointwise {
     },
     /// Luminance in all channels.
     Grayscale,
+    /// Another level for each level, the same in all channels.
+    Levels {
+        /// The new level at each level.
+        table: [u8; 256],
+    },
 }
 
 impl Pointwise {
@@ -46,6 +52,15 @@ impl Pointwise {
                 shift: (shift * 255.0) as i32 as u8,
             },
             Step::Grayscale => Pointwise::Grayscale,
+            Step::Invert => Pointwise::Levels {
+                table: levels::inverted(),
+            },
+            Step::Posterize { bits } => Pointwise::Levels {
+                table: levels::posterized(bits),
+            },
+            Step::Solarize { threshold } => Pointwise::Levels {
+                table: levels::solarized(threshold),
+            },
             _ => return None,
         })
     }
@@ -68,6 +83,9 @@ impl Pointwise {
                 let grey = luminance(p);
                 each(p, |_| grey);
             }),
+            Pointwise::Levels { ref table } => {
+                pixels.iter_mut().for_each(|p| each(p, |v| table[usize::from(v)]))
+            }
         }
     }
 }
@@ -89,7 +107,7 @@ pub(crate) fn mean_luminance<const N: usize>(pixels: &[[u8; N]]) -> u8 {
 }
 
 /// `from + factor * (to - from)`, clipped, the fraction cut off.
-fn blend(from: u8, to: u8, factor: f32) -> u8 {
+pub(super) fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (f32::from(from) + factor * (f32::from(to) - f32::from(from))).clamp(0.0, 255.0) as u8
 }
 

@@ -5,13 +5,15 @@
 
 mod color;
 mod geometry;
+mod levels;
 mod neighbourhood;
 mod resize;
 
 pub(crate) use color::mean_luminance;
 pub use color::{HueTables, Pointwise};
 pub(crate) use geometry::source_index;
-pub(crate) use neighbourhood::gaussian;
+pub(crate) use levels::{autocontrast, equalize};
+pub(crate) use neighbourhood::{gaussian, sharpen};
 pub(crate) use resize::resize;
 
 use crate::image::RgbImage;
@@ -70,6 +72,12 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
                 factor: *factor as f32,
             }
             .apply(image.pixels_mut());
+        }
+        Step::AutoContrast => autocontrast(image.pixels_mut()),
+        Step::Equalize => equalize(image.pixels_mut()),
+        Step::Sharpness { factor } => {
+            let width = image.width as usize;
+            sharpen(image.pixels_mut(), width, *factor as f32);
         }
         Step::GaussianBlur { kernel, sigma } => neighbourhood::gaussian_blur(&mut image, *kernel, *sigma),
         Step::Dilate { kernel } => neighbourhood::dilate(&mut image, *kernel as usize),

@@ -1,5 +1,6 @@
 //! Operations that look at a pixel's surroundings.
 
+use super::color::blend;
 use crate::image::RgbImage;
 
 /// torchvision's blur: weights `exp(-x^2 / (2 sigma^2))` normalised to 1, borders mirrored without repeating the last
@@ -72,5 +73,31 @@ pub(super) fn dilate(image: &mut RgbImage, kernel: usize) {
                 .zip(from)
                 .for_each(|(to, from)| *to = max(*to, from));
         }
+    }
+}
+
+/// Pillow's sharpness: blends the smoothed image with the image. Pixels are smoothed by weights of 5 for themselves and 1 for
+/// each of their eight neighbours, over 13; those at the image's edge are not smoothed. A fourth byte is left alone.
+pub(crate) fn sharpen<const N: usize>(pixels: &mut [[u8; N]], width: usize, factor: f32) {
+    let height = pixels.len() / width;
+    if width < 3 || height < 3 {
+        return;
+    }
+    // The row above is needed as it was: only that one and the present one have changed already.
+    let (mut above, mut present) = (pixels[..width].to_vec(), pixels[width..2 * width].to_vec());
+    for y in 1..height - 1 {
+        let (done, below) = pixels.split_at_mut((y + 1) * width);
+        let below = &below[..width];
+        for (x, to) in done[y * width..].iter_mut().enumerate().take(width - 1).skip(1) {
+            for c in 0..3 {
+                let row = |row: &[[u8; N]]| row[x - 1..=x + 1].iter().map(|p| u32::from(p[c])).sum::<u32>();
+                let sum = row(&above) + row(&present) + row(below) + 4 * u32::from(present[x][c]);
+                // Pillow adds one half to the quotient and cuts the fraction off; 13 is odd, so there are no ties.
+                let smooth = ((2 * sum + 13) / 26) as u8;
+                to[c] = blend(smooth, present[x][c], factor);
+            }
+        }
+        std::mem::swap(&mut above, &mut present);
+        present.copy_from_slice(below);
     }
 }

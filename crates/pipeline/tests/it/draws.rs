@@ -60,6 +60,39 @@ fn repetitions_draw_for_themselves() {
     assert!((430..570).contains(&flips), "{flips} of 1000 at p = 0.5"); // 4.4 standard deviations
 }
 
+/// Each operation with a probability happens that often, and changes nothing otherwise.
+#[test]
+fn chances_are_kept() {
+    for (op, default) in [
+        (r#"{"type": "RandomGrayscale""#, 0.1),
+        (r#"{"type": "RandomInvert""#, 0.5),
+        (r#"{"type": "RandomPosterize", "bits": 3"#, 0.5),
+        (r#"{"type": "RandomSolarize", "threshold": 9"#, 0.5),
+        (r#"{"type": "RandomAutocontrast""#, 0.5),
+        (r#"{"type": "RandomEqualize""#, 0.5),
+        (r#"{"type": "RandomAdjustSharpness", "sharpness_factor": 2"#, 0.5),
+    ] {
+        for (given, p) in [
+            ("", default),
+            (r#", "p": 0.2"#, 0.2),
+            (r#", "p": 0"#, 0.0),
+            (r#", "p": 1"#, 1.0),
+        ] {
+            let pipeline = Pipeline::from_json(&format!(r#"{{"op": [{op}{given}}}]}}"#)).unwrap();
+            let n = 4000;
+            let drawn: usize = (0..n)
+                .map(|sample| pipeline.draw(key(3, 0, sample), 10, 10).unwrap().len())
+                .sum();
+            let expected = p * n as f64;
+            let allowed = 5.0 * (expected * (1.0 - p)).sqrt();
+            assert!(
+                (drawn as f64 - expected).abs() <= allowed,
+                "{op}{given}: {drawn} of {n}"
+            );
+        }
+    }
+}
+
 /// Area and aspect ratio of the crop are even and log-even, as torchvision's: their means over many samples.
 #[test]
 fn the_crop_has_torchvisions_distribution() {

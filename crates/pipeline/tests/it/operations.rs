@@ -24,6 +24,13 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("Pad", json!({"padding": 12})),
         ("ColorJitter", json!({})),
         ("Grayscale", json!({})),
+        ("RandomGrayscale", json!({})),
+        ("RandomInvert", json!({})),
+        ("RandomPosterize", json!({"bits": 2})),
+        ("RandomSolarize", json!({"threshold": 128.0})),
+        ("RandomAutocontrast", json!({})),
+        ("RandomEqualize", json!({})),
+        ("RandomAdjustSharpness", json!({"sharpness_factor": 4.0})),
         ("GaussianBlur", json!({"kernel_size": 9})),
         ("Dilation", json!({})),
         ("RandomErasing", json!({})),
@@ -40,7 +47,15 @@ fn examples() -> BTreeMap<&'static str, Value> {
 /// Options beyond the example with which the picture shows the operation.
 fn shown(name: &str) -> Value {
     match name {
-        "RandomHorizontalFlip" | "RandomVerticalFlip" => json!({"p": 1.0}),
+        "RandomHorizontalFlip"
+        | "RandomVerticalFlip"
+        | "RandomGrayscale"
+        | "RandomInvert"
+        | "RandomPosterize"
+        | "RandomSolarize"
+        | "RandomAutocontrast"
+        | "RandomEqualize"
+        | "RandomAdjustSharpness" => json!({"p": 1.0}),
         "Pad" => json!({"padding_mode": "reflect"}),
         "ColorJitter" => json!({"brightness": 0.4, "contrast": 0.4, "saturation": 0.8, "hue": 0.3}),
         "GaussianBlur" => json!({"sigma": 2.0}),

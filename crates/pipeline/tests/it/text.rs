@@ -27,6 +27,8 @@ fn defaults_are_torchvisions() {
             { type = "RandomRotation", degrees = 5 },
             { type = "RandomResizedCrop", size = 224 },
             { type = "ColorJitter", brightness = 0.4 },
+            { type = "RandomGrayscale" },
+            { type = "RandomSolarize", threshold = 128 },
             { type = "GaussianBlur", kernel_size = 3 },
             { type = "ToFloat" },
             { type = "RandomErasing" },
@@ -35,6 +37,8 @@ fn defaults_are_torchvisions() {
     for default in [
         r#""interpolation":"nearest""#,
         r#""scale":[0.08,1.0],"ratio":[0.75,1.3333333333333333],"interpolation":"bilinear""#,
+        r#""type":"RandomGrayscale","p":0.1"#,
+        r#""threshold":128.0,"p":0.5"#,
         r#""sigma":[0.1,2.0]"#,
         r#""p":0.5,"scale":[0.02,0.33],"ratio":[0.3,3.3],"value":0.0"#,
     ] {
@@ -76,6 +80,30 @@ fn mistakes_are_named_with_what_is_allowed() {
             "operation 1 (ColorJitter): hue = [-0.7, 0.7]; allowed: low <= high within -0.5 to 0.5",
         ),
         (
+            format!(r#"{{"type": "RandomInvert", "p": 1.5}}, {crop}"#),
+            "operation 1 (RandomInvert): p = 1.5; allowed: 0 to 1",
+        ),
+        (
+            r#"{"type": "RandomEqualize", "q": 1}"#.to_string(),
+            "unknown field `q`, expected `p`",
+        ),
+        (
+            format!(r#"{{"type": "RandomPosterize", "bits": 0}}, {crop}"#),
+            "operation 1 (RandomPosterize): bits = 0; allowed: 1 to 8",
+        ),
+        (
+            format!(r#"{{"type": "RandomPosterize", "bits": 9}}, {crop}"#),
+            "operation 1 (RandomPosterize): bits = 9; allowed: 1 to 8",
+        ),
+        (
+            format!(r#"{{"type": "RandomSolarize", "threshold": 255.5}}, {crop}"#),
+            "operation 1 (RandomSolarize): threshold = 255.5; allowed: 0 to 255",
+        ),
+        (
+            format!(r#"{{"type": "RandomAdjustSharpness", "sharpness_factor": -1}}, {crop}"#),
+            "operation 1 (RandomAdjustSharpness): sharpness_factor = -1; allowed: 0 to 1000",
+        ),
+        (
             r#"{"type": "Normalize"}"#.to_string(),
             "operation 1 (Normalize): it works on floats; put ToFloat before it",
         ),
@@ -101,6 +129,38 @@ fn mistakes_are_named_with_what_is_allowed() {
             said.contains(expected),
             "{ops}\nsaid:     {said}\nexpected: {expected}"
         );
+    }
+}
+
+#[test]
+fn what_the_device_cannot_perform_is_named() {
+    let refusal = |ops: &str| {
+        let text =
+            format!(r#"{{"op": [{{"type": "CenterCrop", "size": 8}}, {ops}, {{"type": "ToFloat"}}]}}"#);
+        let pipeline = Pipeline::from_json(&text).unwrap();
+        pipeline.check().unwrap();
+        pipeline.check_on_device().err().map(|error| error.to_string())
+    };
+    assert_eq!(
+        refusal(r#"{"type": "ColorJitter", "hue": 0.1}, {"type": "RandomGrayscale"}"#),
+        None
+    );
+    for op in [
+        r#"{"type": "RandomInvert"}"#,
+        r#"{"type": "RandomPosterize", "bits": 4}"#,
+        r#"{"type": "RandomSolarize", "threshold": 4}"#,
+        r#"{"type": "RandomAutocontrast"}"#,
+        r#"{"type": "RandomEqualize"}"#,
+        r#"{"type": "RandomAdjustSharpness", "sharpness_factor": 2}"#,
+    ] {
+        let said = refusal(op).unwrap_or_default();
+        assert!(
+            said.starts_with("operation 2 (Random")
+                && said.ends_with("the executor gpu cannot perform it; use --executor fused, or take it out"),
+            "{op}: {said}"
+        );
+        let repeated = format!(r#"{{"type": "Repeat", "times": 2, "op": [{op}]}}"#);
+        assert!(refusal(&repeated).is_some(), "{repeated}");
     }
 }
 
