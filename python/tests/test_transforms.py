@@ -234,7 +234,7 @@ def test_the_transforms_of_weights_are_converted(tmp_path):
 
 @needs_torchvision
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_changes_of_levels_are_converted(version):
+def test_colours_and_policies_are_converted(version):
     from torchvision import transforms as v1
     from torchvision.transforms import v2
 
@@ -248,6 +248,12 @@ def test_changes_of_levels_are_converted(version):
         (T.RandomAutocontrast(0.7), V.RandomAutocontrast(0.7)),
         (T.RandomEqualize(), V.RandomEqualize()),
         (T.RandomAdjustSharpness(2), V.RandomAdjustSharpness(2)),
+        (T.AutoAugment(), V.AutoAugment()),
+        (T.AutoAugment("svhn", fill=(1, 2, 3)), V.AutoAugment(v1.AutoAugmentPolicy.SVHN, fill=[1, 2, 3])),
+        (T.RandAugment(), V.RandAugment()),
+        (T.RandAugment(1, 5, 11, "bilinear"), V.RandAugment(1, 5, 11, v1.InterpolationMode.BILINEAR)),
+        (T.TrivialAugmentWide(), V.TrivialAugmentWide()),
+        (T.TrivialAugmentWide(12, fill=9), V.TrivialAugmentWide(12, fill=9)),
     ]:
         assert T.from_torchvision([theirs, V.CenterCrop(4), V.ToTensor()]).transforms[0] == ours, theirs
     with pytest.raises(stokehold.OptionError, match=r"bits = 0; allowed: 1 to 8"):

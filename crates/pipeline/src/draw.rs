@@ -38,7 +38,7 @@ pub(crate) fn check_sides(steps: &[Step], width: u32, height: u32) -> Result<(),
     let (mut size, mut most) = ((width, height), width.max(height));
     for step in steps {
         let what = match step {
-            Step::Rotate(_) => "turned",
+            Step::Rotate(_) | Step::Affine(_) => "turned",
             Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => "resized",
             _ => "",
         };
@@ -161,6 +161,9 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             let factor = o.sharpness_factor;
             push_if(o.p, Step::Sharpness { factor }, draws, steps)
         }
+        Op::AutoAugment(o) => push_all(o.steps(draws, width, height), steps),
+        Op::RandAugment(o) => push_all(o.steps(draws, width, height), steps),
+        Op::TrivialAugmentWide(o) => push_all(o.step(draws), steps),
         Op::GaussianBlur(o) => {
             let [low, high] = o.sigma_range();
             let kernel = o.kernel_size.width_height();
@@ -191,6 +194,10 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
 /// Adds a step with probability `p`.
 fn push_if(p: f64, step: Step, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     if draws.chance(p) { steps.push(step) } else { Ok(()) }
+}
+
+fn push_all(more: impl IntoIterator<Item = Step>, steps: &mut Steps) -> Result<(), ImageError> {
+    more.into_iter().try_for_each(|step| steps.push(step))
 }
 
 /// Left, top, width and height of the crop.

@@ -28,6 +28,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod augment;
 mod decode;
 mod draw;
 mod error;
@@ -60,7 +61,7 @@ pub use pipeline::Pipeline;
 pub use preparation::{Preparation, Prepare, PreparedSample};
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
-pub use step::{EraseContent, Rotate, Step};
+pub use step::{EraseContent, Rotate, Step, Transform};
 pub use stokehold_jpeg::{Input, MAX_PIXELS, RowIndex};
 
 /// What the draws of a sample are a function of.

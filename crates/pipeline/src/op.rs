@@ -43,6 +43,15 @@ pub enum Op {
     RandomEqualize(RandomChance),
     /// Blends with a smoothed image, or away from it, with probability `p`.
     RandomAdjustSharpness(RandomAdjustSharpness),
+    /// Two changes of colour or geometry by a learned policy: one of 25 pairs, each change with its own probability
+    /// and magnitude (Cubuk et al., "AutoAugment: Learning Augmentation Strategies from Data", 2019).
+    AutoAugment(AutoAugment),
+    /// Several changes of colour or geometry, each drawn evenly from 14, all of one magnitude (Cubuk et al.,
+    /// "RandAugment: Practical automated data augmentation with a reduced search space", 2020).
+    RandAugment(RandAugment),
+    /// One change of colour or geometry, drawn evenly from 14, of a drawn magnitude (Müller and Hutter, "TrivialAugment:
+    /// Tuning-free Yet State-of-the-Art Data Augmentation", 2021).
+    TrivialAugmentWide(TrivialAugmentWide),
     /// Blurs with a Gaussian of drawn sigma.
     GaussianBlur(GaussianBlur),
     /// Morphological dilation: every pixel becomes the maximum of its square neighbourhood, channel by channel.
@@ -400,6 +409,91 @@ pub struct RandomAdjustSharpness {
     /// Probability, 0..=1.
     #[serde(default = "half")]
     pub p: f64,
+}
+
+/// Which pairs of changes [`AutoAugment`] draws from: those learned on ImageNet, CIFAR-10 or SVHN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Mostly colour.
+    #[default]
+    Imagenet,
+    /// Mostly colour.
+    Cifar10,
+    /// Mostly geometry and inversion.
+    Svhn,
+}
+
+/// Performs a drawn pair of changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AutoAugment {
+    /// The data on which the pairs were learned.
+    pub policy: Policy,
+    /// How sheared, moved and rotated images are interpolated; default: nearest, as torchvision's.
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    pub fill: Fill,
+}
+
+impl Default for AutoAugment {
+    fn default() -> Self {
+        AutoAugment {
+            policy: Policy::Imagenet,
+            interpolation: nearest(),
+            fill: Fill::default(),
+        }
+    }
+}
+
+/// Performs drawn changes of one magnitude.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandAugment {
+    /// The number of changes, one after the other.
+    pub num_ops: u32,
+    /// The number of their magnitude, from 0 (weakest) to one below `num_magnitude_bins`.
+    pub magnitude: u32,
+    /// The number of magnitudes there are.
+    pub num_magnitude_bins: u32,
+    /// How sheared, moved and rotated images are interpolated; default: nearest, as torchvision's.
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    pub fill: Fill,
+}
+
+impl Default for RandAugment {
+    fn default() -> Self {
+        RandAugment {
+            num_ops: 2,
+            magnitude: 9,
+            num_magnitude_bins: 31,
+            interpolation: nearest(),
+            fill: Fill::default(),
+        }
+    }
+}
+
+/// Performs one drawn change.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TrivialAugmentWide {
+    /// The number of magnitudes there are, of which one is drawn.
+    pub num_magnitude_bins: u32,
+    /// How sheared, moved and rotated images are interpolated; default: nearest, as torchvision's.
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    pub fill: Fill,
+}
+
+impl Default for TrivialAugmentWide {
+    fn default() -> Self {
+        TrivialAugmentWide {
+            num_magnitude_bins: 31,
+            interpolation: nearest(),
+            fill: Fill::default(),
+        }
+    }
 }
 
 /// Blurs with a Gaussian.

@@ -294,6 +294,10 @@ fn parse_error(origin: &str, error: impl std::fmt::Display) -> PipelineError {
 
 /// The largest side that an operation may have.
 const MAX_SIDE: u32 = 16_384;
+/// The most changes of one `RandAugment`; papers use up to 6.
+const MAX_CHANGES: u32 = 100;
+/// The most magnitudes of a change; papers use 10 and 31.
+const MAX_BINS: u32 = 10_000;
 /// The largest distance of a rotation's centre from an image's corner: beyond the largest sides that can be
 /// read.
 const MAX_CENTER: u32 = 1_000_000;
@@ -319,6 +323,9 @@ impl Op {
             Op::RandomAutocontrast(_) => "RandomAutocontrast",
             Op::RandomEqualize(_) => "RandomEqualize",
             Op::RandomAdjustSharpness(_) => "RandomAdjustSharpness",
+            Op::AutoAugment(_) => "AutoAugment",
+            Op::RandAugment(_) => "RandAugment",
+            Op::TrivialAugmentWide(_) => "TrivialAugmentWide",
             Op::GaussianBlur(_) => "GaussianBlur",
             Op::Dilation(_) => "Dilation",
             Op::RandomErasing(_) => "RandomErasing",
@@ -338,6 +345,9 @@ impl Op {
                 | Op::RandomAutocontrast(_)
                 | Op::RandomEqualize(_)
                 | Op::RandomAdjustSharpness(_)
+                | Op::AutoAugment(_)
+                | Op::RandAugment(_)
+                | Op::TrivialAugmentWide(_)
         )
     }
 
@@ -463,6 +473,18 @@ impl Op {
                     format!("sharpness_factor = {}; allowed: 0 to 1000", o.sharpness_factor)
                 })
             }
+            Op::RandAugment(o) => {
+                check_bins(o.num_magnitude_bins)?;
+                check(o.num_ops <= MAX_CHANGES, || {
+                    format!("num_ops = {}; allowed: 0 to {MAX_CHANGES}", o.num_ops)
+                })?;
+                check(o.magnitude < o.num_magnitude_bins, || {
+                    let (magnitude, bins) = (o.magnitude, o.num_magnitude_bins);
+                    format!("magnitude = {magnitude}; allowed: below num_magnitude_bins = {bins}")
+                })
+            }
+            Op::TrivialAugmentWide(o) => check_bins(o.num_magnitude_bins),
+            Op::AutoAugment(_) => Ok(()),
             Op::GaussianBlur(o) => {
                 check_kernel(o.kernel_size.width_height())?;
                 positive("sigma", o.sigma_range())
@@ -496,6 +518,12 @@ impl Op {
 
 fn check(ok: bool, problem: impl FnOnce() -> String) -> Result<(), String> {
     if ok { Ok(()) } else { Err(problem()) }
+}
+
+fn check_bins(bins: u32) -> Result<(), String> {
+    check((2..=MAX_BINS).contains(&bins), || {
+        format!("num_magnitude_bins = {bins}; allowed: 2 to {MAX_BINS}")
+    })
 }
 
 fn check_kernel(sides: [u32; 2]) -> Result<(), String> {

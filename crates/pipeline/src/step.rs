@@ -15,6 +15,8 @@ pub enum Step {
     VerticalFlip,
     /// Turns counter-clockwise by `angle` degrees.
     Rotate(Rotate),
+    /// Turns, scales, shears and moves within the image's size.
+    Affine(Transform),
     /// Cuts out a rectangle that lies within the image.
     Crop {
         /// First column.
@@ -130,6 +132,19 @@ impl fmt::Display for Step {
             Self::HorizontalFlip => out.write_str("flip left and right"),
             Self::VerticalFlip => out.write_str("flip top and bottom"),
             Self::Rotate(rotate) => write!(out, "rotate by {:.2} degrees", rotate.angle),
+            Self::Affine(transform) => {
+                let Transform {
+                    angle,
+                    translate: [x, y],
+                    scale,
+                    shear: [across, down],
+                    ..
+                } = transform;
+                write!(
+                    out,
+                    "turn by {angle:.2}, scale by {scale:.3}, shear by {across:.2}, {down:.2}, move by {x}, {y}"
+                )
+            }
             Self::Crop {
                 left,
                 top,
@@ -179,6 +194,25 @@ pub struct Rotate {
     /// Grow the image so that nothing is cut off.
     pub expand: bool,
     /// The point to turn about; none: the centre.
+    pub center: Option<[f64; 2]>,
+    /// What shows where the image does not reach.
+    pub fill: Fill,
+}
+
+/// The numbers of an affine transform, as `torchvision.transforms.v2.functional.affine` takes them.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Transform {
+    /// Degrees, clockwise.
+    pub angle: f64,
+    /// Pixels to the right and down.
+    pub translate: [i32; 2],
+    /// How much larger things get; above 0.
+    pub scale: f64,
+    /// Degrees along x and along y.
+    pub shear: [f64; 2],
+    /// The filter.
+    pub interpolation: Interpolation,
+    /// The point that turning, scaling and shearing leave where it is; none: the centre.
     pub center: Option<[f64; 2]>,
     /// What shows where the image does not reach.
     pub fill: Fill,
@@ -247,6 +281,31 @@ impl Rotate {
         map.0[2] = x;
         map.0[5] = y;
         (map, new_w as u32, new_h as u32)
+    }
+}
+
+impl Transform {
+    /// The map from output to input. The formulas are those of torchvision's `_get_inverse_affine_matrix`.
+    pub(crate) fn map(&self, width: u32, height: u32) -> Affine {
+        let turn = self.angle.to_radians();
+        let [shear_x, shear_y] = self.shear.map(f64::to_radians);
+        let [cx, cy] = self
+            .center
+            .unwrap_or([f64::from(width) * 0.5, f64::from(height) * 0.5]);
+        let [tx, ty] = self.translate.map(f64::from);
+        let a = (turn - shear_y).cos() / shear_y.cos();
+        let b = -(a * shear_x.tan() + turn.sin());
+        let c = (turn - shear_y).sin() / shear_y.cos();
+        let d = turn.cos() - c * shear_x.tan();
+        let [m0, m1, m3, m4] = [d, -b, -c, a].map(|v| v / self.scale);
+        let x = cx - m0 * (cx + tx) - m1 * (cy + ty);
+        let y = cy - m3 * (cx + tx) - m4 * (cy + ty);
+        Affine([m0, m1, x, m3, m4, y])
+    }
+
+    /// Whether pixels only move by whole columns and rows.
+    pub(crate) fn is_exact(&self) -> bool {
+        self.angle == 0.0 && self.scale == 1.0 && self.shear == [0.0; 2]
     }
 }
 

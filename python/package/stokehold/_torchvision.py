@@ -7,6 +7,7 @@ from typing import Any
 
 from stokehold.errors import OptionError
 from stokehold.transforms import (
+    AutoAugment,
     CenterCrop,
     ColorJitter,
     Compose,
@@ -15,6 +16,7 @@ from stokehold.transforms import (
     Normalize,
     Operation,
     Pad,
+    RandAugment,
     RandomAdjustSharpness,
     RandomAutocontrast,
     RandomCrop,
@@ -30,6 +32,7 @@ from stokehold.transforms import (
     RandomVerticalFlip,
     Resize,
     ToTensor,
+    TrivialAugmentWide,
 )
 from stokehold._values import one_or_pair
 
@@ -90,6 +93,7 @@ def _to_float_dtype(transform: Any) -> list[Operation]:
 
 
 _CONVERT: dict[str, Any] = {
+    "AutoAugment": lambda t: [AutoAugment(t.policy, t.interpolation, t.fill)],
     "CenterCrop": lambda t: [CenterCrop(t.size)],
     "ColorJitter": lambda t: [
         ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
@@ -107,6 +111,9 @@ _CONVERT: dict[str, Any] = {
     "Normalize": lambda t: [Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
     "Pad": lambda t: [Pad(t.padding, t.fill, t.padding_mode)],
+    "RandAugment": lambda t: [
+        RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, t.fill)
+    ],
     "RandomAdjustSharpness": lambda t: [RandomAdjustSharpness(t.sharpness_factor, t.p)],
     "RandomAutocontrast": lambda t: [RandomAutocontrast(t.p)],
     "RandomCrop": lambda t: [
@@ -130,6 +137,7 @@ _CONVERT: dict[str, Any] = {
     "ToDtype": _to_float_dtype,
     "ToImage": lambda t: [],
     "ToTensor": lambda t: [ToTensor()],
+    "TrivialAugmentWide": lambda t: [TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, t.fill)],
 }
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "MEAN",
     "PRESETS",
     "STD",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "Compose",
@@ -34,6 +35,7 @@ __all__ = [
     "Normalize",
     "Operation",
     "Pad",
+    "RandAugment",
     "RandomAdjustSharpness",
     "RandomAutocontrast",
     "RandomCrop",
@@ -50,6 +52,7 @@ __all__ = [
     "Repeat",
     "Resize",
     "ToTensor",
+    "TrivialAugmentWide",
     "from_torchvision",
     "preset",
 ]
@@ -308,6 +311,70 @@ class RandomAdjustSharpness(Operation):
 
     def __init__(self, sharpness_factor: float, p: float = 0.5) -> None:
         super().__init__(sharpness_factor=as_.real("sharpness_factor", sharpness_factor), p=p)
+
+
+class AutoAugment(Operation):
+    """Performs one of 25 learned pairs of changes of colour or geometry.
+
+    Args:
+        policy: the data on which the pairs were learned: "imagenet", "cifar10" or "svhn", or torchvision's AutoAugmentPolicy.
+        interpolation: "nearest" (torchvision's default), "bilinear" or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(self, policy: Any = "imagenet", interpolation: Any = "nearest", fill: Numbers | None = None) -> None:
+        super().__init__(
+            policy=str(getattr(policy, "value", policy)),
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+        )
+
+
+class RandAugment(Operation):
+    """Performs ``num_ops`` changes of colour or geometry, each drawn from 14, all of one magnitude.
+
+    Args:
+        num_ops: the number of changes, 0 to 100.
+        magnitude: from 0 (weakest) to one below ``num_magnitude_bins``.
+        num_magnitude_bins: the number of magnitudes there are, 2 to 10000.
+        interpolation: "nearest" (torchvision's default), "bilinear" or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(
+        self,
+        num_ops: int = 2,
+        magnitude: int = 9,
+        num_magnitude_bins: int = 31,
+        interpolation: Any = "nearest",
+        fill: Numbers | None = None,
+    ) -> None:
+        super().__init__(
+            num_ops=as_.whole("num_ops", num_ops),
+            magnitude=as_.whole("magnitude", magnitude),
+            num_magnitude_bins=as_.whole("num_magnitude_bins", num_magnitude_bins),
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+        )
+
+
+class TrivialAugmentWide(Operation):
+    """Performs one change of colour or geometry, drawn from 14, of a drawn magnitude.
+
+    Args:
+        num_magnitude_bins: the number of magnitudes there are, 2 to 10000.
+        interpolation: "nearest" (torchvision's default), "bilinear" or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(
+        self, num_magnitude_bins: int = 31, interpolation: Any = "nearest", fill: Numbers | None = None
+    ) -> None:
+        super().__init__(
+            num_magnitude_bins=as_.whole("num_magnitude_bins", num_magnitude_bins),
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+        )
 
 
 class GaussianBlur(Operation):

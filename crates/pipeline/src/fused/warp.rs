@@ -55,6 +55,7 @@ impl Warp {
             Step::HorizontalFlip
             | Step::VerticalFlip
             | Step::Rotate(_)
+            | Step::Affine(_)
             | Step::Crop { .. }
             | Step::Resize { .. } => true,
             Step::Pad { mode, .. } => *mode == PaddingMode::Constant,
@@ -113,6 +114,13 @@ impl Warp {
                 }
                 fill = Some(rotate.fill.rgb());
                 rotate.map(self.width, self.height).0
+            }
+            Step::Affine(transform) => {
+                if !transform.is_exact() {
+                    self.interpolate(transform.interpolation);
+                }
+                fill = Some(transform.fill.rgb());
+                transform.map(self.width, self.height)
             }
             _ => Affine::IDENTITY,
         };

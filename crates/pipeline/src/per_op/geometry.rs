@@ -2,7 +2,7 @@
 
 use crate::image::RgbImage;
 use crate::op::{Interpolation, PaddingMode};
-use crate::step::{Affine, Rotate};
+use crate::step::{Affine, Rotate, Transform};
 
 pub(super) fn flip_horizontal(image: &mut RgbImage) {
     let width = image.width as usize;
@@ -73,12 +73,24 @@ pub(crate) fn source_index(at: i64, size: u32, mode: PaddingMode) -> Option<usiz
 pub(super) fn rotate(image: &RgbImage, rotate: &Rotate) -> RgbImage {
     let (map, width, height) = rotate.map(image.width, image.height);
     let mut out = RgbImage::filled(width, height, rotate.fill.rgb());
-    match rotate.interpolation {
-        Interpolation::Nearest => nearest(image, &map, &mut out),
-        Interpolation::Bilinear => interpolated(image, &map, &mut out, bilinear),
-        Interpolation::Bicubic => interpolated(image, &map, &mut out, bicubic),
-    }
+    gather(image, &map, rotate.interpolation, &mut out);
     out
+}
+
+pub(super) fn affine(image: &RgbImage, transform: &Transform) -> RgbImage {
+    let map = transform.map(image.width, image.height);
+    let mut out = RgbImage::filled(image.width, image.height, transform.fill.rgb());
+    gather(image, &map, transform.interpolation, &mut out);
+    out
+}
+
+/// Fills `out` where its points lie inside the image.
+fn gather(image: &RgbImage, map: &Affine, interpolation: Interpolation, out: &mut RgbImage) {
+    match interpolation {
+        Interpolation::Nearest => nearest(image, map, out),
+        Interpolation::Bilinear => interpolated(image, map, out, bilinear),
+        Interpolation::Bicubic => interpolated(image, map, out, bicubic),
+    }
 }
 
 /// Pillow steps through the source in 16.16 fixed point while coordinates fit, and so does this. `i64` holds any

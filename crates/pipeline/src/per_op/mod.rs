@@ -51,6 +51,7 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
         Step::HorizontalFlip => geometry::flip_horizontal(&mut image),
         Step::VerticalFlip => geometry::flip_vertical(&mut image),
         Step::Rotate(rotate) => return geometry::rotate(&image, rotate),
+        Step::Affine(transform) => return geometry::affine(&image, transform),
         Step::Crop {
             left,
             top,

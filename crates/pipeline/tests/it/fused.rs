@@ -1,7 +1,7 @@
 //! fused against per-op: the same draws, bounded differences, equality where SEMANTICS.md promises it.
 
 use stokehold_pipeline::op::{Fill, Interpolation, PaddingMode};
-use stokehold_pipeline::{Executor, RgbImage, Rotate, Step, perform};
+use stokehold_pipeline::{Executor, RgbImage, Rotate, Step, Transform, perform};
 
 /// A picture with edges and gradients at every scale, odd in size.
 fn picture(width: u32, height: u32) -> RgbImage {
@@ -74,7 +74,7 @@ fn levels(a: &[f32], b: &[f32]) -> f32 {
         .fold(0.0, f32::max)
 }
 
-/// SEMANTICS.md: "Flips, crops, constant borders and quarter turns are exact".
+/// SEMANTICS.md: "Flips, crops, constant borders, translations and quarter turns are exact".
 #[test]
 fn exact_geometry_is_exact() {
     let image = picture(101, 67);
@@ -90,7 +90,23 @@ fn exact_geometry_is_exact() {
         fill: Fill::Rgb([9, 8, 7]),
         mode: PaddingMode::Constant,
     };
+    let moved = Step::Affine(Transform {
+        angle: 0.0,
+        translate: [-13, 22],
+        scale: 1.0,
+        shear: [0.0, 0.0],
+        interpolation: Interpolation::Nearest,
+        center: None,
+        fill: Fill::Rgb([9, 8, 7]),
+    });
     let chains = [
+        vec![moved.clone()],
+        vec![
+            Step::VerticalFlip,
+            moved,
+            Step::HorizontalFlip,
+            crop(5, 6, 50, 50),
+        ],
         vec![Step::HorizontalFlip],
         vec![Step::VerticalFlip, crop(10, 20, 33, 31)],
         vec![

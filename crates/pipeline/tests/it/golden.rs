@@ -102,6 +102,71 @@ fn per_op_does_what_torchvision_did() {
 }
 
 #[derive(Deserialize)]
+struct Augment {
+    op: serde_json::Value,
+    width: u32,
+    height: u32,
+    /// All that can be drawn, with its probability.
+    outcomes: Vec<(Vec<Step>, f64)>,
+}
+
+/// The steps with their numbers to four digits: torch's own depend on the processor in the last bits.
+fn rounded(steps: &[Step]) -> String {
+    fn round(value: &mut serde_json::Value) {
+        match value {
+            serde_json::Value::Number(number) => {
+                // Added to zero, -0 is 0.
+                *value = serde_json::json!((number.as_f64().unwrap() * 1e4).round() + 0.0);
+            }
+            serde_json::Value::Array(all) => all.iter_mut().for_each(round),
+            serde_json::Value::Object(all) => all.values_mut().for_each(round),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(steps).unwrap();
+    round(&mut value);
+    value.to_string()
+}
+
+/// AutoAugment and the like draw torchvision's changes, magnitudes and signs, each within 5.5 standard deviations as often.
+#[test]
+fn policies_draw_what_torchvision_draws() {
+    let goldens: Goldens<Augment> = serde_json::from_str(include_str!("../goldens/augment.json")).unwrap();
+    assert_eq!(goldens.cases.len(), 9);
+    for case in goldens.cases {
+        let mut expected: BTreeMap<String, f64> = BTreeMap::new();
+        for (steps, p) in &case.outcomes {
+            *expected.entry(rounded(steps)).or_default() += p;
+        }
+        let whole: f64 = expected.values().sum();
+        assert!((whole - 1.0).abs() < 1e-9, "{}: {whole}", case.op);
+        let pipeline = Pipeline::from_json(&serde_json::json!({ "op": [case.op] }).to_string()).unwrap();
+        let n = 40_000;
+        let mut drawn: BTreeMap<String, f64> = BTreeMap::new();
+        for sample in 0..n {
+            let key = DrawKey {
+                seed: 4,
+                epoch: 0,
+                sample,
+            };
+            let steps = pipeline.draw(key, case.width, case.height).unwrap();
+            let steps = rounded(&steps);
+            assert!(expected.contains_key(&steps), "{}: {steps}", case.op);
+            *drawn.entry(steps).or_default() += 1.0;
+        }
+        for (steps, p) in expected {
+            let (mean, deviation) = (n as f64 * p, (n as f64 * p * (1.0 - p)).sqrt());
+            let count = drawn.get(&steps).copied().unwrap_or(0.0);
+            assert!(
+                (count - mean).abs() < 5.5 * deviation + 1.0,
+                "{}: {steps}: {count}, not {mean}",
+                case.op
+            );
+        }
+    }
+}
+
+#[derive(Deserialize)]
 struct Draws {
     op: serde_json::Value,
     width: u32,

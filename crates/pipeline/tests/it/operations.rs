@@ -31,6 +31,9 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("RandomAutocontrast", json!({})),
         ("RandomEqualize", json!({})),
         ("RandomAdjustSharpness", json!({"sharpness_factor": 4.0})),
+        ("AutoAugment", json!({})),
+        ("RandAugment", json!({})),
+        ("TrivialAugmentWide", json!({})),
         ("GaussianBlur", json!({"kernel_size": 9})),
         ("Dilation", json!({})),
         ("RandomErasing", json!({})),
@@ -117,6 +120,7 @@ fn written(of: &str) -> &str {
         "PaddingMode" => "constant, edge, reflect, symmetric",
         "KernelSize" => "integer or [width, height]",
         "EraseValue" => "number, [red, green, blue] or random",
+        "Policy" => "imagenet, cifar10, svhn",
         "Vec<Op>" => "operations",
         other => panic!("how is a {other} written?"),
     }

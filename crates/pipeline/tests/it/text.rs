@@ -104,6 +104,26 @@ fn mistakes_are_named_with_what_is_allowed() {
             "operation 1 (RandomAdjustSharpness): sharpness_factor = -1; allowed: 0 to 1000",
         ),
         (
+            format!(r#"{{"type": "RandAugment", "magnitude": 31}}, {crop}"#),
+            "operation 1 (RandAugment): magnitude = 31; allowed: below num_magnitude_bins = 31",
+        ),
+        (
+            format!(r#"{{"type": "RandAugment", "num_ops": 101}}, {crop}"#),
+            "operation 1 (RandAugment): num_ops = 101; allowed: 0 to 100",
+        ),
+        (
+            format!(r#"{{"type": "TrivialAugmentWide", "num_magnitude_bins": 1}}, {crop}"#),
+            "operation 1 (TrivialAugmentWide): num_magnitude_bins = 1; allowed: 2 to 10000",
+        ),
+        (
+            r#"{"type": "AutoAugment", "policy": "coco"}"#.to_string(),
+            "unknown variant `coco`, expected one of `imagenet`, `cifar10`, `svhn`",
+        ),
+        (
+            r#"{"type": "AutoAugment", "magnitude": 3}"#.to_string(),
+            "unknown field `magnitude`",
+        ),
+        (
             r#"{"type": "Normalize"}"#.to_string(),
             "operation 1 (Normalize): it works on floats; put ToFloat before it",
         ),
@@ -146,6 +166,9 @@ fn what_the_device_cannot_perform_is_named() {
         None
     );
     for op in [
+        r#"{"type": "RandAugment"}"#,
+        r#"{"type": "TrivialAugmentWide"}"#,
+        r#"{"type": "AutoAugment"}"#,
         r#"{"type": "RandomInvert"}"#,
         r#"{"type": "RandomPosterize", "bits": 4}"#,
         r#"{"type": "RandomSolarize", "threshold": 4}"#,
@@ -155,7 +178,7 @@ fn what_the_device_cannot_perform_is_named() {
     ] {
         let said = refusal(op).unwrap_or_default();
         assert!(
-            said.starts_with("operation 2 (Random")
+            said.starts_with("operation 2 (")
                 && said.ends_with("the executor gpu cannot perform it; use --executor fused, or take it out"),
             "{op}: {said}"
         );

@@ -26,6 +26,7 @@ from PIL import Image, ImageFilter
 from torchvision import transforms as T
 from torchvision.transforms import functional as F
 from torchvision.transforms import InterpolationMode as I
+from torchvision.transforms import v2
 
 OUT = Path(sys.argv[2])
 NAMES = {I.NEAREST: "nearest", I.BILINEAR: "bilinear", I.BICUBIC: "bicubic"}
@@ -91,6 +92,51 @@ def erase(image, value):
     return steps, F.erase(tensor, top, left, height, width, v)
 
 
+def steps_of(name, magnitude, interpolation=I.NEAREST, fill=0):
+    """A change of AutoAugment and the like as steps."""
+    still = {"type": "Affine", "angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0],
+             "interpolation": NAMES[interpolation], "center": None, "fill": fill}
+    degrees = math.degrees(math.atan(magnitude))
+    return {
+        "Identity": [],
+        "ShearX": [{**still, "shear": [degrees, 0.0], "center": [0.0, 0.0]}],
+        "ShearY": [{**still, "shear": [0.0, degrees], "center": [0.0, 0.0]}],
+        "TranslateX": [{**still, "translate": [int(magnitude), 0]}],
+        "TranslateY": [{**still, "translate": [0, int(magnitude)]}],
+        "Rotate": [{"type": "Rotate", "angle": magnitude, "interpolation": NAMES[interpolation], "expand": False,
+                    "center": None, "fill": fill}],
+        "Brightness": [{"type": "Brightness", "factor": 1.0 + magnitude}],
+        "Color": [{"type": "Saturation", "factor": 1.0 + magnitude}],
+        "Contrast": [{"type": "Contrast", "factor": 1.0 + magnitude}],
+        "Sharpness": [{"type": "Sharpness", "factor": 1.0 + magnitude}],
+        "Posterize": [{"type": "Posterize", "bits": int(magnitude)}],
+        "Solarize": [{"type": "Solarize", "threshold": 255.0 * magnitude}],
+        "AutoContrast": [{"type": "AutoContrast"}],
+        "Equalize": [{"type": "Equalize"}],
+        "Invert": [{"type": "Invert"}],
+    }[name]
+
+
+def change(name, magnitude, mode):
+    fill = 77
+    apply = v2.RandAugment()._apply_image_or_video_transform
+    return lambda im: (steps_of(name, magnitude, mode, fill),
+                       apply(im, name, magnitude, mode, v2._utils._setup_fill_arg(fill)))
+
+
+# Magnitudes of all three, weak and strong.
+CHANGES = [
+    *[(name, magnitude, mode) for name in ("ShearX", "ShearY") for magnitude in (-0.99, 0.09, 0.3)
+      for mode in (I.NEAREST, I.BILINEAR)],
+    *[(name, magnitude, I.NEAREST) for name in ("TranslateX", "TranslateY") for magnitude in (-59.8, 0.7, 13.0)],
+    *[("Rotate", magnitude, I.NEAREST) for magnitude in (-135.0, 9.0)],
+    *[(name, magnitude, I.NEAREST) for name in ("Brightness", "Color", "Contrast", "Sharpness") for magnitude in (-0.99, 0.27)],
+    *[("Posterize", magnitude, I.NEAREST) for magnitude in (2.0, 7.0)],
+    *[("Solarize", magnitude, I.NEAREST) for magnitude in (0.0, 0.6999999)],
+    *[(name, 0.0, I.NEAREST) for name in ("Identity", "AutoContrast", "Equalize", "Invert")],
+]
+
+
 CASES = {
     "horizontal-flip": lambda im: ([{"type": "HorizontalFlip"}], F.hflip(im)),
     "vertical-flip": lambda im: ([{"type": "VerticalFlip"}], F.vflip(im)),
@@ -136,6 +182,7 @@ CASES = {
     **{f"sharpness-{factor}": single("Sharpness", "factor", factor, F.adjust_sharpness) for factor in (0, 0.4, 1, 2.3)},
     "crop-sharpness": lambda im: ([{"type": "Crop", "left": 5, "top": 9, "width": 14, "height": 2},
                                    {"type": "Sharpness", "factor": 3.0}], F.adjust_sharpness(F.crop(im, 9, 5, 2, 14), 3.0)),
+    **{f"change-{name}-{magnitude}-{mode.value}": change(name, magnitude, mode) for name, magnitude, mode in CHANGES},
     "gaussian-blur": lambda im: ([{"type": "GaussianBlur", "kernel": [5, 9], "sigma": 1.3}],
                                  F.gaussian_blur(im, [5, 9], [1.3, 1.3])),
     "dilation": lambda im: ([{"type": "Dilate", "kernel": 5}], im.filter(ImageFilter.MaxFilter(5))),
@@ -225,6 +272,42 @@ def goldens():
             cases.append(case)
     write("steps.json", cases)
     write("draws.json", draws())
+    write("augment.json", augment())
+
+
+def augment():
+    """All that the three can draw for an image of 400 x 300, each with its probability."""
+
+    def changes(space, name, bins, at):
+        make, signed = space[name]
+        magnitudes = make(bins, 300, 400)
+        magnitude = 0.0 if magnitudes is None else float(magnitudes[at])
+        signs = (1, -1) if magnitudes is not None and signed else (1,)
+        return [(steps_of(name, sign * magnitude), 1 / len(signs)) for sign in signs]
+
+    def even(transform, bins, at):
+        space = transform._AUGMENTATION_SPACE
+        return [(steps, p / len(space) / len(at)) for name in space for i in at for steps, p in changes(space, name, bins, i)]
+
+    answers = []
+    for bins, magnitude in ((31, 9), (10, 9), (11, 0)):
+        op = {"type": "RandAugment", "num_ops": 1, "magnitude": magnitude, "num_magnitude_bins": bins}
+        answers.append((op, even(v2.RandAugment, bins, [magnitude])))
+    twice = answers[0][1]
+    answers.append(({"type": "RandAugment"}, [(a + b, p * q) for a, p in twice for b, q in twice]))
+    for bins in (31, 8):
+        op = {"type": "TrivialAugmentWide", "num_magnitude_bins": bins}
+        answers.append((op, even(v2.TrivialAugmentWide, bins, range(bins))))
+    for policy in v2.AutoAugmentPolicy:
+        pairs, outcomes = v2.AutoAugment(policy)._policies, []
+        for pair in pairs:
+            either = []
+            for name, p, at in pair:
+                done = changes(v2.AutoAugment._AUGMENTATION_SPACE, name, 10, at or 0)
+                either.append([([], 1 - p), *((steps, p * q) for steps, q in done)])
+            outcomes += [(a + b, p * q / len(pairs)) for a, p in either[0] for b, q in either[1]]
+        answers.append(({"type": "AutoAugment", "policy": policy.value}, outcomes))
+    return [dict(op=op, width=400, height=300, outcomes=[o for o in outcomes if o[1] > 0]) for op, outcomes in answers]
 
 
 def draws():
