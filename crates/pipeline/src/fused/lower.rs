@@ -182,7 +182,7 @@ impl DevicePlan {
             let (width, height) = (held.width, held.height);
             let (width, height, work) = match each {
                 Pass::Point(point) => {
-                    points.extend(last.map(|last| (last, *point)));
+                    points.extend(last.map(|last| (last, point.clone())));
                     continue;
                 }
                 Pass::Warp(warp) => (warp.width, warp.height, warp.lower(&held, sides)),

@@ -237,7 +237,7 @@ fn leading_points(stages: &[Pass]) -> Vec<Pointwise> {
     stages
         .iter()
         .map_while(|stage| match stage {
-            Pass::Point(point) => Some(*point),
+            Pass::Point(point) => Some(point.clone()),
             _ => None,
         })
         .collect()

@@ -4,7 +4,7 @@ use super::levels;
 use crate::step::Step;
 
 /// A change of colour that looks at one pixel at a time.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Pointwise {
     /// Blends with black.
     Brightness {
@@ -33,7 +33,7 @@ pub enum Pointwise {
     /// Another level for each level, the same in all channels.
     Levels {
         /// The new level at each level.
-        table: [u8; 256],
+        table: Box<[u8; 256]>,
     },
 }
 
@@ -53,13 +53,13 @@ impl Pointwise {
             },
             Step::Grayscale => Pointwise::Grayscale,
             Step::Invert => Pointwise::Levels {
-                table: levels::inverted(),
+                table: Box::new(levels::inverted()),
             },
             Step::Posterize { bits } => Pointwise::Levels {
-                table: levels::posterized(bits),
+                table: Box::new(levels::posterized(bits)),
             },
             Step::Solarize { threshold } => Pointwise::Levels {
-                table: levels::solarized(threshold),
+                table: Box::new(levels::solarized(threshold)),
             },
             _ => return None,
         })
