@@ -13,10 +13,11 @@ use stokehold_loader::{BadImagePolicy, Workers};
 use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::device::DeviceChoice;
+use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, TrainConfig, TrainerChoice};
+use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, LossKind, TrainConfig, TrainerChoice};
 
 use crate::CompareError;
 
@@ -343,6 +344,8 @@ impl Plan {
                 kind: ScheduleKind::Constant,
                 warmup_epochs: 0.0,
             },
+            loss: LossKind::default(),
+            mix: Mix::default(),
             label_smoothing: 0.0,
             clip_norm: None,
             topk: 5,

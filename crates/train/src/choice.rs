@@ -14,7 +14,7 @@ use stokehold_storage::Images;
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::feed::{Feed, Maker};
-use crate::learner::Learner;
+use crate::learner::{At, Learner};
 use crate::{TrainError, device};
 
 /// Turns of each, in alternation. The first does not count: it reads files, compiles kernels and touches
@@ -131,14 +131,14 @@ fn train(
     // the rate. The device is two batches further ahead.
     let ready = feed.loader().prefetch() + 3;
     let (mut begin, mut steps, mut measured) = (Instant::now(), 0, Measured::default());
+    let objective = config.objective();
     // Short epochs are repeated; the feed returns an error for one without a batch.
     for epoch in epoch.. {
         for batch in feed.epoch(epoch) {
             let batch = batch?;
-            let (smoothing, clip_norm) = (config.label_smoothing, config.clip_norm);
             let input = batch.images.into_input();
             // A learning rate of 0 keeps the numbers finite, and costs the same.
-            (learner, _) = learner.step(smoothing, clip_norm, input, batch.shape, &batch.labels, 0.0)?;
+            (learner, _) = learner.step(&objective, input, batch.shape, &batch.labels, At::default())?;
             steps += 1;
             if steps == ready {
                 begin = Instant::now();

@@ -14,6 +14,9 @@ use crate::device::DeviceChoice;
 use crate::emulated::TrainerChoice;
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{Feed, GpuOptions, Maker};
+use crate::learner::Objective;
+use crate::loss::LossKind;
+use crate::mix::Mix;
 use crate::model::Arch;
 use crate::optim::OptimizerConfig;
 use crate::schedule::ScheduleConfig;
@@ -65,6 +68,12 @@ pub struct TrainConfig {
     pub lr: f64,
     /// The schedule of the learning rate.
     pub schedule: ScheduleConfig,
+    /// The training loss.
+    #[serde(default)]
+    pub loss: LossKind,
+    /// How training batches are mixed.
+    #[serde(default)]
+    pub mix: Mix,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
@@ -131,6 +140,16 @@ impl TrainConfig {
                 self.clip_norm.is_none_or(above_zero),
                 "must be above 0",
             ),
+            (
+                "alpha of MixUp",
+                (0.0..=Mix::MOST).contains(&self.mix.mixup_alpha),
+                "must be 0 to 10",
+            ),
+            (
+                "alpha of CutMix",
+                (0.0..=Mix::MOST).contains(&self.mix.cutmix_alpha),
+                "must be 0 to 10",
+            ),
             ("k of top-k", self.topk >= 1, at_least_one),
             (
                 "steps between checkpoints",
@@ -186,6 +205,17 @@ impl TrainConfig {
             }
         }
         Ok(())
+    }
+
+    /// What its steps minimise.
+    pub(crate) fn objective(&self) -> Objective {
+        Objective {
+            loss: self.loss,
+            label_smoothing: self.label_smoothing,
+            clip_norm: self.clip_norm,
+            mix: self.mix,
+            seed: self.seed,
+        }
     }
 
     /// The differences from `now` in the fields that determine the results, a phrase for each.

@@ -16,7 +16,7 @@ use stokehold_loader::{LoaderError, Stage};
 use crate::TrainError;
 use crate::device;
 use crate::feed::Feed;
-use crate::learner::Learner;
+use crate::learner::{At, Learner, Objective};
 use crate::model::{Arch, ResNet};
 use crate::optim::{Optimizer, OptimizerConfig};
 
@@ -78,7 +78,13 @@ pub fn disturbance(
                 let start = Instant::now();
                 // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the
                 // same.
-                (learner, _) = learner.step(0.0, None, images, batch.shape, &batch.labels, 0.0)?;
+                (learner, _) = learner.step(
+                    &Objective::default(),
+                    images,
+                    batch.shape,
+                    &batch.labels,
+                    At::default(),
+                )?;
                 if warm {
                     seconds.push(start.elapsed().as_secs_f64());
                 }

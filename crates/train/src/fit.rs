@@ -22,7 +22,7 @@ use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::infer::ModelFacts;
-use crate::learner::{Learner, Trainer};
+use crate::learner::{At, Learner, Trainer};
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
@@ -417,21 +417,24 @@ impl Training<'_> {
             ..
         } = batch;
         self.spans.loaded(&spans, self.progress.step + 1);
-        let lr = self.lr(self.progress.step);
-        let (smoothing, clip_norm) = (self.config.label_smoothing, self.config.clip_norm);
+        let step = self.progress.step;
+        let at = At {
+            step,
+            lr: self.lr(step),
+        };
         if let Some(decoded) = images.decoded_by() {
             *self.decoded.get_or_insert_default() += decoded;
         }
         let images = images.into_input();
         let begin = Instant::now();
-        let (trainer, loss) = trainer.step(smoothing, clip_norm, images, shape, &labels, lr)?;
+        let (trainer, loss) = trainer.step(&self.config.objective(), images, shape, &labels, at)?;
         self.progress.step += 1;
         self.spans.stepped(begin, self.progress.step);
         if !loss.is_finite() {
             return Err(TrainError::Diverged {
                 step: self.progress.step,
                 loss,
-                lr,
+                lr: at.lr,
             });
         }
         let position = batches.state();

@@ -9,10 +9,49 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use crate::config::TrainConfig;
 use crate::emulated::{Emulated, EmulatedUse};
 use crate::feed::Input;
-use crate::loss::cross_entropy;
+use crate::loss::{LossKind, binary_cross_entropy, cross_entropy, soft_cross_entropy};
+use crate::mix::{Mix, Mixture};
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
 use crate::{TrainError, checkpoint, device, weights};
+
+/// What steps minimise, and how.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objective {
+    pub loss: LossKind,
+    pub label_smoothing: f32,
+    /// The norm to which gradients are clipped.
+    pub clip_norm: Option<f64>,
+    pub mix: Mix,
+    /// The seed of the mixtures.
+    pub seed: u64,
+}
+
+/// The place of a step in a run.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct At {
+    /// Steps before it.
+    pub step: u64,
+    /// Its learning rate.
+    pub lr: f64,
+}
+
+impl Objective {
+    /// The loss of a batch whose images are mixed: of its logits and labels.
+    fn loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
+        let (device, smoothing) = (logits.device(), self.label_smoothing);
+        if (self.loss, mixture) == (LossKind::CrossEntropy, &Mixture::None) {
+            return cross_entropy(logits, targets(labels, &device), smoothing);
+        }
+        let classes = logits.dims()[1];
+        let shares = TensorData::new(mixture.classes(labels, classes), [labels.len(), classes]);
+        let shares = Tensor::from_data(shares, &device);
+        match self.loss {
+            LossKind::CrossEntropy => soft_cross_entropy(logits, shares, smoothing),
+            LossKind::Bce => binary_cross_entropy(logits, shares, smoothing),
+        }
+    }
+}
 
 /// What makes the steps of a run.
 pub(crate) enum Trainer {
@@ -24,16 +63,15 @@ impl Trainer {
     /// As [`Learner::step`]; an emulated accelerator has no loss.
     pub fn step(
         self,
-        smoothing: f32,
-        clip_norm: Option<f64>,
+        objective: &Objective,
         images: Input,
         shape: [usize; 4],
         labels: &[u32],
-        lr: f64,
+        at: At,
     ) -> Result<(Self, f32), TrainError> {
         match self {
             Self::Burn(learner) => {
-                let (learner, loss) = learner.step(smoothing, clip_norm, images, shape, labels, lr)?;
+                let (learner, loss) = learner.step(objective, images, shape, labels, at)?;
                 Ok((Self::Burn(Box::new(learner)), loss))
             }
             Self::Emulated(mut emulated) => {
@@ -108,24 +146,23 @@ impl Learner {
         Ok((learner, replaced_head))
     }
 
-    /// One step over a batch at learning rate `lr`, the gradients clipped to `clip_norm`; returns the batch's loss.
+    /// One step over a batch; returns the batch's loss.
     ///
     /// Fetching the loss waits until the device is done, so the time of this call is the time of the step.
     pub fn step(
         mut self,
-        label_smoothing: f32,
-        clip_norm: Option<f64>,
+        objective: &Objective,
         images: Input,
         shape: [usize; 4],
         labels: &[u32],
-        lr: f64,
+        At { step, lr }: At,
     ) -> Result<(Self, f32), TrainError> {
         let device = self.device.clone().autodiff();
-        let images = images.tensor(shape, &device);
-        let targets = targets(labels, &device);
-        let loss = cross_entropy(self.model.forward(images), targets, label_smoothing);
+        let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
+        let images = mixture.images(images.tensor(shape, &device));
+        let loss = objective.loss(self.model.forward(images), labels, &mixture);
         let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
-        if let Some(norm) = clip_norm {
+        if let Some(norm) = objective.clip_norm {
             (grads, _) = clip_global_norm(grads, &self.model, norm);
         }
         self.model = self.optimizer.step(lr, self.model, grads);

@@ -1,6 +1,18 @@
-//! Cross-entropy with label smoothing, as `torch.nn.functional.cross_entropy`.
+//! Losses with label smoothing, as PyTorch's: cross-entropy, and binary cross-entropy of every class.
 
 use burn::tensor::{Int, Tensor, activation};
+use serde::{Deserialize, Serialize};
+
+/// The loss that a run trains with. Validation has cross-entropy always.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LossKind {
+    /// [`cross_entropy`]
+    #[default]
+    CrossEntropy,
+    /// [`binary_cross_entropy`]: every class is a question of its own, as in "ResNet strikes back" (Wightman et al., 2021).
+    Bce,
+}
 
 /// Mean cross-entropy of logits `[N, C]` and class indices `[N]`; returns `[1]`.
 ///
@@ -13,4 +25,34 @@ pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<1, Int>, label_smoothing
         return nll;
     }
     nll.mul_scalar(1.0 - label_smoothing) - log_p.mean().mul_scalar(label_smoothing)
+}
+
+/// Mean cross-entropy of logits `[N, C]` and shares of the classes `[N, C]`; returns `[1]`. As
+/// `torch.nn.functional.cross_entropy` with probabilities as its target.
+pub fn soft_cross_entropy(logits: Tensor<2>, shares: Tensor<2>, label_smoothing: f32) -> Tensor<1> {
+    let shares = smoothed(shares, label_smoothing);
+    (activation::log_softmax(logits, 1) * shares)
+        .sum_dim(1)
+        .mean()
+        .neg()
+}
+
+/// Mean binary cross-entropy over all images and classes, of logits `[N, C]` and shares of the classes `[N, C]`; returns
+/// `[1]`. As `torch.nn.functional.binary_cross_entropy_with_logits`.
+pub fn binary_cross_entropy(logits: Tensor<2>, shares: Tensor<2>, label_smoothing: f32) -> Tensor<1> {
+    let shares = smoothed(shares, label_smoothing);
+    // max(x, 0) - x t + ln(1 + exp(-|x|)), which does not overflow.
+    let rest = logits.clone().abs().neg().exp().log1p();
+    (logits.clone().clamp_min(0.0) - logits * shares + rest).mean()
+}
+
+/// `(1 - s) x share + s / C`.
+fn smoothed(shares: Tensor<2>, label_smoothing: f32) -> Tensor<2> {
+    if label_smoothing == 0.0 {
+        return shares;
+    }
+    let classes = shares.dims()[1] as f32;
+    shares
+        .mul_scalar(1.0 - label_smoothing)
+        .add_scalar(label_smoothing / classes)
 }

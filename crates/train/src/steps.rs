@@ -16,7 +16,7 @@ use crate::config::TrainConfig;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{FedBatch, Feed, FeedBatches, Maker};
-use crate::learner::{Learner, Trainer};
+use crate::learner::{At, Learner, Trainer};
 use crate::{TrainError, device};
 
 /// A loader and a trainer between two steps.
@@ -224,12 +224,14 @@ impl Steps {
         };
         let config = &self.config;
         let (trainer, loss) = trainer.step(
-            config.label_smoothing,
-            config.clip_norm,
+            &config.objective(),
             batch.images.into_input(),
             batch.shape,
             &batch.labels,
-            config.lr,
+            At {
+                step: self.step,
+                lr: config.lr,
+            },
         )?;
         self.trainer = Some(trainer);
         self.step += 1;

@@ -9,10 +9,11 @@ use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
+use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ExecutorChoice, TrainConfig, TrainerChoice};
+use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -108,6 +109,23 @@ enum OptimizerName {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum LossName {
+    /// Of the softmax over the classes.
+    CrossEntropy,
+    /// Binary cross-entropy: every class is a question of its own.
+    Bce,
+}
+
+impl From<LossName> for LossKind {
+    fn from(name: LossName) -> Self {
+        match name {
+            LossName::CrossEntropy => Self::CrossEntropy,
+            LossName::Bce => Self::Bce,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ScheduleName {
     Constant,
     Step,
@@ -153,6 +171,16 @@ struct OptimizerOptions {
     /// Epochs, or a part of one, over which the learning rate rises to its full value.
     #[arg(long, value_name = "EPOCHS", default_value_t = 0.0)]
     warmup_epochs: f64,
+    /// Training loss; validation has cross-entropy always.
+    #[arg(long, value_enum, default_value_t = LossName::CrossEntropy)]
+    loss: LossName,
+    /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 10; 0 for not at all. With
+    /// --cutmix-alpha one of the two is chosen for each batch.
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
+    mixup_alpha: f64,
+    /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 10; 0 for not at all.
+    #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
+    cutmix_alpha: f64,
     /// Label smoothing of the training loss, 0 up to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     label_smoothing: f32,
@@ -250,6 +278,11 @@ impl Args {
             optimizer: optimizer.optimizer(),
             lr: optimizer.lr(),
             schedule: optimizer.schedule(),
+            loss: optimizer.loss.into(),
+            mix: Mix {
+                mixup_alpha: optimizer.mixup_alpha,
+                cutmix_alpha: optimizer.cutmix_alpha,
+            },
             label_smoothing: optimizer.label_smoothing,
             clip_norm: optimizer.clip_norm,
             topk: optimizer.topk,

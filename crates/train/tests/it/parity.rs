@@ -8,7 +8,8 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
-use stokehold_train::loss::cross_entropy;
+use stokehold_train::loss::{binary_cross_entropy, cross_entropy, soft_cross_entropy};
+use stokehold_train::mix::Mixture;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::optim::{Optimizer, OptimizerConfig, clip_global_norm};
 
@@ -124,6 +125,80 @@ fn cross_entropy_is_pytorchs() {
         assert!(
             (ours - theirs).abs() < 1e-5,
             "smoothing {smoothing}: {ours} and {theirs}"
+        );
+    }
+}
+
+/// Oracle: PyTorch's `cross_entropy` with probabilities, and `binary_cross_entropy_with_logits`, of smoothed targets.
+/// Tolerance: 1e-5.
+#[test]
+fn losses_of_shared_classes_are_pytorchs() {
+    let (batch, classes, smoothing) = (64, 10, [0.0f32, 0.1]);
+    let question = json!({"batch": batch, "classes": classes, "label_smoothing": smoothing, "share": 0.7});
+    let theirs = oracle::ask::<Vec<[f32; 2]>>("soft_loss", question);
+    let device = Device::flex();
+    let logits = formula::uniform("logits", batch * classes)
+        .map(|x| (40.0 * x) as f32)
+        .collect();
+    let logits: Tensor<2> = Tensor::from_data(TensorData::new(logits, [batch, classes]), &device);
+    let labels = formula::labels("labels", batch, classes, &device)
+        .one_hot::<2>(classes)
+        .float();
+    let (last, rest) = (
+        labels.clone().narrow(0, batch - 1, 1),
+        labels.clone().narrow(0, 0, batch - 1),
+    );
+    let shares = labels * 0.7 + Tensor::cat(vec![last, rest], 0) * 0.3;
+    for (smoothing, theirs) in smoothing.into_iter().zip(theirs) {
+        let ours = [soft_cross_entropy, binary_cross_entropy]
+            .map(|loss| read(loss(logits.clone(), shares.clone(), smoothing)).unwrap()[0]);
+        for (ours, theirs) in ours.into_iter().zip(theirs) {
+            assert!(
+                (ours - theirs).abs() < 1e-5 * theirs.abs().max(1.0),
+                "smoothing {smoothing}: {ours} and {theirs}"
+            );
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Mixed {
+    images: Vec<f32>,
+    targets: Vec<f32>,
+}
+
+/// Oracle: torchvision's `v2.MixUp` and `v2.CutMix`, with a mixture that is given. Tolerance: 1e-6.
+#[test]
+fn mixtures_are_torchvisions() {
+    let (batch, classes, size) = (5, 4, 8);
+    let device = Device::flex();
+    let images = formula::uniform("mixed", batch * 3 * size * size)
+        .map(|x| x as f32)
+        .collect();
+    let images: Tensor<4> = Tensor::from_data(TensorData::new(images, [batch, 3, size, size]), &device);
+    let labels = formula::labels("labels", batch, classes, &device).into_data();
+    let labels: Vec<u32> = labels.iter::<i64>().map(|label| label as u32).collect();
+    let cut = Mixture::CutMix {
+        rows: 2..8,
+        columns: 1..4,
+        share: 1.0 - 18.0 / 64.0,
+    };
+    for (mixture, details) in [
+        (Mixture::MixUp(0.3), json!({"share": 0.3})),
+        // torchvision's box is x1, y1, x2, y2.
+        (cut, json!({"share": 1.0 - 18.0 / 64.0, "box": [1, 2, 4, 8]})),
+    ] {
+        let mut question = json!({"batch": batch, "classes": classes, "size": size});
+        question
+            .as_object_mut()
+            .unwrap()
+            .extend(details.as_object().unwrap().clone());
+        let theirs = oracle::ask::<Mixed>("mix", question);
+        let ours = read(mixture.images(images.clone())).unwrap();
+        assert!(distance(&ours, &theirs.images) < 1e-6, "{mixture:?}");
+        assert!(
+            distance(&mixture.classes(&labels, classes), &theirs.targets) < 1e-6,
+            "{mixture:?}"
         );
     }
 }

@@ -137,6 +137,37 @@ def loss(q):
     return [torch.nn.functional.cross_entropy(x, y, label_smoothing=s).item() for s in q["label_smoothing"]]
 
 
+def soft_loss(q):
+    """For each smoothing cross-entropy and binary cross-entropy, of targets that torchvision's MixUp has made."""
+    from torchvision.transforms import v2
+
+    x = torch.from_numpy(40.0 * uniform("logits", (q["batch"], q["classes"]))).float()
+    y = labels("labels", q["batch"], q["classes"])
+    mixed = v2.MixUp(num_classes=q["classes"]).transform(y, {"labels": y, "batch_size": len(y), "lam": q["share"]})
+    answers = []
+    for s in q["label_smoothing"]:
+        binary = mixed * (1 - s) + s / q["classes"]
+        answers.append([
+            torch.nn.functional.cross_entropy(x, mixed, label_smoothing=s).item(),
+            torch.nn.functional.binary_cross_entropy_with_logits(x, binary).item(),
+        ])
+    return answers
+
+
+def mix(q):
+    """The images and targets of torchvision's MixUp or CutMix, of a mixture that is given."""
+    from torchvision.transforms import v2
+
+    x, y = images("mixed", q["batch"], q["size"]), labels("labels", q["batch"], q["classes"])
+    common = {"labels": y, "batch_size": len(y)}
+    if "box" in q:
+        kind, params = v2.CutMix, {"box": q["box"], "lam_adjusted": q["share"]}
+    else:
+        kind, params = v2.MixUp, {"lam": q["share"]}
+    made = [kind(num_classes=q["classes"]).transform(part, common | params) for part in (x, y)]
+    return {"images": made[0].flatten().tolist(), "targets": made[1].flatten().tolist()}
+
+
 def schedules(q):
     """The rates of every step, of several schedules."""
     return [schedule(one) for one in q]

@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use stokehold_base::fault::Fault;
-use stokehold_train::TrainConfig;
+use stokehold_train::mix::Mix;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
+use stokehold_train::{LossKind, TrainConfig};
 
 use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
 
@@ -101,11 +102,16 @@ fn an_interrupted_run_continues_exactly_wherever_it_was_stopped() {
 }
 
 #[test]
-fn adamw_continues_exactly_too_with_another_number_of_workers() {
+fn adamw_and_mixed_batches_continue_exactly_too_with_another_number_of_workers() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
     let mut whole = config(dir.path(), &dir.path().join("whole"));
     (whole.optimizer, whole.lr) = (OptimizerConfig::ADAMW, 1e-3);
+    whole.loss = LossKind::Bce;
+    whole.mix = Mix {
+        mixup_alpha: 0.4,
+        cutmix_alpha: 1.0,
+    };
     let (summary, recorded) = run(&whole, false, End::Never);
     summary.unwrap();
     let cut = TrainConfig {

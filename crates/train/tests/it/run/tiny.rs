@@ -81,6 +81,8 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
             kind: ScheduleKind::Cosine { final_factor: 0.0 },
             warmup_epochs: 0.5,
         },
+        loss: Default::default(),
+        mix: Default::default(),
         label_smoothing: 0.1,
         clip_norm: Some(1.0),
         topk: 5,

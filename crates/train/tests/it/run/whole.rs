@@ -304,6 +304,14 @@ fn numbers_out_of_range_are_named_with_what_is_allowed() {
         "label smoothing: must be 0 up to below 1"
     );
     assert_eq!(
+        message(|c| c.mix.mixup_alpha = f64::NAN),
+        "alpha of MixUp: must be 0 to 10"
+    );
+    assert_eq!(
+        message(|c| c.mix.cutmix_alpha = 11.0),
+        "alpha of CutMix: must be 0 to 10"
+    );
+    assert_eq!(
         message(|c| c.clip_norm = Some(0.0)),
         "norm to clip to: must be above 0"
     );
