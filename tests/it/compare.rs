@@ -360,7 +360,7 @@ fn a_trial_that_cannot_run_is_named_and_the_others_go_on() {
     assert_eq!(output.status.code(), Some(0), "{progress}");
     for text in [
         "torchvision  ended with status 3",
-        "torchvision was not measured: ended with status 3: Python 1.5 was a good one.",
+        "torchvision was not measured: ended with status 3.\n",
         "dali was not measured: /nowhere/python: No such file or directory",
     ] {
         assert!(table.contains(text), "{text}: {table}");
@@ -429,7 +429,8 @@ done"#
     assert_eq!(verdict(2), None, "a trial that has failed has no gain");
     assert!(verdict(4).is_some());
     for text in [
-        "dali was not measured: ended with status 7: out of patience",
+        "dali was not measured: ended with status 7.",
+        "out of patience",
         "1000000000 s",
     ] {
         assert!(table.contains(text), "{text}: {table}");

@@ -416,7 +416,12 @@ pub(crate) fn open_data(
 ) -> Result<Dataset, StorageError> {
     let mut dataset = match Dataset::open(data, None, seed) {
         Err(StorageError::Flat { .. } | StorageError::Unlabelled { .. }) if !learns => Dataset {
-            train: Images::unlabelled(data)?,
+            // Other folders beside it hold other images: for validation, or masks.
+            train: Images::unlabelled(
+                &Some(data.join("train"))
+                    .filter(|train| train.is_dir())
+                    .unwrap_or(data.to_owned()),
+            )?,
             val: None,
             split: None,
         },

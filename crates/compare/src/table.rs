@@ -60,7 +60,7 @@ pub fn result(report: &Report) -> Table {
             verdict(a, b),
         ];
         if published {
-            let of_cell = published::better_by(cell.model, cell.load);
+            let of_cell = gain.and_then(|_| published::better_by(cell.model, cell.load));
             row.push(or_dash(of_cell.map(|percent| format!("{percent:.1} %"))));
         }
         table.row(row);

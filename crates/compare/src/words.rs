@@ -139,6 +139,8 @@ impl Report {
         if self.plan.trials.len() == 2 {
             paragraphs.extend(self.models().into_iter().filter_map(|model| self.of_model(model)));
         }
+        paragraphs.extend(self.limit());
+        paragraphs.extend(self.imprecise());
         paragraphs.extend(self.work());
         paragraphs.extend(self.others());
         paragraphs.push(format!(
@@ -195,6 +197,44 @@ impl Report {
             false => format!(" (waits and images of load {})", last.load),
         };
         (!parts.is_empty()).then(|| format!("{model}{at}: {}.", parts.join(". ")))
+    }
+
+    /// The cells in which no loader can win.
+    fn limit(&self) -> Option<String> {
+        /// The trainer waits for less than this share of its time.
+        const LITTLE: f64 = 0.03;
+        let busy = |cell: &&Cell| {
+            let mut summaries = cell.trials.iter().filter_map(|trial| trial.summary).peekable();
+            summaries.peek().is_some() && summaries.all(|summary| summary.waited < LITTLE)
+        };
+        let limited: Vec<String> = self
+            .cells
+            .iter()
+            .filter(busy)
+            .map(|cell| format!("{} at load {}", cell.model, cell.load))
+            .collect();
+        (!limited.is_empty()).then(|| {
+            format!(
+                "The trainer is the limit with every trial for {}: it waits less than {:.0} % of its time, so no loader makes it faster.",
+                limited.join(", "),
+                100.0 * LITTLE
+            )
+        })
+    }
+
+    /// The gains that are not as precise as the plan wants, and what to do.
+    fn imprecise(&self) -> Option<String> {
+        let trials = self.cells.iter().flat_map(|cell| &cell.trials);
+        let gains = trials.filter_map(|trial| trial.summary?.gain);
+        let wide = gains.filter(|gain| gain.width() >= self.plan.precision).count();
+        (wide > 0).then(|| {
+            format!(
+                "{} of an interval wider than {} %: the time was over. The same command with a longer --time-limit than {} s                  measures on, and keeps what is there.",
+                plural(wide, "figure"),
+                self.plan.precision,
+                self.plan.time_limit
+            )
+        })
     }
 
     /// The evidence of equal work.
@@ -263,7 +303,8 @@ fn sentence(a: Trial, b: Trial, number: usize, cells: &[&Cell], with: &str) -> S
     if gains.is_empty() {
         let why = measured.iter().find_map(|trial| trial.failure.as_ref());
         return match why {
-            Some(failure) => format!("{b} was not measured{with}: {}.", failure.text()),
+            // What it printed is in the table.
+            Some(failure) => format!("{b} was not measured{with}: {}.", failure.why),
             None => format!("{b} was not compared with {a}{with}."),
         };
     }

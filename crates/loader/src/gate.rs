@@ -27,6 +27,11 @@ impl Gate {
         Self { give, take }
     }
 
+    /// How many compute at once.
+    pub fn computing(&self) -> usize {
+        self.take.capacity().unwrap_or(usize::MAX)
+    }
+
     /// Waits for a turn. It comes: whoever has one computes one image and then gives it back.
     pub fn enter(&self) -> Turn<'_> {
         // Both ends are here, so this does not fail.

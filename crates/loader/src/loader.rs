@@ -89,14 +89,19 @@ impl Loader {
             Workers::Count(_) => return None,
         };
         let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
-        let costs = self.costs();
+        let costs = self.shared.asked();
         let (Some(cpu), Some(wait)) = (costs.cpu_seconds(), costs.wait_seconds()) else {
             return Some(format!("one for each of the cores, {cores}"));
         };
         let (cpu, wait) = (ms(cpu), ms(wait));
         Some(if self.workers() > cores {
+            let rate = self.shared.demand.rate();
+            let consumer = rate
+                .filter(|rate| *rate < 1e6)
+                .map(|rate| format!(", or a consumer that takes {rate:.0} images/s"));
             format!(
-                "a read waits {wait} and an image costs {cpu} of CPU time, and {cores} cores are to be kept busy"
+                "a read waits {wait} and an image costs {cpu} of CPU time, and {cores} cores are to be kept busy{}",
+                consumer.unwrap_or_default()
             )
         } else {
             format!(

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub demand: Demand,
     /// The costs at the beginning of the latest epoch.
     before: Mutex<Costs>,
+    /// The costs that the number of workers was made of.
+    asked: Mutex<Costs>,
     /// The samples of each class; empty unless bad images are substituted.
     pub by_class: BTreeMap<u32, Vec<usize>>,
     /// Every bad image found so far, at most one more than the limit.
@@ -83,6 +85,7 @@ impl Shared {
             meter: Meter::default(),
             demand: Demand::default(),
             before: Mutex::default(),
+            asked: Mutex::default(),
             by_class,
             bad: Mutex::default(),
             facts,
@@ -100,9 +103,10 @@ impl Shared {
         self.workers() < self.most_workers
     }
 
-    /// Waits until the worker may compute.
+    /// Waits until the worker may compute, where there are more workers than cores.
     pub(crate) fn turn(&self) -> Option<Turn<'_>> {
-        self.gate.as_ref().map(Gate::enter)
+        let gate = self.gate.as_ref()?;
+        (self.workers() > gate.computing()).then(|| gate.enter())
     }
 
     /// The most batches in work or ready, with this number of workers.
@@ -119,8 +123,8 @@ impl Shared {
             let now = self.meter.costs();
             let since = now.since(&before);
             if since.images >= ENOUGH {
-                let workers = self.wanted(&since);
-                self.workers.store(workers, Ordering::Relaxed);
+                self.workers.store(self.wanted(&since), Ordering::Relaxed);
+                self.note(since);
                 *before = now;
             }
         }
@@ -130,8 +134,26 @@ impl Shared {
     /// The number of workers that the images of this epoch ask for, at least as many as there are.
     pub(crate) fn more_workers(&self) -> usize {
         let before = *self.before.lock().unwrap_or_else(PoisonError::into_inner);
-        let wanted = self.wanted(&self.meter.costs().since(&before));
-        self.workers.fetch_max(wanted, Ordering::Relaxed).max(wanted)
+        let costs = self.meter.costs().since(&before);
+        let wanted = self.wanted(&costs);
+        let had = self.workers.fetch_max(wanted, Ordering::Relaxed);
+        if wanted > had {
+            self.note(costs);
+        }
+        had.max(wanted)
+    }
+
+    fn note(&self, costs: Costs) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = costs;
+    }
+
+    /// The costs that the number of workers was made of; those so far where it is the first one still.
+    pub(crate) fn asked(&self) -> Costs {
+        let asked = *self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        match asked.images {
+            0 => self.meter.costs(),
+            _ => asked,
+        }
     }
 
     /// The workers that these costs ask for.

@@ -53,6 +53,10 @@ pub(crate) fn choose(
     if device::kind(&device::name(device)) == "cpu" {
         return Ok(fused_because("the run trains on the CPU".into()));
     }
+    let on_device = config.pipeline.check_on_device();
+    if let Err(error) = on_device.and_then(|()| config.eval_pipeline.check_on_device()) {
+        return Ok(fused_because(format!("gpu cannot be used: {error}")));
+    }
     let gpu_unusable = |error| fused_because(format!("gpu cannot be used: {error}"));
     let feed_by = |executor| {
         let maker = Maker::open(executor, config.gpu, device)?;

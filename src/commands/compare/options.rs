@@ -79,8 +79,8 @@ pub struct Args {
     /// A pipeline of your own in place of the loads, TOML or JSON; native trials only.
     #[arg(long, value_name = "FILE", conflicts_with = "loads")]
     pipeline: Option<Local>,
-    /// Width and height of the images that the network sees, at least 32 [default: 224; 32 where Burn trains on the
-    /// CPU, and with --trainer torch --device cpu].
+    /// Width and height of the images that the network sees, at least 32 [default: 224; 32 where Burn or PyTorch
+    /// trains on the CPU].
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(32..=4096))]
     image_size: Option<u32>,
     /// Images per batch, at least 1.
@@ -142,7 +142,10 @@ impl Args {
                 device::kind(&device::name(&opened)) == "cpu"
             }
             TrainerPlan::Emulated(_) => false,
-            TrainerPlan::Torch(options) => options.device == "cpu",
+            TrainerPlan::Torch(options) => match options.device.as_str() {
+                "auto" => !has_gpu(),
+                device => device == "cpu",
+            },
         };
         let emulated = matches!(trainer, TrainerPlan::Emulated(_));
         let models = match (self.models.is_empty(), self.as_published) {
@@ -268,6 +271,13 @@ impl Args {
         }
         Ok(pythons)
     }
+}
+
+/// Whether there is a device that PyTorch may train on: an NVIDIA or AMD GPU, or one in Windows' Linux.
+fn has_gpu() -> bool {
+    ["/dev/nvidiactl", "/dev/kfd", "/dev/dxg"]
+        .iter()
+        .any(|path| std::path::Path::new(path).exists())
 }
 
 #[cfg(test)]

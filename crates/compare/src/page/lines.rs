@@ -152,7 +152,7 @@ fn series(report: &Report) -> Vec<Series> {
             Some((cell.load, by, [by, by]))
         });
         all.push(Series {
-            name: format!("published {}", depth(model)),
+            name: format!("V100 {}, published", depth(model)),
             class: "published".to_owned(),
             points: points.collect(),
             published: true,
