@@ -415,16 +415,16 @@ pub(crate) fn open_data(
     learns: bool,
 ) -> Result<Dataset, StorageError> {
     let mut dataset = match Dataset::open(data, None, seed) {
-        Err(StorageError::Flat { .. } | StorageError::Unlabelled { .. }) if !learns => Dataset {
+        Err(StorageError::Flat { .. } | StorageError::Unlabelled { .. }) if !learns => {
             // Other folders beside it hold other images: for validation, or masks.
-            train: Images::unlabelled(
-                &Some(data.join("train"))
-                    .filter(|train| train.is_dir())
-                    .unwrap_or(data.to_owned()),
-            )?,
-            val: None,
-            split: None,
-        },
+            let train = data.join("train");
+            let folder = if train.is_dir() { &train } else { data };
+            Dataset {
+                train: Images::unlabelled(folder)?,
+                val: None,
+                split: None,
+            }
+        }
         opened => opened?,
     };
     if let Some(images) = images {
