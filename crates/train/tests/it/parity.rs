@@ -193,7 +193,7 @@ fn mixtures_are_torchvisions() {
             .as_object_mut()
             .unwrap()
             .extend(details.as_object().unwrap().clone());
-        let theirs = oracle::ask::<Mixed>("mix", question);
+        let theirs = oracle::ask::<Mixed>("mixture", question);
         let ours = read(mixture.images(images.clone())).unwrap();
         assert!(distance(&ours, &theirs.images) < 1e-6, "{mixture:?}");
         assert!(

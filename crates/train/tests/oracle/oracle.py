@@ -154,7 +154,7 @@ def soft_loss(q):
     return answers
 
 
-def mix(q):
+def mixture(q):
     """The images and targets of torchvision's MixUp or CutMix, of a mixture that is given."""
     from torchvision.transforms import v2
 
