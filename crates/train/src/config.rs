@@ -143,12 +143,12 @@ impl TrainConfig {
             (
                 "alpha of MixUp",
                 (0.0..=Mix::MOST).contains(&self.mix.mixup_alpha),
-                "must be 0 to 10",
+                "must be 0 to 4",
             ),
             (
                 "alpha of CutMix",
                 (0.0..=Mix::MOST).contains(&self.mix.cutmix_alpha),
-                "must be 0 to 10",
+                "must be 0 to 4",
             ),
             ("k of top-k", self.topk >= 1, at_least_one),
             (
@@ -173,7 +173,7 @@ impl TrainConfig {
                     TrainerChoice::Burn => true,
                     TrainerChoice::Emulated { read_latency_ms, .. } => (0.0..=1e4).contains(read_latency_ms),
                 },
-                "must be 0 to 10 s",
+                "must be 0 to 4 s",
             ),
             (
                 "executor",

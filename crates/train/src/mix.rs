@@ -23,7 +23,7 @@ use stokehold_base::random::{Random, mix};
 /// Keeps these draws apart from others of the same seed.
 const KEY: u64 = 0x6d69_7875_7063_7574;
 
-/// How batches are mixed: the alpha of each way, 0 to leave it out. At most 10.
+/// How batches are mixed: the alpha of each way, 0 to leave it out. At most 4.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mix {
@@ -52,8 +52,8 @@ pub enum Mixture {
 }
 
 impl Mix {
-    /// The largest alpha.
-    pub(crate) const MOST: f64 = 10.0;
+    /// The largest alpha. Recipes use 0.1 to 1; a draw takes 70 attempts at 4 and 184,756 at 10.
+    pub(crate) const MOST: f64 = 4.0;
 
     /// The mixture of a step's batch of images of this height and width.
     pub fn draw(&self, seed: u64, step: u64, [height, width]: [usize; 2]) -> Mixture {
@@ -121,6 +121,9 @@ impl Mixture {
 /// For each image of a batch the one before it; for the first the last.
 fn before(images: Tensor<4>) -> Tensor<4> {
     let n = images.dims()[0];
+    if n == 1 {
+        return images;
+    }
     let (last, rest) = (images.clone().narrow(0, n - 1, 1), images.narrow(0, 0, n - 1));
     Tensor::cat(vec![last, rest], 0)
 }
@@ -169,8 +172,8 @@ mod tests {
 
     #[test]
     fn shares_have_the_beta_distribution() {
-        // 1.63 / sqrt(20000): one of a hundred samples is further apart.
-        let bound = 0.0115;
+        // 1.95 / sqrt(20000): one of a thousand samples is further apart.
+        let bound = 0.0138;
         assert!(apart(1.0, |x| x) < bound);
         // The arcsine distribution.
         let arcsine = |x: f64| 2.0 / std::f64::consts::PI * x.sqrt().asin();

@@ -110,9 +110,7 @@ enum OptimizerName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum LossName {
-    /// Of the softmax over the classes.
     CrossEntropy,
-    /// Binary cross-entropy: every class is a question of its own.
     Bce,
 }
 
@@ -171,14 +169,14 @@ struct OptimizerOptions {
     /// Epochs, or a part of one, over which the learning rate rises to its full value.
     #[arg(long, value_name = "EPOCHS", default_value_t = 0.0)]
     warmup_epochs: f64,
-    /// Training loss; validation has cross-entropy always.
+    /// Training loss: cross-entropy of the softmax, or bce, binary cross-entropy of each class. Validation always has cross-entropy.
     #[arg(long, value_enum, default_value_t = LossName::CrossEntropy)]
     loss: LossName,
-    /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 10; 0 for not at all. With
+    /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 4; 0 for not at all. With
     /// --cutmix-alpha one of the two is chosen for each batch.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
     mixup_alpha: f64,
-    /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 10; 0 for not at all.
+    /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 4; 0 for not at all.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
     cutmix_alpha: f64,
     /// Label smoothing of the training loss, 0 up to below 1.

@@ -305,11 +305,11 @@ fn numbers_out_of_range_are_named_with_what_is_allowed() {
     );
     assert_eq!(
         message(|c| c.mix.mixup_alpha = f64::NAN),
-        "alpha of MixUp: must be 0 to 10"
+        "alpha of MixUp: must be 0 to 4"
     );
     assert_eq!(
         message(|c| c.mix.cutmix_alpha = 11.0),
-        "alpha of CutMix: must be 0 to 10"
+        "alpha of CutMix: must be 0 to 4"
     );
     assert_eq!(
         message(|c| c.clip_norm = Some(0.0)),
