@@ -20,10 +20,11 @@ impl Pipeline {
             height,
             steps: Vec::new(),
         };
-        for (at, op) in self.flat().into_iter().enumerate() {
+        for (at, op) in self.flat().into_iter().enumerate().skip(self.places_behind()) {
             draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
         }
         check_sides(&steps.steps, width, height)?;
+        self.check_steps(&steps.steps, width, height)?;
         Ok(steps.steps)
     }
 }

@@ -99,7 +99,7 @@ impl Inputs {
         }
         let inputs = Self {
             name: input.file_name().unwrap_or("input".as_ref()).to_owned(),
-            source: Arc::new(Joined::new(adding.sources)),
+            source: Arc::new(Joined::new(adding.sources)?),
             groups: adding.groups,
         };
         inputs.check_outputs()?;

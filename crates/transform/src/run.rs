@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use stokehold_loader::{BadImage, LoaderError};
+use stokehold_storage::shard::Baked;
 use stokehold_storage::{SampleBytes, Source, StorageError};
 use stokehold_train::TrainError;
 use stokehold_train::{Feed, FeedBatches};
@@ -499,5 +500,9 @@ impl Source for Slice {
 
     fn reach(&self) -> usize {
         self.source.reach()
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        self.source.baked()
     }
 }

@@ -126,7 +126,7 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Workers { workers } => config.workers = workers.to_string().parse::<Workers>()?,
         Change::Executor { executor } => config.executor = executor.parse()?,
         Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
-        Change::Shards | Change::Storage | Change::Machine { .. } => {}
+        Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => {}
     }
     Ok(())
 }
