@@ -16,6 +16,7 @@ use stokehold_train::device::DeviceChoice;
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, LossKind, TrainConfig, TrainerChoice};
 
@@ -317,6 +318,8 @@ impl Plan {
             data: self.data.clone(),
             val_split: None,
             max_images: self.images,
+            sampler: SamplerConfig::default(),
+            epoch_images: None,
             arch: model,
             trainer: self.trainer_of(model),
             weights: None,

@@ -6,6 +6,7 @@ use stokehold_pipeline::Pipeline;
 use stokehold_storage::Source;
 
 use crate::order::Layout;
+use crate::sampler::Chooser;
 use crate::shared::Shared;
 use crate::{BadImage, Batches, Costs, LoaderError, LoaderOptions, State, Workers};
 
@@ -23,7 +24,7 @@ impl Loader {
     /// Prepares to load `source` through `pipeline`. Reads nothing yet.
     ///
     /// # Errors
-    /// An option is out of range; the source is empty; with `drop_last` there is no full batch; the pipeline
+    /// An option is out of range, or the sampler does not fit the source; the source is empty; with `drop_last` there is no full batch; the pipeline
     /// is invalid, its images differ in size, or its samples cannot have the requested type.
     pub fn new(
         source: Arc<dyn Source>,
@@ -31,15 +32,16 @@ impl Loader {
         options: LoaderOptions,
     ) -> Result<Self, LoaderError> {
         options.check()?;
-        let samples = source.len();
-        if samples == 0 {
+        if source.is_empty() {
             return Err(LoaderError::Empty);
         }
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
-        let shared = Shared::new(source, pipeline, options);
+        let chooser = Chooser::new(&options, &*source)?;
+        let shared = Shared::new(source, pipeline, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
         let Layout {
+            samples,
             batch_size,
             world_size,
             ..
@@ -61,7 +63,7 @@ impl Loader {
         })
     }
 
-    /// The samples of its source, on all ranks.
+    /// The samples of its source, on all ranks. [`LoaderOptions::sampler`] may choose others for an epoch.
     pub fn images(&self) -> usize {
         self.shared.source.len()
     }

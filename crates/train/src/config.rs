@@ -19,6 +19,7 @@ use crate::loss::LossKind;
 use crate::mix::Mix;
 use crate::model::Arch;
 use crate::optim::OptimizerConfig;
+use crate::sampling::SamplerConfig;
 use crate::schedule::ScheduleConfig;
 
 /// A training run as data.
@@ -34,6 +35,12 @@ pub struct TrainConfig {
     pub val_split: Option<f64>,
     /// The most training images to use.
     pub max_images: Option<usize>,
+    /// Which training images an epoch has.
+    #[serde(default)]
+    pub sampler: SamplerConfig,
+    /// The training images of an epoch; `None` for as many as the sampler usually has.
+    #[serde(default)]
+    pub epoch_images: Option<usize>,
     /// The network.
     pub arch: Arch,
     /// What trains.
@@ -245,7 +252,13 @@ impl TrainConfig {
             true => &self.pipeline,
             false => &self.eval_pipeline,
         };
+        let (sampler, epoch_samples) = match training {
+            true => (self.sampler.sampler(&images)?, self.epoch_images),
+            false => Default::default(),
+        };
         let options = LoaderOptions {
+            sampler,
+            epoch_samples,
             batch_size: self.batch_size,
             workers: self.workers,
             prefetch: self.prefetch,

@@ -176,6 +176,17 @@ fn start(
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
     let feed = config.feed(dataset.train, true, &maker)?;
+    let sampler = feed.loader().start_of(0).order.sampler;
+    // The files that the configuration names may have changed since.
+    if let Some(before) = record.as_ref().and_then(|record| record.sampler.as_ref())
+        && *before != sampler
+    {
+        let changes = vec![format!("the sampler was {before} and is {sampler} now")];
+        return Err(TrainError::Changed {
+            path: config.run_dir.clone(),
+            changes,
+        });
+    }
     let val_feed = dataset
         .val
         .filter(|_| config.trainer.learns())
@@ -214,6 +225,7 @@ fn start(
         machine: Machine::here(),
         device: device_name.clone(),
         executor: Some(chosen.clone()),
+        sampler: Some(sampler),
         workers: None,
     };
     folder.write_record(&record)?;

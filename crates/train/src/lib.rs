@@ -62,6 +62,7 @@ mod observer;
 pub mod optim;
 pub mod progress;
 pub mod run;
+pub mod sampling;
 pub mod schedule;
 mod stage;
 mod steps;

@@ -173,6 +173,10 @@ pub struct RunRecord {
     pub device: String,
     /// The executor of the pipelines, and the reason if the run chose it.
     pub executor: Option<Chosen>,
+    /// Which training images an epoch has, in words, with a hash of what a file says; `None` in records of versions that
+    /// had every image once.
+    #[serde(default)]
+    pub sampler: Option<String>,
     /// The loader's threads, and the reason; `None` if an option said how many, and before the run's end.
     #[serde(default)]
     pub workers: Option<ChosenWorkers>,

@@ -1,6 +1,7 @@
 //! The options of `stokehold train`, and the run they describe.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use stokehold_train::device::DeviceChoice;
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
 use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
 
@@ -56,6 +58,27 @@ struct DataOptions {
     /// Use at most N training images, balanced over the classes, and the same share for validation.
     #[arg(long, value_name = "N")]
     max_images: Option<usize>,
+    /// Draw an epoch's images so that all classes are equally likely: with replacement, weighted by 1 / (images of the
+    /// class).
+    #[arg(long, group = "sampler")]
+    class_balanced: bool,
+    /// Draw an epoch's images with weights, with replacement. Each line of the file has an image's path below the folder of
+    /// the training images, a space and its weight, 0 or more.
+    #[arg(long, value_name = "FILE", group = "sampler")]
+    sample_weights: Option<Local>,
+    /// Train on these images only: a file with the path of one below the folder of the training images in each line.
+    #[arg(long, value_name = "FILE", group = "sampler")]
+    subset: Option<Local>,
+    /// Repeated augmentation: K augmented versions of each image in a row. An epoch keeps its length, and so has 1/K of the
+    /// images.
+    #[arg(long, value_name = "K", group = "sampler")]
+    aug_repeats: Option<NonZeroUsize>,
+    /// With --class-balanced or --sample-weights: an epoch has an image once at most.
+    #[arg(long)]
+    without_replacement: bool,
+    /// Training images in an epoch [default: as many as there are; without replacement, as many as have a weight above 0].
+    #[arg(long, value_name = "N")]
+    epoch_images: Option<usize>,
     /// Width and height of the images that the network sees, at least 32.
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     image_size: u32,
@@ -260,6 +283,8 @@ impl Args {
         Ok(TrainConfig {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
+            sampler: data_options.sampler()?,
+            epoch_images: data_options.epoch_images,
             arch: model.model,
             trainer: machine.trainer(model.model)?,
             weights: model.weights.map(PathBuf::from),
@@ -320,6 +345,27 @@ impl MachineOptions {
 }
 
 impl DataOptions {
+    fn sampler(&self) -> Result<SamplerConfig, Usage> {
+        let replacement = !self.without_replacement;
+        let path = |file: &Local| PathBuf::from(file.clone());
+        let sampler = match (&self.sample_weights, &self.subset, self.aug_repeats) {
+            (Some(weights), ..) => SamplerConfig::Weighted {
+                weights: path(weights),
+                replacement,
+            },
+            _ if self.class_balanced => SamplerConfig::ClassBalanced { replacement },
+            _ if self.without_replacement => {
+                return Err(Usage(
+                    "--without-replacement is for --class-balanced and --sample-weights; give one of them too".into(),
+                ));
+            }
+            (_, Some(images), _) => SamplerConfig::Subset { images: path(images) },
+            (_, _, Some(times)) => SamplerConfig::Repeated { times },
+            _ => SamplerConfig::Every,
+        };
+        Ok(sampler)
+    }
+
     fn pipeline(&self) -> Result<Pipeline, PipelineError> {
         let size = self.image_size;
         match (self.load, self.pipeline.as_str()) {

@@ -62,6 +62,8 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         data: data.to_owned(),
         val_split: None,
         max_images: None,
+        sampler: Default::default(),
+        epoch_images: None,
         arch: Arch::Resnet18,
         trainer: Default::default(),
         weights: None,
