@@ -15,7 +15,7 @@ use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
-use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, LossKind, TrainConfig, TrainerChoice};
@@ -342,15 +342,18 @@ impl Plan {
                 weight_decay: 0.0,
                 nesterov: false,
             },
+            undecayed: Undecayed::None,
             lr: self.lr,
             schedule: ScheduleConfig {
                 kind: ScheduleKind::Constant,
                 warmup_epochs: 0.0,
             },
             loss: LossKind::default(),
+            bce_threshold: None,
             mix: Mix::default(),
             label_smoothing: 0.0,
             clip_norm: None,
+            ema: None,
             topk: 5,
             // A trial that leaves an image out would do less work than the others.
             bad_images: BadImagePolicy::Substitute,

@@ -46,6 +46,7 @@ mod choice;
 mod config;
 pub mod device;
 mod disturbance;
+pub mod ema;
 mod emulated;
 mod error;
 mod evaluate;

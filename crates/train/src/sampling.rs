@@ -48,6 +48,14 @@ pub enum SamplerConfig {
 }
 
 impl SamplerConfig {
+    /// How often an image is there in a row.
+    pub(crate) fn repeats(&self) -> usize {
+        match self {
+            Self::Repeated { times } => times.get(),
+            _ => 1,
+        }
+    }
+
     /// The sampler of these training images.
     ///
     /// # Errors

@@ -8,6 +8,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
+use stokehold_train::ema::{Ema, EmaConfig};
 use stokehold_train::loss::{binary_cross_entropy, cross_entropy, soft_cross_entropy};
 use stokehold_train::mix::Mixture;
 use stokehold_train::model::{Arch, ResNet};
@@ -150,13 +151,100 @@ fn losses_of_shared_classes_are_pytorchs() {
     );
     let shares = labels * 0.7 + Tensor::cat(vec![last, rest], 0) * 0.3;
     for (smoothing, theirs) in smoothing.into_iter().zip(theirs) {
-        let ours = [soft_cross_entropy, binary_cross_entropy]
-            .map(|loss| read(loss(logits.clone(), shares.clone(), smoothing)).unwrap()[0]);
+        let ours = [
+            soft_cross_entropy(logits.clone(), shares.clone(), smoothing),
+            binary_cross_entropy(logits.clone(), shares.clone(), smoothing, None),
+        ]
+        .map(|loss| read(loss).unwrap()[0]);
         for (ours, theirs) in ours.into_iter().zip(theirs) {
             assert!(
                 (ours - theirs).abs() < 1e-5 * theirs.abs().max(1.0),
                 "smoothing {smoothing}: {ours} and {theirs}"
             );
+        }
+    }
+}
+
+/// Oracle: PyTorch's `binary_cross_entropy_with_logits` of targets by timm's rule, smoothed first. Tolerance: 1e-5.
+#[test]
+fn a_threshold_makes_classes_there_or_not() {
+    let (batch, classes, smoothing, share) = (64, 10, 0.1f32, 0.75);
+    // The smaller share is 0.235 of the image, the larger one 0.685; smoothed away are 0.01.
+    let thresholds = [0.0f32, 0.2, 0.3, 0.7];
+    let question = json!({"batch": batch, "classes": classes, "label_smoothing": smoothing, "share": share,
+        "thresholds": thresholds});
+    let theirs = oracle::ask::<Vec<f32>>("thresholded_loss", question);
+    let device = Device::flex();
+    let logits = formula::uniform("logits", batch * classes)
+        .map(|x| (40.0 * x) as f32)
+        .collect();
+    let logits: Tensor<2> = Tensor::from_data(TensorData::new(logits, [batch, classes]), &device);
+    let labels = read(formula::labels("labels", batch, classes, &device).float()).unwrap();
+    let labels: Vec<u32> = labels.into_iter().map(|label| label as u32).collect();
+    let shares = TensorData::new(
+        Mixture::MixUp(share).classes(&labels, classes, 1),
+        [batch, classes],
+    );
+    let shares: Tensor<2> = Tensor::from_data(shares, &device);
+    for (threshold, theirs) in thresholds.into_iter().zip(&theirs) {
+        let loss = binary_cross_entropy(logits.clone(), shares.clone(), smoothing, Some(threshold));
+        let ours = read(loss).unwrap()[0];
+        assert!(
+            (ours - theirs).abs() < 1e-5 * theirs,
+            "{threshold}: {ours} and {theirs}"
+        );
+    }
+    let mut different = theirs;
+    different.dedup();
+    assert_eq!(different.len(), thresholds.len());
+}
+
+/// Oracle: `torch.optim.swa_utils.AveragedModel` and the loop of torchvision's references. Tolerance: 2 % of how far the
+/// average is from the model.
+#[test]
+fn the_moving_average_is_torchvisions() {
+    let keys = [
+        "conv1.weight",
+        "bn1.bias",
+        "layer4.1.bn2.running_var",
+        "bn1.running_mean",
+        "fc.weight",
+    ];
+    let (lr, epochs, per_epoch) = (0.005, 4u64, 5u64);
+    // Copies after the steps 0, 2, 4 of the first epoch and after step 0 of the second, then 0.6 of itself is kept.
+    for (ema, warmup_epochs, keep) in [
+        (EmaConfig { decay: 0.9, steps: 2 }, 1.0, 0.6),
+        (
+            EmaConfig {
+                decay: 0.95,
+                steps: 3,
+            },
+            0.0,
+            0.7,
+        ),
+    ] {
+        assert!((ema.keep(BATCH, epochs) - keep).abs() < 1e-12);
+        let question = json!({"arch": "resnet18", "classes": CLASSES, "batch": BATCH, "size": SIZE, "lr": lr,
+            "epochs": epochs, "steps_per_epoch": per_epoch, "decay": ema.decay, "ema_steps": ema.steps,
+            "warmup_epochs": warmup_epochs, "keys": keys});
+        let theirs = oracle::ask::<BTreeMap<String, [Vec<f32>; 2]>>("ema", question);
+        let mut model = formula::model(Arch::Resnet18, CLASSES, &Device::flex().autodiff());
+        let mut optimizer = Optimizer::new(OptimizerConfig::Sgd {
+            momentum: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+        })
+        .unwrap();
+        let mut average = Ema::new(&model);
+        for (epoch, step) in (0..epochs).flat_map(|epoch| (0..per_epoch).map(move |step| (epoch, step))) {
+            (model, _, _) = train_step(model, &mut optimizer, 0, lr, 0.0, 1e9);
+            average = average.update(&model, ema.after(epoch, step, warmup_epochs, keep));
+        }
+        let ours = formula::state(average.model());
+        for (key, [of_model, of_average]) in theirs {
+            let ours: Vec<f32> = oracle::some_of(&ours[&key].1, &of_average).collect();
+            let (apart, far) = (distance(&ours, &of_average), distance(&of_model, &of_average));
+            assert!(apart < 0.02 * far, "{key}: {apart} of {far}");
         }
     }
 }
@@ -194,10 +282,10 @@ fn mixtures_are_torchvisions() {
             .unwrap()
             .extend(details.as_object().unwrap().clone());
         let theirs = oracle::ask::<Mixed>("mixture", question);
-        let ours = read(mixture.images(images.clone())).unwrap();
+        let ours = read(mixture.images(images.clone(), 1)).unwrap();
         assert!(distance(&ours, &theirs.images) < 1e-6, "{mixture:?}");
         assert!(
-            distance(&mixture.classes(&labels, classes), &theirs.targets) < 1e-6,
+            distance(&mixture.classes(&labels, classes, 1), &theirs.targets) < 1e-6,
             "{mixture:?}"
         );
     }
