@@ -3,6 +3,7 @@
 //! Ctrl-C (or SIGTERM, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
 //! exits at once.
 
+mod augment;
 mod options;
 mod recipe;
 mod watch;

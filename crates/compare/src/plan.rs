@@ -351,6 +351,7 @@ impl Plan {
             loss: LossKind::default(),
             bce_threshold: None,
             mix: Mix::default(),
+            stochastic_depth: 0.0,
             label_smoothing: 0.0,
             clip_norm: None,
             ema: None,

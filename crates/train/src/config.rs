@@ -89,6 +89,10 @@ pub struct TrainConfig {
     /// How training batches are mixed.
     #[serde(default)]
     pub mix: Mix,
+    /// The probability with which the last residual block leaves out its own part of an image, 0 up to below 1
+    /// (stochastic depth); earlier blocks have a smaller one.
+    #[serde(default)]
+    pub stochastic_depth: f64,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
@@ -164,11 +168,6 @@ impl TrainConfig {
                 "needs the loss bce",
             ),
             (
-                "parameters without weight decay",
-                self.undecayed == Undecayed::None || self.optimizer.weight_decay() > 0.0,
-                "need a weight decay above 0, which the others have",
-            ),
-            (
                 "norm to clip to",
                 self.clip_norm.is_none_or(above_zero),
                 "must be above 0",
@@ -203,6 +202,16 @@ impl TrainConfig {
                 "MixUp and CutMix",
                 !self.mix.mixes() || self.trainer.learns(),
                 "mix nothing where the accelerator is emulated, which sees no image",
+            ),
+            (
+                "stochastic depth",
+                (0.0..1.0).contains(&self.stochastic_depth),
+                "must be 0 up to below 1",
+            ),
+            (
+                "stochastic depth",
+                self.trainer.learns() || self.stochastic_depth == 0.0,
+                "there are no blocks to leave out where the accelerator is emulated",
             ),
             ("k of top-k", self.topk >= 1, at_least_one),
             (
@@ -273,6 +282,7 @@ impl TrainConfig {
             bce_threshold: self.bce_threshold,
             label_smoothing: self.label_smoothing,
             clip_norm: self.clip_norm,
+            stochastic_depth: self.stochastic_depth,
             mix: self.mix,
             mix_distance: self.sampler.repeats(),
             seed: self.seed,

@@ -13,7 +13,7 @@ use crate::loss::{LossKind, binary_cross_entropy, cross_entropy, soft_cross_entr
 use crate::mix::{Mix, Mixture};
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
-use crate::{TrainError, checkpoint, device, weights};
+use crate::{TrainError, checkpoint, depth, device, weights};
 
 /// What steps minimise, and how.
 #[derive(Debug, Clone, Default)]
@@ -23,10 +23,12 @@ pub(crate) struct Objective {
     pub label_smoothing: f32,
     /// The norm to which gradients are clipped.
     pub clip_norm: Option<f64>,
+    /// The rate of the last block.
+    pub stochastic_depth: f64,
     pub mix: Mix,
     /// How many places before an image is the one that it is mixed with.
     pub mix_distance: usize,
-    /// The seed of the mixtures.
+    /// The seed of the mixtures and of stochastic depth.
     pub seed: u64,
 }
 
@@ -42,6 +44,12 @@ pub(crate) struct At {
 }
 
 impl Objective {
+    /// What stochastic depth makes of the blocks of a model in a step.
+    fn factors(&self, model: &ResNet, images: usize, step: u64, device: &Device) -> Vec<Tensor<1>> {
+        let blocks = model.blocks().count();
+        depth::factors(self.stochastic_depth, blocks, images, self.seed, step, device)
+    }
+
     /// The loss of a batch whose images are mixed: of its logits and labels.
     fn loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
         let (device, smoothing) = (logits.device(), self.label_smoothing);
@@ -178,7 +186,10 @@ impl Learner {
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
         let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
-        let loss = objective.loss(self.model.forward(images), labels, &mixture);
+        let logits = self
+            .model
+            .forward_scaled(images, &objective.factors(&self.model, shape[0], step, &device));
+        let loss = objective.loss(logits, labels, &mixture);
         let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
         if let Some(norm) = objective.clip_norm {
             (grads, _) = clip_global_norm(grads, &self.model, norm);

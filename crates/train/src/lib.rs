@@ -44,6 +44,7 @@ mod ceilings;
 pub mod checkpoint;
 mod choice;
 mod config;
+mod depth;
 pub mod device;
 mod disturbance;
 pub mod ema;

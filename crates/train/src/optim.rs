@@ -147,15 +147,6 @@ impl OptimizerConfig {
         Err(OptimizerError::Range(fault))
     }
 
-    /// The weight decay.
-    pub fn weight_decay(&self) -> f64 {
-        match *self {
-            Self::Sgd { weight_decay, .. }
-            | Self::AdamW { weight_decay, .. }
-            | Self::Lamb { weight_decay, .. } => weight_decay,
-        }
-    }
-
     fn kind(&self) -> &'static str {
         match self {
             Self::Sgd { .. } => "sgd",

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
-use stokehold_pipeline::op::{Interpolation, Op, RandAugment, RandomErasing, TrivialAugmentWide};
-use stokehold_pipeline::{Pipeline, PipelineError};
+use stokehold_pipeline::Pipeline;
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
@@ -19,6 +18,7 @@ use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
 
+use super::augment::AugmentOptions;
 use super::recipe::Recipe;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
@@ -40,13 +40,15 @@ pub struct Args {
     #[arg(long)]
     pub resume: bool,
 
-    /// Set the options of a published recipe, which the other options of the command line override, and say so: torchvision
-    /// (of its ResNet-50 of 2021, IMAGENET1K_V2) or a3 (of "ResNet strikes back").
+    /// Set the options of a published recipe, and say which: torchvision (new, of its ResNet-50 V2), a1, a2 or a3 (of
+    /// "ResNet strikes back"), or deit. Options of the command line replace the recipe's. See docs/recipes.md.
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<Recipe>,
 
     #[command(flatten)]
     data_options: DataOptions,
+    #[command(flatten)]
+    augment: AugmentOptions,
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
@@ -96,9 +98,8 @@ struct DataOptions {
     /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --eval-size].
     #[arg(long, value_name = "PIXELS")]
     eval_resize: Option<u32>,
-    /// Pipeline of training images: imagenet-train, trivial-augment or rand-augment (the same with TrivialAugmentWide and
-    /// some erasing, or with RandAugment), imagenet-eval, published, caltech, or a .toml or .json file. A file and caltech
-    /// have their own size.
+    /// Pipeline of training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json
+    /// file. A file and caltech have their own size.
     #[arg(long, value_name = "NAME|FILE", default_value = "imagenet-train")]
     pipeline: String,
     /// The published augmentation load instead of --pipeline: N times flip, flip, rotate before the random crop.
@@ -240,6 +241,10 @@ struct OptimizerOptions {
     /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 4; 0 for not at all.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
     cutmix_alpha: f64,
+    /// Stochastic depth: the last residual block leaves out its own part of an image with this probability, 0 up to below 1,
+    /// and earlier ones more rarely.
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.0)]
+    stochastic_depth: f64,
     /// Label smoothing of the training loss, 0 up to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     label_smoothing: f32,
@@ -310,6 +315,7 @@ impl Args {
         let Self {
             data,
             data_options,
+            augment,
             model,
             optimizer,
             machine,
@@ -334,8 +340,8 @@ impl Args {
             trainer: machine.trainer(model.model)?,
             weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
-            pipeline: data_options.pipeline()?,
-            eval_pipeline: data_options.eval_pipeline()?,
+            pipeline: data_options.pipeline(&augment)?,
+            eval_pipeline: data_options.eval_pipeline(&augment)?,
             executor: data_options.executor,
             gpu: machine.gpu.options(),
             exif: data_options.exif,
@@ -353,6 +359,7 @@ impl Args {
                 mixup_alpha: optimizer.mixup_alpha,
                 cutmix_alpha: optimizer.cutmix_alpha,
             },
+            stochastic_depth: optimizer.stochastic_depth,
             label_smoothing: optimizer.label_smoothing,
             clip_norm: optimizer.clip_norm,
             ema: optimizer.ema(),
@@ -414,24 +421,25 @@ impl DataOptions {
         Ok(sampler)
     }
 
-    fn pipeline(&self) -> Result<Pipeline, PipelineError> {
+    fn pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
         let size = self.image_size;
-        match (self.load, self.pipeline.as_str()) {
-            (Some(load), _) => Ok(Pipeline::published(load, size)),
-            (None, "imagenet-train") => Ok(Pipeline::imagenet_train(size)),
-            (None, "trivial-augment") => Ok(trivial_augment(size)),
-            (None, "rand-augment") => Ok(rand_augment(size)),
-            (None, "imagenet-eval") => Ok(Pipeline::imagenet_eval(self.eval_resize(), size)),
-            (None, "published") => Ok(Pipeline::published(1, size)),
-            (None, name) => Pipeline::named(name),
+        if (self.load, self.pipeline.as_str()) == (None, "imagenet-train") {
+            return Ok(augment.training(Pipeline::imagenet_train(size))?);
         }
+        augment.refuse()?;
+        Ok(match (self.load, self.pipeline.as_str()) {
+            (Some(load), _) => Pipeline::published(load, size),
+            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(), size),
+            (None, "published") => Pipeline::published(1, size),
+            (None, name) => Pipeline::named(name)?,
+        })
     }
 
-    fn eval_pipeline(&self) -> Result<Pipeline, PipelineError> {
-        match &self.eval_pipeline {
-            Some(path) => Pipeline::load(path),
-            None => Ok(Pipeline::imagenet_eval(self.eval_resize(), self.eval_size())),
-        }
+    fn eval_pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
+        Ok(match &self.eval_pipeline {
+            Some(path) => Pipeline::load(path)?,
+            None => augment.validation(Pipeline::imagenet_eval(self.eval_resize(), self.eval_size())),
+        })
     }
 
     fn eval_size(&self) -> u32 {
@@ -443,42 +451,6 @@ impl DataOptions {
         self.eval_resize
             .unwrap_or_else(|| (f64::from(self.eval_size()) * 8.0 / 7.0).round() as u32)
     }
-}
-
-/// torchvision's references with `--auto-augment ta_wide --random-erase 0.1`.
-fn trivial_augment(size: u32) -> Pipeline {
-    let erasing = RandomErasing {
-        p: 0.1,
-        ..RandomErasing::default()
-    };
-    let mut pipeline = with_policy(
-        size,
-        Op::TrivialAugmentWide(TrivialAugmentWide {
-            interpolation: Interpolation::Bilinear,
-            ..TrivialAugmentWide::default()
-        }),
-    );
-    pipeline.ops.push(Op::RandomErasing(erasing));
-    pipeline
-}
-
-/// torchvision's RandAugment with the magnitude 18 of 30: 60 %, as timm's `rand-m6` has.
-fn rand_augment(size: u32) -> Pipeline {
-    with_policy(
-        size,
-        Op::RandAugment(RandAugment {
-            magnitude: 18,
-            interpolation: Interpolation::Bilinear,
-            ..RandAugment::default()
-        }),
-    )
-}
-
-/// The usual pipeline of training with a policy after the flip.
-fn with_policy(size: u32, policy: Op) -> Pipeline {
-    let mut pipeline = Pipeline::imagenet_train(size);
-    pipeline.ops.insert(2, policy);
-    pipeline
 }
 
 impl OptimizerOptions {

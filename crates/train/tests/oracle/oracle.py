@@ -136,6 +136,21 @@ def optimizer(net, q, undecayed="none"):
     return (torch.optim.AdamW if name == "adamw" else Lamb)(groups, **kind)
 
 
+def scaled_logits(q):
+    """Logits where the own part of each residual block is multiplied by a factor for each image."""
+    answers = {}
+    for arch in q["archs"]:
+        net = model(arch, q["classes"]).eval()
+        blocks = [block for name in ["layer1", "layer2", "layer3", "layer4"] for block in getattr(net, name)]
+        for i, block in enumerate(blocks):
+            factors = torch.from_numpy(units(f"factors{i}", q["batch"]).astype(np.float32))[:, None, None, None]
+            last = getattr(block, "bn3", block.bn2)
+            last.register_forward_hook(lambda _, __, out, factors=factors: out * factors)
+        with torch.no_grad():
+            answers[arch] = net(images("input", q["batch"], q["size"])).tolist()
+    return answers
+
+
 def train(q):
     """Losses, the first gradient's norm, and afterwards the running statistics and the logits in eval mode."""
     net = model(q["arch"], q["classes"]).train()
@@ -208,27 +223,29 @@ def thresholded_loss(q):
 
 
 def ema(q):
-    """Arrays of the model and of its average after a training as torchvision's references/classification/train.py averages:
-    ExponentialMovingAverage (an AveragedModel over buffers too), whose count is set back in epochs of warm-up."""
+    """Arrays of a model that moves by formula, and of its average as torchvision's references/classification/train.py
+    has it: ExponentialMovingAverage (an AveragedModel over buffers too), whose count is set back in epochs of warm-up."""
     net = model(q["arch"], q["classes"]).train()
-    optim = torch.optim.SGD(net.parameters(), lr=q["lr"])
+    weights = {key: p for key, p in net.named_parameters() if key in q["weights"]}
+    optim = torch.optim.SGD(weights.values(), lr=q["lr"])
     adjust = q["batch"] * q["ema_steps"] / q["epochs"]
     decay = 1.0 - min(1.0, (1.0 - q["decay"]) * adjust)
     average = torch.optim.swa_utils.AveragedModel(
         net, avg_fn=lambda own, new, count: decay * own + (1 - decay) * new, use_buffers=True
     )
-    for epoch in range(q["epochs"]):
-        for i in range(q["steps_per_epoch"]):
-            x, y = batch(0, q["batch"], q["size"], q["classes"])
-            optim.zero_grad()
-            torch.nn.functional.cross_entropy(net(x), y).backward()
-            optim.step()
-            if i % q["ema_steps"] == 0:
-                average.update_parameters(net)
-                if epoch < q["warmup_epochs"]:
-                    average.n_averaged.fill_(0)
+    for number in range(q["epochs"] * q["steps_per_epoch"]):
+        epoch, i = divmod(number, q["steps_per_epoch"])
+        with torch.no_grad():
+            net(images(f"images{number}", q["batch"], q["size"]))
+        for key, p in weights.items():
+            p.grad = torch.from_numpy(uniform(f"{key} gradient {number}", tuple(p.shape)).astype(np.float32))
+        optim.step()
+        if i % q["ema_steps"] == 0:
+            average.update_parameters(net)
+            if epoch < q["warmup_epochs"]:
+                average.n_averaged.fill_(0)
     states = net.state_dict(), average.module.state_dict()
-    return {key: [state[key].flatten().tolist() for state in states] for key in q["keys"]}
+    return {key: [state[key].flatten().tolist() for state in states] for key in q["weights"] + q["statistics"]}
 
 
 def mixture(q):

@@ -142,10 +142,11 @@ fn adamw_and_mixed_batches_continue_exactly_too_with_another_number_of_workers()
 }
 
 #[test]
-fn a_moving_average_continues_exactly_from_its_file() {
+fn a_moving_average_and_stochastic_depth_continue_exactly() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
     let mut whole = config(dir.path(), &dir.path().join("whole"));
+    whole.stochastic_depth = 0.5;
     // It keeps 1 - 0.1 x 4 x 2 / 3 of itself.
     whole.ema = Some(EmaConfig { decay: 0.9, steps: 2 });
     let (summary, recorded) = run(&whole, false, End::Never);

@@ -87,6 +87,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         loss: Default::default(),
         bce_threshold: None,
         mix: Default::default(),
+        stochastic_depth: 0.0,
         label_smoothing: 0.1,
         clip_norm: Some(1.0),
         ema: None,
