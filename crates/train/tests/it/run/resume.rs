@@ -243,6 +243,16 @@ fn every_sampler_continues_exactly_and_another_one_is_refused() {
     );
 }
 
+/// With LAMB and a moving average, which have a state in the checkpoint.
+fn to_be_killed(dir: &Path, name: &str) -> TrainConfig {
+    TrainConfig {
+        optimizer: OptimizerConfig::lamb(0.02),
+        ema: Some(EmaConfig { decay: 0.9, steps: 1 }),
+        checkpoint_steps: Some(2),
+        ..config(dir, &dir.join(name))
+    }
+}
+
 /// The process that [`a_killed_run_continues_exactly`] starts.
 #[test]
 #[ignore = "not a test of its own: it ends its process in the middle of a run"]
@@ -251,10 +261,7 @@ fn killed_process() {
         return;
     };
     let dir = Path::new(&dir);
-    let config = TrainConfig {
-        checkpoint_steps: Some(2),
-        ..config(dir, &dir.join("killed"))
-    };
+    let config = to_be_killed(dir, "killed");
     let _ = run(&config, false, End::AbortAfterStep(STEPS_PER_EPOCH + 2));
 }
 
@@ -262,7 +269,7 @@ fn killed_process() {
 fn a_killed_run_continues_exactly() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
-    let whole = config(dir.path(), &dir.path().join("whole"));
+    let whole = to_be_killed(dir.path(), "whole");
     let (summary, recorded) = run(&whole, false, End::Never);
     summary.unwrap();
 
@@ -278,10 +285,7 @@ fn a_killed_run_continues_exactly() {
         .output()
         .unwrap();
     assert!(!status.status.success());
-    let killed = TrainConfig {
-        checkpoint_steps: Some(2),
-        ..config(dir.path(), &dir.path().join("killed"))
-    };
+    let killed = to_be_killed(dir.path(), "killed");
     assert!(
         !RunFolder::new(&killed.run_dir).summary().exists(),
         "the process was not killed"
