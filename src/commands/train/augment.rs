@@ -12,7 +12,8 @@ use crate::failure::Usage;
 enum PolicyName {
     AutoAugment,
     RandAugment,
-    TrivialAugment,
+    #[value(name = "trivial-augment")]
+    TrivialAugmentWide,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -128,7 +129,7 @@ impl AugmentOptions {
                 interpolation,
                 ..RandAugment::default()
             }),
-            PolicyName::TrivialAugment => Op::TrivialAugmentWide(TrivialAugmentWide {
+            PolicyName::TrivialAugmentWide => Op::TrivialAugmentWide(TrivialAugmentWide {
                 interpolation,
                 ..TrivialAugmentWide::default()
             }),
