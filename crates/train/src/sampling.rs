@@ -168,7 +168,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, include_bytes!("../../../hostile/small.jpg")).unwrap();
         }
-        let images = Dataset::open(&dir.path().join("data"), None, 0).unwrap().train;
+        let images = Dataset::open(dir.path().join("data"), None, 0).unwrap().train;
         (dir, images)
     }
 
