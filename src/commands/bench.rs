@@ -9,6 +9,7 @@ mod storage;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::BatchArgs;
+use crate::local::Local;
 use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
@@ -60,7 +61,7 @@ pub struct LoaderBenchArgs {
     load: u32,
     /// A pipeline instead of the load experiment: a preset, or a .toml or .json file
     #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["load", "image_size"])]
-    pipeline: Option<String>,
+    pipeline: Option<Local>,
     #[command(flatten)]
     batch: BatchArgs,
     /// Worker threads: auto, a number, or several with commas for a sweep
@@ -105,7 +106,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         None => progress::generated_data()?,
     };
     let mut pipeline = match &args.pipeline {
-        Some(name) => Pipeline::named(name)?,
+        Some(name) => Pipeline::named(&name.to_string_lossy())?,
         None => Pipeline::published(args.load, args.batch.image_size),
     };
     if args.pipeline.is_none() && args.sample_type == SampleType::U8 {

@@ -82,10 +82,10 @@ struct BakeOptions {
     /// Perform the head of this pipeline on the training images, the operations that draw nothing and make bytes, so that runs
     /// leave it out: a preset, or a .toml or .json file
     #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
-    pipeline: Option<String>,
+    pipeline: Option<Local>,
     /// Perform the head of this one on the validation images
     #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
-    eval_pipeline: Option<String>,
+    eval_pipeline: Option<Local>,
     /// Turn images upright by their EXIF orientation before; runs need --exif, too
     #[arg(long)]
     exif: bool,
@@ -220,7 +220,8 @@ impl BakeOptions {
             ("val", "--eval-pipeline", &self.eval_pipeline),
         ] {
             let Some(name) = name else { continue };
-            let pipeline = Pipeline::named(name)?;
+            let name = name.to_string_lossy();
+            let pipeline = Pipeline::named(&name)?;
             pipeline.check()?;
             let Head { moves, stays } = pipeline.head();
             for op in moves {

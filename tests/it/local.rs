@@ -22,6 +22,7 @@ fn a_bucket_is_no_place_to_write() {
         &["tune", "report", "study", "--output", uri],
         &["prepare", "data", uri],
         &["prepare", "data", "--extract", uri],
+        &["prepare", "data", "out", "--pipeline", uri],
         &["profile", "-o", uri, "--", "true"],
         &["profile", "--attach", uri, "off"],
         &["advise", uri],
