@@ -5,6 +5,7 @@
 
 use crate::error::ImageError;
 use crate::op::*;
+use crate::pipeline::places;
 use crate::rng::Draws;
 use crate::step::{EraseContent, Rotate, Step};
 use crate::{DrawKey, Pipeline};
@@ -20,9 +21,7 @@ impl Pipeline {
             height,
             steps: Vec::new(),
         };
-        for (at, op) in self.flat().into_iter().enumerate() {
-            draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
-        }
+        draw_all(&self.ops, key, 0, &mut steps)?;
         check_sides(&steps.steps, width, height)?;
         Ok(steps.steps)
     }
@@ -100,6 +99,55 @@ impl Steps {
             )));
         }
         self.push(Step::Pad { sides, fill, mode })
+    }
+}
+
+/// Draws operations one after the other. `at` is the place of the first in the unrolled pipeline, the result the place behind
+/// the last. An operation's place does not depend on what is drawn: those that are not performed keep theirs.
+fn draw_all(ops: &[Op], key: DrawKey, mut at: u32, steps: &mut Steps) -> Result<u32, ImageError> {
+    for op in ops {
+        draw_nested(op, key, at, steps)?;
+        at += op.places();
+    }
+    Ok(at)
+}
+
+fn draw_nested(op: &Op, key: DrawKey, at: u32, steps: &mut Steps) -> Result<(), ImageError> {
+    let draws = &mut Draws::new(key, at);
+    match op {
+        Op::Repeat(o) => {
+            let once = |at, _| draw_all(&o.ops, key, at, steps);
+            (0..o.times()).try_fold(at, once).map(drop)
+        }
+        Op::RandomApply(o) if draws.chance(o.p) => draw_all(&o.ops, key, at + 1, steps).map(drop),
+        Op::RandomApply(_) => Ok(()),
+        Op::RandomChoice(o) => {
+            let chosen = o.chosen(draws.unit());
+            draw_nested(&o.ops[chosen], key, at + 1 + places(&o.ops[..chosen]), steps)
+        }
+        Op::RandomOrder(o) => {
+            let mut order: Vec<usize> = (0..o.ops.len()).collect();
+            draws.shuffle(&mut order);
+            order
+                .into_iter()
+                .try_for_each(|i| draw_nested(&o.ops[i], key, at + 1 + places(&o.ops[..i]), steps))
+        }
+        op => draw_op(op, draws, steps),
+    }
+}
+
+impl RandomChoice {
+    /// The operation at `unit`, 0..1, of the line on which every operation takes its weight.
+    fn chosen(&self, unit: f64) -> usize {
+        let weights = self.weights();
+        let mut left = unit * weights.iter().sum::<f64>();
+        let passes = |weight: &f64| {
+            left -= weight;
+            left < 0.0
+        };
+        // The sum may be a rounding short of the whole line: the last operation that has a weight ends it.
+        let last = weights.iter().rposition(|&weight| weight > 0.0);
+        weights.iter().position(passes).or(last).unwrap_or(0)
     }
 }
 
@@ -187,7 +235,7 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             mean: o.mean,
             std: o.std,
         }),
-        Op::Repeat(_) => Ok(()), // unrolled before
+        Op::Repeat(_) | Op::RandomApply(_) | Op::RandomChoice(_) | Op::RandomOrder(_) => Ok(()), // not drawn here
     }
 }
 
@@ -282,9 +330,7 @@ fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<
 
 fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     let mut order = [0, 1, 2, 3];
-    for i in (1..4).rev() {
-        order.swap(i, draws.below(i as u32 + 1) as usize);
-    }
+    draws.shuffle(&mut order);
     let ranges = [
         op.brightness.factors(),
         op.contrast.factors(),

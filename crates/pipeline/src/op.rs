@@ -64,6 +64,12 @@ pub enum Op {
     Normalize(Normalize),
     /// Performs operations several times, with draws of their own each time.
     Repeat(Repeat),
+    /// Performs all operations of a list with probability `p`, or none.
+    RandomApply(RandomApply),
+    /// Performs one operation of a list, drawn by its weight.
+    RandomChoice(RandomChoice),
+    /// Performs all operations of a list in a drawn order, every order as often as the others.
+    RandomOrder(RandomOrder),
 }
 
 /// Mirrors with a probability.
@@ -616,6 +622,39 @@ pub struct Repeat {
     /// The number of times.
     pub times: u32,
     /// The operations.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs operations with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomApply {
+    /// Probability, 0..=1.
+    #[serde(default = "half")]
+    pub p: f64,
+    /// The operations; `ToFloat` cannot be among them.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs one operation of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChoice {
+    /// The weight of each operation: a share of their sum. Default: the same for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<Vec<f64>>,
+    /// The operations; `ToFloat` cannot be among them. A `Repeat` counts as one.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs operations in a drawn order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomOrder {
+    /// The operations; `ToFloat` cannot be among them. A `Repeat` counts as one.
     #[serde(rename = "op")]
     pub ops: Vec<Op>,
 }

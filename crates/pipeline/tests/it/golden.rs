@@ -167,6 +167,52 @@ fn policies_draw_what_torchvision_draws() {
 }
 
 #[derive(Deserialize)]
+struct Composition {
+    op: serde_json::Value,
+    count: u32,
+    /// How often each list of steps was performed, by their types.
+    outcomes: BTreeMap<String, u32>,
+}
+
+/// What compositions perform, as often as torchvision's within 5.5 standard deviations.
+#[test]
+fn compositions_perform_what_torchvisions_do() {
+    let goldens: Goldens<Composition> =
+        serde_json::from_str(include_str!("../goldens/compositions.json")).unwrap();
+    assert_eq!(goldens.cases.len(), 6);
+    for case in goldens.cases {
+        let pipeline = Pipeline::from_json(&serde_json::json!({ "op": [case.op] }).to_string()).unwrap();
+        let mut counts: BTreeMap<String, [u32; 2]> = BTreeMap::new();
+        for (names, count) in case.outcomes {
+            counts.entry(names).or_default()[0] += count;
+        }
+        for sample in 0..case.count {
+            let key = DrawKey {
+                seed: 8,
+                epoch: 0,
+                sample: sample.into(),
+            };
+            let steps = serde_json::to_value(pipeline.draw(key, 9, 9).unwrap()).unwrap();
+            let names: Vec<&str> = steps
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|step| step["type"].as_str())
+                .collect();
+            counts.entry(names.join(" ")).or_default()[1] += 1;
+        }
+        for (names, [theirs, ours]) in counts {
+            let deviation = f64::from(theirs + ours).sqrt();
+            assert!(
+                f64::from(theirs.abs_diff(ours)) < 5.5 * deviation && theirs > 0,
+                "{}: {names}: {ours} and {theirs}",
+                case.op
+            );
+        }
+    }
+}
+
+#[derive(Deserialize)]
 struct Draws {
     op: serde_json::Value,
     width: u32,

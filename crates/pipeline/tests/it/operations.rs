@@ -43,6 +43,18 @@ fn examples() -> BTreeMap<&'static str, Value> {
             "Repeat",
             json!({"times": 3, "op": [{"type": "RandomRotation", "degrees": 20.0}]}),
         ),
+        (
+            "RandomApply",
+            json!({"op": [{"type": "GaussianBlur", "kernel_size": 9}, {"type": "RandomInvert", "p": 1.0}]}),
+        ),
+        (
+            "RandomChoice",
+            json!({"op": [{"type": "Grayscale"}, {"type": "RandomRotation", "degrees": 20.0}]}),
+        ),
+        (
+            "RandomOrder",
+            json!({"op": [{"type": "Pad", "padding": 12, "fill": 200}, {"type": "RandomRotation", "degrees": 20.0}]}),
+        ),
     ]
     .into()
 }
@@ -50,7 +62,8 @@ fn examples() -> BTreeMap<&'static str, Value> {
 /// Options beyond the example with which the picture shows the operation.
 fn shown(name: &str) -> Value {
     match name {
-        "RandomHorizontalFlip"
+        "RandomApply"
+        | "RandomHorizontalFlip"
         | "RandomVerticalFlip"
         | "RandomGrayscale"
         | "RandomInvert"
@@ -122,6 +135,7 @@ fn written(of: &str) -> &str {
         "EraseValue" => "number, [red, green, blue] or random",
         "Policy" => "imagenet, cifar10, svhn",
         "Vec<Op>" => "operations",
+        "Option<Vec<f64>>" => "[number, ..]",
         other => panic!("how is a {other} written?"),
     }
 }

@@ -9,7 +9,8 @@ bytes (height, width, 3) or float32 (3, height, width).
 usage: torchvision_steps.py --goldens OUT
 
 Writes the goldens: OUT/steps.json, the same of pictures that are made by a formula (tests/it/golden.rs), where a hash or
-some of the values stand for the result, and OUT/draws.json, the moments of torchvision's draws.
+some of the values stand for the result, OUT/draws.json, the moments of torchvision's draws, OUT/augment.json, what the policies
+draw, and OUT/compositions.json, how often compositions perform what.
 """
 
 import json
@@ -273,6 +274,7 @@ def goldens():
     write("steps.json", cases)
     write("draws.json", draws())
     write("augment.json", augment())
+    write("compositions.json", compositions())
 
 
 def augment():
@@ -308,6 +310,46 @@ def augment():
             outcomes += [(a + b, p * q / len(pairs)) for a, p in either[0] for b, q in either[1]]
         answers.append(({"type": "AutoAugment", "policy": policy.value}, outcomes))
     return [dict(op=op, width=400, height=300, outcomes=[o for o in outcomes if o[1] > 0]) for op, outcomes in answers]
+
+
+class Mark(torch.nn.Module):
+    """Stands for an operation: adds its name to those that were performed."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def forward(self, names):
+        return [*names, self.name]
+
+
+def composed(op):
+    """torchvision's composition of an operation of ours."""
+    if "op" not in op:
+        return Mark({"RandomInvert": "Invert", "RandomEqualize": "Equalize", "RandomAutocontrast": "AutoContrast"}[op["type"]])
+    kind = getattr(v2, op["type"])
+    return kind([composed(one) for one in op["op"]], **{key: op[key] for key in op if key == "p"})
+
+
+def compositions():
+    """How often each list of operations is performed."""
+    invert, equalize, stretch = ({"type": name, "p": 1.0} for name in ("RandomInvert", "RandomEqualize", "RandomAutocontrast"))
+    count, answers = 20_000, []
+    for op in (
+        {"type": "RandomApply", "op": [invert, equalize]},
+        {"type": "RandomApply", "p": 0.2, "op": [invert]},
+        {"type": "RandomChoice", "op": [invert, equalize, stretch]},
+        {"type": "RandomChoice", "p": [1.0, 0.0, 3.0], "op": [invert, equalize, stretch]},
+        {"type": "RandomOrder", "op": [invert, equalize, stretch]},
+        {"type": "RandomOrder", "op": [{"type": "RandomApply", "op": [invert]}, equalize,
+                                       {"type": "RandomChoice", "p": [0.3, 0.1], "op": [stretch, equalize]}]},
+    ):
+        transform, outcomes = composed(op), {}
+        for _ in range(count):
+            names = " ".join(transform([]))
+            outcomes[names] = outcomes.get(names, 0) + 1
+        answers.append(dict(op=op, count=count, outcomes=dict(sorted(outcomes.items()))))
+    return answers
 
 
 def draws():
