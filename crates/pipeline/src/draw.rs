@@ -5,9 +5,10 @@
 
 use crate::error::ImageError;
 use crate::op::*;
+use crate::perspective::Perspective;
 use crate::pipeline::places;
 use crate::rng::Draws;
-use crate::step::{EraseContent, Rotate, Step};
+use crate::step::{EraseContent, Rotate, Step, Transform};
 use crate::{DrawKey, Pipeline};
 
 impl Pipeline {
@@ -168,6 +169,8 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
                 fill,
             }))
         }
+        Op::RandomAffine(o) => steps.push(Step::Affine(o.transform(draws, width, height))),
+        Op::RandomPerspective(o) => perspective(o, draws, steps),
         Op::RandomResizedCrop(o) => {
             let [left, top, w, h] = resized_crop(o, draws, width, height);
             steps.push(Step::Crop {
@@ -246,6 +249,62 @@ fn push_if(p: f64, step: Step, draws: &mut Draws, steps: &mut Steps) -> Result<(
 
 fn push_all(more: impl IntoIterator<Item = Step>, steps: &mut Steps) -> Result<(), ImageError> {
     more.into_iter().try_for_each(|step| steps.push(step))
+}
+
+impl RandomAffine {
+    fn transform(&self, draws: &mut Draws, width: u32, height: u32) -> Transform {
+        let mut within = |[low, high]: [f64; 2]| draws.uniform(low, high);
+        let angle = within(self.degrees.around_zero());
+        let [x, y] = self.translate.unwrap_or_default();
+        let translate = [x * f64::from(width), y * f64::from(height)]
+            .map(|most| within([-most, most]).round_ties_even() as i32);
+        let scale = within(self.scale);
+        let shear = self.shear.map_or([0.0; 2], |shear| shear.ranges().map(within));
+        Transform {
+            angle,
+            translate,
+            scale,
+            shear,
+            interpolation: self.interpolation,
+            center: self.center,
+            fill: self.fill,
+        }
+    }
+}
+
+fn perspective(op: &RandomPerspective, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    if !draws.chance(op.p) {
+        return Ok(());
+    }
+    let (width, height) = (steps.width, steps.height);
+    let inwards = |side: u32| (op.distortion_scale * f64::from(side / 2)) as u32;
+    let (most_x, most_y) = (inwards(width), inwards(height));
+    for _ in 0..10 {
+        let mut corner = |right: bool, bottom: bool| {
+            let x = draws.below(most_x + 1) + u32::from(right) * (width - most_x - 1);
+            let y = draws.below(most_y + 1) + u32::from(bottom) * (height - most_y - 1);
+            [x, y]
+        };
+        let corners = [
+            corner(false, false),
+            corner(true, false),
+            corner(true, true),
+            corner(false, true),
+        ];
+        // torchvision fails where three corners lie in a line.
+        if let Some(coefficients) = Perspective::between(corners, width, height) {
+            let (interpolation, fill) = (op.interpolation, op.fill);
+            return steps.push(Step::Perspective(Perspective {
+                coefficients,
+                interpolation,
+                fill,
+            }));
+        }
+    }
+    Err(ImageError::DoesNotFit(format!(
+        "an image of {width}x{height} has no perspective: of ten draws each had three corners in a line; resize first, or \
+         choose a smaller distortion_scale"
+    )))
 }
 
 /// Left, top, width and height of the crop.

@@ -37,6 +37,7 @@ mod fused;
 mod image;
 pub mod op;
 mod per_op;
+mod perspective;
 mod pipeline;
 mod preparation;
 mod rng;
@@ -56,6 +57,7 @@ pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use image::RgbImage;
 #[doc(hidden)]
 pub use per_op::{HueTables, Pointwise};
+pub use perspective::Perspective;
 pub use pipeline::Pipeline;
 #[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};

@@ -304,6 +304,12 @@ const MAX_SIDE: u32 = 16_384;
 const MAX_CHANGES: u32 = 100;
 /// The most magnitudes of a change; papers use 10 and 31.
 const MAX_BINS: u32 = 10_000;
+/// The largest angle of a rotation in degrees: a thousand turns.
+const MAX_DEGREES: f64 = 360_000.0;
+/// How much an affine operation scales at most, up or down. Beyond, a pixel is all of an image.
+const MAX_SCALE: f64 = 100.0;
+/// The largest shear in degrees: towards 90 nothing but one line is left of an image.
+const MAX_SHEAR: f64 = 80.0;
 /// The largest distance of a rotation's centre from an image's corner: beyond the largest sides that can be
 /// read.
 const MAX_CENTER: u32 = 1_000_000;
@@ -315,6 +321,8 @@ impl Op {
             Op::RandomHorizontalFlip(_) => "RandomHorizontalFlip",
             Op::RandomVerticalFlip(_) => "RandomVerticalFlip",
             Op::RandomRotation(_) => "RandomRotation",
+            Op::RandomAffine(_) => "RandomAffine",
+            Op::RandomPerspective(_) => "RandomPerspective",
             Op::RandomResizedCrop(_) => "RandomResizedCrop",
             Op::Resize(_) => "Resize",
             Op::CenterCrop(_) => "CenterCrop",
@@ -371,7 +379,8 @@ impl Op {
     fn is_on_device(&self) -> bool {
         !matches!(
             self,
-            Op::RandomInvert(_)
+            Op::RandomPerspective(_)
+                | Op::RandomInvert(_)
                 | Op::RandomPosterize(_)
                 | Op::RandomSolarize(_)
                 | Op::RandomAutocontrast(_)
@@ -447,19 +456,35 @@ impl Op {
                 format!("padding = {:?}; allowed: 0 to {MAX_SIDE} pixels", padding.sides())
             })
         };
+        let center = |center: Option<[f64; 2]>| {
+            let far = f64::from(MAX_CENTER);
+            let at = center.unwrap_or_default();
+            check(at.iter().all(|at| (-far..=far).contains(at)), || {
+                format!("center = {at:?}; allowed: -{MAX_CENTER} to {MAX_CENTER} pixels")
+            })
+        };
         match self {
             Op::RandomHorizontalFlip(o) | Op::RandomVerticalFlip(o) => probability(o.p),
             Op::RandomRotation(o) => {
-                range("degrees", o.range(), -360_000.0, 360_000.0)?;
-                let far = f64::from(MAX_CENTER);
-                let ok = o
-                    .center
-                    .is_none_or(|at| at.iter().all(|at| (-far..=far).contains(at)));
-                check(ok, || {
-                    format!(
-                        "center = {:?}; allowed: -{MAX_CENTER} to {MAX_CENTER} pixels",
-                        o.center.unwrap_or_default()
-                    )
+                range("degrees", o.range(), -MAX_DEGREES, MAX_DEGREES)?;
+                center(o.center)
+            }
+            Op::RandomAffine(o) => {
+                range("degrees", o.degrees.around_zero(), -MAX_DEGREES, MAX_DEGREES)?;
+                let moves = o.translate.unwrap_or_default();
+                check(moves.iter().all(|share| (0.0..=1.0).contains(share)), || {
+                    format!("translate = {moves:?}; allowed: 0 to 1")
+                })?;
+                range("scale", o.scale, 1.0 / MAX_SCALE, MAX_SCALE)?;
+                for shear in o.shear.map(Shear::ranges).unwrap_or_default() {
+                    range("shear", shear, -MAX_SHEAR, MAX_SHEAR)?;
+                }
+                center(o.center)
+            }
+            Op::RandomPerspective(o) => {
+                probability(o.p)?;
+                check((0.0..=1.0).contains(&o.distortion_scale), || {
+                    format!("distortion_scale = {}; allowed: 0 to 1", o.distortion_scale)
                 })
             }
             Op::RandomResizedCrop(o) => {

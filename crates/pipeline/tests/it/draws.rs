@@ -102,6 +102,7 @@ fn repetitions_draw_for_themselves() {
 #[test]
 fn chances_are_kept() {
     for (op, default) in [
+        (r#"{"type": "RandomPerspective""#, 0.5),
         (r#"{"type": "RandomGrayscale""#, 0.1),
         (r#"{"type": "RandomInvert""#, 0.5),
         (r#"{"type": "RandomPosterize", "bits": 3"#, 0.5),

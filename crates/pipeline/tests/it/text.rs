@@ -25,6 +25,8 @@ fn defaults_are_torchvisions() {
     let text = r#"
         op = [
             { type = "RandomRotation", degrees = 5 },
+            { type = "RandomAffine", degrees = 5 },
+            { type = "RandomPerspective" },
             { type = "RandomResizedCrop", size = 224 },
             { type = "ColorJitter", brightness = 0.4 },
             { type = "RandomGrayscale" },
@@ -36,7 +38,9 @@ fn defaults_are_torchvisions() {
     let full = serde_json::to_string(&Pipeline::from_toml(text).unwrap()).unwrap();
     for default in [
         r#""interpolation":"nearest""#,
+        r#""type":"RandomAffine","degrees":5.0,"scale":[1.0,1.0],"interpolation":"nearest","fill":0}"#,
         r#""scale":[0.08,1.0],"ratio":[0.75,1.3333333333333333],"interpolation":"bilinear""#,
+        r#""type":"RandomPerspective","distortion_scale":0.5,"p":0.5,"interpolation":"bilinear","fill":0}"#,
         r#""type":"RandomGrayscale","p":0.1"#,
         r#""threshold":128.0,"p":0.5"#,
         r#""sigma":[0.1,2.0]"#,
@@ -70,6 +74,34 @@ fn mistakes_are_named_with_what_is_allowed() {
         (
             format!(r#"{{"type": "RandomHorizontalFlip", "p": 1.5}}, {crop}"#),
             "operation 1 (RandomHorizontalFlip): p = 1.5; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "translate": [0.1, 1.5]}}, {crop}"#),
+            "operation 1 (RandomAffine): translate = [0.1, 1.5]; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "scale": [0, 2]}}, {crop}"#),
+            "operation 1 (RandomAffine): scale = [0, 2]; allowed: low <= high within 0.01 to 100",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "shear": [0, 1, -90, 3]}}, {crop}"#),
+            "operation 1 (RandomAffine): shear = [-90, 3]; allowed: low <= high within -80 to 80",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "center": [0, 2e6]}}, {crop}"#),
+            "operation 1 (RandomAffine): center = [0.0, 2000000.0]; allowed: -1000000 to 1000000 pixels",
+        ),
+        (
+            r#"{"type": "RandomAffine"}"#.to_string(),
+            "missing field `degrees`",
+        ),
+        (
+            format!(r#"{{"type": "RandomPerspective", "distortion_scale": 1.1}}, {crop}"#),
+            "operation 1 (RandomPerspective): distortion_scale = 1.1; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomPerspective", "p": -0.1}}, {crop}"#),
+            "operation 1 (RandomPerspective): p = -0.1; allowed: 0 to 1",
         ),
         (
             format!(r#"{{"type": "GaussianBlur", "kernel_size": 4}}, {crop}"#),
@@ -274,13 +306,16 @@ fn what_the_device_cannot_perform_is_named() {
         pipeline.check_on_device().err().map(|error| error.to_string())
     };
     assert_eq!(
-        refusal(r#"{"type": "ColorJitter", "hue": 0.1}, {"type": "RandomGrayscale"}"#),
+        refusal(
+            r#"{"type": "ColorJitter", "hue": 0.1}, {"type": "RandomGrayscale"}, {"type": "RandomAffine", "degrees": 9}"#
+        ),
         None
     );
     for op in [
         r#"{"type": "RandAugment"}"#,
         r#"{"type": "TrivialAugmentWide"}"#,
         r#"{"type": "AutoAugment"}"#,
+        r#"{"type": "RandomPerspective"}"#,
         r#"{"type": "RandomInvert"}"#,
         r#"{"type": "RandomPosterize", "bits": 4}"#,
         r#"{"type": "RandomSolarize", "threshold": 4}"#,
