@@ -14,4 +14,5 @@ pub mod profile;
 pub mod report;
 pub mod top;
 pub mod train;
+pub mod transform;
 pub mod tune;

@@ -18,6 +18,7 @@ use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
 use stokehold_train::device::DeviceError;
 use stokehold_train::weights::WeightsError;
+use stokehold_transform::TransformError;
 use stokehold_tune::TuneError;
 
 use crate::terminal::note;
@@ -92,6 +93,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<StorageError>,
         ask::<SynthError>,
         ask::<TrainError>,
+        ask::<TransformError>,
         ask::<TuneError>,
     ];
     asked.into_iter().find_map(|ask| ask(error)).unwrap_or(false)

@@ -52,6 +52,8 @@ enum Command {
     Predict(Box<commands::predict::Args>),
     /// Say how often a model is right on labelled images, class by class.
     Evaluate(Box<commands::evaluate::Args>),
+    /// Predict many images, by the contract of SageMaker's batch transform.
+    Transform(Box<commands::transform::Args>),
     /// Explain a recorded run on one page, or put two runs side by side.
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         Command::Train(args) => commands::train::run(*args),
         Command::Predict(args) => commands::predict::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
+        Command::Transform(args) => commands::transform::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Tune(args) => commands::tune::run(args),

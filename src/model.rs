@@ -1,6 +1,7 @@
 //! A model and how images come to it, for the commands that use one.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use indicatif::ProgressBar;
@@ -77,6 +78,21 @@ impl ModelArgs {
             }
             error => error.into(),
         })
+    }
+}
+
+impl ModelArgs {
+    /// The model's folder, pipeline and orientation for a script, which has no file that says them.
+    ///
+    /// # Errors
+    /// The pipeline cannot be read; an option is given that scripts do not have.
+    pub fn of_script(&self) -> Result<(PathBuf, Option<Pipeline>, bool), Box<dyn Error>> {
+        if self.arch.is_some() || self.classes.is_some() {
+            let reason = "--arch and --classes describe a model's file; a script knows its own";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        let pipeline = self.pipeline.as_deref().map(Pipeline::named).transpose()?;
+        Ok((self.model.to_path_buf(), pipeline, self.exif))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use stokehold_loader::{BadImage, BadImagePolicy, LoaderOptions, State, Workers};
+use stokehold_loader::{BadImage, BadImagePolicy, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 
 use crate::epochs::{Epochs, Stopped};
@@ -45,7 +45,7 @@ impl Core {
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, executor, exif))]
+        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -63,6 +63,10 @@ impl Loader {
         bad_images: &str,
         executor: &str,
         exif: bool,
+        weights: Option<Vec<f64>>,
+        replacement: bool,
+        repeats: i64,
+        epoch_samples: Option<i64>,
     ) -> PyResult<Self> {
         let workers = match num_workers {
             None => Workers::Auto,
@@ -70,7 +74,24 @@ impl Loader {
                 || OptionError::new_err("num_workers=0: must be at least 1, or None: one thread per core, more where reads wait"),
             )?),
         };
+        let sampler = match (weights, at_least(1, "repeats", repeats)?) {
+            (None, 1) => Sampler::Every,
+            (None, times) => Sampler::Repeated(NonZeroUsize::new(times).unwrap_or(NonZeroUsize::MIN)),
+            (Some(weights), 1) => Sampler::Weighted {
+                weights: weights.into(),
+                replacement,
+            },
+            _ => {
+                return Err(OptionError::new_err(
+                    "weights and repeats exclude each other; give one of them",
+                ));
+            }
+        };
         let options = LoaderOptions {
+            sampler,
+            epoch_samples: epoch_samples
+                .map(|samples| at_least(1, "epoch_samples", samples))
+                .transpose()?,
             batch_size: at_least(1, "batch_size", batch_size)?,
             workers,
             prefetch: at_least(0, "prefetch", prefetch)?,

@@ -180,6 +180,33 @@ def test_draws_say_what_is_done(folder):
     assert np.abs(images[11] * 255 - part[rows][:, columns].transpose(2, 0, 1)).max() < 1e-3
 
 
+def test_samples_are_chosen_by_weights_and_repeated(folder):
+    def numbers(**chosen):
+        loader = stokehold.Loader(folder, CROP, samples=True, batch_size=10, **chosen)
+        batches = epoch(loader)
+        assert len(batches) == len(loader)
+        return np.concatenate([batch[2] for batch in batches]).tolist(), np.concatenate([batch[0] for batch in batches])
+
+    weights = np.array([0.0] * 12 + [1.0] * 25)
+    drawn, _ = numbers(weights=weights, epoch_samples=500)
+    assert len(drawn) == 500 and set(drawn) == set(range(12, 37))
+    assert sorted(numbers(weights=weights, replacement=False)[0]) == list(range(12, 37))
+    repeated, images = numbers(repeats=2)
+    assert len(repeated) == 37 and repeated[0:36:2] == repeated[1:36:2] and len(set(repeated)) == 19
+    assert not np.array_equal(images[0], images[1])
+    for chosen, message in [
+        ({"weights": [1.0] * 36}, "36 weights: must be 37"),
+        ({"weights": [-1.0] * 37}, "weight -1 of sample 0"),
+        ({"weights": ["much"] * 37}, "weights='much': must be a number"),
+        ({"weights": [1.0] * 37, "repeats": 2}, "exclude each other"),
+        ({"weights": [1.0] * 37, "shuffle": False}, "shuffle must be on"),
+        ({"repeats": 0}, "repeats=0: must be at least 1"),
+        ({"epoch_samples": 38}, "38 samples in an epoch: must be 1 to 37"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=message):
+            stokehold.Loader(folder, CROP, **chosen)
+
+
 def test_a_function_at_the_end(folder):
     loader = stokehold.Loader(folder, WHOLE, shuffle=False, batch_transform=lambda images: images * 2 + 1)
     doubled = epoch(loader)[0][0]

@@ -40,6 +40,21 @@ def test_resume_from_every_batch(folder):
         assert again.epoch == 2 and same(epoch(again), after)
 
 
+@pytest.mark.parametrize("chosen", [{"weights": [*range(37)]}, {"repeats": 3}, {"epoch_samples": 20}])
+def test_every_choice_of_samples_resumes_exactly(folder, chosen):
+    loader = make(folder, **chosen)
+    batches, states = [], []
+    for batch in loader:
+        batches.append(batch)
+        states.append(loader.state_dict())
+    for done, state in enumerate(states[:-1], 1):
+        again = make(folder, workers=1, **chosen)
+        again.load_state_dict(state)
+        assert same(epoch(again), batches[done:])
+    with pytest.raises(stokehold.OptionError, match="sampler"):
+        make(folder).load_state_dict(states[0])
+
+
 def test_where_it_stands(folder):
     loader = make(folder)
     where = lambda: (loader.state_dict()["epoch"], loader.state_dict()["batch"], loader.epoch)  # noqa: E731

@@ -94,6 +94,20 @@ def test_distributed_sampler(folder):
     assert len(DataLoader(dataset, 4, sampler=whole, drop_last=True)) == 4
 
 
+def test_weighted_random_sampler(folder):
+    dataset = ImageFolder(folder, EVAL)
+    weights = [0.0] * 12 + [1.0] * 9 + [3.0] * 16
+    sampler = torch_data.WeightedRandomSampler(weights, 2000)
+    labels = torch.cat([labels for _, labels in DataLoader(dataset, 100, sampler=sampler)])
+    assert len(labels) == 2000
+    counts = torch.bincount(labels, minlength=3) / 2000
+    # A share's deviation is below 0.01.
+    assert counts[0] == 0 and abs(counts[1] - 9 / 57) < 0.05
+    once = torch_data.WeightedRandomSampler(weights, 25, replacement=False)
+    samples = torch.cat([samples for _, _, samples in DataLoader(dataset, 10, sampler=once, samples=True)])
+    assert sorted(samples.tolist()) == list(range(12, 37))
+
+
 def test_what_cannot_be_the_same_is_refused(folder):
     dataset = ImageFolder(folder, EVAL)
     theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
@@ -101,14 +115,15 @@ def test_what_cannot_be_the_same_is_refused(folder):
         ((dataset,), {"collate_fn": list}, "collate_fn cannot be used here"),
         ((dataset,), {"batch_sampler": [[1]]}, "batch_sampler cannot be used here"),
         ((dataset,), {"worker_init_fn": print}, "worker_init_fn cannot be used here"),
-        ((dataset,), {"sampler": torch_data.WeightedRandomSampler([1.0] * 37, 37)}, "sampler=WeightedRandomSampler"),
+        ((dataset,), {"sampler": torch_data.SubsetRandomSampler([1, 2])}, "sampler=SubsetRandomSampler"),
+        ((dataset,), {"sampler": torch_data.WeightedRandomSampler([1.0] * 36, 37)}, "36 weights: must be 37"),
         ((dataset,), {"sampler": torch_data.RandomSampler(dataset, True)}, "sampler=RandomSampler"),
         ((dataset,), {"batch_size": None}, "batch_size=None"),
         (([1, 2],), {}, "dataset=list: must be an ImageFolder"),
         ((ImageFolder(folder),), {}, "it has no transform"),
         ((torchvision.datasets.ImageFolder(folder / "train", EVAL, target_transform=int),), {}, "target_transform"),
         ((torchvision.datasets.ImageFolder(folder / "train", EVAL, loader=open),), {}, "loader"),
-        ((torchvision.datasets.ImageFolder(folder / "train", V.AutoAugment()),), {}, "AutoAugment.* no equivalent"),
+        ((torchvision.datasets.ImageFolder(folder / "train", V.FiveCrop(24)),), {}, "FiveCrop.* no equivalent"),
     ]:
         with pytest.raises(ValueError, match=message):
             DataLoader(*arguments, **options)

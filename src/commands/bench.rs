@@ -9,7 +9,6 @@ mod storage;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::BatchArgs;
-use crate::local::Local;
 use crate::terminal::{self, note};
 use crate::{damage, progress};
 use clap::{Args as ClapArgs, Subcommand};
@@ -59,9 +58,9 @@ pub struct LoaderBenchArgs {
     /// Repetitions of flip, flip and rotation before the crop (the published load experiment); 0 for none
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     load: u32,
-    /// A custom pipeline, TOML or JSON, instead of the load experiment
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["load", "image_size"])]
-    pipeline: Option<Local>,
+    /// A pipeline instead of the load experiment: a preset, or a .toml or .json file
+    #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["load", "image_size"])]
+    pipeline: Option<String>,
     #[command(flatten)]
     batch: BatchArgs,
     /// Worker threads: auto, a number, or several with commas for a sweep
@@ -106,7 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         None => progress::generated_data()?,
     };
     let mut pipeline = match &args.pipeline {
-        Some(file) => Pipeline::load(file)?,
+        Some(name) => Pipeline::named(name)?,
         None => Pipeline::published(args.load, args.batch.image_size),
     };
     if args.pipeline.is_none() && args.sample_type == SampleType::U8 {

@@ -10,7 +10,7 @@ use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 use stokehold_objects::Location;
 use stokehold_page::words::plural;
-use stokehold_storage::{ImageList, Images, Joined, Source};
+use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
 use stokehold_train::infer::{Flaw, Probability, top_k};
 
 use crate::damage;
@@ -26,7 +26,8 @@ use crate::terminal::{self, cell, note};
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
-    /// Images: files, folders with images at any depth, prepared shards, or prefixes in buckets (s3://bucket/prefix).
+    /// Images: files, folders with images at any depth, prepared shards, or in buckets an object by its name
+    /// (s3://bucket/a.jpg) or those of a prefix (s3://bucket/prefix).
     #[arg(required = true)]
     images: Vec<PathBuf>,
     /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.
@@ -92,13 +93,14 @@ fn source(arguments: &[PathBuf]) -> Result<Joined, Box<dyn Error>> {
         sources.push(Arc::new(images));
     }
     sources.push(Arc::new(files));
-    Ok(Joined::new(sources))
+    Ok(Joined::new(sources)?)
 }
 
 /// Whether an argument is a file, and no folder or bucket.
 fn is_file(path: &Path) -> Result<bool, Usage> {
     if path.to_str().is_some_and(Location::is_remote) {
-        return Ok(false);
+        // A bucket says neither of an object nor of a prefix that it is there without being asked: the name has to say which.
+        return Ok(is_image_name(path.as_os_str()));
     }
     let what = path
         .metadata()

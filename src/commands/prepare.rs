@@ -3,6 +3,7 @@
 mod show;
 
 use crate::terminal::{self, note};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,10 @@ use std::process::ExitCode;
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jpeg::Metadata;
 use stokehold_loader::BadImagePolicy;
-use stokehold_prepare::{Container, Content, Options, PrepareError, Size, extract, prepare, verify};
+use stokehold_pipeline::{Head, Pipeline};
+use stokehold_prepare::{
+    Bake, Container, Content, Encoding, Options, PrepareError, Size, extract, prepare, verify,
+};
 
 use crate::failure::Usage;
 use crate::interrupt;
@@ -47,6 +51,8 @@ pub struct Args {
     #[command(flatten)]
     threads: WorkerArgs,
     #[command(flatten)]
+    bake: BakeOptions,
+    #[command(flatten)]
     other: OtherWork,
 }
 
@@ -61,12 +67,31 @@ struct ContentOptions {
     /// Shrink images until the shorter side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     resize: Option<u32>,
-    /// JPEG quality of images that are shrunk, 1 to 100
-    #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100))]
-    quality: u8,
+    /// JPEG quality of images that are changed, 1 to 100, or `lossless` for PNG
+    #[arg(long, default_value = "90", value_parser = parse_encoding)]
+    quality: Encoding,
     /// What happens to EXIF, colour profiles and comments; the orientation stays in any case
     #[arg(long, value_enum, default_value_t = Kept::Drop)]
     metadata: Kept,
+}
+
+/// The head of a pipeline, performed once.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Operations performed once")]
+struct BakeOptions {
+    /// Perform the head of this pipeline on the training images, the operations that draw nothing and make bytes, so that runs
+    /// leave it out: a preset, or a .toml or .json file
+    #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
+    pipeline: Option<String>,
+    /// Perform the head of this one on the validation images
+    #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
+    eval_pipeline: Option<String>,
+    /// Turn images upright by their EXIF orientation before; runs need --exif, too
+    #[arg(long)]
+    exif: bool,
+    /// Make shards that are larger than the files
+    #[arg(long)]
+    allow_larger: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -146,7 +171,7 @@ fn list(out: &Path) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Args {
-    fn options(&self) -> Result<Options, Usage> {
+    fn options(&self) -> Result<Options, Box<dyn Error>> {
         let content = &self.content;
         let metadata = match content.metadata {
             Kept::Keep => Metadata::Keep,
@@ -159,14 +184,15 @@ impl Args {
         if self.bad_images == BadImagePolicy::Substitute {
             return Err(Usage(
                 "--bad-images substitute: shards hold every image once; take error or skip".into(),
-            ));
+            )
+            .into());
         }
         Ok(Options {
             content: match size {
                 _ if content.raw => Content::Raw,
                 Some(size) => Content::Resized {
                     size,
-                    quality: content.quality,
+                    encoding: content.quality,
                     metadata,
                 },
                 None => Content::Lossless(metadata),
@@ -179,7 +205,59 @@ impl Args {
             shard_size: self.shard_size,
             workers: self.threads.workers.resolve(),
             skip_bad_images: self.bad_images == BadImagePolicy::Skip,
+            bake: self.bake.of(content.quality)?,
+            allow_larger: self.bake.allow_larger,
         })
+    }
+}
+
+impl BakeOptions {
+    /// What is performed on each part. Says what moves and what stays.
+    fn of(&self, encoding: Encoding) -> Result<BTreeMap<String, Bake>, Box<dyn Error>> {
+        let mut parts = BTreeMap::new();
+        for (part, option, name) in [
+            ("train", "--pipeline", &self.pipeline),
+            ("val", "--eval-pipeline", &self.eval_pipeline),
+        ] {
+            let Some(name) = name else { continue };
+            let pipeline = Pipeline::named(name)?;
+            pipeline.check()?;
+            let Head { moves, stays } = pipeline.head();
+            for op in moves {
+                note!("{part}: {} is performed once, now", op.name());
+            }
+            for stays in &stays {
+                note!("{part}: {} stays: {}", stays.op.name(), stays.reason);
+            }
+            if moves.is_empty() {
+                return Err(Usage(format!(
+                    "{option} {name}: it begins with no operation that can be performed once"
+                ))
+                .into());
+            }
+            parts.insert(
+                part.to_owned(),
+                Bake {
+                    ops: moves.to_vec(),
+                    exif: self.exif,
+                    encoding,
+                },
+            );
+        }
+        if parts.is_empty() && (self.exif || self.allow_larger) {
+            return Err(
+                Usage("--exif and --allow-larger go with --pipeline or --eval-pipeline".into()).into(),
+            );
+        }
+        Ok(parts)
+    }
+}
+
+fn parse_encoding(text: &str) -> Result<Encoding, String> {
+    match (text, text.parse()) {
+        ("lossless", _) => Ok(Encoding::Png),
+        (_, Ok(quality @ 1..=100)) => Ok(Encoding::Jpeg(quality)),
+        _ => Err("1 to 100, or lossless".into()),
     }
 }
 

@@ -3,7 +3,9 @@
 //! Ctrl-C (or SIGTERM, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
 //! exits at once.
 
+mod augment;
 mod options;
+mod recipe;
 mod watch;
 
 use crate::terminal::{self, note};
@@ -25,6 +27,7 @@ pub use options::Args;
 /// Errors of the options, the data or the run. `is_input` of [`stokehold_train::TrainError`] says whether the
 /// user's input is at fault (exit code 2) or the work failed (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let args = recipe::follow(args);
     let resuming = args.resume;
     let resume = resume_command(resuming);
     let config = args.into_config()?;

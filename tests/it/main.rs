@@ -23,6 +23,7 @@ mod spot;
 mod storage;
 mod top;
 mod train;
+mod transform;
 mod tune;
 #[cfg(feature = "vulkan")]
 mod vulkan;

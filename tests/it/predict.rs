@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use stokehold_s3_server::Server;
 use tempfile::TempDir;
 
 fn hostile(name: &str) -> Vec<u8> {
@@ -115,6 +116,38 @@ fn a_run_predicts_files_and_folders_in_their_order() {
     let top = |row: &Value| row["predictions"][0].clone();
     let shards: Vec<Value> = lines(&out).iter().map(top).collect();
     assert_eq!(shards, [3, 4, 0, 1].map(|at| top(&rows[at])));
+}
+
+#[test]
+fn objects_and_prefixes_of_buckets_are_predicted_like_files() {
+    let dir = trained();
+    let server = Server::start(dir.path()).unwrap();
+    let predict = |images: &[&str]| {
+        let words = [
+            &["predict", "runs/x", "--device", "cpu", "--format", "json"],
+            images,
+        ]
+        .concat();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+        let command = command
+            .args(words)
+            .current_dir(dir.path())
+            .envs(server.settings());
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = command.output().unwrap();
+        let rows = lines(&String::from_utf8(stdout).unwrap());
+        let predictions: Vec<_> = rows.iter().map(|row| row["predictions"].clone()).collect();
+        (status.code(), predictions, String::from_utf8(stderr).unwrap())
+    };
+    let (code, files, said) = predict(&["data/val/a/small.jpg", "data/val/b"]);
+    assert_eq!((code, files.len()), (Some(0), 3), "{said}");
+    let (code, objects, said) = predict(&["s3://data/val/a/small.jpg", "s3://data/val/b"]);
+    assert_eq!((code, objects), (Some(0), files), "{said}");
+    let (code, _, said) = predict(&["s3://data/val/a/typo.jpg"]);
+    assert_eq!(code, Some(1), "{said}");
 }
 
 #[test]

@@ -156,6 +156,100 @@ fn prepared_verified_listed_and_used() {
     assert!((5..30).contains(&broken), "{broken}: {stdout}");
 }
 
+/// The head of a pipeline is performed once, and every command that is given the same pipeline leaves it out.
+#[test]
+fn a_head_moves_into_the_shards() {
+    let data = photographs();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let arguments = [
+        "prepare",
+        "--pipeline",
+        "caltech",
+        "--eval-pipeline",
+        "imagenet-eval",
+    ];
+    let (code, stdout, stderr) = text(&stokehold(&arguments, &[data.path(), &out]));
+    assert_eq!(code, 0, "{stderr}");
+    for line in [
+        "train: Resize is performed once, now",
+        "train: RandomCrop stays: it draws anew",
+        "val: CenterCrop is performed once, now",
+        "val: Normalize stays: it works on floats",
+    ] {
+        assert!(stderr.contains(line), "{stderr}");
+    }
+    assert!(
+        stdout.contains("train: Resize performed, JPEG quality 90"),
+        "{stdout}"
+    );
+    let (code, stdout, _) = text(&stokehold(
+        &["prepare", "--verify", "--against"],
+        &[data.path(), &out],
+    ));
+    assert_eq!(code, 0, "{stdout}");
+
+    let train = [
+        "train",
+        "--model",
+        "resnet18",
+        "--image-size",
+        "224",
+        "--trainer",
+        "emulated",
+    ];
+    let train = [
+        &train[..],
+        &[
+            "--images-per-second",
+            "1000",
+            "--epochs",
+            "1",
+            "--batch-size",
+            "8",
+        ],
+    ]
+    .concat();
+    let runs = dir.path().join("runs");
+    let with = |pipeline| {
+        [
+            &train[..],
+            &["--pipeline", pipeline, "--runs", runs.to_str().unwrap()],
+        ]
+        .concat()
+    };
+    let (code, _, stderr) = text(&stokehold(&with("caltech"), &[&out]));
+    assert_eq!(code, 0, "{stderr}");
+    let other = [&with("imagenet-train")[..], &["--name", "other"]].concat();
+    let (code, _, stderr) = text(&stokehold(&other, &[&out]));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("operation 1 of the pipeline is"), "{stderr}");
+
+    // A train part in classes is one tree of files, whose shards are smaller than the files.
+    let refused = [
+        (
+            &["--pipeline", "imagenet-train"][..],
+            "no operation that can be performed once",
+        ),
+        (&["--allow-larger"], "go with --pipeline"),
+        (
+            &["--pipeline", "caltech", "--quality", "lossless"],
+            "times as many bytes",
+        ),
+        (
+            &["--pipeline", "caltech", "--resize", "64"],
+            "cannot be used with",
+        ),
+        (&["--quality", "101"], "1 to 100, or lossless"),
+    ];
+    for (arguments, reason) in refused {
+        let arguments = [&["prepare"], arguments].concat();
+        let (code, _, stderr) = text(&stokehold(&arguments, &[data.path(), &dir.path().join("other")]));
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(reason), "{stderr}");
+    }
+}
+
 #[test]
 fn killed_and_started_again_the_result_is_the_same() {
     let data = photographs();

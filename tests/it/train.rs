@@ -210,6 +210,7 @@ fn an_emulated_accelerator_takes_the_stated_time_and_trains_nothing() {
 #[test]
 fn options_out_of_range_say_what_is_allowed() {
     let dir = data_set(&[]);
+    fs::write(dir.path().join("weights"), "a/grey.jpg 2\n").unwrap();
     for (options, expected) in [
         (&["--epochs", "0"][..], "epochs: must be at least 1"),
         (
@@ -268,12 +269,119 @@ fn options_out_of_range_say_what_is_allowed() {
         (&["--workers", "0"], "must be auto or 1 to"),
         (&["--bad-images", "ignore"], "must be error, skip or substitute"),
         (&["--no-such-option"], "unexpected argument '--no-such-option'"),
+        (
+            &["--recipe", "b"],
+            "there is no such recipe: choose one of torchvision, a1, a2, a3, deit",
+        ),
+        (
+            &["--ema-decay", "1"],
+            "decay of the moving average: must be 0 up to below 1",
+        ),
+        (&["--ema-steps", "4"], "--ema-decay <DECAY>"),
+        (
+            &["--ema-decay", "0.9", "--ema-steps", "0"],
+            "steps between two averages: must be at least 1",
+        ),
+        (
+            &["--mixup-alpha", "0.2", "--aug-repeats", "2"],
+            "batch size: must be above the number of times that an image is in a row",
+        ),
+        (
+            &[
+                "--cutmix-alpha",
+                "1",
+                "--trainer",
+                "emulated",
+                "--images-per-second",
+                "9",
+            ],
+            "MixUp and CutMix: mix nothing where the accelerator is emulated",
+        ),
+        (
+            &["--stochastic-depth", "1"],
+            "stochastic depth: must be 0 up to below 1",
+        ),
+        (&["--bce-threshold", "0.2"], "needs the loss bce"),
+        (
+            &["--optimizer", "lamb", "--momentum", "0.9"],
+            "--momentum and --nesterov are for --optimizer sgd",
+        ),
+        (&["--aug-repeats", "0"], "invalid value '0'"),
+        (&["--class-balanced", "--aug-repeats", "2"], "cannot be used with"),
+        (&["--sample-weights", "missing"], "missing: cannot be read"),
+        (
+            &["--sample-weights", "weights"],
+            "weights: the training image 'a/small.jpg' has no weight; give it one, 0 for never",
+        ),
+        (
+            &["--subset", "weights"],
+            "weights: line 1: there is no training image 'a/grey.jpg 2'",
+        ),
+        (
+            &["--auto-augment", "rand-augment", "--ra-magnitude", "31"],
+            "magnitude = 31",
+        ),
+        (&["--ra-magnitude", "3"], "is for --auto-augment rand-augment"),
+        (&["--erase-with", "noise"], "is for --random-erase"),
+        (&["--random-erase", "2"], "RandomErasing"),
+        (
+            &["--auto-augment", "trivial-augment", "--load", "1"],
+            "are for --pipeline imagenet-train",
+        ),
     ] {
         let (code, said) = train(dir.path(), options);
         assert_eq!(code, Some(2), "{options:?}: {said}");
         assert!(said.contains(expected), "{options:?}: {said}");
     }
     assert!(!dir.path().join("runs").exists(), "a refused run leaves nothing");
+}
+
+/// The run says what the recipe sets, and its average is a model of its own.
+#[test]
+fn a_recipe_sets_what_the_command_line_leaves_open() {
+    let dir = data_set(&[]);
+    let options = [
+        "--recipe",
+        "torchvision",
+        "--model",
+        "resnet18",
+        "--aug-repeats",
+        "1",
+        "--eval-size",
+        "64",
+        "--lr",
+        "0.01",
+        "--name",
+        "r",
+    ];
+    let (code, said) = train(dir.path(), &options);
+    assert_eq!(code, Some(0), "{said}");
+    let mut lines = said.lines();
+    for part in [
+        "the recipe torchvision sets --auto-augment trivial-augment --random-erase 0.1 --optimizer sgd --weight-decay 0.00002",
+        "  the command line replaces --model, --image-size, --eval-size, --eval-resize by --eval-size",
+        "  of the original is left out: ",
+        "  it differs from the original: ",
+    ] {
+        assert!(
+            lines.next().is_some_and(|line| line.starts_with(part)),
+            "{part} in {said}"
+        );
+    }
+    assert!(said.contains("of the average"), "{said}");
+    let run = dir.path().join("runs/r");
+    let record: serde_json::Value = serde_json::from_slice(&fs::read(run.join("run.json")).unwrap()).unwrap();
+    assert_eq!(record["config"]["lr"], 0.01);
+    assert_eq!(record["config"]["undecayed"], "norm");
+    assert_eq!(record["config"]["ema"]["decay"], 0.99998);
+    let weights = |name: &str| fs::read(run.join(name)).unwrap();
+    assert!(weights("ema.safetensors") != weights("model.safetensors"));
+    let predicted = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["predict", "runs/r/ema.safetensors", "data/val/a"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(predicted.status.success(), "{predicted:?}");
 }
 
 /// A device that is not there is an error before anything is made; which one depends on the build.

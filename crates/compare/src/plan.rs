@@ -15,7 +15,8 @@ use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
-use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::optim::{OptimizerConfig, Undecayed};
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{AnyExecutor, ExecutorChoice, GpuOptions, LossKind, TrainConfig, TrainerChoice};
 
@@ -317,6 +318,8 @@ impl Plan {
             data: self.data.clone(),
             val_split: None,
             max_images: self.images,
+            sampler: SamplerConfig::default(),
+            epoch_images: None,
             arch: model,
             trainer: self.trainer_of(model),
             weights: None,
@@ -339,15 +342,19 @@ impl Plan {
                 weight_decay: 0.0,
                 nesterov: false,
             },
+            undecayed: Undecayed::None,
             lr: self.lr,
             schedule: ScheduleConfig {
                 kind: ScheduleKind::Constant,
                 warmup_epochs: 0.0,
             },
             loss: LossKind::default(),
+            bce_threshold: None,
             mix: Mix::default(),
+            stochastic_depth: 0.0,
             label_smoothing: 0.0,
             clip_norm: None,
+            ema: None,
             topk: 5,
             // A trial that leaves an image out would do less work than the others.
             bad_images: BadImagePolicy::Substitute,

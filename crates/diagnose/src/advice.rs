@@ -249,6 +249,7 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Executor { .. } => format!("{change} instead of {}", workload.executor),
         Change::BatchSize { .. } => format!("{change} instead of {}", workload.batch_size),
         Change::Shards => "prepared shards instead of single files".to_owned(),
+        Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
         Change::Storage => "storage that nobody waits for".to_owned(),
         Change::Machine { .. } => format!("{change} instead of {} cores", workload.cores),
     }
@@ -260,7 +261,7 @@ fn flags(change: &Change) -> Vec<String> {
         Change::Workers { workers } => flag("--workers", workers),
         Change::Executor { executor } => flag("--executor", executor),
         Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
-        Change::Shards | Change::Storage | Change::Machine { .. } => Vec::new(),
+        Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => Vec::new(),
     }
 }
 
@@ -286,6 +287,13 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
         Change::Shards => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run; make them with `stokehold \
              prepare DATA SHARDS` and train on SHARDS",
+            ms(then.loader_cpu),
+            ms(now.loader_cpu)
+        ),
+        Change::Baked { bytes, .. } => format!(
+            "an image costs {} of CPU time instead of {}, measured on images of this run; shards of {bytes:.2} times the files' \
+             bytes, JPEG quality 90, so pixels change a little; make them with `stokehold prepare DATA SHARDS --pipeline \
+             PIPELINE` and train on SHARDS",
             ms(then.loader_cpu),
             ms(now.loader_cpu)
         ),

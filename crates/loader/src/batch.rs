@@ -24,6 +24,9 @@ pub struct Batch {
     pub labels: Vec<u32>,
     /// The number of each image in its source, N numbers. A substitute has its own number.
     pub samples: Vec<u64>,
+    /// For each place, how often the epoch had its sample before, N numbers. For an executor on a device.
+    #[doc(hidden)]
+    pub again: Vec<u32>,
     /// Bad images found on the way to this batch that this loader had not reported before.
     /// [`Batches::unreported`](crate::Batches::unreported) has those after the epoch's last batch.
     pub bad: Vec<BadImage>,

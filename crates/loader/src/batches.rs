@@ -163,7 +163,7 @@ impl Batches {
                 }
                 self.announced += 1;
             }
-            let samples = self.order.batch(self.opened);
+            let samples = self.order.places(self.opened);
             // Announce each batch only once, also for a slow consumer.
             let next = match self.opened + 1 {
                 next if next < self.end && reach == 0 => self.order.batch(next),
@@ -298,6 +298,7 @@ impl Batches {
                 prepared,
                 labels,
                 samples,
+                again,
                 bad,
                 spans,
             } = filled;
@@ -314,6 +315,7 @@ impl Batches {
                     shape,
                     labels,
                     samples,
+                    again,
                     bad,
                     spans,
                     wait: start.elapsed(),
@@ -368,7 +370,7 @@ impl Batches {
                         Some(worker) => worker,
                         none => none.insert(Worker::new(0, self.epoch, &self.shared, &Arc::default())?),
                     };
-                    let other = worker.prepare_instead(bad, &mut met)?;
+                    let other = worker.prepare_instead(bad, batch.again[*place], &mut met)?;
                     match other {
                         Some((sample, prepared)) => {
                             batch.samples[*place] = sample;
@@ -384,6 +386,7 @@ impl Batches {
         }
         for place in left_out.into_iter().rev() {
             batch.samples.remove(place);
+            batch.again.remove(place);
             batch.labels.remove(place);
             batch.prepared.remove(place);
         }

@@ -6,8 +6,8 @@
 //!                          └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! An epoch's order is a permutation of the samples, drawn from (seed, epoch), divided among the ranks and
-//! into batches. All workers fill the same batch: each claims the next place by incrementing an atomic
+//! An epoch's order is a permutation of the samples, or what a [`Sampler`] chooses of them (by weights, class by class,
+//! a subset, each several times), drawn from (seed, epoch), divided among the ranks and into batches. All workers fill the same batch: each claims the next place by incrementing an atomic
 //! counter, reads, decodes and processes one image directly into it, and goes to the next open batch when no
 //! place is left; the worker that finishes the last place hands the batch over. So a batch waits only for its
 //! last image and not for one worker, a few batches in memory keep any number of workers busy, and an image
@@ -15,7 +15,7 @@
 //! reused. This gives four guarantees:
 //!
 //! * **The batches do not depend on the workers.** The contents of a place follow from its number; random
-//!   operations are drawn from (seed, epoch, sample); batches are handed over in order.
+//!   operations are drawn from (seed, epoch, sample, and how often the epoch had it before); batches are handed over in order.
 //! * **Memory is bounded** by [`LoaderOptions::prefetch`] batches, plus the one that the consumer holds.
 //! * **Resume is exact.** [`Batches::state`] is the number of the next batch; batches that were prefetched
 //!   beyond it are loaded again. No samples are read just to skip them.
@@ -61,6 +61,7 @@ mod images;
 mod loader;
 mod options;
 mod order;
+mod sampler;
 mod shared;
 mod slots;
 mod state;
@@ -75,6 +76,7 @@ pub use error::panic_message;
 pub use images::{BatchNumbers, Floats, ImageBuffer};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
+pub use sampler::Sampler;
 pub use state::{OrderFacts, State};
 #[doc(no_inline)]
 pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};

@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use stokehold_pipeline::Pipeline;
+use serde::Deserialize;
+use stokehold_pipeline::op::Op;
+use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_storage::Source;
+use stokehold_storage::shard::Baked;
 
 use crate::order::Layout;
+use crate::sampler::Chooser;
 use crate::shared::Shared;
 use crate::{BadImage, Batches, Costs, LoaderError, LoaderOptions, State, Workers};
 
@@ -23,23 +27,26 @@ impl Loader {
     /// Prepares to load `source` through `pipeline`. Reads nothing yet.
     ///
     /// # Errors
-    /// An option is out of range; the source is empty; with `drop_last` there is no full batch; the pipeline
-    /// is invalid, its images differ in size, or its samples cannot have the requested type.
+    /// An option is out of range, or the sampler does not fit the source; the source is empty; with `drop_last` there
+    /// is no full batch; the pipeline is invalid, its images differ in size, or its samples cannot have the requested
+    /// type; the images were prepared with another head than the pipeline's.
     pub fn new(
         source: Arc<dyn Source>,
         pipeline: Pipeline,
         options: LoaderOptions,
     ) -> Result<Self, LoaderError> {
         options.check()?;
-        let samples = source.len();
-        if samples == 0 {
+        if source.is_empty() {
             return Err(LoaderError::Empty);
         }
+        let pipeline = rest(pipeline, source.baked(), options.decode.exif)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
-        let shared = Shared::new(source, pipeline, options);
+        let chooser = Chooser::new(&options, &*source)?;
+        let shared = Shared::new(source, pipeline, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
         let Layout {
+            samples,
             batch_size,
             world_size,
             ..
@@ -61,7 +68,7 @@ impl Loader {
         })
     }
 
-    /// The samples of its source, on all ranks.
+    /// The samples of its source, on all ranks. [`LoaderOptions::sampler`] may choose others for an epoch.
     pub fn images(&self) -> usize {
         self.shared.source.len()
     }
@@ -173,4 +180,34 @@ impl Loader {
             state.batch,
         ))
     }
+}
+
+/// The pipeline for images that have its head behind them.
+fn rest(pipeline: Pipeline, baked: Option<&Baked>, exif: bool) -> Result<Pipeline, LoaderError> {
+    let Some(baked) = baked else {
+        return Ok(pipeline);
+    };
+    if baked.exif != exif {
+        let reason = match baked.exif {
+            true => {
+                "the images were turned upright by EXIF when they were prepared; load them with exif, too"
+            }
+            false => {
+                "the images were not turned upright by EXIF when they were prepared; load them without exif, or prepare \
+                 them with it"
+            }
+        };
+        return Err(LoaderError::Options {
+            reason: reason.into(),
+        });
+    }
+    let ops = Vec::<Op>::deserialize(&baked.ops).map_err(|error| PipelineError::Parse {
+        origin: "what the images have behind them (shards.json)".into(),
+        reason: error.to_string(),
+    })?;
+    tracing::info!(
+        operations = ops.len(),
+        "the images have the pipeline's head behind them"
+    );
+    Ok(pipeline.after(&ops)?)
 }

@@ -9,7 +9,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::{DecodeOptions, Executor, Preparation, SampleType};
 
-use crate::LoaderError;
+use crate::{LoaderError, Sampler};
 
 /// The most worker threads a loader starts.
 pub const MAX_WORKERS: usize = 1024;
@@ -26,6 +26,12 @@ pub struct LoaderOptions {
     pub prefetch: usize,
     /// Whether every epoch has its own order, drawn from (seed, epoch). Default true.
     pub shuffle: bool,
+    /// Which samples an epoch has. Default [`Sampler::Every`].
+    pub sampler: Sampler,
+    /// The samples of an epoch, on all ranks together; of an order without draws the first ones. Default `None`: as
+    /// many as the sampler usually has, which is the number of samples in the source, of the subset, or without
+    /// replacement of those with a weight above 0.
+    pub epoch_samples: Option<usize>,
     /// The seed of the order and of every random operation. Default 0.
     pub seed: u64,
     /// Whether to skip samples that do not fill a batch (and, on several ranks, those that do not divide
@@ -59,6 +65,8 @@ impl Default for LoaderOptions {
             workers: Workers::Auto,
             prefetch: 0,
             shuffle: true,
+            sampler: Sampler::Every,
+            epoch_samples: None,
             seed: 0,
             drop_last: false,
             rank: 0,

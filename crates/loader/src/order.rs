@@ -1,24 +1,33 @@
 //! Assigns samples to batches.
 //!
-//! An epoch's order is a permutation of all samples, drawn from (seed, epoch) with Fisher and Yates' shuffle;
-//! every rank draws the same one. Rank r of R takes the places r, r + R, r + 2R, .. of it, as PyTorch's
+//! An epoch's samples are those that [`crate::sampler`] chooses: by default a permutation of all samples, drawn from
+//! (seed, epoch) with Fisher and Yates' shuffle. Every rank draws the same ones. Rank r of R takes the places r, r + R, r + 2R, .. of it, as PyTorch's
 //! `DistributedSampler` does, so all ranks get equally many samples. If the samples do not divide evenly, the
 //! order continues from its beginning (up to R - 1 samples occur twice in the epoch), or with `drop_last` the
 //! rest is skipped. A rank's samples are then divided into batches.
 
-use stokehold_base::random::{Random, mix};
-
 /// One epoch's order for one rank.
 #[derive(Debug)]
 pub(crate) struct Order {
-    /// The permutation; `None` if samples keep their own order.
-    shuffled: Option<Vec<usize>>,
+    /// The samples; `None` if they keep their own order.
+    chosen: Option<Vec<usize>>,
+    /// For each of them, how often it was there before; empty if every sample is there once.
+    again: Vec<u32>,
     layout: Layout,
+}
+
+/// A place of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub sample: usize,
+    /// How often the epoch had the sample before.
+    pub again: u32,
 }
 
 /// How samples are divided among ranks and batches.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
+    /// Samples of an epoch, on all ranks.
     pub samples: usize,
     pub batch_size: usize,
     pub drop_last: bool,
@@ -48,16 +57,22 @@ impl Layout {
 }
 
 impl Order {
-    /// The order of `epoch`.
-    pub(crate) fn new(layout: Layout, shuffle: bool, seed: u64, epoch: u64) -> Self {
+    /// The order of an epoch with these samples, as many as the layout has; `None` for 0, 1, ..
+    pub(crate) fn new(layout: Layout, chosen: Option<Vec<usize>>) -> Self {
         Self {
-            shuffled: shuffle.then(|| permutation(layout.samples, seed, epoch)),
+            again: chosen.as_deref().map(before).unwrap_or_default(),
+            chosen,
             layout,
         }
     }
 
     /// The samples of a batch, `batch` below [`Layout::batches`].
     pub(crate) fn batch(&self, batch: u64) -> Vec<usize> {
+        self.places(batch).into_iter().map(|place| place.sample).collect()
+    }
+
+    /// The places of a batch, `batch` below [`Layout::batches`].
+    pub(crate) fn places(&self, batch: u64) -> Vec<Place> {
         let Layout {
             samples,
             batch_size,
@@ -70,22 +85,35 @@ impl Order {
         (first..end)
             .map(|place| {
                 let place = (place * world_size + rank) % samples;
-                self.shuffled.as_ref().map_or(place, |order| order[place])
+                Place {
+                    sample: self.chosen.as_ref().map_or(place, |chosen| chosen[place]),
+                    again: self.again.get(place).copied().unwrap_or(0),
+                }
             })
             .collect()
     }
 }
 
-/// A permutation of 0..n drawn from (seed, epoch).
-fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..n).collect();
-    Random::of(mix(seed) ^ epoch).shuffle(&mut order);
-    order
+/// For each place, how often its sample was there before; nothing if every sample is there once.
+fn before(chosen: &[usize]) -> Vec<u32> {
+    let mut times = vec![0; chosen.iter().max().map_or(0, |most| most + 1)];
+    let again: Vec<u32> = chosen
+        .iter()
+        .map(|&sample| {
+            times[sample] += 1;
+            times[sample] - 1
+        })
+        .collect();
+    match again.iter().all(|&again| again == 0) {
+        true => Vec::new(),
+        false => again,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sampler::tests::permutation;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -93,7 +121,8 @@ mod tests {
     fn epochs(layout: Layout, shuffle: bool, seed: u64, epoch: u64) -> Vec<Vec<Vec<usize>>> {
         (0..layout.world_size)
             .map(|rank| {
-                let order = Order::new(Layout { rank, ..layout }, shuffle, seed, epoch);
+                let chosen = shuffle.then(|| permutation(layout.samples, seed, epoch));
+                let order = Order::new(Layout { rank, ..layout }, chosen);
                 (0..layout.batches()).map(|batch| order.batch(batch)).collect()
             })
             .collect()
@@ -143,34 +172,5 @@ mod tests {
             all.sort_unstable();
             prop_assert_eq!(all, (0..samples).collect::<Vec<_>>());
         }
-    }
-
-    #[test]
-    fn epochs_and_seeds_differ_and_repeat() {
-        assert_eq!(permutation(100, 1, 2), permutation(100, 1, 2));
-        assert_ne!(permutation(100, 1, 2), permutation(100, 1, 3));
-        assert_ne!(permutation(100, 1, 2), permutation(100, 2, 2));
-        // A seed beside its neighbour must not be the neighbour's epochs shifted by one.
-        assert_ne!(permutation(100, 1, 1), permutation(100, 0, 2));
-        // Runs recorded with earlier versions are repeated only if this order stays what it is.
-        assert_eq!(permutation(8, 0, 0), GOLDEN);
-    }
-
-    const GOLDEN: [usize; 8] = [4, 0, 2, 6, 3, 5, 1, 7];
-
-    #[test]
-    fn every_permutation_is_equally_likely() {
-        // 24 orders of 4 samples over 24,000 epochs: 1,000 each expected. Chi-squared with 23 degrees of freedom
-        // stays below 49.7 with probability 0.999; the draws are fixed, so this either holds or does not.
-        let mut counts = BTreeMap::new();
-        for epoch in 0..24_000 {
-            *counts.entry(permutation(4, 7, epoch)).or_insert(0u32) += 1;
-        }
-        let chi_squared: f64 = counts
-            .values()
-            .map(|&n| (f64::from(n) - 1000.0).powi(2) / 1000.0)
-            .sum();
-        assert_eq!(counts.len(), 24);
-        assert!(chi_squared < 49.7, "{chi_squared}");
     }
 }

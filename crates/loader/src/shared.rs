@@ -13,6 +13,7 @@ use crate::costs::{Costs, Demand, MOST, Meter};
 use crate::gate::{Gate, Turn};
 use crate::images::Pool;
 use crate::order::{Layout, Order};
+use crate::sampler::Chooser;
 use crate::state::OrderFacts;
 use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State, Workers};
 
@@ -45,13 +46,20 @@ pub(crate) struct Shared {
     /// Every bad image found so far, at most one more than the limit.
     bad: Mutex<BTreeMap<u64, BadImage>>,
     facts: OrderFacts,
+    /// Chooses the samples of an epoch.
+    chooser: Chooser,
     /// The process that made the loader.
     process: u32,
 }
 
 impl Shared {
     /// The state of a loader whose options have been checked, of a source that is not empty.
-    pub(crate) fn new(source: Arc<dyn Source>, pipeline: Pipeline, options: LoaderOptions) -> Self {
+    pub(crate) fn new(
+        source: Arc<dyn Source>,
+        pipeline: Pipeline,
+        options: LoaderOptions,
+        chooser: Chooser,
+    ) -> Self {
         let samples = source.len();
         let facts = OrderFacts {
             samples: samples as u64,
@@ -61,9 +69,10 @@ impl Shared {
             world_size: options.world_size as u64,
             shuffle: options.shuffle,
             drop_last: options.drop_last,
+            sampler: chooser.text().to_owned(),
         };
         let by_class = match options.bad_images {
-            BadImagePolicy::Substitute => by_class(&*source),
+            BadImagePolicy::Substitute => by_class(&*source, &chooser),
             BadImagePolicy::Error | BadImagePolicy::Skip => BTreeMap::new(),
         };
         let workers = options.workers.resolve();
@@ -89,6 +98,7 @@ impl Shared {
             by_class,
             bad: Mutex::default(),
             facts,
+            chooser,
             process: process::id(),
         }
     }
@@ -192,7 +202,7 @@ impl Shared {
             ..
         } = self.options;
         Layout {
-            samples: self.source.len(),
+            samples: self.chooser.length(),
             batch_size,
             drop_last,
             rank,
@@ -201,7 +211,7 @@ impl Shared {
     }
 
     pub(crate) fn order(&self, epoch: u64) -> Order {
-        Order::new(self.layout(), self.options.shuffle, self.options.seed, epoch)
+        Order::new(self.layout(), self.chooser.epoch(self.options.seed, epoch))
     }
 
     pub(crate) fn state(&self, epoch: u64, batch: u64) -> State {
@@ -255,9 +265,11 @@ fn prefetch(options: &LoaderOptions, workers: usize) -> usize {
     }
 }
 
-fn by_class(source: &dyn Source) -> BTreeMap<u32, Vec<usize>> {
+/// The samples of each class, of those that an epoch can have.
+fn by_class(source: &dyn Source, chooser: &Chooser) -> BTreeMap<u32, Vec<usize>> {
     let mut by_class: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-    for sample in 0..source.len() {
+    let can_choose = chooser.can_choose();
+    for sample in (0..source.len()).filter(|&sample| can_choose(sample)) {
         by_class.entry(source.class(sample)).or_default().push(sample);
     }
     by_class

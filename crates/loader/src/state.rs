@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::LoaderError;
+use crate::{LoaderError, Sampler};
 
 /// The position of the next batch, with the facts that identify the same batches again.
 ///
@@ -36,6 +36,14 @@ pub struct OrderFacts {
     pub shuffle: bool,
     /// Whether a partial last batch is skipped.
     pub drop_last: bool,
+    /// Which samples an epoch has, in words, with a hash of weights and lists.
+    #[serde(default = "every")]
+    pub sampler: String,
+}
+
+/// The sampler of states that name none: of versions that had no other.
+fn every() -> String {
+    Sampler::Every.to_string()
 }
 
 impl State {
@@ -63,6 +71,8 @@ impl State {
             differs("shuffling", &saved.shuffle, &now.shuffle)
         } else if saved.drop_last != now.drop_last {
             differs("drop-last", &saved.drop_last, &now.drop_last)
+        } else if saved.sampler != now.sampler {
+            differs("sampler", &saved.sampler, &now.sampler)
         } else if self.batch > batches {
             differs(
                 "next batch of the epoch",

@@ -13,6 +13,7 @@ use stokehold_storage::SampleBytes;
 
 use crate::error::panic_message;
 use crate::images::Pool;
+use crate::order::Place;
 use crate::shared::{Shared, Tools};
 use crate::slots::{Slot, Slots};
 use crate::{BadImage, BadImagePolicy, BatchNumbers, ImageBuffer, LoaderError, Span, Stage};
@@ -22,7 +23,7 @@ pub(crate) struct Flight {
     /// Its number in the epoch.
     batch: u64,
     /// The sample of each place.
-    samples: Vec<usize>,
+    places: Vec<Place>,
     /// The samples of the next batch.
     next: Vec<usize>,
     slots: Slots<Outcome>,
@@ -37,6 +38,8 @@ struct Outcome {
     times: Option<Times>,
     /// The sample whose image is there; `None` if it was skipped.
     taken: Option<usize>,
+    /// How often the epoch had the sample of the place before.
+    again: u32,
     /// That sample, if workers only prepare.
     prepared: Option<PreparedSample>,
     /// Bad images found on the way.
@@ -68,17 +71,18 @@ pub(crate) struct Filled {
     pub prepared: Vec<PreparedSample>,
     pub labels: Vec<u32>,
     pub samples: Vec<u64>,
+    pub again: Vec<u32>,
     pub bad: Vec<BadImage>,
     pub spans: Vec<Span>,
 }
 
 impl Flight {
-    /// A new batch of `samples`, of `size` numbers each; `next` has the next batch's samples.
-    pub(crate) fn new(batch: u64, samples: Vec<usize>, next: Vec<usize>, size: usize) -> Self {
+    /// A new batch of `places`, of `size` numbers each; `next` has the next batch's samples.
+    pub(crate) fn new(batch: u64, places: Vec<Place>, next: Vec<usize>, size: usize) -> Self {
         Self {
             batch,
-            slots: Slots::new(samples.len(), size),
-            samples,
+            slots: Slots::new(places.len(), size),
+            places,
             next,
             failed: AtomicUsize::new(usize::MAX),
         }
@@ -100,6 +104,7 @@ impl Flight {
             prepared: Vec::new(),
             labels: Vec::with_capacity(count),
             samples: Vec::with_capacity(count),
+            again: Vec::with_capacity(count),
             bad: Vec::new(),
             spans: Vec::with_capacity(3 * count + 1),
         };
@@ -122,6 +127,7 @@ impl Flight {
             filled.prepared.extend(outcome.prepared);
             filled.labels.push(shared.source.class(sample));
             filled.samples.push(sample as u64);
+            filled.again.push(outcome.again);
         }
         images.truncate(filled.samples.len() * size);
         if let Some(start) = begun {
@@ -173,6 +179,8 @@ pub(crate) struct Worker {
     /// Whether a panic may have left the fields above inconsistent: then they are replaced before their next
     /// use.
     spoiled: bool,
+    /// The seed of the draws of the current place.
+    seed: u64,
     /// The number of further images that are announced to the source.
     expecting: u32,
 }
@@ -202,6 +210,7 @@ impl Worker {
             tools,
             bytes,
             spoiled: false,
+            seed: shared.options.seed,
             expecting: 0,
         })
     }
@@ -252,7 +261,10 @@ impl Worker {
                 self.expecting -= 1;
                 self.shared.source.expect(sample);
             }
-            self.place(flight.samples[place], image, outcome)
+            let Place { sample, again } = flight.places[place];
+            outcome.again = again;
+            self.seed = seed_of(self.shared.options.seed, again);
+            self.place(sample, image, outcome)
         });
         if let Err(error) = done {
             self.spoiled |= matches!(error, LoaderError::WorkerPanicked { .. });
@@ -344,7 +356,7 @@ impl Worker {
         read.map_err(text)?;
         times.bytes += self.bytes.file().len() as u64;
         let key = DrawKey {
-            seed: self.shared.options.seed,
+            seed: self.seed,
             epoch: self.epoch,
             sample: sample as u64,
         };
@@ -372,14 +384,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Prepares another image of the same class. Adds further bad images to `met`; `None` if they are too
-    /// many.
+    /// Prepares another image of the same class, for a place whose sample the epoch had `again` times before. Adds
+    /// further bad images to `met`; `None` if they are too many.
     pub(crate) fn prepare_instead(
         &mut self,
         bad: BadImage,
+        again: u32,
         met: &mut Vec<BadImage>,
     ) -> Result<Option<(u64, PreparedSample)>, LoaderError> {
         let mut outcome = Outcome::default();
+        self.seed = seed_of(self.shared.options.seed, again);
         no_panic(|| self.substitute(bad, SampleMut::U8(&mut []), &mut outcome))?;
         met.append(&mut outcome.bad);
         let taken = outcome.taken.map(|sample| sample as u64);
@@ -396,7 +410,7 @@ impl Worker {
         let shared = Arc::clone(&self.shared);
         let limit = shared.options.bad_image_limit;
         let class = &shared.by_class[&shared.source.class(bad.sample as usize)];
-        let draw = mix(mix(mix(shared.options.seed) ^ self.epoch) ^ bad.sample);
+        let draw = mix(mix(mix(self.seed) ^ self.epoch) ^ bad.sample);
         let first = (draw % class.len() as u64) as usize;
         let others = class[first..]
             .iter()
@@ -416,6 +430,16 @@ impl Worker {
             }
         }
         Err(LoaderError::NoSubstitute(bad))
+    }
+}
+
+/// The seed of the draws of a sample that the epoch had `again` times before: other draws each time.
+fn seed_of(seed: u64, again: u32) -> u64 {
+    /// Keeps these draws apart from others of the same seed.
+    const KEY: u64 = 0x6167_6169_6e21_0000;
+    match again {
+        0 => seed,
+        again => mix(mix(seed ^ KEY) ^ u64::from(again)),
     }
 }
 

@@ -22,8 +22,10 @@ impl Pipeline {
             height,
             steps: Vec::new(),
         };
-        draw_all(&self.ops, key, 0, &mut steps)?;
+        let (behind, ops) = self.ops.split_at(self.ops_behind());
+        draw_all(ops, key, places(behind), &mut steps)?;
         check_sides(&steps.steps, width, height)?;
+        self.check_steps(&steps.steps, width, height)?;
         Ok(steps.steps)
     }
 }

@@ -49,6 +49,19 @@ pub enum PipelineError {
     /// The list as a whole does not make batches.
     #[error("{0}")]
     Shape(String),
+    /// The images were prepared with another head than this pipeline's.
+    #[error(
+        "the images have {performed} behind them, and operation {number} of the pipeline is {there}; give a pipeline that \
+         begins as theirs did, or the images that they were made of"
+    )]
+    OtherHead {
+        /// The first operation that differs, from 1.
+        number: usize,
+        /// What was performed, as JSON.
+        performed: String,
+        /// What the pipeline has in its place.
+        there: String,
+    },
 }
 
 /// Why bytes could not be decoded to an image.

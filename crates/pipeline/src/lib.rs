@@ -34,6 +34,7 @@ mod draw;
 mod error;
 mod filter;
 mod fused;
+mod head;
 mod image;
 pub mod op;
 mod per_op;
@@ -54,6 +55,7 @@ pub use fused::{
     Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables,
 };
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
+pub use head::{Head, Stays, bake};
 pub use image::RgbImage;
 #[doc(hidden)]
 pub use per_op::{HueTables, Pointwise};

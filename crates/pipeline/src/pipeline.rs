@@ -1,6 +1,7 @@
 //! A pipeline as data: presets, files, and the check that it makes batches.
 
 use crate::error::PipelineError;
+use crate::head::Behind;
 use crate::op::*;
 use crate::sample::SampleType;
 use serde::{Deserialize, Serialize};
@@ -29,9 +30,17 @@ pub struct Pipeline {
     /// The operations in order.
     #[serde(rename = "op")]
     pub ops: Vec<Op>,
+    /// Set where the images have some of them behind them ([`Pipeline::after`]). No part of a file: it is a property of images.
+    #[serde(skip)]
+    pub(crate) behind: Option<Behind>,
 }
 
 impl Pipeline {
+    /// A pipeline of these operations.
+    pub fn new(ops: Vec<Op>) -> Pipeline {
+        Pipeline { ops, behind: None }
+    }
+
     /// The names that [`Pipeline::preset`] knows.
     pub const PRESETS: [&str; 4] = ["imagenet-train", "imagenet-eval", "published", "caltech"];
 
@@ -69,7 +78,7 @@ impl Pipeline {
             Op::RandomHorizontalFlip(RandomFlip::default()),
         ];
         ops.extend(to_normalised());
-        Pipeline { ops }
+        Pipeline::new(ops)
     }
 
     /// The usual ImageNet evaluation: shorter edge to `resize`, centre `crop`, normalise.
@@ -86,7 +95,7 @@ impl Pipeline {
             }),
         ];
         ops.extend(to_normalised());
-        Pipeline { ops }
+        Pipeline::new(ops)
     }
 
     /// The published load experiment: `load` times horizontal flip, vertical flip and rotation by up to 5 degrees on
@@ -109,29 +118,27 @@ impl Pipeline {
             Op::RandomResizedCrop(RandomResizedCrop::new(size)),
         ];
         ops.extend(to_normalised());
-        Pipeline { ops }
+        Pipeline::new(ops)
     }
 
     /// The published Caltech-256 experiment: resize to 256x256, random crop of 224, to float, no normalisation.
     pub fn caltech() -> Pipeline {
         let size = Size::HeightWidth([256, 256]);
-        Pipeline {
-            ops: vec![
-                Op::Resize(Resize {
-                    size,
-                    interpolation: Interpolation::Bilinear,
-                    max_size: None,
-                }),
-                Op::RandomCrop(RandomCrop {
-                    size: Size::Side(224),
-                    padding: None,
-                    pad_if_needed: false,
-                    fill: Fill::default(),
-                    padding_mode: PaddingMode::Constant,
-                }),
-                Op::ToFloat,
-            ],
-        }
+        Pipeline::new(vec![
+            Op::Resize(Resize {
+                size,
+                interpolation: Interpolation::Bilinear,
+                max_size: None,
+            }),
+            Op::RandomCrop(RandomCrop {
+                size: Size::Side(224),
+                padding: None,
+                pad_if_needed: false,
+                fill: Fill::default(),
+                padding_mode: PaddingMode::Constant,
+            }),
+            Op::ToFloat,
+        ])
     }
 
     /// Reads a pipeline from TOML.

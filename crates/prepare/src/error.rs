@@ -35,6 +35,30 @@ pub enum PrepareError {
         /// What is wrong with the first one, with its name.
         reason: String,
     },
+    /// Something is to be performed on a part that the data set does not have.
+    #[error("{}: it has no {part}/, on which a pipeline's head could be performed", path.display())]
+    NoPart {
+        /// The data set's folder.
+        path: PathBuf,
+        /// The part.
+        part: String,
+    },
+    /// What was performed makes a part larger.
+    #[error(
+        "{part}: {times:.2} times as many bytes as the files ({of}); take a lower quality, or allow larger shards, which reads \
+         more to decode less"
+    )]
+    Larger {
+        /// The part.
+        part: String,
+        /// Bytes of the samples divided by those of the files.
+        times: f64,
+        /// What was measured.
+        of: &'static str,
+    },
+    /// Operations cannot be written down.
+    #[error("a pipeline's head cannot be written to the manifest: {0}")]
+    Operations(String),
     /// There is something else where the shards should go.
     #[error(
         "{}: contains something other than an unfinished preparation of this data set with these options; give a new \

@@ -15,6 +15,11 @@
 //! By default nothing is lost: JPEGs are rewritten in the coefficient domain, which gives the same pixels bit
 //! for bit, and PNG and WebP files are copied unchanged. [`verify`] proves it against the originals.
 //!
+//! With [`Options::bake`] the head of a pipeline is performed on the images of a part, operation after operation, and
+//! `shards.json` says so: a loader leaves these operations out and refuses a pipeline that begins otherwise. An image that they
+//! leave as it is is not encoded anew. A part that would become larger than its files is refused, where that is not allowed:
+//! the finished shards stay, and the same preparation with [`Options::allow_larger`] ends it.
+//!
 //! With [`Container::Tar`] the same samples are written to tar files in WebDataset's convention, for other
 //! loaders.
 
@@ -31,7 +36,7 @@ mod verify;
 
 pub use error::PrepareError;
 pub use extract::{Lost, extract};
-pub use options::{Container, Content, Options, Size};
+pub use options::{Bake, Container, Content, Encoding, Options, Size};
 pub use prepare::{Left, Progress, Report, prepare};
 pub use verify::{Findings, verify};
 

@@ -3,9 +3,9 @@
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use stokehold_jpeg::{Decoder, Metadata, TranscodeOptions};
 use stokehold_pipeline::op::Interpolation;
-use stokehold_pipeline::{ColorMode, DecodeOptions, Format, ImageInfo, RgbImage, decode, probe};
+use stokehold_pipeline::{DecodeOptions, Format, ImageInfo, RgbImage, decode, probe};
 
-use crate::options::Content;
+use crate::options::{Bake, Content, Encoding};
 
 /// A sample: a file that holds an image, and what is known of it.
 #[derive(Debug)]
@@ -27,6 +27,15 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
+    /// Makes the sample of a file after the head of a pipeline; the error is what is wrong with the image.
+    pub fn bake(&mut self, file: Vec<u8>, bake: &Bake) -> Result<Made, String> {
+        match stokehold_pipeline::bake(&bake.ops, &file, &DecodeOptions { exif: bake.exif }).map_err(text)? {
+            // Without metadata, so that nothing turns it again.
+            Some(image) => self.encoded(&image, bake.encoding, None),
+            None => self.make(file, Content::Lossless(Metadata::Drop)),
+        }
+    }
+
     /// Makes the sample of a file; the error is what is wrong with the image.
     pub fn make(&mut self, file: Vec<u8>, content: Content) -> Result<Made, String> {
         let info = probe(&file).map_err(text)?;
@@ -38,18 +47,13 @@ impl Maker {
             Content::Lossless(metadata) => metadata,
             Content::Resized {
                 size,
-                quality,
+                encoding,
                 metadata,
             } => match size.shrink(info.width, info.height) {
                 Some((width, height)) => {
-                    let encoded = shrunk(&file, info, (width, height), quality)?;
-                    // What it has of metadata is the orientation, which stays.
-                    let made = self.transcode(&encoded, Metadata::Drop)?;
-                    return Ok(Made {
-                        width,
-                        height,
-                        ..made
-                    });
+                    let image = decode(&file, &DecodeOptions::default()).map_err(text)?;
+                    let image = image.resize(width, height, Interpolation::Bicubic);
+                    return self.encoded(&image, encoding, Some(info.orientation));
                 }
                 None => metadata,
             },
@@ -73,6 +77,32 @@ impl Maker {
                 })
             }
         }
+    }
+
+    fn encoded(
+        &mut self,
+        image: &RgbImage,
+        encoding: Encoding,
+        orientation: Option<u8>,
+    ) -> Result<Made, String> {
+        let (width, height) = (image.width, image.height);
+        let made = match encoding {
+            // What it has of metadata is the orientation, which stays.
+            Encoding::Jpeg(quality) => self.transcode(&jpeg(image, quality, orientation)?, Metadata::Drop)?,
+            Encoding::Png => Made {
+                file: png(image, orientation).map_err(text)?,
+                format: Format::Png,
+                width,
+                height,
+                rows: Vec::new(),
+                kept: None,
+            },
+        };
+        Ok(Made {
+            width,
+            height,
+            ..made
+        })
     }
 
     fn transcode(&mut self, file: &[u8], metadata: Metadata) -> Result<Made, String> {
@@ -110,39 +140,60 @@ fn as_it_is(file: Vec<u8>, info: ImageInfo) -> Made {
     }
 }
 
-/// The image shrunk (antialiased, bicubic) as a JPEG with half the colour resolution, as most encoders' default is.
-fn shrunk(file: &[u8], info: ImageInfo, (width, height): (u32, u32), quality: u8) -> Result<Vec<u8>, String> {
-    let image = decode(file, &DecodeOptions::default()).map_err(text)?;
-    let RgbImage { data, .. } = image.resize(width, height, Interpolation::Bicubic);
+/// The image as a JPEG with half the colour resolution, as most encoders' default is, or as a grey one.
+fn jpeg(image: &RgbImage, quality: u8, orientation: Option<u8>) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, quality);
     encoder.set_sampling_factor(SamplingFactor::R_4_2_0);
-    if info.orientation != 1 {
-        encoder
-            .add_exif_metadata(&orientation(info.orientation))
-            .map_err(text)?;
+    if let Some(tiff) = orientation.and_then(tiff) {
+        encoder.add_exif_metadata(&tiff).map_err(text)?;
     }
-    let (Ok(width), Ok(height)) = (u16::try_from(width), u16::try_from(height)) else {
+    let (Ok(width), Ok(height)) = (u16::try_from(image.width), u16::try_from(image.height)) else {
         return Err(format!(
-            "{width}x{height} pixels do not fit a JPEG; shrink it more"
+            "{}x{} pixels do not fit a JPEG; shrink it more",
+            image.width, image.height
         ));
     };
-    if matches!(info.color, ColorMode::Grey | ColorMode::GreyAlpha) {
-        let grey: Vec<u8> = data.as_chunks::<3>().0.iter().map(|pixel| pixel[0]).collect();
-        encoder.encode(&grey, width, height, ColorType::Luma)
-    } else {
-        encoder.encode(&data, width, height, ColorType::Rgb)
+    match grey(image) {
+        Some(grey) => encoder.encode(&grey, width, height, ColorType::Luma),
+        None => encoder.encode(&image.data, width, height, ColorType::Rgb),
     }
     .map_err(text)?;
     Ok(bytes)
 }
 
-/// A TIFF structure with one entry, the orientation.
-fn orientation(orientation: u8) -> Vec<u8> {
+fn png(image: &RgbImage, orientation: Option<u8>) -> Result<Vec<u8>, png::EncodingError> {
+    let mut bytes = Vec::new();
+    let mut info = png::Info::with_size(image.width, image.height);
+    let grey = grey(image);
+    info.color_type = if grey.is_some() {
+        png::ColorType::Grayscale
+    } else {
+        png::ColorType::Rgb
+    };
+    info.exif_metadata = orientation.and_then(tiff).map(Into::into);
+    let mut writer = png::Encoder::with_info(&mut bytes, info)?.write_header()?;
+    writer.write_image_data(grey.as_ref().unwrap_or(&image.data))?;
+    writer.finish()?;
+    Ok(bytes)
+}
+
+/// The levels of an image without colour.
+fn grey(image: &RgbImage) -> Option<Vec<u8>> {
+    let pixels = image.data.as_chunks::<3>().0;
+    let is_grey = pixels.iter().all(|&[r, g, b]| r == g && g == b);
+    is_grey.then(|| pixels.iter().map(|pixel| pixel[0]).collect())
+}
+
+/// A TIFF structure with one entry, the orientation; `None` for that of upright images.
+fn tiff(orientation: u8) -> Option<Vec<u8>> {
+    if orientation == 1 {
+        return None;
+    }
     let mut tiff = b"II*\0\x08\0\0\0\x01\0".to_vec();
     // Tag 0x0112 of one 16-bit number.
     tiff.extend([0x12, 0x01, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0]);
     // No further directory.
     tiff.extend([0; 4]);
-    tiff
+    Some(tiff)
 }

@@ -1,8 +1,13 @@
 //! The options of a preparation.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use stokehold_jpeg::Metadata;
+use stokehold_pipeline::op::Op;
+use stokehold_storage::shard::Baked;
+
+use crate::PrepareError;
 
 /// How a data set is prepared.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +22,10 @@ pub struct Options {
     pub workers: usize,
     /// Whether to skip broken images, instead of ending the work.
     pub skip_bad_images: bool,
+    /// What is performed on the images of a part, `train` or `val`, instead of `content`.
+    pub bake: BTreeMap<String, Bake>,
+    /// Whether parts on which something is performed may become larger than their files.
+    pub allow_larger: bool,
 }
 
 impl Default for Options {
@@ -27,8 +36,39 @@ impl Default for Options {
             shard_size: 150_000_000,
             workers: 1,
             skip_bad_images: false,
+            bake: BTreeMap::new(),
+            allow_larger: false,
         }
     }
+}
+
+/// The head of a pipeline, to be performed on every image of a part.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bake {
+    /// The operations, as [`Head::moves`](stokehold_pipeline::Head::moves) has them.
+    pub ops: Vec<Op>,
+    /// Whether to turn images upright by their EXIF orientation before.
+    pub exif: bool,
+    /// How the results are written.
+    pub encoding: Encoding,
+}
+
+impl Bake {
+    /// What the manifest says of it.
+    pub(crate) fn facts(&self) -> Result<Baked, PrepareError> {
+        let ops =
+            serde_json::to_value(&self.ops).map_err(|error| PrepareError::Operations(error.to_string()))?;
+        Ok(Baked { ops, exif: self.exif })
+    }
+}
+
+/// How changed images are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encoding {
+    /// A JPEG of this quality, 1 to 100.
+    Jpeg(u8),
+    /// A PNG: every pixel stays.
+    Png,
 }
 
 /// What to do with an image.
@@ -38,12 +78,12 @@ pub enum Content {
     Lossless(Metadata),
     /// Every file is copied.
     Raw,
-    /// Larger images are shrunk and encoded as JPEG; the others are treated as in [`Content::Lossless`].
+    /// Larger images are shrunk and encoded anew; the others are treated as in [`Content::Lossless`].
     Resized {
         /// The size limit.
         size: Size,
-        /// The quality of the JPEGs, 1 to 100.
-        quality: u8,
+        /// How the shrunk images are written.
+        encoding: Encoding,
         /// What to do with segments that carry no pixels, if an image is not shrunk.
         metadata: Metadata,
     },
@@ -68,9 +108,23 @@ pub enum Container {
 }
 
 impl Options {
-    /// Whether every sample has the pixels of its original.
+    /// Whether every sample has the pixels of its original, after what is performed on it.
     pub fn is_lossless(&self) -> bool {
-        !matches!(self.content, Content::Resized { .. })
+        let exact = |bake: &Bake| bake.encoding == Encoding::Png;
+        !matches!(self.content, Content::Resized { .. }) && self.bake.values().all(exact)
+    }
+
+    /// How the samples of all parts are made, in words.
+    pub(crate) fn prepared(&self) -> String {
+        let mut parts: Vec<String> = self
+            .bake
+            .iter()
+            .map(|(part, bake)| format!("{part}: {bake}"))
+            .collect();
+        if parts.len() < 2 {
+            parts.push(self.content.to_string());
+        }
+        parts.join("; ")
     }
 
     /// The extension of the files.
@@ -79,6 +133,23 @@ impl Options {
             Container::Shards => stokehold_storage::shard::EXTENSION,
             Container::Tar => "tar",
         }
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Jpeg(quality) => write!(f, "JPEG quality {quality}"),
+            Self::Png => f.write_str("PNG"),
+        }
+    }
+}
+
+impl fmt::Display for Bake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.ops.iter().map(Op::name).collect();
+        let upright = if self.exif { "turned upright, " } else { "" };
+        write!(f, "{upright}{} performed, {}", names.join(", "), self.encoding)
     }
 }
 
@@ -93,7 +164,7 @@ impl fmt::Display for Content {
             Self::Raw => f.write_str("files as they are"),
             Self::Resized {
                 size,
-                quality,
+                encoding,
                 metadata: kept,
             } => {
                 let (side, length) = match size {
@@ -102,7 +173,7 @@ impl fmt::Display for Content {
                 };
                 write!(
                     f,
-                    "lossy: {side} side at most {length} pixels, JPEG quality {quality}; smaller images without loss, {}",
+                    "lossy: {side} side at most {length} pixels, {encoding}; smaller images without loss, {}",
                     metadata(kept)
                 )
             }

@@ -26,7 +26,12 @@ impl Part {
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
         let mut id = Words::default();
-        for word in [name, &options.content.to_string(), options.extension()] {
+        let content = match options.bake.get(name) {
+            // With every parameter.
+            Some(bake) => format!("{bake:?}"),
+            None => options.content.to_string(),
+        };
+        for word in [name, &content, options.extension()] {
             id.add(word.as_bytes());
         }
         id.add(&options.shard_size.to_le_bytes());

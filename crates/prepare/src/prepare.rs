@@ -16,7 +16,7 @@ use stokehold_storage::{SampleBytes, Source, StorageError};
 
 use crate::PrepareError;
 use crate::make::Maker;
-use crate::options::{Container, Options};
+use crate::options::{Bake, Container, Options};
 use crate::output::{Output, Ready, is_file_name};
 use crate::part::{Part, parts};
 use crate::resume::{has_begun, kept};
@@ -73,6 +73,7 @@ pub fn prepare(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PrepareError> {
     let parts = parts(data, options)?;
+    check_bake(data, &parts, options)?;
     let place = Place::claim(out, &parts, options, stop)?;
     if let Some(manifest) = place.finished {
         let kept = manifest.parts.values().map(|part| part.samples as usize).sum();
@@ -108,7 +109,7 @@ pub fn prepare(
     let manifest = Manifest {
         format: format.into(),
         version: Manifest::VERSION,
-        prepared: options.content.to_string(),
+        prepared: options.prepared(),
         lossless: options.is_lossless(),
         classes: parts[0].images.classes().to_vec(),
         parts: facts,
@@ -154,6 +155,9 @@ impl Work<'_> {
         self.done.done += kept.next;
         self.done.kept += kept.next;
         (self.progress)(self.done);
+        if kept.samples == 0 {
+            estimate(part, self.options)?;
+        }
         let mut files = Files {
             part,
             out: self.out,
@@ -197,6 +201,13 @@ impl Work<'_> {
         }
         let all: u64 = part.sizes.iter().sum();
         let out: u64 = left_out.iter().map(|&sample| part.sizes[sample]).sum();
+        let larger = Larger {
+            part: part.name,
+            before: all - out,
+            after: shards.iter().map(|shard| shard.bytes).sum(),
+            estimated: false,
+        };
+        larger.check(options)?;
         Ok(PartFacts {
             id: format!("{:016x}", part.id),
             samples: (part.images.len() - left_out.len()) as u64,
@@ -205,7 +216,76 @@ impl Work<'_> {
                 .iter()
                 .map(|&sample| String::from_utf8_lossy(part.images.below(sample)).into_owned())
                 .collect(),
+            baked: options.bake.get(part.name).map(Bake::facts).transpose()?,
             shards,
+        })
+    }
+}
+
+/// Checks that something is to be performed only on parts that there are.
+fn check_bake(data: &Path, parts: &[Part], options: &Options) -> Result<(), PrepareError> {
+    let is_there = |name: &&String| parts.iter().any(|part| part.name == *name);
+    match options.bake.keys().find(|name| !is_there(name)) {
+        None => Ok(()),
+        Some(part) => Err(PrepareError::NoPart {
+            path: data.to_owned(),
+            part: part.clone(),
+        }),
+    }
+}
+
+/// How many samples tell the size of the others.
+const TRIED: usize = 64;
+
+/// Makes some samples of a part on which something is performed, evenly spaced, to refuse larger ones before hours are spent.
+fn estimate(part: &Part, options: &Options) -> Result<(), PrepareError> {
+    let Some(bake) = options.bake.get(part.name).filter(|_| !options.allow_larger) else {
+        return Ok(());
+    };
+    let (mut maker, mut bytes) = (Maker::default(), SampleBytes::new());
+    let (mut before, mut after) = (0, 0);
+    let len = part.images.len();
+    for sample in (0..len.min(TRIED)).map(|at| at * len / len.min(TRIED)) {
+        // What is wrong with an image is said when it is its turn.
+        if part.images.read(sample, &mut bytes).is_ok()
+            && let Ok(made) = maker.bake(bytes.file().to_vec(), bake)
+        {
+            before += bytes.file().len() as u64;
+            after += made.file.len() as u64;
+        }
+    }
+    let larger = Larger {
+        part: part.name,
+        before,
+        after,
+        estimated: true,
+    };
+    larger.check(options)
+}
+
+/// A part's bytes before and after something was performed on its images.
+struct Larger {
+    part: &'static str,
+    before: u64,
+    after: u64,
+    estimated: bool,
+}
+
+impl Larger {
+    fn check(self, options: &Options) -> Result<(), PrepareError> {
+        let is_baked = options.bake.contains_key(self.part);
+        // The sizes of objects in a bucket may not be known.
+        if !is_baked || options.allow_larger || self.before == 0 || self.after <= self.before {
+            return Ok(());
+        }
+        Err(PrepareError::Larger {
+            part: self.part.to_owned(),
+            times: self.after as f64 / self.before as f64,
+            of: if self.estimated {
+                "some of its images"
+            } else {
+                "all of its images"
+            },
         })
     }
 }
@@ -331,7 +411,11 @@ fn ready(
     bytes: &mut SampleBytes,
 ) -> Outcome {
     part.images.read(sample, bytes).map_err(|error| error.reason())?;
-    let mut made = maker.make(bytes.file().to_vec(), options.content)?;
+    let file = bytes.file().to_vec();
+    let mut made = match options.bake.get(part.name) {
+        Some(bake) => maker.bake(file, bake)?,
+        None => maker.make(file, options.content)?,
+    };
     let as_it_is = made.kept.take();
     let key = part.keys.get(sample).map_or("", String::as_str);
     let name = part.images.below(sample);

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use serde::Deserialize;
 use stokehold_jpeg::{Decoder, Input, Layout, RowIndex, Scale};
-use stokehold_pipeline::{DecodeOptions, Format, decode, probe};
-use stokehold_storage::shard::{Manifest, PartFacts, ShardFolder};
+use stokehold_pipeline::op::Op;
+use stokehold_pipeline::{DecodeOptions, Format, bake, decode, probe};
+use stokehold_storage::shard::{Baked, Manifest, PartFacts, ShardFolder};
 use stokehold_storage::{Images, SampleBytes, SampleRows, Source};
 
 use crate::part::images;
@@ -139,6 +141,8 @@ struct Originals<'a> {
     used: Vec<usize>,
     keys: Vec<String>,
     lossless: bool,
+    /// What was performed on them.
+    baked: Option<(Vec<Op>, DecodeOptions)>,
 }
 
 impl<'a> Originals<'a> {
@@ -159,6 +163,15 @@ impl<'a> Originals<'a> {
             used,
             keys: tar::keys((0..images.len()).map(|image| images.below(image))),
             lossless,
+            baked: facts
+                .baked
+                .as_ref()
+                .map(bake_of)
+                .transpose()
+                .unwrap_or_else(|problem| {
+                    problems.push(problem);
+                    None
+                }),
         }
     }
 
@@ -194,9 +207,16 @@ impl<'a> Originals<'a> {
         self.images
             .read(image, original)
             .map_err(|error| error.to_string())?;
-        let options = DecodeOptions { exif: true };
-        let before = decode(original.file(), &options).map_err(text)?;
-        if decode(file, &options).map_err(text)? != before {
+        let upright = DecodeOptions { exif: true };
+        let before = match &self.baked {
+            Some((ops, options)) => bake(ops, original.file(), options).map_err(text)?,
+            None => None,
+        };
+        let before = match before {
+            Some(baked) => baked,
+            None => decode(original.file(), &upright).map_err(text)?,
+        };
+        if decode(file, &upright).map_err(text)? != before {
             return Err(format!("its pixels are not those of {}", self.images.name(image)));
         }
         if let Some(SampleRows { first, offsets }) = rows {
@@ -222,6 +242,13 @@ impl<'a> Originals<'a> {
         }
         Ok(true)
     }
+}
+
+/// The operations of a manifest, and how images were decoded for them.
+fn bake_of(baked: &Baked) -> Result<(Vec<Op>, DecodeOptions), String> {
+    let ops = Vec::<Op>::deserialize(&baked.ops);
+    let ops = ops.map_err(|error| format!("{}: what was performed: {error}", Manifest::FILE))?;
+    Ok((ops, DecodeOptions { exif: baked.exif }))
 }
 
 #[allow(clippy::too_many_arguments)] // What one part is checked with; a struct would only rename them.

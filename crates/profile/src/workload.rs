@@ -113,6 +113,13 @@ pub enum Change {
     },
     /// Training from prepared shards.
     Shards,
+    /// Training from prepared shards of images that have the head of the pipeline behind them.
+    Baked {
+        /// The names of its operations.
+        operations: Vec<String>,
+        /// Bytes of the shards, relative to the files.
+        bytes: f64,
+    },
     /// More images per step.
     BatchSize {
         /// Their number.
@@ -136,6 +143,7 @@ impl fmt::Display for Change {
             Change::Workers { workers } => write!(f, "{workers} workers"),
             Change::Executor { executor } => f.write_str(executor),
             Change::Shards => f.write_str("prepared shards"),
+            Change::Baked { operations, .. } => write!(f, "{} performed once", operations.join(", ")),
             Change::BatchSize { batch_size } => write!(f, "batches of {batch_size}"),
             Change::Storage => f.write_str("storage without waits"),
             Change::Machine { name, cores } => write!(f, "{name} ({cores} cores)"),

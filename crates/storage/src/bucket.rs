@@ -306,6 +306,48 @@ impl std::fmt::Debug for BucketFolder {
     }
 }
 
+/// Objects of any buckets, each named by its URI. A bucket is opened for its first object.
+#[derive(Default)]
+pub(crate) struct Objects(Mutex<HashMap<String, Arc<Ahead>>>);
+
+impl Objects {
+    /// See [`REACH`].
+    pub const REACH: usize = REACH;
+
+    /// The whole object.
+    pub fn read(&self, uri: &str, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        let (bucket, piece) = self.piece(uri)?;
+        Ok(bucket.take(piece, into)?)
+    }
+
+    /// See [`Source::expect`].
+    pub fn expect(&self, uri: &str) {
+        if let Ok((bucket, piece)) = self.piece(uri) {
+            bucket.expect(piece);
+        }
+    }
+
+    fn piece(&self, uri: &str) -> Result<(Arc<Ahead>, Piece), StorageError> {
+        let object = Location::parse(uri)?;
+        let key = object.prefix.clone();
+        let place = Location {
+            prefix: String::new(),
+            ..object
+        };
+        let place = place.to_string();
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = match open.get(&place) {
+            Some(bucket) => Arc::clone(bucket),
+            None => {
+                let bucket = Arc::new(Ahead::new(Bucket::open(&place)?));
+                open.insert(place, Arc::clone(&bucket));
+                bucket
+            }
+        };
+        Ok((bucket, Piece { key, range: None }))
+    }
+}
+
 /// A shard in a bucket.
 struct ObjectRanges {
     key: String,

@@ -271,7 +271,8 @@ fn no_classes(path: PathBuf, listing: &Listing) -> StorageError {
     }
 }
 
-pub(crate) fn is_image_name(name: &OsStr) -> bool {
+/// Whether a file of this name is an image's: by its suffix, one of [`EXTENSIONS`] in any case.
+pub fn is_image_name(name: &OsStr) -> bool {
     // A suffix and not `Path::extension`: torchvision includes a file named just ".jpg".
     let name = name.as_encoded_bytes();
     EXTENSIONS.iter().any(|extension| {

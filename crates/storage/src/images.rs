@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::bucket::{BucketFolder, Remote};
-use crate::shard::{Manifest, ShardFolder};
+use crate::shard::{Baked, Manifest, ShardFolder};
 use crate::{ImageFolder, SampleBytes, Source, StorageError};
 
 /// The images of one part of a data set: files in class folders, here or in a bucket, or the samples of prepared shards.
@@ -168,6 +168,13 @@ impl Source for Images {
             Self::Folder(folder) => folder.reach(),
             Self::Bucket(bucket) => bucket.reach(),
             Self::Shards(shards) => shards.reach(),
+        }
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        match self {
+            Self::Folder(_) | Self::Bucket(_) => None,
+            Self::Shards(shards) => shards.baked(),
         }
     }
 }

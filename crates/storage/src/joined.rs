@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::shard::Baked;
 use crate::{SampleBytes, Source, StorageError};
 
 /// The samples of several sources, one source after the other.
@@ -14,8 +15,9 @@ use crate::{SampleBytes, Source, StorageError};
 /// let mut list = ImageList::default();
 /// list.push("a.jpg", 0);
 /// let list: Arc<dyn Source> = Arc::new(list);
-/// let joined = Joined::new(vec![Arc::clone(&list), list]);
+/// let joined = Joined::new(vec![Arc::clone(&list), list])?;
 /// assert_eq!((joined.len(), joined.name(1).as_str()), (2, "a.jpg"));
+/// # Ok::<(), stokehold_storage::StorageError>(())
 /// ```
 #[derive(Clone, Default)]
 pub struct Joined {
@@ -26,14 +28,29 @@ pub struct Joined {
 
 impl Joined {
     /// Joins the sources in this order.
-    pub fn new(sources: Vec<Arc<dyn Source>>) -> Self {
+    ///
+    /// # Errors
+    /// The images of one have other operations behind them than those of another ([`Source::baked`]).
+    pub fn new(sources: Vec<Arc<dyn Source>>) -> Result<Self, StorageError> {
+        let mut some = sources.iter().filter(|source| !source.is_empty());
+        if let Some(first) = some.next()
+            && let Some(other) = some.find(|other| other.baked() != first.baked())
+        {
+            return Err(StorageError::Prepared {
+                path: other.name(0).into(),
+                reason: format!(
+                    "it has other operations behind it than {}; load the two by themselves",
+                    first.name(0)
+                ),
+            });
+        }
         let mut end = 0;
         let ends = sources.iter().map(|source| {
             end += source.len();
             end
         });
         let ends = ends.collect();
-        Self { sources, ends }
+        Ok(Self { sources, ends })
     }
 
     /// The source that has a sample, and the sample's number there.
@@ -85,6 +102,11 @@ impl Source for Joined {
             .max()
             .unwrap_or(0)
     }
+
+    fn baked(&self) -> Option<&Baked> {
+        let some = self.sources.iter().find(|source| !source.is_empty());
+        some.and_then(|source| source.baked())
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +124,7 @@ mod tests {
 
     #[test]
     fn samples_follow_one_another_over_empty_sources() {
-        let joined = Joined::new(vec![list(&[]), list(&["a", "b"]), list(&[]), list(&["c"])]);
+        let joined = Joined::new(vec![list(&[]), list(&["a", "b"]), list(&[]), list(&["c"])]).unwrap();
         let all = (0..joined.len()).map(|sample| (joined.name(sample), joined.class(sample)));
         let expected = [("a", 0), ("b", 1), ("c", 0)].map(|(name, class)| (name.to_owned(), class));
         assert_eq!(all.collect::<Vec<_>>(), expected);

@@ -44,7 +44,7 @@ mod source;
 pub use bucket::BucketFolder;
 pub use dataset::{Dataset, ValSplit};
 pub use error::StorageError;
-pub use folder::{EXTENSIONS, ImageFolder, Sample};
+pub use folder::{EXTENSIONS, ImageFolder, Sample, is_image_name};
 pub use images::Images;
 pub use joined::Joined;
 pub use list::ImageList;

@@ -1,11 +1,14 @@
-//! Files that the caller names one by one, each with its class.
+//! Files and objects that the caller names one by one, each with its class.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use crate::bucket::Objects;
 use crate::folder::{read_ahead, read_file};
 use crate::{SampleBytes, Source, StorageError};
 
-/// A list of image files and their classes, in the order in which they were added.
+/// A list of image files and their classes, in the order in which they were added. A path with a scheme, such as
+/// `s3://bucket/a.jpg`, is an object in a bucket.
 ///
 /// All paths lie one behind the other in one piece of memory, so a sample costs its path and 12 bytes: ten million paths
 /// of 50 bytes are 620 MB.
@@ -17,12 +20,26 @@ use crate::{SampleBytes, Source, StorageError};
 /// list.push("b.jpg", 7);
 /// assert_eq!((list.len(), list.class(1), list.name(1).as_str()), (2, 7, "b.jpg"));
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct ImageList {
     paths: Vec<u8>,
     /// Where each path ends in `paths`.
     ends: Vec<u64>,
     classes: Vec<u32>,
+    /// Whether there are objects in it.
+    remote: bool,
+    objects: Arc<Objects>,
+}
+
+impl std::fmt::Debug for ImageList {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ImageList({} samples)", self.len())
+    }
+}
+
+/// The URI that a path is, if it is one.
+fn as_uri(path: &Path) -> Option<&str> {
+    path.to_str().filter(|text| text.contains("://"))
 }
 
 impl ImageList {
@@ -32,6 +49,7 @@ impl ImageList {
             .extend_from_slice(path.as_ref().as_os_str().as_encoded_bytes());
         self.ends.push(self.paths.len() as u64);
         self.classes.push(class);
+        self.remote |= as_uri(path.as_ref()).is_some();
     }
 
     fn path(&self, sample: usize) -> &Path {
@@ -70,12 +88,25 @@ impl Source for ImageList {
             let len = self.len();
             return Err(StorageError::NoSuchSample { sample, len });
         }
-        read_file(self.path(sample), into.refill())
+        let path = self.path(sample);
+        match as_uri(path) {
+            Some(uri) => self.objects.read(uri, into.refill()),
+            None => read_file(path, into.refill()),
+        }
     }
 
     fn expect(&self, sample: usize) {
-        if sample < self.len() {
-            read_ahead(self.path(sample));
+        if sample >= self.len() {
+            return;
         }
+        let path = self.path(sample);
+        match as_uri(path) {
+            Some(uri) => self.objects.expect(uri),
+            None => read_ahead(path),
+        }
+    }
+
+    fn reach(&self) -> usize {
+        if self.remote { Objects::REACH } else { 0 }
     }
 }

@@ -34,7 +34,7 @@ mod writer;
 
 pub use folder::ShardFolder;
 pub use layout::{Damage, Entry};
-pub use manifest::{Manifest, PartFacts, ShardFacts};
+pub use manifest::{Baked, Manifest, PartFacts, ShardFacts};
 pub use ranges::Ranges;
 pub use reader::Shard;
 pub use writer::{Record, ShardWriter};

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use crate::shard::Baked;
 use crate::{SampleBytes, Source, StorageError};
 
 /// Any source, with a wait before every read, like a network file system or an object store.
@@ -37,5 +38,9 @@ impl<S: Source> Source for SlowSource<S> {
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
         thread::sleep(self.latency);
         self.source.read(sample, into)
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        self.source.baked()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::shard::Baked;
 use crate::{SampleBytes, StorageError};
 
 /// A numbered list of labelled files.
@@ -29,6 +30,11 @@ pub trait Source: Send + Sync {
     /// Errors are reported by the read. Does nothing by default.
     fn expect(&self, sample: usize) {
         let _ = sample;
+    }
+
+    /// What the images have behind them, all of them: the head of a pipeline that was performed when they were prepared.
+    fn baked(&self) -> Option<&Baked> {
+        None
     }
 
     /// How many samples in advance it should be told about; 0 if the next batch, after slow reads, is enough.
@@ -61,5 +67,9 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn reach(&self) -> usize {
         (**self).reach()
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        (**self).baked()
     }
 }

@@ -3,8 +3,9 @@
 //! ```text
 //! checkpoints/epoch-0002-step-00000640/model.safetensors       weights and running statistics, torchvision's names
 //!                                      optimizer.safetensors   the optimiser's state
-//!                                      progress.json           everything else, and the sizes of the other two
-//!                                      checksums.json          the CRC-32 of each of the three
+//!                                      ema.safetensors         the moving average of the weights, if there is one
+//!                                      progress.json           everything else, and the sizes of the others
+//!                                      checksums.json          the CRC-32 of each of them
 //! ```
 //!
 //! The files are written to a hidden folder and flushed to disk; only then the folder gets its name. If there
@@ -21,12 +22,14 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use burn::module::Module;
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use stokehold_base::regular;
 use stokehold_base::there::if_there;
 use stokehold_base::whole::{self, sync_folder};
 
+use crate::ema::Ema;
 use crate::infer::ModelFacts;
 use crate::model::ResNet;
 use crate::optim::{Optimizer, OptimizerConfig};
@@ -116,6 +119,7 @@ struct Manifest {
     progress: Progress,
 }
 
+const EMA: &str = "ema.safetensors";
 const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const MANIFEST: &str = "progress.json";
@@ -159,12 +163,13 @@ impl Checkpoints {
         &mut self,
         model: &ResNet,
         optimizer: &Optimizer,
+        ema: Option<&Ema>,
         progress: &Progress,
     ) -> Result<PathBuf, CheckpointError> {
         let name = name_of(progress.epochs.len() as u64, progress.step);
         let path = self.folder.join(&name);
         let unfinished = self.folder.join(format!("{UNFINISHED}{name}"));
-        if let Err(source) = self.write(&unfinished, &path, model, optimizer, progress) {
+        if let Err(source) = self.write(&unfinished, &path, (model, optimizer, ema), progress) {
             // If this fails, the next run removes it; report the first error.
             let _ = fs::remove_dir_all(&unfinished);
             let intact = self.look().ok().and_then(|latest| latest.whole);
@@ -207,15 +212,18 @@ impl Checkpoints {
         &self,
         unfinished: &Path,
         path: &Path,
-        model: &ResNet,
-        optimizer: &Optimizer,
+        (model, optimizer, ema): (&ResNet, &Optimizer, Option<&Ema>),
         progress: &Progress,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         fs::create_dir_all(unfinished)?;
         weights::save_safetensors(model, &unfinished.join(MODEL), self.metadata.clone())?;
         optimizer.save(&unfinished.join(OPTIMIZER))?;
+        if let Some(ema) = ema {
+            weights::save_safetensors(ema.model(), &unfinished.join(EMA), self.metadata.clone())?;
+        }
+        let names = || ema.map(|_| EMA).into_iter().chain([MODEL, OPTIMIZER]);
         let mut files = BTreeMap::new();
-        for name in [MODEL, OPTIMIZER] {
+        for name in names() {
             files.insert(name.to_owned(), fs::metadata(unfinished.join(name))?.len());
         }
         let manifest = serde_json::to_vec_pretty(&Manifest {
@@ -224,7 +232,7 @@ impl Checkpoints {
         })?;
         whole::write(&unfinished.join(MANIFEST), manifest)?;
         let mut checksums = BTreeMap::new();
-        for name in [MODEL, OPTIMIZER, MANIFEST] {
+        for name in names().chain([MANIFEST]) {
             checksums.insert(name, crc32(&unfinished.join(name))?);
         }
         whole::write(
@@ -309,6 +317,19 @@ pub fn load(
     Ok((model, optimizer))
 }
 
+/// The moving average of a checkpoint of this model.
+///
+/// # Errors
+/// If the file cannot be read or belongs to another model.
+pub fn load_ema(path: &Path, model: &ResNet) -> Result<Ema, CheckpointError> {
+    let loaded = weights::load_weights(model.valid(), &path.join(EMA));
+    let (model, _) = loaded.map_err(|error| CheckpointError::Read {
+        path: path.to_owned(),
+        source: error.into(),
+    })?;
+    Ok(Ema::new(&model))
+}
+
 /// Epochs come first for readability; both numbers only increase.
 fn name_of(epochs: u64, step: u64) -> String {
     format!("epoch-{epochs:04}-step-{step:08}")
@@ -322,6 +343,10 @@ fn numbers_of(name: &str) -> Option<(u64, u64)> {
 /// The progress in a checkpoint, or what is wrong with it.
 fn read_whole(path: &Path) -> Result<Progress, String> {
     let failed = |name: &str, error: io::Error| format!("{name}: {error}");
+    /// Without the average, which not every run has.
+    fn names<T>(files: &BTreeMap<String, T>) -> impl Iterator<Item = &String> {
+        files.keys().filter(|name| *name != EMA)
+    }
     let checksums: BTreeMap<String, u32> = match regular::read(&path.join(CHECKSUMS)) {
         // Written by a version without checksums, or incomplete, which the sizes show.
         Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
@@ -329,7 +354,7 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
             let read: BTreeMap<String, u32> = text
                 .and_then(|text| Ok(serde_json::from_slice(&text)?))
                 .map_err(|error| failed(CHECKSUMS, error))?;
-            if !read.keys().eq([MODEL, OPTIMIZER, MANIFEST]) {
+            if !names(&read).eq([MODEL, OPTIMIZER, MANIFEST]) {
                 return Err(format!("{CHECKSUMS}: it names other files than a checkpoint has"));
             }
             read
@@ -346,7 +371,7 @@ fn read_whole(path: &Path) -> Result<Progress, String> {
     let manifest: Manifest = regular::read(&path.join(MANIFEST))
         .and_then(|text| Ok(serde_json::from_slice(&text)?))
         .map_err(|error| failed(MANIFEST, error))?;
-    if !manifest.files.keys().eq([MODEL, OPTIMIZER]) {
+    if !names(&manifest.files).eq([MODEL, OPTIMIZER]) {
         return Err(format!("{MANIFEST}: it names other files than a checkpoint has"));
     }
     for (name, &written) in &manifest.files {
@@ -385,6 +410,7 @@ mod tests {
             lr: 0.1,
             sums: Default::default(),
             validation: None,
+            ema: None,
         };
         Progress {
             step,
@@ -414,7 +440,7 @@ mod tests {
                 best,
                 ..progress(epoch, epoch * 10)
             };
-            checkpoints.save(&model, &optimizer, &progress).unwrap();
+            checkpoints.save(&model, &optimizer, None, &progress).unwrap();
         }
     }
 
@@ -435,8 +461,12 @@ mod tests {
         let folder = dir.path().to_owned();
         let mut checkpoints = Checkpoints::open(folder.clone(), 9).unwrap();
         let (model, optimizer) = parts();
-        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
-        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let first = checkpoints
+            .save(&model, &optimizer, None, &progress(0, 5))
+            .unwrap();
+        let second = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         fs::create_dir(folder.join(".writing-epoch-0002-step-00000020")).unwrap();
         fs::create_dir(folder.join("epoch-0003-step-00000030")).unwrap();
         fs::File::options()
@@ -460,7 +490,9 @@ mod tests {
         );
         assert!(!folder.join(".writing-epoch-0002-step-00000020").exists());
         // The run goes on and comes to the broken one's name again.
-        let again = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let again = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         assert_eq!(whole(&mut checkpoints), (again, 10));
         assert!(checkpoints.latest().unwrap().damaged.is_empty());
     }
@@ -478,8 +510,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 9).unwrap();
         let (model, optimizer) = parts();
-        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
-        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let first = checkpoints
+            .save(&model, &optimizer, None, &progress(0, 5))
+            .unwrap();
+        let second = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         for name in [MODEL, OPTIMIZER, MANIFEST, CHECKSUMS] {
             damage(&second.join(name));
             assert_eq!(whole(&mut checkpoints), (first.clone(), 5), "{name}");
@@ -508,10 +544,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 1).unwrap();
         let (model, optimizer) = parts();
-        let late = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let late = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         damage(&late.join(MODEL));
         // The run went on from an earlier one and was interrupted before it came so far again.
-        let early = checkpoints.save(&model, &optimizer, &progress(0, 7)).unwrap();
+        let early = checkpoints
+            .save(&model, &optimizer, None, &progress(0, 7))
+            .unwrap();
         assert_eq!(whole(&mut checkpoints), (early, 7));
         assert!(!late.exists());
     }
@@ -521,7 +561,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
         let (model, optimizer) = parts();
-        let folder = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
+        let folder = checkpoints
+            .save(&model, &optimizer, None, &progress(0, 5))
+            .unwrap();
         for text in [
             "{}",
             r#"{"../../../../../../dev/zero": 1}"#,
@@ -538,7 +580,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
         let (model, optimizer) = parts();
-        let first = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let first = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         damage(&first.join(OPTIMIZER));
         assert!(checkpoints.latest().unwrap().whole.is_none());
         // The run comes to it again, and on to the next two.
@@ -552,12 +596,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::open(dir.path().to_owned(), 2).unwrap();
         let (model, optimizer) = parts();
-        let first = checkpoints.save(&model, &optimizer, &progress(0, 5)).unwrap();
-        let second = checkpoints.save(&model, &optimizer, &progress(1, 10)).unwrap();
+        let first = checkpoints
+            .save(&model, &optimizer, None, &progress(0, 5))
+            .unwrap();
+        let second = checkpoints
+            .save(&model, &optimizer, None, &progress(1, 10))
+            .unwrap();
         damage(&second.join(MODEL));
         assert_eq!(whole(&mut checkpoints), (first.clone(), 5));
         // The next is beyond both.
-        let third = checkpoints.save(&model, &optimizer, &progress(2, 20)).unwrap();
+        let third = checkpoints
+            .save(&model, &optimizer, None, &progress(2, 20))
+            .unwrap();
         assert!(first.exists() && !second.exists() && third.exists());
     }
 
@@ -574,7 +624,7 @@ mod tests {
             metadata: BTreeMap::new(),
         };
         let error = checkpoints
-            .save(&model, &optimizer, &progress(0, 1))
+            .save(&model, &optimizer, None, &progress(0, 1))
             .unwrap_err()
             .to_string();
         assert!(error.contains("epoch-0000-step-00000001"), "{error}");

@@ -11,6 +11,7 @@ use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
 use crate::device::DeviceChoice;
+use crate::ema::EmaConfig;
 use crate::emulated::TrainerChoice;
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{Feed, GpuOptions, Maker};
@@ -18,7 +19,8 @@ use crate::learner::Objective;
 use crate::loss::LossKind;
 use crate::mix::Mix;
 use crate::model::Arch;
-use crate::optim::OptimizerConfig;
+use crate::optim::{OptimizerConfig, Undecayed};
+use crate::sampling::SamplerConfig;
 use crate::schedule::ScheduleConfig;
 
 /// A training run as data.
@@ -34,6 +36,12 @@ pub struct TrainConfig {
     pub val_split: Option<f64>,
     /// The most training images to use.
     pub max_images: Option<usize>,
+    /// Which training images an epoch has.
+    #[serde(default)]
+    pub sampler: SamplerConfig,
+    /// The training images of an epoch; `None` for as many as the sampler usually has.
+    #[serde(default)]
+    pub epoch_images: Option<usize>,
     /// The network.
     pub arch: Arch,
     /// What trains.
@@ -64,6 +72,9 @@ pub struct TrainConfig {
     pub seed: u64,
     /// The optimiser and its constants.
     pub optimizer: OptimizerConfig,
+    /// The parameters without weight decay.
+    #[serde(default)]
+    pub undecayed: Undecayed,
     /// Base learning rate, above 0.
     pub lr: f64,
     /// The schedule of the learning rate.
@@ -71,13 +82,24 @@ pub struct TrainConfig {
     /// The training loss.
     #[serde(default)]
     pub loss: LossKind,
+    /// With [`LossKind::Bce`]: every class with a larger share of an image than this is there, and the others are not; 0 up
+    /// to below 1. `None` leaves the shares as they are.
+    #[serde(default)]
+    pub bce_threshold: Option<f32>,
     /// How training batches are mixed.
     #[serde(default)]
     pub mix: Mix,
+    /// The probability with which the last residual block leaves out its own part of an image, 0 up to below 1
+    /// (stochastic depth); earlier blocks have a smaller one.
+    #[serde(default)]
+    pub stochastic_depth: f64,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
     pub clip_norm: Option<f64>,
+    /// The moving average of the weights; `None` for none.
+    #[serde(default)]
+    pub ema: Option<EmaConfig>,
     /// The k of top-k accuracy, at least 1; limited to the number of classes.
     pub topk: usize,
     /// What to do about bad images.
@@ -136,6 +158,16 @@ impl TrainConfig {
                 "must be 0 up to below 1",
             ),
             (
+                "threshold of the binary cross-entropy",
+                self.bce_threshold.is_none_or(|share| (0.0..1.0).contains(&share)),
+                "must be 0 up to below 1",
+            ),
+            (
+                "threshold of the binary cross-entropy",
+                self.bce_threshold.is_none() || self.loss == LossKind::Bce,
+                "needs the loss bce",
+            ),
+            (
                 "norm to clip to",
                 self.clip_norm.is_none_or(above_zero),
                 "must be above 0",
@@ -149,6 +181,37 @@ impl TrainConfig {
                 "alpha of CutMix",
                 (0.0..=Mix::MOST).contains(&self.mix.cutmix_alpha),
                 "must be 0 to 4",
+            ),
+            (
+                "decay of the moving average",
+                self.ema.is_none_or(|ema| (0.0..1.0).contains(&ema.decay)),
+                "must be 0 up to below 1",
+            ),
+            (
+                "steps between two averages",
+                self.ema.is_none_or(|ema| ema.steps >= 1),
+                at_least_one,
+            ),
+            (
+                "batch size",
+                !self.mix.mixes() || self.batch_size > self.sampler.repeats(),
+                "must be above the number of times that an image is in a row (1 without --aug-repeats): MixUp and CutMix mix \
+                 different images of a batch",
+            ),
+            (
+                "MixUp and CutMix",
+                !self.mix.mixes() || self.trainer.learns(),
+                "mix nothing where the accelerator is emulated, which sees no image",
+            ),
+            (
+                "stochastic depth",
+                (0.0..1.0).contains(&self.stochastic_depth),
+                "must be 0 up to below 1",
+            ),
+            (
+                "stochastic depth",
+                self.trainer.learns() || self.stochastic_depth == 0.0,
+                "there are no blocks to leave out where the accelerator is emulated",
             ),
             ("k of top-k", self.topk >= 1, at_least_one),
             (
@@ -181,6 +244,11 @@ impl TrainConfig {
                 "must not be gpu where the accelerator is emulated",
             ),
             (
+                "moving average",
+                self.trainer.learns() || self.ema.is_none(),
+                "there are no weights to average where the accelerator is emulated",
+            ),
+            (
                 "weights",
                 self.trainer.learns() || (self.weights.is_none() && !self.freeze_backbone),
                 "there are none, and nothing to freeze, where the accelerator is emulated",
@@ -211,9 +279,12 @@ impl TrainConfig {
     pub(crate) fn objective(&self) -> Objective {
         Objective {
             loss: self.loss,
+            bce_threshold: self.bce_threshold,
             label_smoothing: self.label_smoothing,
             clip_norm: self.clip_norm,
+            stochastic_depth: self.stochastic_depth,
             mix: self.mix,
+            mix_distance: self.sampler.repeats(),
             seed: self.seed,
         }
     }
@@ -245,7 +316,13 @@ impl TrainConfig {
             true => &self.pipeline,
             false => &self.eval_pipeline,
         };
+        let (sampler, epoch_samples) = match training {
+            true => (self.sampler.sampler(&images)?, self.epoch_images),
+            false => Default::default(),
+        };
         let options = LoaderOptions {
+            sampler,
+            epoch_samples,
             batch_size: self.batch_size,
             workers: self.workers,
             prefetch: self.prefetch,

@@ -55,6 +55,7 @@ pub fn disturbance(
     let mut learner = Learner {
         model: ResNet::new(arch, classes, 0, &plain.clone().autodiff()),
         optimizer: Optimizer::new(OptimizerConfig::SGD)?,
+        ema: None,
         device: plain.clone(),
     };
     let (mut beside, mut alone) = (Vec::with_capacity(pairs), Vec::with_capacity(pairs));

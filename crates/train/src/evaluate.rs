@@ -4,22 +4,24 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use burn::tensor::Device;
 use stokehold_loader::BadImage;
 
 use crate::TrainError;
 use crate::device;
 use crate::feed::{FedBatch, Feed, FeedBatches};
-use crate::learner::{Learner, targets};
+use crate::learner::targets;
 use crate::loss::cross_entropy;
 use crate::metrics::Accuracy;
+use crate::model::ResNet;
 use crate::observer::{Event, Observer};
 use crate::progress::Validation;
 use crate::timeline::RunTimeline;
 
-/// Validates the learner's model on its plain device; `None` if `stop` was set meanwhile. New bad images are
+/// Validates a model on its plain device; `None` if `stop` was set meanwhile. New bad images are
 /// added to `bad`.
 pub(crate) fn evaluate(
-    learner: &Learner,
+    (model, device): (&ResNet, &Device),
     feed: &Feed,
     k: usize,
     bad: &mut Vec<BadImage>,
@@ -27,7 +29,6 @@ pub(crate) fn evaluate(
     spans: &RunTimeline,
     stop: &AtomicBool,
 ) -> Result<Option<Validation>, TrainError> {
-    let (model, device) = (learner.valid(), &learner.device);
     let mut accuracy = Accuracy::new(k);
     let mut loss = 0.0;
     let batches = feed.loader().batches_per_epoch();

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_gpu::Decode;
 #[cfg(feature = "gpu")]
 use stokehold_gpu::{DeviceBatch, DeviceBatches, DeviceLoader, ForGpu, Gpu, LoadedBatch};
-use stokehold_loader::{BadImage, Batch, Batches, ImageBuffer, Loader, LoaderOptions, Span, State};
+use stokehold_loader::{BadImage, Batch, Batches, Floats, ImageBuffer, Loader, LoaderOptions, Span, State};
 use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_storage::Source;
 
@@ -298,6 +298,15 @@ impl FedImages {
                 cpu: (batch.shape[0] - batch.decoded) as u64,
                 given_back: batch.given_back as u64,
             }),
+        }
+    }
+
+    /// The numbers in main memory, as [`ImageBuffer::into_f32`]; `None` of images that are on a device.
+    pub fn into_f32(self) -> Option<Floats> {
+        match self {
+            Self::Host(images) => Some(images.into_f32()),
+            #[cfg(feature = "gpu")]
+            Self::Device(_) => None,
         }
     }
 

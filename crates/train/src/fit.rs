@@ -1,13 +1,15 @@
 //! The training loop.
 //!
 //! An epoch is its training steps, then validation, then a checkpoint. Between two steps the run is entirely
-//! described by the model, the optimiser and the [`Progress`]. A checkpoint stores these three, and resuming
-//! restores them. The loss is fetched in every step, so that the time of a step is the device's, and the time
+//! described by the model, the optimiser, the moving average if there is one, and the [`Progress`]. A checkpoint stores
+//! them, and resuming restores them. The loss is fetched in every step, so that the time of a step is the device's, and the time
 //! between two steps is the trainer's waiting.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use burn::module::Module;
+use burn::tensor::Device;
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
@@ -17,14 +19,16 @@ use crate::ceilings::Ceiling;
 use crate::checkpoint::{Checkpoints, Latest};
 use crate::choice::choose;
 use crate::config::TrainConfig;
+use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::infer::ModelFacts;
 use crate::learner::{At, Learner, Trainer};
+use crate::model::ResNet;
 use crate::observer::{Event, Observer};
-use crate::progress::{EpochRecord, Progress};
+use crate::progress::{EpochRecord, Progress, Validation};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::RunTimeline;
 use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
@@ -176,6 +180,17 @@ fn start(
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
     let feed = config.feed(dataset.train, true, &maker)?;
+    let sampler = feed.loader().start_of(0).order.sampler;
+    // The files that the configuration names may have changed since.
+    if let Some(before) = record.as_ref().and_then(|record| record.sampler.as_ref())
+        && *before != sampler
+    {
+        let changes = vec![format!("the sampler was {before} and is {sampler} now")];
+        return Err(TrainError::Changed {
+            path: config.run_dir.clone(),
+            changes,
+        });
+    }
     let val_feed = dataset
         .val
         .filter(|_| config.trainer.learns())
@@ -214,6 +229,7 @@ fn start(
         machine: Machine::here(),
         device: device_name.clone(),
         executor: Some(chosen.clone()),
+        sampler: Some(sampler),
         workers: None,
     };
     folder.write_record(&record)?;
@@ -421,6 +437,7 @@ impl Training<'_> {
         let at = At {
             step,
             lr: self.lr(step),
+            averaging: self.averaging(step),
         };
         if let Some(decoded) = images.decoded_by() {
             *self.decoded.get_or_insert_default() += decoded;
@@ -485,14 +502,16 @@ impl Training<'_> {
     /// Validates and records an epoch after its last step; `None` if stopped during validation.
     fn end_epoch(&mut self, trainer: &Trainer) -> Result<Option<EpochRecord>, TrainError> {
         self.log_interval()?;
-        let mut validation = None;
-        if let (Some(feed), Some(learner)) = (&self.val_feed, trainer.learner()) {
-            let bad = &mut self.progress.bad_validation;
+        let (mut validation, mut ema) = (None, None);
+        if let Some(learner) = trainer.learner().filter(|_| self.val_feed.is_some()) {
             let begin = Instant::now();
-            validation = evaluate(learner, feed, self.k, bad, self.observer, &self.spans, self.stop)?;
+            validation = self.validate(&learner.model.valid(), &learner.device)?;
+            if let (Some(average), Some(_)) = (&learner.ema, validation) {
+                ema = self.validate(average.model(), &learner.device)?;
+            }
             self.spans
                 .phase(span::VALIDATION, begin, Some(self.progress.step));
-            if validation.is_none() {
+            if validation.is_none() || ema.is_some() != learner.ema.is_some() {
                 return Ok(None);
             }
         }
@@ -503,7 +522,25 @@ impl Training<'_> {
             lr: self.lr(step.saturating_sub(1)),
             sums: self.progress.epoch,
             validation,
+            ema,
         }))
+    }
+
+    /// The model's results on the validation set; `None` if there is none, or if stopped meanwhile.
+    fn validate(&mut self, model: &ResNet, device: &Device) -> Result<Option<Validation>, TrainError> {
+        let Some(feed) = &self.val_feed else {
+            return Ok(None);
+        };
+        let bad = &mut self.progress.bad_validation;
+        evaluate(
+            (model, device),
+            feed,
+            self.k,
+            bad,
+            self.observer,
+            &self.spans,
+            self.stop,
+        )
     }
 
     fn checkpoint(&mut self, trainer: &Trainer) -> Result<(), TrainError> {
@@ -513,9 +550,12 @@ impl Training<'_> {
         };
         if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
             let begin = Instant::now();
-            let path = self
-                .checkpoints
-                .save(&learner.model, &learner.optimizer, &self.progress)?;
+            let path = self.checkpoints.save(
+                &learner.model,
+                &learner.optimizer,
+                learner.ema.as_ref(),
+                &self.progress,
+            )?;
             self.spans
                 .phase(span::CHECKPOINT, begin, Some(self.progress.step));
             self.saved = Some(place);
@@ -537,6 +577,22 @@ impl Training<'_> {
             .lr(self.config.lr, step, per_epoch, self.config.epochs)
     }
 
+    /// What happens to the moving average after a step, counted from 0.
+    fn averaging(&self, step: u64) -> Averaging {
+        let config = self.config;
+        let Some(ema) = config.ema else {
+            return Averaging::No;
+        };
+        let before = self.progress.epochs.last().map_or(0, |epoch| epoch.step);
+        let keep = ema.keep(config.batch_size, config.epochs);
+        ema.after(
+            self.epoch() - 1,
+            step - before,
+            config.schedule.warmup_epochs,
+            keep,
+        )
+    }
+
     /// Saves the final model, measures the ceilings, and makes the summary. Other programs kept
     /// `others_cores` cores busy meanwhile.
     fn finish(
@@ -552,6 +608,9 @@ impl Training<'_> {
             && !interrupted
         {
             let metadata = self.model_facts.metadata();
+            if let Some(ema) = &learner.ema {
+                weights::save_safetensors(ema.model(), &self.folder.ema(), metadata.clone())?;
+            }
             weights::save_safetensors(&learner.model, &self.folder.model(), metadata)?;
         }
         // A failure to store samples must not lose the training.
@@ -607,6 +666,7 @@ impl Training<'_> {
             peak_rss: peak_rss(),
             train_loss: last.filter(|_| learns).map(|epoch| epoch.sums.mean_loss()),
             validation: last.and_then(|epoch| epoch.validation),
+            ema: last.and_then(|epoch| epoch.ema),
             best: self.progress.best.filter(|_| learns),
             bad_images: self.progress.bad_training.len(),
             bad_val_images: self.progress.bad_validation.len(),

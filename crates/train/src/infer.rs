@@ -39,7 +39,7 @@ use std::sync::Arc;
 
 use burn::tensor::Device;
 use stokehold_loader::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, Workers};
-use stokehold_pipeline::DecodeOptions;
+use stokehold_pipeline::{DecodeOptions, Pipeline};
 use stokehold_storage::Source;
 
 use crate::device::{self, DeviceChoice};
@@ -140,19 +140,8 @@ impl Classifier {
     /// # Errors
     /// The errors of [`Maker::open`] and [`Feed::new`].
     pub fn feed(&self, source: Arc<dyn Source>, options: &FeedOptions) -> Result<Feed, TrainError> {
-        let maker = Maker::open(options.executor, options.gpu, &self.device)?;
-        let options = LoaderOptions {
-            batch_size: options.batch_size,
-            workers: options.workers,
-            shuffle: false,
-            decode: DecodeOptions {
-                exif: self.facts.exif,
-            },
-            bad_images: BadImagePolicy::Skip,
-            bad_image_limit: usize::MAX,
-            ..LoaderOptions::default()
-        };
-        Feed::new(source, self.facts.pipeline.clone(), options, &maker)
+        let ModelFacts { pipeline, exif, .. } = &self.facts;
+        feed(source, pipeline, *exif, options, &self.device)
     }
 
     /// What the model makes of every image of a feed that [`Classifier::feed`] made, in the order of its source.
@@ -165,11 +154,39 @@ impl Classifier {
         }
     }
 
-    /// The logits of a batch, a row of as many numbers as classes for each image.
-    fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
+    /// The logits of a batch of a feed that [`Classifier::feed`] made: for each image as many numbers as there are
+    /// classes.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
         let images = batch.images.into_input().tensor(batch.shape, &self.device);
         Ok(device::read(self.model.forward(images))?)
     }
+}
+
+/// Prepares to load images, in their order, for a model on `device`. Bad images are skipped, however many they are.
+///
+/// # Errors
+/// The errors of [`Maker::open`] and [`Feed::new`].
+pub fn feed(
+    source: Arc<dyn Source>,
+    pipeline: &Pipeline,
+    exif: bool,
+    options: &FeedOptions,
+    device: &Device,
+) -> Result<Feed, TrainError> {
+    let maker = Maker::open(options.executor, options.gpu, device)?;
+    let options = LoaderOptions {
+        batch_size: options.batch_size,
+        workers: options.workers,
+        shuffle: false,
+        decode: DecodeOptions { exif },
+        bad_images: BadImagePolicy::Skip,
+        bad_image_limit: usize::MAX,
+        ..LoaderOptions::default()
+    };
+    Feed::new(source, pipeline.clone(), options, &maker)
 }
 
 /// What became of one image.

@@ -2,28 +2,33 @@
 
 use std::path::Path;
 
-use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::config::TrainConfig;
+use crate::ema::{Averaging, Ema};
 use crate::emulated::{Emulated, EmulatedUse};
 use crate::feed::Input;
 use crate::loss::{LossKind, binary_cross_entropy, cross_entropy, soft_cross_entropy};
 use crate::mix::{Mix, Mixture};
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
-use crate::{TrainError, checkpoint, device, weights};
+use crate::{TrainError, checkpoint, depth, device, weights};
 
 /// What steps minimise, and how.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objective {
     pub loss: LossKind,
+    pub bce_threshold: Option<f32>,
     pub label_smoothing: f32,
     /// The norm to which gradients are clipped.
     pub clip_norm: Option<f64>,
+    /// The rate of the last block.
+    pub stochastic_depth: f64,
     pub mix: Mix,
-    /// The seed of the mixtures.
+    /// How many places before an image is the one that it is mixed with.
+    pub mix_distance: usize,
+    /// The seed of the mixtures and of stochastic depth.
     pub seed: u64,
 }
 
@@ -34,9 +39,17 @@ pub(crate) struct At {
     pub step: u64,
     /// Its learning rate.
     pub lr: f64,
+    /// What happens to the moving average after it.
+    pub averaging: Averaging,
 }
 
 impl Objective {
+    /// What stochastic depth makes of the blocks of a model in a step.
+    fn factors(&self, model: &ResNet, images: usize, step: u64, device: &Device) -> Vec<Tensor<1>> {
+        let blocks = model.blocks().count();
+        depth::factors(self.stochastic_depth, blocks, images, self.seed, step, device)
+    }
+
     /// The loss of a batch whose images are mixed: of its logits and labels.
     fn loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
         let (device, smoothing) = (logits.device(), self.label_smoothing);
@@ -44,11 +57,14 @@ impl Objective {
             return cross_entropy(logits, targets(labels, &device), smoothing);
         }
         let classes = logits.dims()[1];
-        let shares = TensorData::new(mixture.classes(labels, classes), [labels.len(), classes]);
+        let shares = TensorData::new(
+            mixture.classes(labels, classes, self.mix_distance),
+            [labels.len(), classes],
+        );
         let shares = Tensor::from_data(shares, &device);
         match self.loss {
             LossKind::CrossEntropy => soft_cross_entropy(logits, shares, smoothing),
-            LossKind::Bce => binary_cross_entropy(logits, shares, smoothing),
+            LossKind::Bce => binary_cross_entropy(logits, shares, smoothing, self.bce_threshold),
         }
     }
 }
@@ -102,6 +118,8 @@ impl Trainer {
 pub(crate) struct Learner {
     pub model: ResNet,
     pub optimizer: Optimizer,
+    /// The moving average of the weights.
+    pub ema: Option<Ema>,
     /// The plain device.
     pub device: Device,
 }
@@ -115,7 +133,8 @@ impl Learner {
         }
         Ok(Self {
             model,
-            optimizer: Optimizer::new(config.optimizer)?,
+            optimizer: Optimizer::new(config.optimizer)?.sparing(config.undecayed),
+            ema: None,
             device,
         })
     }
@@ -134,6 +153,7 @@ impl Learner {
         if let Some(path) = checkpoint {
             (learner.model, learner.optimizer) =
                 checkpoint::load(path, learner.model, config.optimizer, &learner.device)?;
+            learner.optimizer = learner.optimizer.sparing(config.undecayed);
         } else if let Some(path) = &config.weights {
             let loaded;
             (learner.model, loaded) = weights::load_weights(learner.model, path)?;
@@ -142,6 +162,12 @@ impl Learner {
         if config.freeze_backbone {
             // Loaded parameters are new ones.
             learner.model = learner.model.freeze_backbone();
+        }
+        if config.ema.is_some() {
+            learner.ema = Some(match checkpoint {
+                Some(path) => checkpoint::load_ema(path, &learner.model)?,
+                None => Ema::new(&learner.model),
+            });
         }
         Ok((learner, replaced_head))
     }
@@ -155,27 +181,26 @@ impl Learner {
         images: Input,
         shape: [usize; 4],
         labels: &[u32],
-        At { step, lr }: At,
+        At { step, lr, averaging }: At,
     ) -> Result<(Self, f32), TrainError> {
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
-        let images = mixture.images(images.tensor(shape, &device));
-        let loss = objective.loss(self.model.forward(images), labels, &mixture);
+        let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
+        let logits = self
+            .model
+            .forward_scaled(images, &objective.factors(&self.model, shape[0], step, &device));
+        let loss = objective.loss(logits, labels, &mixture);
         let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
         if let Some(norm) = objective.clip_norm {
             (grads, _) = clip_global_norm(grads, &self.model, norm);
         }
         self.model = self.optimizer.step(lr, self.model, grads);
+        self.ema = self.ema.map(|ema| ema.update(&self.model, averaging));
         let loss = device::read(loss)?;
         self.device
             .sync()
             .map_err(|error| device::DeviceError::Failed(error.to_string()))?;
         Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
-    }
-
-    /// The model for validation: on the plain device, with a copy of the current running statistics.
-    pub fn valid(&self) -> ResNet {
-        self.model.valid()
     }
 }
 

@@ -38,9 +38,18 @@ pub fn soft_cross_entropy(logits: Tensor<2>, shares: Tensor<2>, label_smoothing:
 }
 
 /// Mean binary cross-entropy over all images and classes, of logits `[N, C]` and shares of the classes `[N, C]`; returns
-/// `[1]`. As `torch.nn.functional.binary_cross_entropy_with_logits`.
-pub fn binary_cross_entropy(logits: Tensor<2>, shares: Tensor<2>, label_smoothing: f32) -> Tensor<1> {
-    let shares = smoothed(shares, label_smoothing);
+/// `[1]`. As `torch.nn.functional.binary_cross_entropy_with_logits`. With a threshold, every smoothed share above it becomes
+/// 1, and the others 0 (timm's `--bce-target-thresh`).
+pub fn binary_cross_entropy(
+    logits: Tensor<2>,
+    shares: Tensor<2>,
+    label_smoothing: f32,
+    threshold: Option<f32>,
+) -> Tensor<1> {
+    let mut shares = smoothed(shares, label_smoothing);
+    if let Some(threshold) = threshold {
+        shares = shares.greater_elem(threshold).float();
+    }
     // max(x, 0) - x t + ln(1 + exp(-|x|)), which does not overflow.
     let rest = logits.clone().abs().neg().exp().log1p();
     (logits.clone().clamp_min(0.0) - logits * shares + rest).mean()

@@ -1,7 +1,8 @@
 //! MixUp and CutMix: training on mixtures of the images of a batch, with their classes in the same shares.
 //!
 //! Every image is mixed with the one before it in the batch, the first with the last, as torchvision's
-//! `v2.MixUp` and `v2.CutMix` do. The batch is mixed on the device that trains, after it has left the loader,
+//! `v2.MixUp` and `v2.CutMix` do. With repeated augmentation it is the one so many places before: the nearer ones are the
+//! same image. The batch is mixed on the device that trains, after it has left the loader,
 //! so it costs the loader nothing and is the same for every executor.
 //!
 //! One share for the whole batch is drawn from Beta(alpha, alpha). With both, one of the two is chosen for
@@ -55,6 +56,11 @@ impl Mix {
     /// The largest alpha. Recipes use 0.1 to 1; a draw takes 70 attempts at 4 and 184,756 at 10.
     pub(crate) const MOST: f64 = 4.0;
 
+    /// Whether anything is mixed.
+    pub fn mixes(&self) -> bool {
+        self.mixup_alpha > 0.0 || self.cutmix_alpha > 0.0
+    }
+
     /// The mixture of a step's batch of images of this height and width.
     pub fn draw(&self, seed: u64, step: u64, [height, width]: [usize; 2]) -> Mixture {
         let mut random = Random::of(mix(mix(seed ^ KEY) ^ step));
@@ -84,32 +90,33 @@ impl Mix {
 }
 
 impl Mixture {
-    /// The mixed images, [N, 3, H, W].
-    pub fn images(&self, images: Tensor<4>) -> Tensor<4> {
+    /// The mixed images, [N, 3, H, W], each with the one that is `distance` places before it.
+    pub fn images(&self, images: Tensor<4>, distance: usize) -> Tensor<4> {
         match self {
             Self::None => images,
             Self::MixUp(share) => {
-                let others = before(images.clone());
+                let others = before(images.clone(), distance);
                 images.mul_scalar(*share as f32) + others.mul_scalar((1.0 - share) as f32)
             }
             Self::CutMix { rows, columns, .. } if rows.is_empty() || columns.is_empty() => images,
             Self::CutMix { rows, columns, .. } => {
                 let [n, channels, ..] = images.dims();
                 let part = [0..n, 0..channels, rows.clone(), columns.clone()];
-                let others = before(images.clone()).slice(part.clone());
+                let others = before(images.clone(), distance).slice(part.clone());
                 images.slice_assign(part, others)
             }
         }
     }
 
-    /// The share of each class in each mixed image, N x `classes`.
-    pub fn classes(&self, labels: &[u32], classes: usize) -> Vec<f32> {
+    /// The share of each class in each mixed image, N x `classes`, with the same `distance`.
+    pub fn classes(&self, labels: &[u32], classes: usize, distance: usize) -> Vec<f32> {
         let share = match self {
             Self::None => 1.0,
             Self::MixUp(share) | Self::CutMix { share, .. } => *share,
         };
         let mut shares = vec![0.0; labels.len() * classes];
-        let others = labels.iter().cycle().skip(labels.len().saturating_sub(1));
+        let distance = distance.checked_rem(labels.len()).unwrap_or(0);
+        let others = labels.iter().cycle().skip(labels.len() - distance);
         for ((image, &label), &other) in shares.chunks_mut(classes).zip(labels).zip(others) {
             image[other as usize] += (1.0 - share) as f32;
             image[label as usize] += share as f32;
@@ -118,13 +125,18 @@ impl Mixture {
     }
 }
 
-/// For each image of a batch the one before it; for the first the last.
-fn before(images: Tensor<4>) -> Tensor<4> {
+/// For each image of a batch the one that is `distance` places before it; from the first on to the last.
+fn before(images: Tensor<4>, distance: usize) -> Tensor<4> {
     let n = images.dims()[0];
-    if n == 1 {
+    let distance = distance % n;
+    if distance == 0 {
         return images;
     }
-    let (last, rest) = (images.clone().narrow(0, n - 1, 1), images.narrow(0, 0, n - 1));
+    let rest = n - distance;
+    let (last, rest) = (
+        images.clone().narrow(0, rest, distance),
+        images.narrow(0, 0, rest),
+    );
     Tensor::cat(vec![last, rest], 0)
 }
 
@@ -234,7 +246,7 @@ mod tests {
         };
         let numbers = |images: Tensor<4>| crate::device::read(images).unwrap();
         let batch = images((0..12).map(|x| x as f32).collect());
-        let mixed = Mixture::MixUp(0.75).images(batch.clone());
+        let mixed = Mixture::MixUp(0.75).images(batch.clone(), 1);
         // 0.75 of the first image, 0.25 of the last.
         assert_eq!(numbers(mixed)[..5], [2.0, 3.0, 4.0, 5.0, 3.0]);
         let cut = Mixture::CutMix {
@@ -243,17 +255,24 @@ mod tests {
             share: 0.75,
         };
         assert_eq!(
-            numbers(cut.images(batch.clone()))[..8],
+            numbers(cut.images(batch.clone(), 1))[..8],
             [0.0, 1.0, 10.0, 3.0, 4.0, 5.0, 2.0, 7.0]
         );
         assert_eq!(
-            cut.classes(&[0, 2, 0], 3),
+            cut.classes(&[0, 2, 0], 3, 1),
             [1.0, 0.0, 0.0, 0.25, 0.0, 0.75, 0.75, 0.0, 0.25]
+        );
+        // Two places before: the second image with the last, the third with the first.
+        let mixed = numbers(Mixture::MixUp(0.75).images(batch.clone(), 2));
+        assert_eq!((mixed[4], mixed[8]), (5.0, 6.0));
+        assert_eq!(
+            Mixture::MixUp(0.75).classes(&[0, 2, 1], 3, 2)[3..],
+            [0.0, 0.25, 0.75, 0.25, 0.75, 0.0]
         );
         // A batch of one is mixed with itself.
         let one = images(vec![1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(numbers(Mixture::MixUp(0.3).images(one)), [1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(Mixture::MixUp(0.3).classes(&[1], 2), [0.0, 1.0]);
-        assert_eq!(numbers(Mixture::None.images(batch.clone())), numbers(batch));
+        assert_eq!(numbers(Mixture::MixUp(0.3).images(one, 1)), [1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(Mixture::MixUp(0.3).classes(&[1], 2, 1), [0.0, 1.0]);
+        assert_eq!(numbers(Mixture::None.images(batch.clone(), 1)), numbers(batch));
     }
 }

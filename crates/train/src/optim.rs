@@ -1,4 +1,4 @@
-//! SGD and AdamW with PyTorch's semantics, and clipping by the global norm.
+//! SGD and AdamW with PyTorch's semantics, LAMB with timm's, and clipping by the global norm.
 //!
 //! Burn's optimisers dampen momentum by 0.1, clip parameter by parameter, and key their state by ids that a
 //! new process draws again. Here the state is keyed by the parameter's *name*, so a state saved by one
@@ -40,6 +40,44 @@ pub enum OptimizerConfig {
         /// Share of the parameter that is subtracted per unit of learning rate, 0 or more.
         weight_decay: f64,
     },
+    /// LAMB (You et al., "Large batch optimization for deep learning", 2020) as `timm.optim.Lamb` has it, without its own
+    /// clipping: Adam's direction plus `weight_decay` times the parameter, scaled to the norm of the parameter. A
+    /// parameter without weight decay is not scaled, nor is one where either norm is 0.
+    Lamb {
+        /// Decay of the mean of the gradient, in `[0, 1)`.
+        beta1: f64,
+        /// Decay of the mean of its square, in `[0, 1)`.
+        beta2: f64,
+        /// Added to the denominator, above 0.
+        epsilon: f64,
+        /// Share of the parameter that is added to its direction, 0 or more.
+        weight_decay: f64,
+    },
+}
+
+/// The parameters without weight decay.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Undecayed {
+    /// None: all decay.
+    #[default]
+    None,
+    /// Those of normalisation (torchvision's `--norm-weight-decay 0`).
+    Norm,
+    /// Those of normalisation, and biases: all of one dimension (timm's default).
+    NormAndBias,
+}
+
+impl Undecayed {
+    /// Whether a parameter of this name with so many dimensions is one of them.
+    fn has(self, name: &str, dimensions: usize) -> bool {
+        match self {
+            Self::None => false,
+            // The only bias besides those of normalisation.
+            Self::Norm => dimensions == 1 && name != "fc.bias",
+            Self::NormAndBias => dimensions == 1,
+        }
+    }
 }
 
 impl OptimizerConfig {
@@ -62,6 +100,16 @@ impl OptimizerConfig {
         }
     }
 
+    /// LAMB with timm's defaults and this weight decay.
+    pub const fn lamb(weight_decay: f64) -> Self {
+        Self::Lamb {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-6,
+            weight_decay,
+        }
+    }
+
     /// # Errors
     /// If a constant is out of its range.
     pub fn check(&self) -> Result<(), OptimizerError> {
@@ -71,12 +119,22 @@ impl OptimizerConfig {
             Self::Sgd { momentum, .. } if !decay(momentum) => {
                 format!("momentum {momentum}: give 0 up to below 1")
             }
-            Self::AdamW { beta1, .. } if !decay(beta1) => format!("beta1 {beta1}: give 0 up to below 1"),
-            Self::AdamW { beta2, .. } if !decay(beta2) => format!("beta2 {beta2}: give 0 up to below 1"),
-            Self::AdamW { epsilon, .. } if !(epsilon.is_finite() && epsilon > 0.0) => {
+            Self::AdamW { beta1, .. } | Self::Lamb { beta1, .. } if !decay(beta1) => {
+                format!("beta1 {beta1}: give 0 up to below 1")
+            }
+            Self::AdamW { beta2, .. } | Self::Lamb { beta2, .. } if !decay(beta2) => {
+                format!("beta2 {beta2}: give 0 up to below 1")
+            }
+            Self::AdamW { epsilon, .. } | Self::Lamb { epsilon, .. }
+                if !(epsilon.is_finite() && epsilon > 0.0) =>
+            {
                 format!("epsilon {epsilon}: give a number above 0")
             }
-            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } if !penalty(weight_decay) => {
+            Self::Sgd { weight_decay, .. }
+            | Self::AdamW { weight_decay, .. }
+            | Self::Lamb { weight_decay, .. }
+                if !penalty(weight_decay) =>
+            {
                 format!("weight decay {weight_decay}: give 0 or more")
             }
             Self::Sgd {
@@ -93,6 +151,7 @@ impl OptimizerConfig {
         match self {
             Self::Sgd { .. } => "sgd",
             Self::AdamW { .. } => "adamw",
+            Self::Lamb { .. } => "lamb",
         }
     }
 }
@@ -123,6 +182,7 @@ pub enum OptimizerError {
 #[derive(Debug, Clone)]
 pub struct Optimizer {
     config: OptimizerConfig,
+    undecayed: Undecayed,
     steps: u64,
     slots: BTreeMap<String, Slot>,
 }
@@ -144,9 +204,16 @@ impl Optimizer {
         config.check()?;
         Ok(Self {
             config,
+            undecayed: Undecayed::None,
             steps: 0,
             slots: BTreeMap::new(),
         })
+    }
+
+    /// The same; these parameters have no weight decay.
+    #[must_use]
+    pub fn sparing(self, undecayed: Undecayed) -> Self {
+        Self { undecayed, ..self }
     }
 
     /// One update of the model with learning rate `lr`.
@@ -188,7 +255,7 @@ impl Optimizer {
     }
 
     /// Continues a state saved by [`Optimizer::save`] on `device` (plain or not), with the constants of
-    /// `config`.
+    /// `config`, and weight decay for all parameters.
     ///
     /// # Errors
     /// If the file cannot be read or holds the state of another optimiser.
@@ -240,18 +307,20 @@ impl Optimizer {
     fn slot_names(&self) -> [&'static str; 2] {
         match self.config {
             OptimizerConfig::Sgd { .. } => ["momentum_buffer", ""],
-            OptimizerConfig::AdamW { .. } => ["exp_avg", "exp_avg_sq"],
+            OptimizerConfig::AdamW { .. } | OptimizerConfig::Lamb { .. } => ["exp_avg", "exp_avg_sq"],
         }
     }
 
     /// The new value of one parameter, all flattened.
-    fn update(&mut self, name: String, p: Tensor<1>, g: Tensor<1>, lr: f64) -> Tensor<1> {
+    fn update(&mut self, name: String, decays: bool, p: Tensor<1>, g: Tensor<1>, lr: f64) -> Tensor<1> {
+        let of_parameter = |weight_decay: f64| if decays { weight_decay } else { 0.0 };
         match self.config {
             OptimizerConfig::Sgd {
                 momentum,
                 weight_decay,
                 nesterov,
             } => {
+                let weight_decay = of_parameter(weight_decay);
                 let g = if weight_decay == 0.0 {
                     g
                 } else {
@@ -284,35 +353,64 @@ impl Optimizer {
                 epsilon,
                 weight_decay,
             } => {
-                let square = (g.clone() * g.clone()).mul_scalar(1.0 - beta2);
-                let g = g.mul_scalar(1.0 - beta1);
-                let (mean, var) = match self.slots.remove(&name) {
-                    Some(Slot {
-                        first,
-                        second: Some(second),
-                    }) => (first.mul_scalar(beta1) + g, second.mul_scalar(beta2) + square),
-                    _ => (g, square),
-                };
-                let corrections = [
-                    1.0 - beta1.powf(self.steps as f64),
-                    1.0 - beta2.powf(self.steps as f64),
-                ];
-                let denominator = var
-                    .clone()
-                    .sqrt()
-                    .div_scalar(corrections[1].sqrt())
-                    .add_scalar(epsilon);
-                let step = (mean.clone() / denominator).mul_scalar(lr / corrections[0]);
-                self.slots.insert(
-                    name,
-                    Slot {
-                        first: mean,
-                        second: Some(var),
-                    },
-                );
-                p.mul_scalar(1.0 - lr * weight_decay) - step
+                let (direction, correction) = self.adam(name, g, [beta1, beta2, epsilon]);
+                p.mul_scalar(1.0 - lr * of_parameter(weight_decay)) - direction.mul_scalar(lr / correction)
+            }
+            OptimizerConfig::Lamb {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+            } => {
+                let (direction, correction) = self.adam(name, g, [beta1, beta2, epsilon]);
+                let mut direction = direction.div_scalar(correction);
+                let weight_decay = of_parameter(weight_decay);
+                if weight_decay != 0.0 {
+                    direction = direction + p.clone().mul_scalar(weight_decay);
+                    let norm = |x: &Tensor<1>| (x.clone() * x.clone()).sum().sqrt();
+                    let (own, of_direction) = (norm(&p), norm(&direction));
+                    let is_zero = |norm: &Tensor<1>| norm.clone().equal_elem(0.0);
+                    let ratio = (own.clone() / of_direction.clone())
+                        .mask_fill(is_zero(&own), 1.0)
+                        .mask_fill(is_zero(&of_direction), 1.0);
+                    direction = direction * ratio;
+                }
+                p - direction.mul_scalar(lr)
             }
         }
+    }
+
+    /// Adam's direction for one parameter, and the number by which it is still to be divided, because the mean of the
+    /// gradient begins at 0.
+    fn adam(&mut self, name: String, g: Tensor<1>, constants: [f64; 3]) -> (Tensor<1>, f64) {
+        let [beta1, beta2, epsilon] = constants;
+        let square = (g.clone() * g.clone()).mul_scalar(1.0 - beta2);
+        let g = g.mul_scalar(1.0 - beta1);
+        let (mean, var) = match self.slots.remove(&name) {
+            Some(Slot {
+                first,
+                second: Some(second),
+            }) => (first.mul_scalar(beta1) + g, second.mul_scalar(beta2) + square),
+            _ => (g, square),
+        };
+        let corrections = [
+            1.0 - beta1.powf(self.steps as f64),
+            1.0 - beta2.powf(self.steps as f64),
+        ];
+        let denominator = var
+            .clone()
+            .sqrt()
+            .div_scalar(corrections[1].sqrt())
+            .add_scalar(epsilon);
+        let direction = mean.clone() / denominator;
+        self.slots.insert(
+            name,
+            Slot {
+                first: mean,
+                second: Some(var),
+            },
+        );
+        (direction, corrections[0])
     }
 }
 
@@ -339,7 +437,9 @@ impl ModuleMapper for Update<'_> {
         param.map(|tensor| {
             let (shape, trained) = (tensor.shape(), tensor.is_require_grad());
             let (p, g) = (tensor.inner().flatten(0, D - 1), grad.flatten(0, D - 1));
-            let p = self.optimizer.update(self.path.name(), p, g, self.lr);
+            let name = self.path.name();
+            let decays = !self.optimizer.undecayed.has(&name, D);
+            let p = self.optimizer.update(name, decays, p, g, self.lr);
             Tensor::from_inner(p.reshape(shape)).set_require_grad(trained)
         })
     }

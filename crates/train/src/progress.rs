@@ -15,7 +15,7 @@ pub struct Progress {
     pub position: Option<State>,
     /// The finished epochs, validation included.
     pub epochs: Vec<EpochRecord>,
-    /// The epoch of [`Progress::epochs`] whose model is the best.
+    /// The epoch of [`Progress::epochs`] whose model is the best; a moving average does not count.
     pub best: Option<Best>,
     /// Sums over the current epoch.
     pub epoch: Sums,
@@ -112,6 +112,9 @@ pub struct EpochRecord {
     pub sums: Sums,
     /// The validation after it; `None` without validation images.
     pub validation: Option<Validation>,
+    /// The same of the moving average of the weights; `None` without one.
+    #[serde(default)]
+    pub ema: Option<Validation>,
 }
 
 impl EpochRecord {
@@ -184,6 +187,7 @@ mod tests {
             lr: 0.1,
             sums: Sums::default(),
             validation,
+            ema: None,
         }
     }
 

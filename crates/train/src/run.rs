@@ -6,6 +6,7 @@
 //!             profiler-output/   the recording of the run: where its time went, step by step, and what the machine did meanwhile
 //!             checkpoints/
 //!             model.safetensors  the final model, torchvision's names
+//!             ema.safetensors    the moving average of its weights, if there is one
 //!             summary.json       and summary.txt, the same on one screen
 //!             lock               held by the process that trains
 //! ```
@@ -86,6 +87,11 @@ impl RunFolder {
         self.0.join("model.safetensors")
     }
 
+    /// The moving average of the final model's weights, if the run has one.
+    pub fn ema(&self) -> PathBuf {
+        self.0.join("ema.safetensors")
+    }
+
     /// The summary as data ([`RunSummary`]).
     pub fn summary(&self) -> PathBuf {
         self.0.join("summary.json")
@@ -98,7 +104,13 @@ impl RunFolder {
     /// What a run writes besides `run.json` and checkpoints, as far as it is there. A recording that another
     /// program makes at this moment is not the run's.
     pub(crate) fn results(&self) -> Vec<PathBuf> {
-        let files = [self.metrics(), self.model(), self.summary(), self.summary_text()];
+        let files = [
+            self.metrics(),
+            self.model(),
+            self.ema(),
+            self.summary(),
+            self.summary_text(),
+        ];
         let mut results = Vec::from(files);
         if !matches!(
             stokehold_profile::check_free(&self.recording()),
@@ -173,6 +185,10 @@ pub struct RunRecord {
     pub device: String,
     /// The executor of the pipelines, and the reason if the run chose it.
     pub executor: Option<Chosen>,
+    /// Which training images an epoch has, in words, with a hash of what a file says; `None` in records of versions that
+    /// had every image once.
+    #[serde(default)]
+    pub sampler: Option<String>,
     /// The loader's threads, and the reason; `None` if an option said how many, and before the run's end.
     #[serde(default)]
     pub workers: Option<ChosenWorkers>,
@@ -323,6 +339,15 @@ pub enum MetricsLine {
         /// images, and in lines of versions that did not write it.
         #[serde(default)]
         val_images: Option<u64>,
+        /// `val_loss` of the moving average of the weights; only in runs that have one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ema_loss: Option<f64>,
+        /// `top1` of the moving average of the weights; only in runs that have one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ema_top1: Option<f64>,
+        /// `topk` of the moving average of the weights; only in runs that have one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ema_topk: Option<f64>,
     },
 }
 
@@ -361,6 +386,9 @@ impl MetricsLine {
             topk: record.validation.map(|validation| validation.topk),
             images: Some(record.sums.images),
             val_images: record.validation.map(|validation| validation.images),
+            ema_loss: record.ema.map(|validation| validation.loss),
+            ema_top1: record.ema.map(|validation| validation.top1),
+            ema_topk: record.ema.map(|validation| validation.topk),
         }
     }
 

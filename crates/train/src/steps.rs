@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
+use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{FedBatch, Feed, FeedBatches, Maker};
@@ -231,6 +232,7 @@ impl Steps {
             At {
                 step: self.step,
                 lr: config.lr,
+                averaging: Averaging::No,
             },
         )?;
         self.trainer = Some(trainer);

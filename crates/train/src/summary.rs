@@ -85,6 +85,9 @@ pub struct RunSummary {
     pub train_loss: Option<f64>,
     /// Validation of the last finished epoch; `None` without validation images.
     pub validation: Option<Validation>,
+    /// The same of the moving average of the weights; only in runs that have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ema: Option<Validation>,
     /// The epoch with the best model; `None` before the first epoch's end.
     pub best: Option<Best>,
     /// Number of training images that could not be read or decoded, each counted once.
@@ -223,14 +226,16 @@ impl fmt::Display for RunSummary {
         if let Some(loss) = self.train_loss {
             row(f, "training loss", format!("{loss:.4}"))?;
         }
-        if let Some(validation) = self.validation {
+        let validations = [("validation", self.validation), ("of the average", self.ema)];
+        for (name, validation) in validations {
+            let Some(validation) = validation else { continue };
             let Validation {
                 loss, top1, topk, k, ..
             } = validation;
             let over = validation.over();
             row(
                 f,
-                "validation",
+                name,
                 format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4} {over}"),
             )?;
         }
@@ -311,6 +316,7 @@ mod tests {
                 images: 8,
                 of: 9,
             }),
+            ema: None,
             best: Some(Best { epoch: 1, step: 10 }),
             bad_images: 1,
             bad_val_images: 0,

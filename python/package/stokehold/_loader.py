@@ -61,6 +61,13 @@ class Loader:
         samples: yield the samples' numbers too.
         batch_transform: called with the images of every batch, its result takes their place. It runs in the training
             thread and holds everything up: for what no operation does.
+        weights: draw every epoch's samples with these weights, a number of 0 or more for each sample, as
+            ``torch.utils.data.WeightedRandomSampler``, from ``seed`` and the epoch. Needs ``shuffle=True``.
+        replacement: with ``weights``: whether an epoch can have a sample again.
+        repeats: repeated augmentation, at least 1: a sample comes so often in a row, augmented anew each time, and an
+            epoch keeps its length.
+        epoch_samples: samples of an epoch, over all ranks; ``None`` stands for as many as there are, without
+            ``replacement`` for as many as have a weight above 0.
 
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
@@ -89,10 +96,15 @@ class Loader:
         exif: bool = False,
         samples: bool = False,
         batch_transform: Callable[[Any], Any] | None = None,
+        weights: Iterable[float] | None = None,
+        replacement: bool = True,
+        repeats: int = 1,
+        epoch_samples: int | None = None,
     ) -> None:
         as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
-        as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples)
+        as_.whole_numbers(repeats=repeats, epoch_samples=1 if epoch_samples is None else epoch_samples)
+        as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples, replacement=replacement)
         numbers = name_of_dtype(dtype)
         self._take_images, self._take_numbers = taker(numbers, device)
         self._source = open_source(data, split)
@@ -115,6 +127,10 @@ class Loader:
             bad_images=bad_images,
             executor=executor,
             exif=exif,
+            weights=None if weights is None else [as_.real("weights", weight) for weight in weights],
+            replacement=replacement,
+            repeats=repeats,
+            epoch_samples=epoch_samples,
         )
 
     def __len__(self) -> int:

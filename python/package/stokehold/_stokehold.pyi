@@ -56,6 +56,10 @@ class Loader:
         bad_images: str,
         executor: str,
         exif: bool,
+        weights: list[float] | None,
+        replacement: bool,
+        repeats: int,
+        epoch_samples: int | None,
     ) -> Loader: ...
     def __len__(self) -> int: ...
     def bad_images(self) -> list[tuple[int, str, str]]: ...

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import RandomSampler, SequentialSampler, Subset
+from torch.utils.data import RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from stokehold._loader import Loader, open_source
@@ -71,7 +71,8 @@ class DataLoader(Loader):
     Args:
         dataset: an ``ImageFolder``, this module's or torchvision's, or a ``Subset`` of one.
         batch_size, shuffle, drop_last: as PyTorch's.
-        sampler: a ``DistributedSampler``, a ``RandomSampler`` without replacement, or a ``SequentialSampler``.
+        sampler: a ``DistributedSampler``, a ``RandomSampler`` without replacement, a ``WeightedRandomSampler``, or a
+            ``SequentialSampler``.
         num_workers: threads; 0 is 1.
         pin_memory: batches lie in pinned memory where there is a CUDA device; that is a copy.
         generator: whose ``initial_seed()`` counts.
@@ -194,7 +195,15 @@ def _walk(sampler: Any, shuffle: bool, drop_last: bool, samples: int) -> dict[st
         return {"shuffle": True, "drop_last": drop_last}
     if isinstance(sampler, SequentialSampler):
         return {"shuffle": False, "drop_last": drop_last}
+    if isinstance(sampler, WeightedRandomSampler):
+        return {
+            "shuffle": True,
+            "drop_last": drop_last,
+            "weights": sampler.weights.tolist(),
+            "replacement": sampler.replacement,
+            "epoch_samples": sampler.num_samples,
+        }
     raise OptionError(
-        f"sampler={type(sampler).__name__}: there are DistributedSampler, RandomSampler without replacement and "
-        "SequentialSampler; for a choice of images give a Subset"
+        f"sampler={type(sampler).__name__}: there are DistributedSampler, RandomSampler without replacement, "
+        "WeightedRandomSampler and SequentialSampler; for a choice of images give a Subset"
     )

@@ -17,7 +17,7 @@ use cpu_time::ProcessTime;
 use stokehold_base::stats::percentile;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor};
-use stokehold_prepare::{Options, prepare};
+use stokehold_prepare::{Bake, Encoding, Options, prepare};
 use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, SlowSource, Source};
@@ -143,18 +143,12 @@ fn of_loader(
     images.limit(IMAGES);
     let aside = tempfile::tempdir()?;
     let (images, shards) = if matches!(images, Images::Shards(_)) {
-        (images, None)
+        (images, Vec::new())
     } else {
         let copies = aside.path().join("images");
         copy(&images, &copies)?;
-        let shards = aside.path().join("shards");
-        let options = Options {
-            skip_bad_images: true,
-            ..Options::default()
-        };
-        prepare(&copies, &shards, &options, &AtomicBool::new(false), &mut |_| ())?;
-        let copies = Images::Folder(ImageFolder::open(&copies)?);
-        (copies, Some(Dataset::open(&shards, None, 0)?.train))
+        let shards = shards(config, &copies, aside.path())?;
+        (Images::Folder(ImageFolder::open(&copies)?), shards)
     };
     let storage = wait
         .map(|wait| of_storage(config, images.clone(), executor, wait))
@@ -167,12 +161,53 @@ fn of_loader(
         };
         others.push((change, side(config, Arc::new(images), Executor::Fused)?));
     }
-    if let Some(shards) = shards {
-        others.push((Change::Shards, side(config, Arc::new(shards), executor)?));
+    for (change, shards) in shards {
+        others.push((change, side(config, Arc::new(shards), executor)?));
     }
     let mut alternatives = in_turns(&own, &others)?;
     alternatives.extend(storage);
     Ok(alternatives)
+}
+
+/// Shards of the files in `images`, made below `aside`: without loss, and with the head of the run's pipeline performed, where
+/// it has one.
+fn shards(
+    config: &TrainConfig,
+    images: &Path,
+    aside: &Path,
+) -> Result<Vec<(Change, Images)>, Box<dyn Error>> {
+    let mut made = Vec::new();
+    let mut make = |name: &str, bake: Option<Bake>| -> Result<(), Box<dyn Error>> {
+        let operations = bake
+            .as_ref()
+            .map(|bake| bake.ops.iter().map(|op| op.name().to_owned()).collect());
+        let options = Options {
+            skip_bad_images: true,
+            bake: bake.map(|bake| ("train".to_owned(), bake)).into_iter().collect(),
+            allow_larger: true,
+            ..Options::default()
+        };
+        let out = aside.join(name);
+        let report = prepare(images, &out, &options, &AtomicBool::new(false), &mut |_| ())?;
+        let facts = &report.manifest.parts["train"];
+        let bytes: u64 = facts.shards.iter().map(|shard| shard.bytes).sum();
+        let change = match operations {
+            None => Change::Shards,
+            Some(operations) => Change::Baked {
+                operations,
+                bytes: bytes as f64 / facts.source_bytes.max(1) as f64,
+            },
+        };
+        made.push((change, Dataset::open(&out, None, 0)?.train));
+        Ok(())
+    };
+    make("shards", None)?;
+    let ops = config.pipeline.head().moves.to_vec();
+    if !ops.is_empty() {
+        let (exif, encoding) = (config.exif, Encoding::Jpeg(90));
+        make("baked", Some(Bake { ops, exif, encoding }))?;
+    }
+    Ok(made)
 }
 
 /// How long a worker of the run waited for the bytes of an image, if that is long beside computing.

@@ -10,6 +10,7 @@ use stokehold_diagnose::advice::Advice;
 use stokehold_loader::Workers;
 use stokehold_profile::workload::Change;
 use stokehold_storage::{Dataset, Source};
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::{TrainConfig, fit};
 
 use super::Advised;
@@ -82,6 +83,9 @@ pub fn run(
             }
             let mut config = TrainConfig {
                 epochs: 1,
+                // A file may name images that the trial leaves out.
+                sampler: SamplerConfig::default(),
+                epoch_images: None,
                 keep_checkpoints: 0,
                 checkpoint_steps: None,
                 ceiling_batches: 0,
@@ -126,7 +130,7 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Workers { workers } => config.workers = workers.to_string().parse::<Workers>()?,
         Change::Executor { executor } => config.executor = executor.parse()?,
         Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
-        Change::Shards | Change::Storage | Change::Machine { .. } => {}
+        Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => {}
     }
     Ok(())
 }

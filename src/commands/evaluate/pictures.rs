@@ -25,17 +25,15 @@ fn picture(images: &Images, sample: usize, exif: bool) -> Result<Vec<u8>, Box<dy
     let mut bytes = SampleBytes::new();
     images.read(sample, &mut bytes)?;
     let size = Size::Side(SIDE.into());
-    let pipeline = Pipeline {
-        ops: vec![
-            Op::Resize(Resize {
-                size,
-                interpolation: Interpolation::Bilinear,
-                max_size: None,
-            }),
-            Op::CenterCrop(CenterCrop { size }),
-            Op::ToFloat,
-        ],
-    };
+    let pipeline = Pipeline::new(vec![
+        Op::Resize(Resize {
+            size,
+            interpolation: Interpolation::Bilinear,
+            max_size: None,
+        }),
+        Op::CenterCrop(CenterCrop { size }),
+        Op::ToFloat,
+    ]);
     let mut runner = Runner::new(Arc::new(pipeline), Executor::Fused, DecodeOptions { exif })?;
     let mut planes = vec![0u8; runner.output_len()];
     let key = DrawKey {

@@ -1,20 +1,25 @@
 //! The options of `stokehold train`, and the run they describe.
 
 use std::error::Error;
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
-use stokehold_pipeline::{Pipeline, PipelineError};
+use stokehold_pipeline::Pipeline;
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
+use stokehold_train::ema::EmaConfig;
 use stokehold_train::mix::Mix;
 use stokehold_train::model::Arch;
-use stokehold_train::optim::OptimizerConfig;
+use stokehold_train::optim::{OptimizerConfig, Undecayed};
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
 use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
 
+use super::augment::AugmentOptions;
+use super::recipe::Recipe;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::WorkerArgs;
@@ -35,8 +40,15 @@ pub struct Args {
     #[arg(long)]
     pub resume: bool,
 
+    /// Set the options of a published recipe, and say which: torchvision (new, of its ResNet-50 V2), a1, a2 or a3 (of
+    /// "ResNet strikes back"), or deit. Options of the command line replace the recipe's. See docs/recipes.md.
+    #[arg(long, value_name = "NAME")]
+    pub recipe: Option<Recipe>,
+
     #[command(flatten)]
     data_options: DataOptions,
+    #[command(flatten)]
+    augment: AugmentOptions,
     #[command(flatten)]
     model: ModelOptions,
     #[command(flatten)]
@@ -56,10 +68,34 @@ struct DataOptions {
     /// Use at most N training images, balanced over the classes, and the same share for validation.
     #[arg(long, value_name = "N")]
     max_images: Option<usize>,
+    /// Draw an epoch's images so that all classes are equally likely: with replacement, weighted by 1 / (images of the
+    /// class).
+    #[arg(long, group = "sampler")]
+    class_balanced: bool,
+    /// Draw an epoch's images with weights, with replacement. Each line of the file has an image's path below the folder of
+    /// the training images, a space and its weight, 0 or more.
+    #[arg(long, value_name = "FILE", group = "sampler")]
+    sample_weights: Option<Local>,
+    /// Train on these images only: a file with the path of one below the folder of the training images in each line.
+    #[arg(long, value_name = "FILE", group = "sampler")]
+    subset: Option<Local>,
+    /// Repeated augmentation: K augmented versions of each image in a row. An epoch keeps its length, and so has 1/K of the
+    /// images.
+    #[arg(long, value_name = "K", group = "sampler")]
+    aug_repeats: Option<NonZeroUsize>,
+    /// With --class-balanced or --sample-weights: an epoch has an image once at most.
+    #[arg(long)]
+    without_replacement: bool,
+    /// Training images in an epoch [default: as many as there are; without replacement, as many as have a weight above 0].
+    #[arg(long, value_name = "N")]
+    epoch_images: Option<usize>,
     /// Width and height of the images that the network sees, at least 32.
     #[arg(long, value_name = "PIXELS", default_value_t = 224)]
     image_size: u32,
-    /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --image-size].
+    /// Width and height of the images in validation, at least 32 [default: --image-size].
+    #[arg(long, value_name = "PIXELS", conflicts_with = "eval_pipeline")]
+    eval_size: Option<u32>,
+    /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --eval-size].
     #[arg(long, value_name = "PIXELS")]
     eval_resize: Option<u32>,
     /// Pipeline of training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json
@@ -106,6 +142,24 @@ struct ModelOptions {
 enum OptimizerName {
     Sgd,
     Adamw,
+    Lamb,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum UndecayedName {
+    None,
+    Norm,
+    NormAndBias,
+}
+
+impl From<UndecayedName> for Undecayed {
+    fn from(name: UndecayedName) -> Self {
+        match name {
+            UndecayedName::None => Self::None,
+            UndecayedName::Norm => Self::Norm,
+            UndecayedName::NormAndBias => Self::NormAndBias,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -142,36 +196,44 @@ struct OptimizerOptions {
     /// Leave out the images that do not fill the last batch of an epoch.
     #[arg(long)]
     drop_last: bool,
-    /// The optimiser, as PyTorch has it.
+    /// The optimiser, as PyTorch has it; lamb as timm has it, without clipping.
     #[arg(long, value_enum, default_value_t = OptimizerName::Sgd)]
     optimizer: OptimizerName,
-    /// Learning rate [default: 0.01, with AdamW 0.001].
+    /// Learning rate [default: 0.01, with AdamW and LAMB 0.001].
     #[arg(long)]
     lr: Option<f64>,
-    /// Momentum of SGD, 0 up to below 1.
-    #[arg(long, default_value_t = 0.9)]
-    momentum: f64,
-    /// Nesterov's momentum.
+    /// Momentum of SGD, 0 up to below 1 [default: 0.9].
+    #[arg(long)]
+    momentum: Option<f64>,
+    /// Nesterov's momentum, for SGD.
     #[arg(long)]
     nesterov: bool,
-    /// Weight decay, 0 or more [default: 0, with AdamW 0.01].
+    /// Weight decay, 0 or more [default: 0, with AdamW and LAMB 0.01].
     #[arg(long)]
     weight_decay: Option<f64>,
+    /// Parameters without weight decay: those of normalisation (torchvision's --norm-weight-decay 0), or biases too
+    /// (timm's default).
+    #[arg(long, value_enum, value_name = "PARAMETERS", default_value_t = UndecayedName::None)]
+    no_decay_on: UndecayedName,
     /// Schedule of the learning rate.
     #[arg(long, value_enum, default_value_t = ScheduleName::Constant)]
     schedule: ScheduleName,
-    /// Epochs between two steps of the step schedule.
-    #[arg(long, value_name = "EPOCHS", default_value_t = 30)]
-    step_epochs: u64,
-    /// Factor of each step of the step schedule.
-    #[arg(long, value_name = "FACTOR", default_value_t = 0.1)]
-    step_factor: f64,
+    /// Epochs between two steps of the step schedule [default: 30].
+    #[arg(long, value_name = "EPOCHS")]
+    step_epochs: Option<u64>,
+    /// Factor of each step of the step schedule [default: 0.1].
+    #[arg(long, value_name = "FACTOR")]
+    step_factor: Option<f64>,
     /// Epochs, or a part of one, over which the learning rate rises to its full value.
     #[arg(long, value_name = "EPOCHS", default_value_t = 0.0)]
     warmup_epochs: f64,
     /// Training loss: cross-entropy of the softmax, or bce, binary cross-entropy of each class. Validation always has cross-entropy.
     #[arg(long, value_enum, default_value_t = LossName::CrossEntropy)]
     loss: LossName,
+    /// With --loss bce: classes with a larger share of an image than this are there, the others are not, as timm's
+    /// --bce-target-thresh; 0 up to below 1 [default: shares stay as they are].
+    #[arg(long, value_name = "SHARE")]
+    bce_threshold: Option<f32>,
     /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 4; 0 for not at all. With
     /// --cutmix-alpha one of the two is chosen for each batch.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
@@ -179,12 +241,23 @@ struct OptimizerOptions {
     /// Mix the images of a batch by CutMix, with this alpha of the share's distribution, up to 4; 0 for not at all.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
     cutmix_alpha: f64,
+    /// Stochastic depth: the last residual block leaves out its own part of an image with this probability, 0 up to below 1,
+    /// and earlier ones more rarely.
+    #[arg(long, value_name = "PROBABILITY", default_value_t = 0.0)]
+    stochastic_depth: f64,
     /// Label smoothing of the training loss, 0 up to below 1.
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     label_smoothing: f32,
     /// Clip the gradients to this global norm, above 0.
     #[arg(long, value_name = "NORM")]
     clip_norm: Option<f64>,
+    /// Keep a moving average of the weights beside the model, with this decay, 0 up to below 1, as torchvision's
+    /// --model-ema-decay: the share (1 - decay) x batch size x --ema-steps / epochs of the model enters each time.
+    #[arg(long, value_name = "DECAY")]
+    ema_decay: Option<f64>,
+    /// Steps between two averages, at least 1.
+    #[arg(long, value_name = "STEPS", default_value_t = 32, requires = "ema_decay")]
+    ema_steps: u64,
     /// The k of top-k accuracy.
     #[arg(long, value_name = "K", default_value_t = 5)]
     topk: usize,
@@ -242,6 +315,7 @@ impl Args {
         let Self {
             data,
             data_options,
+            augment,
             model,
             optimizer,
             machine,
@@ -260,12 +334,14 @@ impl Args {
         Ok(TrainConfig {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
+            sampler: data_options.sampler()?,
+            epoch_images: data_options.epoch_images,
             arch: model.model,
             trainer: machine.trainer(model.model)?,
             weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
-            pipeline: data_options.pipeline()?,
-            eval_pipeline: data_options.eval_pipeline()?,
+            pipeline: data_options.pipeline(&augment)?,
+            eval_pipeline: data_options.eval_pipeline(&augment)?,
             executor: data_options.executor,
             gpu: machine.gpu.options(),
             exif: data_options.exif,
@@ -273,16 +349,20 @@ impl Args {
             batch_size: optimizer.batch_size,
             drop_last: optimizer.drop_last,
             seed: optimizer.seed,
-            optimizer: optimizer.optimizer(),
+            optimizer: optimizer.optimizer()?,
+            undecayed: optimizer.no_decay_on.into(),
             lr: optimizer.lr(),
-            schedule: optimizer.schedule(),
+            schedule: optimizer.schedule()?,
             loss: optimizer.loss.into(),
+            bce_threshold: optimizer.bce_threshold,
             mix: Mix {
                 mixup_alpha: optimizer.mixup_alpha,
                 cutmix_alpha: optimizer.cutmix_alpha,
             },
+            stochastic_depth: optimizer.stochastic_depth,
             label_smoothing: optimizer.label_smoothing,
             clip_norm: optimizer.clip_norm,
+            ema: optimizer.ema(),
             topk: optimizer.topk,
             bad_images: data_options.bad_images,
             bad_image_limit: data_options.bad_image_limit,
@@ -320,63 +400,108 @@ impl MachineOptions {
 }
 
 impl DataOptions {
-    fn pipeline(&self) -> Result<Pipeline, PipelineError> {
-        let size = self.image_size;
-        match (self.load, self.pipeline.as_str()) {
-            (Some(load), _) => Ok(Pipeline::published(load, size)),
-            (None, "imagenet-train") => Ok(Pipeline::imagenet_train(size)),
-            (None, "imagenet-eval") => Ok(Pipeline::imagenet_eval(self.eval_resize(), size)),
-            (None, "published") => Ok(Pipeline::published(1, size)),
-            (None, name) => Pipeline::named(name),
-        }
+    fn sampler(&self) -> Result<SamplerConfig, Usage> {
+        let replacement = !self.without_replacement;
+        let path = |file: &Local| PathBuf::from(file.clone());
+        let sampler = match (&self.sample_weights, &self.subset, self.aug_repeats) {
+            (Some(weights), ..) => SamplerConfig::Weighted {
+                weights: path(weights),
+                replacement,
+            },
+            _ if self.class_balanced => SamplerConfig::ClassBalanced { replacement },
+            _ if self.without_replacement => {
+                return Err(Usage(
+                    "--without-replacement is for --class-balanced and --sample-weights; give one of them too".into(),
+                ));
+            }
+            (_, Some(images), _) => SamplerConfig::Subset { images: path(images) },
+            (_, _, Some(times)) => SamplerConfig::Repeated { times },
+            _ => SamplerConfig::Every,
+        };
+        Ok(sampler)
     }
 
-    fn eval_pipeline(&self) -> Result<Pipeline, PipelineError> {
-        match &self.eval_pipeline {
-            Some(path) => Pipeline::load(path),
-            None => Ok(Pipeline::imagenet_eval(self.eval_resize(), self.image_size)),
+    fn pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
+        let size = self.image_size;
+        if (self.load, self.pipeline.as_str()) == (None, "imagenet-train") {
+            return Ok(augment.training(Pipeline::imagenet_train(size))?);
         }
+        augment.refuse()?;
+        Ok(match (self.load, self.pipeline.as_str()) {
+            (Some(load), _) => Pipeline::published(load, size),
+            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(), size),
+            (None, "published") => Pipeline::published(1, size),
+            (None, name) => Pipeline::named(name)?,
+        })
+    }
+
+    fn eval_pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
+        Ok(match &self.eval_pipeline {
+            Some(path) => Pipeline::load(path)?,
+            None => augment.validation(Pipeline::imagenet_eval(self.eval_resize(), self.eval_size())),
+        })
+    }
+
+    fn eval_size(&self) -> u32 {
+        self.eval_size.unwrap_or(self.image_size)
     }
 
     /// 256 for 224, as usual.
     fn eval_resize(&self) -> u32 {
         self.eval_resize
-            .unwrap_or_else(|| (f64::from(self.image_size) * 8.0 / 7.0).round() as u32)
+            .unwrap_or_else(|| (f64::from(self.eval_size()) * 8.0 / 7.0).round() as u32)
     }
 }
 
 impl OptimizerOptions {
-    fn optimizer(&self) -> OptimizerConfig {
-        match self.optimizer {
+    fn optimizer(&self) -> Result<OptimizerConfig, Usage> {
+        if self.optimizer != OptimizerName::Sgd && (self.momentum.is_some() || self.nesterov) {
+            return Err(Usage(
+                "--momentum and --nesterov are for --optimizer sgd; leave them out, or choose that".into(),
+            ));
+        }
+        Ok(match self.optimizer {
             OptimizerName::Sgd => OptimizerConfig::Sgd {
-                momentum: self.momentum,
+                momentum: self.momentum.unwrap_or(0.9),
                 weight_decay: self.weight_decay.unwrap_or(0.0),
                 nesterov: self.nesterov,
             },
             OptimizerName::Adamw => OptimizerConfig::adamw(self.weight_decay.unwrap_or(0.01)),
-        }
+            OptimizerName::Lamb => OptimizerConfig::lamb(self.weight_decay.unwrap_or(0.01)),
+        })
+    }
+
+    fn ema(&self) -> Option<EmaConfig> {
+        let steps = self.ema_steps;
+        self.ema_decay.map(|decay| EmaConfig { decay, steps })
     }
 
     fn lr(&self) -> f64 {
         self.lr.unwrap_or(match self.optimizer {
             OptimizerName::Sgd => 0.01,
-            OptimizerName::Adamw => 0.001,
+            OptimizerName::Adamw | OptimizerName::Lamb => 0.001,
         })
     }
 
-    fn schedule(&self) -> ScheduleConfig {
+    fn schedule(&self) -> Result<ScheduleConfig, Usage> {
+        if self.schedule != ScheduleName::Step && (self.step_epochs.is_some() || self.step_factor.is_some()) {
+            return Err(Usage(
+                "--step-epochs and --step-factor are for --schedule step; leave them out, or choose that"
+                    .into(),
+            ));
+        }
         let kind = match self.schedule {
             ScheduleName::Constant => ScheduleKind::Constant,
             ScheduleName::Step => ScheduleKind::Step {
-                every_epochs: self.step_epochs,
-                gamma: self.step_factor,
+                every_epochs: self.step_epochs.unwrap_or(30),
+                gamma: self.step_factor.unwrap_or(0.1),
             },
             ScheduleName::Cosine => ScheduleKind::Cosine { final_factor: 0.0 },
         };
-        ScheduleConfig {
+        Ok(ScheduleConfig {
             kind,
             warmup_epochs: self.warmup_epochs,
-        }
+        })
     }
 }
 

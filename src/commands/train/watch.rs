@@ -147,7 +147,11 @@ impl Observer for Watch {
                         loss, top1, topk, k, ..
                     } = validation;
                     let over = validation.over();
-                    format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4} {over}")
+                    let average = record.ema.map_or(String::new(), |ema| {
+                        let Validation { loss, top1, topk, .. } = ema;
+                        format!(" (of the average loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4})")
+                    });
+                    format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4} {over}{average}")
                 });
                 self.line(format!(
                     "epoch {}/{}: {}over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",

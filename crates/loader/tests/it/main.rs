@@ -5,6 +5,7 @@ mod bad_images;
 mod memory;
 mod order;
 mod preparation;
+mod sampler;
 mod source;
 mod threads;
 mod workers;

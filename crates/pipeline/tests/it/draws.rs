@@ -34,9 +34,7 @@ fn an_operation_does_not_disturb_the_next() {
     let flip = |p| Op::RandomHorizontalFlip(RandomFlip { p });
     let crop = Op::RandomResizedCrop(RandomResizedCrop::new(64));
     let crop_of = |p| {
-        let pipeline = Pipeline {
-            ops: vec![flip(p), crop.clone(), Op::ToFloat],
-        };
+        let pipeline = Pipeline::new(vec![flip(p), crop.clone(), Op::ToFloat]);
         let steps = pipeline.draw(key(1, 2, 3), 500, 400).unwrap();
         steps
             .into_iter()
@@ -88,12 +86,10 @@ fn a_composition_does_not_disturb_the_next() {
 #[test]
 fn repetitions_draw_for_themselves() {
     let flips = Op::RandomHorizontalFlip(RandomFlip::default());
-    let pipeline = Pipeline {
-        ops: vec![Op::Repeat(Repeat {
-            times: 1000,
-            ops: vec![flips],
-        })],
-    };
+    let pipeline = Pipeline::new(vec![Op::Repeat(Repeat {
+        times: 1000,
+        ops: vec![flips],
+    })]);
     let flips = pipeline.draw(key(5, 0, 0), 10, 10).unwrap().len();
     assert!((430..570).contains(&flips), "{flips} of 1000 at p = 0.5"); // 4.4 standard deviations
 }

@@ -52,9 +52,7 @@ fn every_kind_decodes_as_in_pil() {
 /// A pipeline that only crops is exact, whatever the file and its orientation.
 fn both_executors_agree(name: &str, bytes: &[u8]) {
     let crop = Op::CenterCrop(CenterCrop { size: Size::Side(48) });
-    let pipeline = Arc::new(Pipeline {
-        ops: vec![crop, Op::ToFloat],
-    });
+    let pipeline = Arc::new(Pipeline::new(vec![crop, Op::ToFloat]));
     let run = |executor| {
         let mut runner = Runner::new(pipeline.clone(), executor, DecodeOptions { exif: true }).unwrap();
         let mut out = vec![0.0; runner.output_len()];

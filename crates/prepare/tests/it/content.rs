@@ -4,7 +4,7 @@ use jpeg_encoder::ColorType;
 use stokehold_jpeg::Metadata;
 use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::{ColorMode, DecodeOptions, Format, decode, probe};
-use stokehold_prepare::{Content, Options, Size};
+use stokehold_prepare::{Content, Encoding, Options, Size};
 use stokehold_storage::{Dataset, SampleBytes, Source};
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ fn resized(size: Size) -> Options {
     Options {
         content: Content::Resized {
             size,
-            quality: 95,
+            encoding: Encoding::Jpeg(95),
             metadata: Metadata::Drop,
         },
         ..Options::default()

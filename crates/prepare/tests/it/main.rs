@@ -1,5 +1,6 @@
 //! Preparation from outside: what it makes of every kind of image, and of every way to be disturbed.
 
+mod baked;
 mod content;
 mod data;
 mod disturbed;

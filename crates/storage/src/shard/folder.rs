@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::manifest::{Manifest, PartFacts};
+use super::manifest::{Baked, Manifest, PartFacts};
 use super::ranges::Ranges;
 use super::reader::Shard;
 use crate::{SampleBytes, Source, StorageError};
@@ -20,6 +20,8 @@ pub struct ShardFolder {
     /// The samples that are used: the shard and the number in it.
     samples: Vec<(u32, u32)>,
     labelled: bool,
+    /// What the images have behind them.
+    baked: Option<Baked>,
 }
 
 impl ShardFolder {
@@ -44,7 +46,9 @@ impl ShardFolder {
             reason: format!("it has no part {part}"),
         })?;
         let shards = open_all(dir, &manifest.classes, facts, open)?;
-        Ok(Self::of(dir.join(part), manifest.classes.clone(), shards))
+        let mut folder = Self::of(dir.join(part), manifest.classes.clone(), shards);
+        folder.baked.clone_from(&facts.baked);
+        Ok(folder)
     }
 
     /// Opens the shards of all parts of the data set in `dir`, with one class named after nothing: for measurements that
@@ -68,6 +72,16 @@ impl ShardFolder {
         }
         let mut folder = Self::of(dir.to_owned(), vec![String::new()], shards);
         folder.labelled = false;
+        let mut parts = manifest.parts.values().map(|facts| &facts.baked);
+        folder.baked = parts.next().cloned().flatten();
+        if !parts.all(|baked| *baked == folder.baked) {
+            return Err(StorageError::Prepared {
+                path: dir.join(Manifest::FILE),
+                reason: "its parts have different operations behind them, so they cannot be read as one; prepare them \
+                         with the same, or train, which reads them apart"
+                    .into(),
+            });
+        }
         Ok(folder)
     }
 
@@ -82,6 +96,7 @@ impl ShardFolder {
             samples: samples.collect(),
             shards: shards.into(),
             labelled: true,
+            baked: None,
         }
     }
 
@@ -157,6 +172,10 @@ impl Source for ShardFolder {
 
     fn reach(&self) -> usize {
         self.shards.first().map_or(0, Shard::reach)
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        self.baked.as_ref()
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Manifest {
     pub version: u32,
     /// How the samples were made, in words.
     pub prepared: String,
-    /// Whether every sample has the pixels of its original, bit for bit.
+    /// Whether every sample has the pixels of its original after [`PartFacts::baked`], bit for bit.
     pub lossless: bool,
     /// The names of the classes; a class's number is its position.
     pub classes: Vec<String>,
@@ -40,8 +40,21 @@ pub struct PartFacts {
     pub source_bytes: u64,
     /// Names of broken originals that were skipped.
     pub left_out: Vec<String>,
+    /// What was performed on the images, where it is the head of a pipeline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baked: Option<Baked>,
     /// The shards, in the order of the samples.
     pub shards: Vec<ShardFacts>,
+}
+
+/// What images have behind them: the head of a pipeline, so that a loader leaves it out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Baked {
+    /// The operations, as in a pipeline's JSON.
+    pub ops: serde_json::Value,
+    /// Whether the images were turned upright before, by their EXIF orientation.
+    pub exif: bool,
 }
 
 /// The contents of one shard.

@@ -77,6 +77,7 @@ pub fn write_set(dir: &std::path::Path) {
         id: format!("{ID:016x}"),
         samples: samples().len() as u64,
         source_bytes: 0,
+        baked: None,
         left_out: Vec::new(),
         shards: vec![facts],
     };

@@ -139,6 +139,11 @@ impl Block {
 
     /// `[N, C, H, W]` to `[N, C', H / stride, W / stride]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        self.forward_scaled(x, None)
+    }
+
+    /// The same, with the block's own part multiplied by a factor for each image, `[N]`, before the input is added.
+    fn forward_scaled(&self, x: Tensor<4>, factors: Option<Tensor<1>>) -> Tensor<4> {
         let shortcut = match &self.downsample {
             Some((conv, bn)) => bn.forward(conv.forward(x.clone())),
             None => x.clone(),
@@ -147,6 +152,10 @@ impl Block {
         let mut y = self.bn2.forward(self.conv2.forward(y));
         if let (Some(conv3), Some(bn3)) = (&self.conv3, &self.bn3) {
             y = bn3.forward(conv3.forward(activation::relu(y)));
+        }
+        if let Some(factors) = factors {
+            let images = factors.dims()[0];
+            y = y * factors.reshape([images, 1, 1, 1]);
         }
         activation::relu(y + shortcut)
     }
@@ -203,6 +212,12 @@ impl ResNet {
 
     /// `[N, 3, H, W]`, normalised, to logits `[N, classes]`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<2> {
+        self.forward_scaled(x, &[])
+    }
+
+    /// The same, with the own part of each block multiplied by a factor for each image, `[N]`, before the block's input is
+    /// added: stochastic depth, if some are 0. Blocks beyond the factors have none.
+    pub fn forward_scaled(&self, x: Tensor<4>, factors: &[Tensor<1>]) -> Tensor<2> {
         let x = activation::relu(self.bn1.forward(self.conv1.forward(x)));
         let mut x = module::max_pool2d(
             x,
@@ -210,17 +225,18 @@ impl ResNet {
                 .with_stride([2, 2])
                 .with_padding([1, 1]),
         );
-        for block in self
-            .layer1
-            .iter()
-            .chain(&self.layer2)
-            .chain(&self.layer3)
-            .chain(&self.layer4)
-        {
-            x = block.forward(x);
+        for (number, block) in self.blocks().enumerate() {
+            x = block.forward_scaled(x, factors.get(number).cloned());
         }
         let x = module::adaptive_avg_pool2d(x, [1, 1]).flatten::<2>(1, 3);
         self.fc.forward(x)
+    }
+
+    /// The residual blocks, from the image on.
+    pub fn blocks(&self) -> impl Iterator<Item = &Block> {
+        [&self.layer1, &self.layer2, &self.layer3, &self.layer4]
+            .into_iter()
+            .flatten()
     }
 
     /// The number of classes.

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use stokehold_base::hash::Fnv;
@@ -65,6 +67,46 @@ pub fn state(model: &ResNet) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
         .iter()
         .map(|(key, view)| (key.to_string(), (view.shape().to_vec(), floats(view.data()))))
         .collect()
+}
+
+/// Gradients of a step for the parameters with these keys; the others have none.
+pub fn gradients(model: &ResNet, keys: &[&str], step: usize) -> GradientsParams {
+    let mut gradients = Gradients {
+        step,
+        keys,
+        path: Vec::new(),
+        grads: GradientsParams::new(),
+    };
+    model.visit(&mut gradients);
+    gradients.grads
+}
+
+struct Gradients<'a> {
+    step: usize,
+    keys: &'a [&'a str],
+    path: Vec<String>,
+    grads: GradientsParams,
+}
+
+impl ModuleVisitor for Gradients<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_string());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let key = self.path.join(".");
+        if self.keys.contains(&key.as_str()) {
+            let shape = param.lazy_shape();
+            let values = uniform(&format!("{key} gradient {}", self.step), shape.num_elements());
+            let data = TensorData::new(values.map(|x| x as f32).collect(), shape);
+            self.grads
+                .register(param.id, Tensor::<D>::from_data(data, &Device::flex()));
+        }
+    }
 }
 
 /// `[n, 3, size, size]` in `[-1, 1)`.

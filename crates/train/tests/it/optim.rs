@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Device;
 use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
 use stokehold_train::model::Arch;
-use stokehold_train::optim::{Optimizer, OptimizerConfig, clip_global_norm};
+use stokehold_train::optim::{Optimizer, OptimizerConfig, Undecayed, clip_global_norm};
 
 use crate::{formula, oracle};
 
@@ -19,6 +17,7 @@ const KEYS: [&str; 4] = [
     "layer2.0.downsample.1.weight",
     "fc.weight",
 ];
+const KEYS_WITH_BIAS: [&str; 5] = [KEYS[0], KEYS[1], KEYS[2], KEYS[3], "fc.bias"];
 const STEPS: usize = 6;
 const LR: f64 = 0.1;
 
@@ -55,22 +54,48 @@ fn parameters_after_steps_are_pytorchs() {
         let question = json!({"arch": "resnet18", "classes": 10, "keys": KEYS, "steps": STEPS, "lr": LR,
             "optimizer": config, "clip_norm": clip});
         let theirs = oracle::ask::<Optimized>("optimize", question);
-        compare(config, clip, &theirs);
+        compare(config, Undecayed::None, clip, &theirs);
     }
 }
 
-fn compare(config: OptimizerConfig, clip: f64, theirs: &Optimized) {
+/// Oracle: `torch.optim` with the groups of `torchvision.ops._utils.split_normalization_params`, and those of timm; LAMB by
+/// timm's formula.
+#[test]
+fn lamb_and_parameters_without_weight_decay_are_timms_and_torchvisions() {
+    let sgd = OptimizerConfig::Sgd {
+        momentum: 0.9,
+        weight_decay: 0.1,
+        nesterov: false,
+    };
+    let lamb = OptimizerConfig::Lamb {
+        beta1: 0.8,
+        beta2: 0.95,
+        epsilon: 1e-3,
+        weight_decay: 0.1,
+    };
+    for (config, undecayed) in [
+        (sgd, Undecayed::Norm),
+        (sgd, Undecayed::NormAndBias),
+        (OptimizerConfig::adamw(0.1), Undecayed::NormAndBias),
+        (lamb, Undecayed::None),
+        (lamb, Undecayed::NormAndBias),
+        (OptimizerConfig::lamb(0.0), Undecayed::None),
+    ] {
+        let question = json!({"arch": "resnet18", "classes": 10, "keys": KEYS_WITH_BIAS, "steps": STEPS, "lr": LR,
+            "optimizer": config, "clip_norm": 2.0, "undecayed": undecayed});
+        let theirs = oracle::ask::<Optimized>("optimize", question);
+        compare(config, undecayed, 2.0, &theirs);
+    }
+}
+
+fn compare(config: OptimizerConfig, undecayed: Undecayed, clip: f64, theirs: &Optimized) {
     let mut model = formula::model(Arch::Resnet18, 10, &Device::flex().autodiff());
     let before = formula::state(&model);
-    let mut optimizer = Optimizer::new(config).unwrap();
+    let mut optimizer = Optimizer::new(config).unwrap().sparing(undecayed);
     for step in 0..STEPS {
-        let mut gradients = Gradients {
-            step,
-            path: Vec::new(),
-            grads: GradientsParams::new(),
-        };
-        model.visit(&mut gradients);
-        let (grads, norm) = clip_global_norm(gradients.grads, &model, clip);
+        let keys: Vec<&str> = theirs.params.keys().map(String::as_str).collect();
+        let grads = formula::gradients(&model, &keys, step);
+        let (grads, norm) = clip_global_norm(grads, &model, clip);
         let (norm, their_norm) = (read(norm).unwrap()[0], theirs.norms[step]);
         assert!(
             (norm / their_norm - 1.0).abs() < 1e-5,
@@ -86,33 +111,6 @@ fn compare(config: OptimizerConfig, clip: f64, theirs: &Optimized) {
         assert!(values != before[&key].1, "{config:?}: {key} stayed");
         for (x, y) in oracle::some_of(&values, theirs).zip(theirs) {
             assert!((x - y).abs() < 2e-6, "{config:?} {key}: {x} and {y}");
-        }
-    }
-}
-
-struct Gradients {
-    step: usize,
-    path: Vec<String>,
-    grads: GradientsParams,
-}
-
-impl ModuleVisitor for Gradients {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.to_string());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let key = self.path.join(".");
-        if KEYS.contains(&key.as_str()) {
-            let shape = param.lazy_shape();
-            let values = formula::uniform(&format!("{key} gradient {}", self.step), shape.num_elements());
-            let data = TensorData::new(values.map(|x| x as f32).collect(), shape);
-            self.grads
-                .register(param.id, Tensor::<D>::from_data(data, &Device::flex()));
         }
     }
 }

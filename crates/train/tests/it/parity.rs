@@ -8,6 +8,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
+use stokehold_train::ema::{Ema, EmaConfig};
 use stokehold_train::loss::{binary_cross_entropy, cross_entropy, soft_cross_entropy};
 use stokehold_train::mix::Mixture;
 use stokehold_train::model::{Arch, ResNet};
@@ -32,6 +33,37 @@ fn logits_are_torchvisions() {
         println!("{arch}: logits up to {scale}, {worst} apart");
         assert!(scale > 0.05, "{arch}: logits up to {scale} say nothing");
         assert!(worst < 1e-3, "{arch}: {worst} apart");
+    }
+}
+
+/// Oracle: torchvision's models, with a hook behind each block's last normalisation. Tolerance: as of the logits.
+#[test]
+fn what_blocks_add_is_scaled_as_in_torchvisions_models() {
+    let (classes, batch, size) = (10, 2, 64);
+    let archs = [Arch::Resnet18, Arch::Resnet50];
+    let question = json!({"archs": archs.map(Arch::name), "classes": classes, "batch": batch, "size": size});
+    let theirs = oracle::ask::<BTreeMap<String, Vec<Vec<f32>>>>("scaled_logits", question);
+    let device = Device::flex();
+    for arch in archs {
+        let model = formula::model(arch, classes, &device);
+        let images = formula::images("input", batch, size, &device);
+        let factors: Vec<Tensor<1>> = (0..model.blocks().count())
+            .map(|block| {
+                // In [0, 1), as the oracle's.
+                let values =
+                    formula::uniform(&format!("factors{block}"), batch).map(|x| (0.5 * (x + 1.0)) as f32);
+                Tensor::from_data(TensorData::new(values.collect(), [batch]), &device)
+            })
+            .collect();
+        let plain = read(model.forward(images.clone())).unwrap();
+        let ours = read(model.forward_scaled(images, &factors)).unwrap();
+        let theirs = theirs[arch.name()].concat();
+        let worst = distance(&ours, &theirs);
+        assert!(worst < 1e-3, "{arch}: {worst} apart");
+        assert!(
+            distance(&ours, &plain) > 0.01,
+            "{arch}: the factors change nothing"
+        );
     }
 }
 
@@ -150,13 +182,100 @@ fn losses_of_shared_classes_are_pytorchs() {
     );
     let shares = labels * 0.7 + Tensor::cat(vec![last, rest], 0) * 0.3;
     for (smoothing, theirs) in smoothing.into_iter().zip(theirs) {
-        let ours = [soft_cross_entropy, binary_cross_entropy]
-            .map(|loss| read(loss(logits.clone(), shares.clone(), smoothing)).unwrap()[0]);
+        let ours = [
+            soft_cross_entropy(logits.clone(), shares.clone(), smoothing),
+            binary_cross_entropy(logits.clone(), shares.clone(), smoothing, None),
+        ]
+        .map(|loss| read(loss).unwrap()[0]);
         for (ours, theirs) in ours.into_iter().zip(theirs) {
             assert!(
                 (ours - theirs).abs() < 1e-5 * theirs.abs().max(1.0),
                 "smoothing {smoothing}: {ours} and {theirs}"
             );
+        }
+    }
+}
+
+/// Oracle: PyTorch's `binary_cross_entropy_with_logits` of targets by timm's rule, smoothed first. Tolerance: 1e-5.
+#[test]
+fn a_threshold_makes_classes_there_or_not() {
+    let (batch, classes, smoothing, share) = (64, 10, 0.1f32, 0.75);
+    // The smaller share is 0.235 of the image, the larger one 0.685; smoothed away are 0.01.
+    let thresholds = [0.0f32, 0.2, 0.3, 0.7];
+    let question = json!({"batch": batch, "classes": classes, "label_smoothing": smoothing, "share": share,
+        "thresholds": thresholds});
+    let theirs = oracle::ask::<Vec<f32>>("thresholded_loss", question);
+    let device = Device::flex();
+    let logits = formula::uniform("logits", batch * classes)
+        .map(|x| (40.0 * x) as f32)
+        .collect();
+    let logits: Tensor<2> = Tensor::from_data(TensorData::new(logits, [batch, classes]), &device);
+    let labels = read(formula::labels("labels", batch, classes, &device).float()).unwrap();
+    let labels: Vec<u32> = labels.into_iter().map(|label| label as u32).collect();
+    let shares = TensorData::new(
+        Mixture::MixUp(share).classes(&labels, classes, 1),
+        [batch, classes],
+    );
+    let shares: Tensor<2> = Tensor::from_data(shares, &device);
+    for (threshold, theirs) in thresholds.into_iter().zip(&theirs) {
+        let loss = binary_cross_entropy(logits.clone(), shares.clone(), smoothing, Some(threshold));
+        let ours = read(loss).unwrap()[0];
+        assert!(
+            (ours - theirs).abs() < 1e-5 * theirs,
+            "{threshold}: {ours} and {theirs}"
+        );
+    }
+    let mut different = theirs;
+    different.dedup();
+    assert_eq!(different.len(), thresholds.len());
+}
+
+/// Oracle: `torch.optim.swa_utils.AveragedModel` and the loop of torchvision's references, on a model whose weights move by
+/// formula and whose running statistics are of batches. Tolerance: 0.1 % of how far the average is from the model.
+#[test]
+fn the_moving_average_is_torchvisions() {
+    let weights = ["conv1.weight", "bn1.bias", "fc.weight"];
+    let statistics = ["bn1.running_mean", "layer1.0.bn1.running_var"];
+    let (lr, epochs, per_epoch) = (0.05, 4u64, 5u64);
+    // Copies after the steps 0, 2, 4 of the first epoch and after step 0 of the second, then 0.6 of itself is kept.
+    for (ema, warmup_epochs, keep) in [
+        (EmaConfig { decay: 0.9, steps: 2 }, 1.0, 0.6),
+        (
+            EmaConfig {
+                decay: 0.95,
+                steps: 3,
+            },
+            0.0,
+            0.7,
+        ),
+    ] {
+        assert!((ema.keep(BATCH, epochs) - keep).abs() < 1e-12);
+        let question = json!({"arch": "resnet18", "classes": CLASSES, "batch": BATCH, "size": SIZE, "lr": lr,
+            "epochs": epochs, "steps_per_epoch": per_epoch, "decay": ema.decay, "ema_steps": ema.steps,
+            "warmup_epochs": warmup_epochs, "weights": weights, "statistics": statistics});
+        let theirs = oracle::ask::<BTreeMap<String, [Vec<f32>; 2]>>("ema", question);
+        assert_eq!(theirs.len(), weights.len() + statistics.len());
+        let device = Device::flex().autodiff();
+        let mut model = formula::model(Arch::Resnet18, CLASSES, &device);
+        let mut optimizer = Optimizer::new(OptimizerConfig::Sgd {
+            momentum: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+        })
+        .unwrap();
+        let mut average = Ema::new(&model);
+        for (epoch, step) in (0..epochs).flat_map(|epoch| (0..per_epoch).map(move |step| (epoch, step))) {
+            let number = (epoch * per_epoch + step) as usize;
+            model.forward(formula::images(&format!("images{number}"), BATCH, SIZE, &device));
+            let grads = formula::gradients(&model, &weights, number);
+            model = optimizer.step(lr, model, grads);
+            average = average.update(&model, ema.after(epoch, step, warmup_epochs, keep));
+        }
+        let ours = formula::state(average.model());
+        for (key, [of_model, of_average]) in theirs {
+            let ours: Vec<f32> = oracle::some_of(&ours[&key].1, &of_average).collect();
+            let (apart, far) = (distance(&ours, &of_average), distance(&of_model, &of_average));
+            assert!(apart < 1e-3 * far, "{key}: {apart} of {far}");
         }
     }
 }
@@ -194,10 +313,10 @@ fn mixtures_are_torchvisions() {
             .unwrap()
             .extend(details.as_object().unwrap().clone());
         let theirs = oracle::ask::<Mixed>("mixture", question);
-        let ours = read(mixture.images(images.clone())).unwrap();
+        let ours = read(mixture.images(images.clone(), 1)).unwrap();
         assert!(distance(&ours, &theirs.images) < 1e-6, "{mixture:?}");
         assert!(
-            distance(&mixture.classes(&labels, classes), &theirs.targets) < 1e-6,
+            distance(&mixture.classes(&labels, classes, 1), &theirs.targets) < 1e-6,
             "{mixture:?}"
         );
     }

@@ -85,12 +85,70 @@ def logits(q):
         return {arch: model(arch, q["classes"]).eval()(images("input", q["batch"], q["size"])).tolist() for arch in q["archs"]}
 
 
-def optimizer(net, q):
+class Lamb(torch.optim.Optimizer):
+    """timm's formula, with its defaults but for clipping: weight decay belongs to the direction, and the direction takes the
+    norm of the parameter; neither without weight decay."""
+
+    def __init__(self, params, lr, betas, eps, weight_decay):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self):
+        self.steps += 1
+        for group in self.param_groups:
+            (beta1, beta2), decay = group["betas"], group["weight_decay"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                mean, square = self.state[p].get("means", (torch.zeros_like(p), torch.zeros_like(p)))
+                mean = beta1 * mean + (1 - beta1) * p.grad
+                square = beta2 * square + (1 - beta2) * p.grad**2
+                self.state[p]["means"] = (mean, square)
+                root = square.sqrt() / (1 - beta2**self.steps) ** 0.5
+                direction = mean / (1 - beta1**self.steps) / (root + group["eps"])
+                if decay:
+                    direction = direction + decay * p
+                    norms = p.norm(), direction.norm()
+                    direction = direction * (norms[0] / norms[1] if min(norms) > 0 else 1.0)
+                p -= group["lr"] * direction
+
+
+def optimizer(net, q, undecayed="none"):
+    """What is in `undecayed` has no weight decay: as torchvision splits (norm), or as timm does (norm-and-bias)."""
     kind = dict(q)
-    if kind.pop("kind") == "sgd":
-        return torch.optim.SGD(net.parameters(), lr=1.0, **kind)
-    betas = (kind.pop("beta1"), kind.pop("beta2"))
-    return torch.optim.AdamW(net.parameters(), lr=1.0, betas=betas, eps=kind.pop("epsilon"), **kind)
+    decay = kind.pop("weight_decay")
+    named = list(net.named_parameters())
+    if undecayed == "none":
+        groups = [{"params": [p for _, p in named], "weight_decay": decay}]
+    else:
+        if undecayed == "norm":
+            without = torchvision.ops._utils.split_normalization_params(net)[0]
+        else:
+            without = [p for key, p in named if p.ndim <= 1 or key.endswith(".bias")]
+        ids = {id(p) for p in without}
+        groups = [{"params": without, "weight_decay": 0.0}]
+        groups.append({"params": [p for _, p in named if id(p) not in ids], "weight_decay": decay})
+    name = kind.pop("kind")
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=1.0, **kind)
+    kind = {"lr": 1.0, "betas": (kind["beta1"], kind["beta2"]), "eps": kind["epsilon"], "weight_decay": decay}
+    return (torch.optim.AdamW if name == "adamw" else Lamb)(groups, **kind)
+
+
+def scaled_logits(q):
+    """Logits where the own part of each residual block is multiplied by a factor for each image."""
+    answers = {}
+    for arch in q["archs"]:
+        net = model(arch, q["classes"]).eval()
+        blocks = [block for name in ["layer1", "layer2", "layer3", "layer4"] for block in getattr(net, name)]
+        for i, block in enumerate(blocks):
+            factors = torch.from_numpy(units(f"factors{i}", q["batch"]).astype(np.float32))[:, None, None, None]
+            last = getattr(block, "bn3", block.bn2)
+            last.register_forward_hook(lambda _, __, out, factors=factors: out * factors)
+        with torch.no_grad():
+            answers[arch] = net(images("input", q["batch"], q["size"])).tolist()
+    return answers
 
 
 def train(q):
@@ -118,7 +176,7 @@ def train(q):
 def optimize(q):
     """Some parameters after some steps with gradients by formula; the others have none."""
     net = model(q["arch"], q["classes"])
-    optim = optimizer(net, q["optimizer"])
+    optim = optimizer(net, q["optimizer"], q.get("undecayed", "none"))
     params = {key: p for key, p in net.named_parameters() if key in q["keys"]}
     norms = []
     for step in range(q["steps"]):
@@ -152,6 +210,42 @@ def soft_loss(q):
             torch.nn.functional.binary_cross_entropy_with_logits(x, binary).item(),
         ])
     return answers
+
+
+def thresholded_loss(q):
+    """Binary cross-entropy of targets that are there or not, as timm's BinaryCrossEntropy(target_threshold=..) has it."""
+    x = torch.from_numpy(40.0 * uniform("logits", (q["batch"], q["classes"]))).float()
+    y = torch.nn.functional.one_hot(labels("labels", q["batch"], q["classes"]), q["classes"]).float()
+    y = q["share"] * y + (1 - q["share"]) * y.roll(1, 0)
+    y = y * (1 - q["label_smoothing"]) + q["label_smoothing"] / q["classes"]
+    there = [y.gt(threshold).to(x.dtype) for threshold in q["thresholds"]]
+    return [torch.nn.functional.binary_cross_entropy_with_logits(x, y).item() for y in there]
+
+
+def ema(q):
+    """Arrays of a model that moves by formula, and of its average as torchvision's references/classification/train.py
+    has it: ExponentialMovingAverage (an AveragedModel over buffers too), whose count is set back in epochs of warm-up."""
+    net = model(q["arch"], q["classes"]).train()
+    weights = {key: p for key, p in net.named_parameters() if key in q["weights"]}
+    optim = torch.optim.SGD(weights.values(), lr=q["lr"])
+    adjust = q["batch"] * q["ema_steps"] / q["epochs"]
+    decay = 1.0 - min(1.0, (1.0 - q["decay"]) * adjust)
+    average = torch.optim.swa_utils.AveragedModel(
+        net, avg_fn=lambda own, new, count: decay * own + (1 - decay) * new, use_buffers=True
+    )
+    for number in range(q["epochs"] * q["steps_per_epoch"]):
+        epoch, i = divmod(number, q["steps_per_epoch"])
+        with torch.no_grad():
+            net(images(f"images{number}", q["batch"], q["size"]))
+        for key, p in weights.items():
+            p.grad = torch.from_numpy(uniform(f"{key} gradient {number}", tuple(p.shape)).astype(np.float32))
+        optim.step()
+        if i % q["ema_steps"] == 0:
+            average.update_parameters(net)
+            if epoch < q["warmup_epochs"]:
+                average.n_averaged.fill_(0)
+    states = net.state_dict(), average.module.state_dict()
+    return {key: [state[key].flatten().tolist() for state in states] for key in q["weights"] + q["statistics"]}
 
 
 def mixture(q):

@@ -5,14 +5,16 @@ use std::path::Path;
 use std::process::Command;
 
 use stokehold_base::fault::Fault;
+use stokehold_train::ema::EmaConfig;
 use stokehold_train::mix::Mix;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
+use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::{LossKind, TrainConfig};
 
 use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
 
-/// What a run computed: everything in its metrics but times, and its model.
+/// What a run computed: everything in its metrics but times, its model, and the moving average if there is one.
 fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
     let folder = RunFolder::new(&config.run_dir);
     let line = |line: MetricsLine| match line {
@@ -31,9 +33,13 @@ fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
             val_loss,
             top1,
             topk,
+            ema_loss,
+            ema_top1,
             ..
         } => {
-            format!("epoch {epoch} {step} {loss:?} {lr:e} {val_loss:?} {top1:?} {topk:?}")
+            format!(
+                "epoch {epoch} {step} {loss:?} {lr:e} {val_loss:?} {top1:?} {topk:?} {ema_loss:?} {ema_top1:?}"
+            )
         }
     };
     let metrics = read_metrics(&folder.metrics())
@@ -41,7 +47,11 @@ fn computed(config: &TrainConfig) -> (Vec<String>, Vec<u8>) {
         .into_iter()
         .map(line)
         .collect();
-    (metrics, fs::read(folder.model()).unwrap())
+    let mut weights = fs::read(folder.model()).unwrap();
+    if config.ema.is_some() {
+        weights.extend(fs::read(folder.ema()).unwrap());
+    }
+    (metrics, weights)
 }
 
 /// Cuts a run at `end`, continues it, and compares it with the uninterrupted run.
@@ -131,6 +141,118 @@ fn adamw_and_mixed_batches_continue_exactly_too_with_another_number_of_workers()
     assert!(computed(&cut) == computed(&whole));
 }
 
+#[test]
+fn a_moving_average_and_stochastic_depth_continue_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let mut whole = config(dir.path(), &dir.path().join("whole"));
+    whole.stochastic_depth = 0.5;
+    // It keeps 1 - 0.1 x 4 x 2 / 3 of itself.
+    whole.ema = Some(EmaConfig { decay: 0.9, steps: 2 });
+    let (summary, recorded) = run(&whole, false, End::Never);
+    let summary = summary.unwrap();
+    assert!(
+        summary.ema.is_some() && summary.ema != summary.validation,
+        "{summary}"
+    );
+    assert!(summary.to_string().contains("of the average"), "{summary}");
+    let folder = RunFolder::new(&whole.run_dir);
+    assert!(fs::read(folder.model()).unwrap() != fs::read(folder.ema()).unwrap());
+    for (name, end, cut_at) in [
+        ("first-step", End::AfterStep(1), 1),
+        (
+            "mid-epoch",
+            End::AfterStep(STEPS_PER_EPOCH + 2),
+            STEPS_PER_EPOCH + 2,
+        ),
+        // The first validation of the second epoch is that of the average.
+        ("validation", End::WithinValidation(4), 2 * STEPS_PER_EPOCH),
+    ] {
+        assert_exact(dir.path(), &whole, &recorded.losses, name, end, cut_at);
+        let checkpoints = dir.path().join(name).join("checkpoints");
+        let of_cut = fs::read_dir(checkpoints).unwrap().next().unwrap().unwrap().path();
+        assert!(of_cut.join("ema.safetensors").exists());
+    }
+    // Another run has another average, and says so.
+    let without = TrainConfig {
+        ema: None,
+        ..whole.clone()
+    };
+    let message = run(&without, true, End::Never).0.unwrap_err().to_string();
+    assert!(message.contains("ema was"), "{message}");
+}
+
+#[test]
+fn every_sampler_continues_exactly_and_another_one_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let name = |number: usize| format!("{}/{}.png", ["across", "down"][number / 5], number % 5);
+    let weights: String = (0..10)
+        .map(|number| format!("{} {number}\n", name(number)))
+        .collect();
+    let subset: String = (0..10).map(|number| format!("{}\n", name(9 - number))).collect();
+    let weights = file("weights", &weights);
+    let samplers = [
+        SamplerConfig::ClassBalanced { replacement: true },
+        SamplerConfig::Weighted {
+            weights: weights.clone(),
+            replacement: true,
+        },
+        SamplerConfig::Subset {
+            images: file("subset", &subset),
+        },
+        SamplerConfig::Repeated {
+            times: 3.try_into().unwrap(),
+        },
+    ];
+    for (number, sampler) in samplers.into_iter().enumerate() {
+        let mut whole = config(dir.path(), &dir.path().join(format!("whole-{number}")));
+        whole.sampler = sampler;
+        let (summary, recorded) = run(&whole, false, End::Never);
+        summary.unwrap();
+        let cut = format!("cut-{number}");
+        assert_exact(dir.path(), &whole, &recorded.losses, &cut, End::AfterStep(4), 4);
+    }
+    // Stopped between two epochs, where the checkpoint has no position in the data.
+    let mut first = config(dir.path(), &dir.path().join("changed"));
+    first.sampler = SamplerConfig::Weighted {
+        weights: weights.clone(),
+        replacement: true,
+    };
+    let (summary, _) = run(&first, false, End::WithinValidation(1));
+    assert!(summary.unwrap().interrupted);
+    let text = fs::read_to_string(&weights).unwrap();
+    fs::write(&weights, text.replace("across/1.png 1\n", "across/1.png 2\n")).unwrap();
+    let error = run(&first, true, End::Never).0.unwrap_err();
+    assert!(error.is_input());
+    let message = error.to_string();
+    assert!(message.contains("the sampler was weighted (hash "), "{message}");
+    let every = TrainConfig {
+        sampler: SamplerConfig::Every,
+        ..first
+    };
+    let message = run(&every, true, End::Never).0.unwrap_err().to_string();
+    assert!(
+        message.contains("sampler was {\"kind\":\"weighted\""),
+        "{message}"
+    );
+}
+
+/// With LAMB and a moving average, which have a state in the checkpoint.
+fn to_be_killed(dir: &Path, name: &str) -> TrainConfig {
+    TrainConfig {
+        optimizer: OptimizerConfig::lamb(0.02),
+        ema: Some(EmaConfig { decay: 0.9, steps: 1 }),
+        checkpoint_steps: Some(2),
+        ..config(dir, &dir.join(name))
+    }
+}
+
 /// The process that [`a_killed_run_continues_exactly`] starts.
 #[test]
 #[ignore = "not a test of its own: it ends its process in the middle of a run"]
@@ -139,10 +261,7 @@ fn killed_process() {
         return;
     };
     let dir = Path::new(&dir);
-    let config = TrainConfig {
-        checkpoint_steps: Some(2),
-        ..config(dir, &dir.join("killed"))
-    };
+    let config = to_be_killed(dir, "killed");
     let _ = run(&config, false, End::AbortAfterStep(STEPS_PER_EPOCH + 2));
 }
 
@@ -150,7 +269,7 @@ fn killed_process() {
 fn a_killed_run_continues_exactly() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
-    let whole = config(dir.path(), &dir.path().join("whole"));
+    let whole = to_be_killed(dir.path(), "whole");
     let (summary, recorded) = run(&whole, false, End::Never);
     summary.unwrap();
 
@@ -166,10 +285,7 @@ fn a_killed_run_continues_exactly() {
         .output()
         .unwrap();
     assert!(!status.status.success());
-    let killed = TrainConfig {
-        checkpoint_steps: Some(2),
-        ..config(dir.path(), &dir.path().join("killed"))
-    };
+    let killed = to_be_killed(dir.path(), "killed");
     assert!(
         !RunFolder::new(&killed.run_dir).summary().exists(),
         "the process was not killed"

@@ -1,0 +1,587 @@
+//! What is transformed: records, and the outputs that they belong to.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use stokehold_base::hash::Fnv;
+use stokehold_base::regular;
+use stokehold_objects::{Bucket, Location};
+use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
+
+use crate::{Filter, TransformError};
+
+/// The suffix of files of JSON lines in folders and manifests.
+const LINES: &str = ".jsonl";
+
+/// What the files of a folder or prefix are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Split {
+    /// Images: a record is a file.
+    None,
+    /// JSON lines, in files `.jsonl`: a record is a line.
+    Line,
+}
+
+/// Numbered records, and the output that each belongs to.
+pub struct Inputs {
+    name: OsString,
+    source: Arc<Joined>,
+    groups: Vec<Group>,
+}
+
+/// Records that came together.
+struct Group {
+    records: Range<usize>,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Every image is an input of its own.
+    Images(Arc<Images>),
+    /// The same, by names from a manifest or the command line.
+    Named(Vec<String>),
+    /// A file of JSON lines, and its lines.
+    Lines { name: PathBuf, lines: Vec<String> },
+}
+
+/// An output: its name, below the folder of outputs, and the records that are its lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub name: PathBuf,
+    pub records: Range<usize>,
+}
+
+impl Inputs {
+    /// Lists the inputs at `input`, a path or the URI of a place in a bucket: an image; a folder of images, of files of
+    /// JSON lines if `split` says so, or of prepared shards; a manifest; or a file of JSON lines. `filter` gives the
+    /// image of a line that is an object.
+    ///
+    /// # Errors
+    /// There is nothing at `input`; a manifest or a line is not valid, or names a file that is not there; two inputs have
+    /// one output.
+    pub fn open(input: &Path, split: Split, filter: &Filter) -> Result<Self, TransformError> {
+        let mut adding = Adding {
+            filter,
+            sources: Vec::new(),
+            groups: Vec::new(),
+            records: 0,
+        };
+        let place = Place::of(input)?;
+        match place.is_file() {
+            Err(error) => {
+                let reason = format!("{}: {error}", input.display());
+                return Err(TransformError::Input(reason));
+            }
+            Ok(true) if is_image_name(input.as_os_str()) => {
+                adding.named(vec![(place.file_name(), place)]);
+            }
+            Ok(true) => {
+                let text = place.read()?;
+                if text.trim_start().starts_with('[') {
+                    adding.manifest(&place, &text)?;
+                } else {
+                    adding.lines(place.file_name().into(), &place, &text)?;
+                }
+            }
+            Ok(false) if split == Split::Line => adding.folder_of_lines(&place)?,
+            Ok(false) => adding.images(input)?,
+        }
+        if adding.records == 0 {
+            return Err(TransformError::Input(format!(
+                "{}: there is nothing to transform in it",
+                input.display()
+            )));
+        }
+        let inputs = Self {
+            name: input.file_name().unwrap_or("input".as_ref()).to_owned(),
+            source: Arc::new(Joined::new(adding.sources)?),
+            groups: adding.groups,
+        };
+        inputs.check_outputs()?;
+        Ok(inputs)
+    }
+
+    /// The number of records.
+    pub fn len(&self) -> usize {
+        self.source.len()
+    }
+
+    /// Whether there is no record; [`Inputs::open`] refuses that.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The images of the records.
+    pub(crate) fn source(&self) -> &Arc<Joined> {
+        &self.source
+    }
+
+    /// The one output of all records.
+    pub(crate) fn assembled(&self) -> Output {
+        Output {
+            name: with_out(Path::new(&self.name)),
+            records: 0..self.len(),
+        }
+    }
+
+    /// The output of a record.
+    pub(crate) fn output(&self, record: usize) -> Output {
+        let group = self.group(record);
+        let own = record - group.records.start;
+        let alone = record..record + 1;
+        let (name, records) = match &group.kind {
+            Kind::Images(images) => (below(images, own), alone),
+            Kind::Named(names) => (PathBuf::from(&names[own]), alone),
+            Kind::Lines { name, .. } => (name.clone(), group.records.clone()),
+        };
+        Output {
+            name: with_out(&name),
+            records,
+        }
+    }
+
+    /// A record's JSON.
+    pub(crate) fn record(&self, record: usize) -> Value {
+        let group = self.group(record);
+        let own = record - group.records.start;
+        match &group.kind {
+            Kind::Images(images) => json!({"image": below(images, own).display().to_string()}),
+            Kind::Named(names) => json!({"image": names[own]}),
+            // It has been parsed before.
+            Kind::Lines { lines, .. } => serde_json::from_str(&lines[own]).unwrap_or_default(),
+        }
+    }
+
+    /// A hash of all records and names.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hash = Fnv::default();
+        for record in 0..self.len() {
+            let output = self.output(record).name;
+            hash.add(output.as_os_str().as_encoded_bytes());
+            hash.add(b"\0");
+            hash.add(self.source.name(record).as_bytes());
+            hash.add(b"\0");
+            hash.add(self.record(record).to_string().as_bytes());
+            hash.add(b"\n");
+        }
+        hash.finish()
+    }
+
+    fn group(&self, record: usize) -> &Group {
+        let at = self.groups.partition_point(|group| group.records.end <= record);
+        &self.groups[at]
+    }
+
+    /// Two inputs never share an output.
+    fn check_outputs(&self) -> Result<(), TransformError> {
+        let mut seen = HashSet::new();
+        let mut record = 0;
+        while record < self.len() {
+            let Output { name, records } = self.output(record);
+            record = records.end;
+            if let Some(twice) = seen.replace(name) {
+                let reason = format!("two inputs have the output {}; name each once", twice.display());
+                return Err(TransformError::Input(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An image's path below its folder or prefix.
+fn below(images: &Images, sample: usize) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+    PathBuf::from(std::ffi::OsStr::from_bytes(images.below(sample)))
+}
+
+/// `a/b.jpg.out` for `a/b.jpg`.
+fn with_out(name: &Path) -> PathBuf {
+    let mut name = name.as_os_str().to_owned();
+    name.push(".out");
+    name.into()
+}
+
+/// A file or a folder, here or in a bucket.
+#[derive(Debug, Clone)]
+enum Place {
+    Here(PathBuf),
+    Remote(String),
+}
+
+impl Place {
+    fn of(path: &Path) -> Result<Self, TransformError> {
+        match path.to_str().filter(|text| text.contains("://")) {
+            Some(uri) if Location::is_remote(uri) => Ok(Self::Remote(uri.trim_end_matches('/').to_owned())),
+            Some(uri) => match Location::parse(uri)?.folder() {
+                Some(path) => Ok(Self::Here(path)),
+                None => Ok(Self::Remote(uri.to_owned())),
+            },
+            None => Ok(Self::Here(path.to_owned())),
+        }
+    }
+
+    /// Whether it is a file. Of a place in a bucket the name decides.
+    fn is_file(&self) -> std::io::Result<bool> {
+        match self {
+            Self::Here(path) => Ok(!fs::metadata(path)?.is_dir()),
+            Self::Remote(uri) => Ok(is_image_name(uri.as_ref())
+                || [LINES, ".json", ".manifest"]
+                    .iter()
+                    .any(|suffix| uri.ends_with(suffix))),
+        }
+    }
+
+    fn file_name(&self) -> String {
+        match self {
+            Self::Here(path) => path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            Self::Remote(uri) => uri.rsplit('/').next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    /// The folder that it lies in.
+    fn folder(&self) -> Self {
+        match self {
+            Self::Here(path) => Self::Here(path.parent().unwrap_or("".as_ref()).to_owned()),
+            Self::Remote(uri) => {
+                Self::Remote(uri.rsplit_once('/').map_or("", |(folder, _)| folder).to_owned())
+            }
+        }
+    }
+
+    /// What a name in this folder means: a URI, an absolute path, or something below.
+    fn join(&self, name: &str) -> Result<Self, TransformError> {
+        if name.contains("://") {
+            return Self::of(name.as_ref());
+        }
+        Ok(match self {
+            Self::Here(folder) => Self::Here(folder.join(name)),
+            Self::Remote(uri) => Self::Remote(format!("{uri}/{name}")),
+        })
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Here(path) => path,
+            Self::Remote(uri) => uri.as_ref(),
+        }
+    }
+
+    fn read(&self) -> Result<String, TransformError> {
+        match self {
+            Self::Here(path) => regular::read_to_string(path).map_err(TransformError::io(path)),
+            Self::Remote(uri) => {
+                let Self::Remote(folder) = self.folder() else {
+                    unreachable!("the folder of an object is in its bucket")
+                };
+                let mut bytes = Vec::new();
+                Bucket::open(&folder)?.fetch(&self.file_name(), &mut bytes)?;
+                String::from_utf8(bytes).map_err(|_| TransformError::File {
+                    path: uri.clone(),
+                    line: None,
+                    reason: "it is not UTF-8".to_owned(),
+                })
+            }
+        }
+    }
+}
+
+/// Inputs that are being listed.
+struct Adding<'a> {
+    filter: &'a Filter,
+    sources: Vec<Arc<dyn Source>>,
+    groups: Vec<Group>,
+    records: usize,
+}
+
+impl Adding<'_> {
+    fn add(&mut self, source: Arc<dyn Source>, kind: Kind) {
+        let records = self.records..self.records + source.len();
+        self.records = records.end;
+        self.sources.push(source);
+        self.groups.push(Group { records, kind });
+    }
+
+    fn images(&mut self, input: &Path) -> Result<(), TransformError> {
+        let images = Arc::new(Images::unlabelled(input)?);
+        self.add(Arc::clone(&images) as _, Kind::Images(images));
+        Ok(())
+    }
+
+    fn named(&mut self, named: Vec<(String, Place)>) {
+        if named.is_empty() {
+            return;
+        }
+        let mut list = ImageList::default();
+        let mut names = Vec::with_capacity(named.len());
+        for (name, place) in named {
+            list.push(place.path(), 0);
+            names.push(name);
+        }
+        self.add(Arc::new(list), Kind::Named(names));
+    }
+
+    /// Every file of JSON lines below a folder.
+    fn folder_of_lines(&mut self, folder: &Place) -> Result<(), TransformError> {
+        let mut names = match folder {
+            Place::Here(path) => {
+                let mut names = Vec::new();
+                list(path, Path::new(""), &mut names)?;
+                names
+            }
+            Place::Remote(uri) => {
+                let objects = Bucket::open(uri)?.list()?;
+                objects.into_iter().map(|object| object.key).collect()
+            }
+        };
+        names.retain(|name| name.ends_with(LINES));
+        names.sort_unstable();
+        for name in names {
+            let place = folder.join(&name)?;
+            let text = place.read()?;
+            self.lines(name.into(), &place, &text)?;
+        }
+        Ok(())
+    }
+
+    fn manifest(&mut self, place: &Place, text: &str) -> Result<(), TransformError> {
+        let wrong = |line, reason: String| TransformError::File {
+            path: place.path().display().to_string(),
+            line,
+            reason,
+        };
+        let items: Vec<Value> =
+            serde_json::from_str(text).map_err(|error| wrong(Some(error.line()), error.to_string()))?;
+        let mut folder = place.folder();
+        let mut named = Vec::new();
+        for (number, item) in items.into_iter().enumerate() {
+            let item_wrong = |reason: &str| wrong(None, format!("item {}: {reason}", number + 1));
+            match item {
+                Value::Object(item) if number == 0 && item.len() == 1 && item.contains_key("prefix") => {
+                    let Some(Value::String(prefix)) = item.get("prefix") else {
+                        return Err(item_wrong("the prefix is no text"));
+                    };
+                    folder = folder.join(prefix.trim_end_matches('/'))?;
+                }
+                Value::String(name) => {
+                    if !is_below(&name) {
+                        return Err(item_wrong(&format!(
+                            "{name:?} is not a path below the prefix, without .. and without a leading /"
+                        )));
+                    }
+                    let place = folder.join(&name)?;
+                    if let Err(reason) = check(&place) {
+                        return Err(item_wrong(&reason));
+                    }
+                    if name.ends_with(LINES) {
+                        self.named(std::mem::take(&mut named));
+                        let text = place.read()?;
+                        self.lines(name.into(), &place, &text)?;
+                    } else if is_image_name(name.as_ref()) {
+                        named.push((name, place));
+                    } else {
+                        return Err(item_wrong(&format!(
+                            "{name:?} is neither an image (.jpg, .jpeg, .png, .webp) nor JSON lines ({LINES})"
+                        )));
+                    }
+                }
+                _ => {
+                    return Err(item_wrong(
+                        "it is neither a name nor, as the first one, {\"prefix\": ..}",
+                    ));
+                }
+            }
+        }
+        self.named(named);
+        Ok(())
+    }
+
+    /// A file of JSON lines, with its name among the inputs.
+    fn lines(&mut self, name: PathBuf, place: &Place, text: &str) -> Result<(), TransformError> {
+        let folder = place.folder();
+        let mut images = ImageList::default();
+        let mut lines = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            let wrong = |reason| TransformError::File {
+                path: place.path().display().to_string(),
+                line: Some(number + 1),
+                reason,
+            };
+            if line.trim().is_empty() {
+                continue;
+            }
+            let record: Value = serde_json::from_str(line).map_err(|error| {
+                wrong(format!(
+                    "not JSON, of which each line has to be one value: {error}"
+                ))
+            })?;
+            let named = match &record {
+                Value::String(image) => Some(image.clone()),
+                record => match self.filter.of(record) {
+                    Some(Value::String(image)) => Some(image),
+                    _ => None,
+                },
+            };
+            let Some(image) = named else {
+                let reason = format!(
+                    "it names no image: {} gives no text; another input filter says where the name is",
+                    self.filter
+                );
+                return Err(wrong(reason));
+            };
+            let image = folder.join(&image)?;
+            check(&image).map_err(wrong)?;
+            images.push(image.path(), 0);
+            lines.push(line.to_owned());
+        }
+        if !lines.is_empty() {
+            self.add(Arc::new(images), Kind::Lines { name, lines });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a name stays below its folder.
+fn is_below(name: &str) -> bool {
+    let path = Path::new(name);
+    !name.contains("://")
+        && path.components().next().is_some()
+        && path.components().all(|part| matches!(part, Component::Normal(_)))
+}
+
+/// Whether a file is there; an object is asked for when it is read.
+fn check(place: &Place) -> Result<(), String> {
+    let Place::Here(path) = place else {
+        return Ok(());
+    };
+    match fs::metadata(path) {
+        Ok(there) if there.is_file() => Ok(()),
+        Ok(_) => Err(format!("{}: not a regular file", path.display())),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+/// The paths of all files below a folder, relative to it.
+fn list(folder: &Path, below: &Path, into: &mut Vec<String>) -> Result<(), TransformError> {
+    let here = folder.join(below);
+    for entry in fs::read_dir(&here).map_err(TransformError::io(&here))? {
+        let entry = entry.map_err(TransformError::io(&here))?;
+        let name = below.join(entry.file_name());
+        let kind = entry.file_type().map_err(TransformError::io(&here))?;
+        match name.to_str() {
+            _ if kind.is_dir() => list(folder, &name, into)?,
+            Some(name) => into.push(name.to_owned()),
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Result<Inputs, String> {
+        let filter = "$.image".parse().unwrap();
+        Inputs::open(path, Split::None, &filter).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn folders_manifests_and_lines_are_records_with_outputs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::create_dir_all(path("photos/cat")).unwrap();
+        for name in ["photos/b.jpg", "photos/cat/a.png", "photos/notes.txt"] {
+            fs::write(path(name), "x").unwrap();
+        }
+        let inputs = open(&path("photos")).unwrap();
+        let outputs = |inputs: &Inputs| -> Vec<String> {
+            (0..inputs.len())
+                .map(|record| inputs.output(record).name.display().to_string())
+                .collect()
+        };
+        assert_eq!(outputs(&inputs), ["b.jpg.out", "cat/a.png.out"]);
+        assert_eq!(inputs.record(1), json!({"image": "cat/a.png"}));
+        assert_eq!(inputs.assembled().name, Path::new("photos.out"));
+
+        fs::write(
+            path("photos/l.jsonl"),
+            "\"b.jpg\"\n\n{\"id\": 1, \"image\": \"cat/a.png\"}\n",
+        )
+        .unwrap();
+        let lines = open(&path("photos/l.jsonl")).unwrap();
+        assert_eq!(outputs(&lines), ["l.jsonl.out", "l.jsonl.out"]);
+        assert_eq!(lines.record(1), json!({"id": 1, "image": "cat/a.png"}));
+
+        fs::write(
+            path("m.json"),
+            r#"[{"prefix": "photos/"}, "cat/a.png", "l.jsonl", "b.jpg"]"#,
+        )
+        .unwrap();
+        let manifest = open(&path("m.json")).unwrap();
+        assert_eq!(
+            outputs(&manifest),
+            ["cat/a.png.out", "l.jsonl.out", "l.jsonl.out", "b.jpg.out"]
+        );
+        assert_eq!(manifest.output(2).records, 1..3);
+        assert_ne!(manifest.hash(), lines.hash());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("a.jpg"), "x").unwrap();
+        let refused = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            let error = open(&path).err().expect("refused");
+            error.replace(&format!("{}/", dir.path().display()), "")
+        };
+        for (name, text, reason) in [
+            (
+                "m.json",
+                r#"["a.jpg", "b.jpg"]"#,
+                "m.json: item 2: b.jpg: No such file",
+            ),
+            (
+                "m.json",
+                r#"["../a.jpg"]"#,
+                "m.json: item 1: \"../a.jpg\" is not a path below",
+            ),
+            ("m.json", "[\n\"a.jpg\"\n3]", "m.json, line 3: "),
+            (
+                "m.json",
+                r#"["a.jpg", "a.jpg"]"#,
+                "two inputs have the output a.jpg.out",
+            ),
+            (
+                "m.json",
+                r#"["m.json"]"#,
+                "m.json: item 1: \"m.json\" is neither an image",
+            ),
+            ("m.json", "[]", "m.json: there is nothing to transform"),
+            (
+                "l.jsonl",
+                "\"a.jpg\"\n{\"id\": 1}\n",
+                "l.jsonl, line 2: it names no image",
+            ),
+            (
+                "l.jsonl",
+                "\"a.jpg\"\n\n\"c.jpg\"\n",
+                "l.jsonl, line 3: c.jpg: No such file",
+            ),
+            ("l.jsonl", "{\"image\": \"a.jpg\"\n", "l.jsonl, line 1: not JSON"),
+        ] {
+            let said = refused(name, text);
+            assert!(said.starts_with(reason), "{said}");
+        }
+    }
+}

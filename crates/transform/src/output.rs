@@ -1,0 +1,76 @@
+//! Where outputs are written: a folder, or a bucket.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use stokehold_base::whole::Writing;
+use stokehold_objects::{Bucket, Location, Upload};
+
+use crate::TransformError;
+
+/// The place of all outputs.
+pub(crate) enum Outputs {
+    Folder(PathBuf),
+    Bucket(Bucket),
+}
+
+impl Outputs {
+    /// The place at a path or URI; a folder is created.
+    pub fn open(place: &Path) -> Result<Self, TransformError> {
+        if let Some(uri) = place.to_str().filter(|text| Location::is_remote(text)) {
+            return Ok(Self::Bucket(Bucket::open(uri)?));
+        }
+        fs::create_dir_all(place).map_err(TransformError::io(place))?;
+        Ok(Self::Folder(place.to_owned()))
+    }
+
+    /// Begins an output, which appears whole or not at all.
+    pub fn begin(&self, name: &Path) -> Result<Writer, TransformError> {
+        match self {
+            Self::Folder(folder) => {
+                let path = folder.join(name);
+                let parent = path.parent().unwrap_or(folder);
+                fs::create_dir_all(parent).map_err(TransformError::io(parent))?;
+                let writing = Writing::begin(&path).map_err(TransformError::io(&path))?;
+                Ok(Writer::File { path, writing })
+            }
+            Self::Bucket(bucket) => {
+                let Some(key) = name.to_str() else {
+                    let reason = format!("{}: a name in a bucket has to be UTF-8", name.display());
+                    return Err(TransformError::Input(reason));
+                };
+                Ok(Writer::Object(bucket.upload(key, 0)?))
+            }
+        }
+    }
+
+    /// Writes a whole output.
+    pub fn write(&self, name: &Path, text: &str) -> Result<(), TransformError> {
+        let mut writer = self.begin(name)?;
+        writer.write(text.as_bytes())?;
+        writer.finish()
+    }
+}
+
+/// An output that is being written.
+pub(crate) enum Writer {
+    File { path: PathBuf, writing: Writing },
+    Object(Upload),
+}
+
+impl Writer {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), TransformError> {
+        match self {
+            Self::File { path, writing } => writing.file().write_all(bytes).map_err(TransformError::io(path)),
+            Self::Object(upload) => Ok(upload.write(bytes)?),
+        }
+    }
+
+    pub fn finish(self) -> Result<(), TransformError> {
+        match self {
+            Self::File { path, writing } => writing.finish().map_err(TransformError::io(&path)),
+            Self::Object(upload) => Ok(upload.finish()?),
+        }
+    }
+}
