@@ -5,8 +5,10 @@
 
 use crate::error::ImageError;
 use crate::op::*;
+use crate::perspective::Perspective;
+use crate::pipeline::places;
 use crate::rng::Draws;
-use crate::step::{EraseContent, Rotate, Step};
+use crate::step::{EraseContent, Rotate, Step, Transform};
 use crate::{DrawKey, Pipeline};
 
 impl Pipeline {
@@ -20,9 +22,8 @@ impl Pipeline {
             height,
             steps: Vec::new(),
         };
-        for (at, op) in self.flat().into_iter().enumerate().skip(self.places_behind()) {
-            draw_op(op, &mut Draws::new(key, at as u32), &mut steps)?;
-        }
+        let (behind, ops) = self.ops.split_at(self.ops_behind());
+        draw_all(ops, key, places(behind), &mut steps)?;
         check_sides(&steps.steps, width, height)?;
         self.check_steps(&steps.steps, width, height)?;
         Ok(steps.steps)
@@ -104,6 +105,55 @@ impl Steps {
     }
 }
 
+/// Draws operations one after the other. `at` is the place of the first in the unrolled pipeline, the result the place behind
+/// the last. An operation's place does not depend on what is drawn: those that are not performed keep theirs.
+fn draw_all(ops: &[Op], key: DrawKey, mut at: u32, steps: &mut Steps) -> Result<u32, ImageError> {
+    for op in ops {
+        draw_nested(op, key, at, steps)?;
+        at += op.places();
+    }
+    Ok(at)
+}
+
+fn draw_nested(op: &Op, key: DrawKey, at: u32, steps: &mut Steps) -> Result<(), ImageError> {
+    let draws = &mut Draws::new(key, at);
+    match op {
+        Op::Repeat(o) => {
+            let once = |at, _| draw_all(&o.ops, key, at, steps);
+            (0..o.times()).try_fold(at, once).map(drop)
+        }
+        Op::RandomApply(o) if draws.chance(o.p) => draw_all(&o.ops, key, at + 1, steps).map(drop),
+        Op::RandomApply(_) => Ok(()),
+        Op::RandomChoice(o) => {
+            let chosen = o.chosen(draws.unit());
+            draw_nested(&o.ops[chosen], key, at + 1 + places(&o.ops[..chosen]), steps)
+        }
+        Op::RandomOrder(o) => {
+            let mut order: Vec<usize> = (0..o.ops.len()).collect();
+            draws.shuffle(&mut order);
+            order
+                .into_iter()
+                .try_for_each(|i| draw_nested(&o.ops[i], key, at + 1 + places(&o.ops[..i]), steps))
+        }
+        op => draw_op(op, draws, steps),
+    }
+}
+
+impl RandomChoice {
+    /// The operation at `unit`, 0..1, of the line on which every operation takes its weight.
+    fn chosen(&self, unit: f64) -> usize {
+        let weights = self.weights();
+        let mut left = unit * weights.iter().sum::<f64>();
+        let passes = |weight: &f64| {
+            left -= weight;
+            left < 0.0
+        };
+        // The sum may be a rounding short of the whole line: the last operation that has a weight ends it.
+        let last = weights.iter().rposition(|&weight| weight > 0.0);
+        weights.iter().position(passes).or(last).unwrap_or(0)
+    }
+}
+
 fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     let (width, height) = (steps.width, steps.height);
     match op {
@@ -121,6 +171,8 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
                 fill,
             }))
         }
+        Op::RandomAffine(o) => steps.push(Step::Affine(o.transform(draws, width, height))),
+        Op::RandomPerspective(o) => perspective(o, draws, steps),
         Op::RandomResizedCrop(o) => {
             let [left, top, w, h] = resized_crop(o, draws, width, height);
             steps.push(Step::Crop {
@@ -188,7 +240,7 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
             mean: o.mean,
             std: o.std,
         }),
-        Op::Repeat(_) => Ok(()), // unrolled before
+        Op::Repeat(_) | Op::RandomApply(_) | Op::RandomChoice(_) | Op::RandomOrder(_) => Ok(()), // not drawn here
     }
 }
 
@@ -199,6 +251,62 @@ fn push_if(p: f64, step: Step, draws: &mut Draws, steps: &mut Steps) -> Result<(
 
 fn push_all(more: impl IntoIterator<Item = Step>, steps: &mut Steps) -> Result<(), ImageError> {
     more.into_iter().try_for_each(|step| steps.push(step))
+}
+
+impl RandomAffine {
+    fn transform(&self, draws: &mut Draws, width: u32, height: u32) -> Transform {
+        let mut within = |[low, high]: [f64; 2]| draws.uniform(low, high);
+        let angle = within(self.degrees.around_zero());
+        let [x, y] = self.translate.unwrap_or_default();
+        let translate = [x * f64::from(width), y * f64::from(height)]
+            .map(|most| within([-most, most]).round_ties_even() as i32);
+        let scale = within(self.scale);
+        let shear = self.shear.map_or([0.0; 2], |shear| shear.ranges().map(within));
+        Transform {
+            angle,
+            translate,
+            scale,
+            shear,
+            interpolation: self.interpolation,
+            center: self.center,
+            fill: self.fill,
+        }
+    }
+}
+
+fn perspective(op: &RandomPerspective, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    if !draws.chance(op.p) {
+        return Ok(());
+    }
+    let (width, height) = (steps.width, steps.height);
+    let inwards = |side: u32| (op.distortion_scale * f64::from(side / 2)) as u32;
+    let (most_x, most_y) = (inwards(width), inwards(height));
+    for _ in 0..10 {
+        let mut corner = |right: bool, bottom: bool| {
+            let x = draws.below(most_x + 1) + u32::from(right) * (width - most_x - 1);
+            let y = draws.below(most_y + 1) + u32::from(bottom) * (height - most_y - 1);
+            [x, y]
+        };
+        let corners = [
+            corner(false, false),
+            corner(true, false),
+            corner(true, true),
+            corner(false, true),
+        ];
+        // torchvision fails where three corners lie in a line.
+        if let Some(coefficients) = Perspective::between(corners, width, height) {
+            let (interpolation, fill) = (op.interpolation, op.fill);
+            return steps.push(Step::Perspective(Perspective {
+                coefficients,
+                interpolation,
+                fill,
+            }));
+        }
+    }
+    Err(ImageError::DoesNotFit(format!(
+        "an image of {width}x{height} has no perspective: of ten draws each had three corners in a line; resize first, or \
+         choose a smaller distortion_scale"
+    )))
 }
 
 /// Left, top, width and height of the crop.
@@ -283,9 +391,7 @@ fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<
 
 fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
     let mut order = [0, 1, 2, 3];
-    for i in (1..4).rev() {
-        order.swap(i, draws.below(i as u32 + 1) as usize);
-    }
+    draws.shuffle(&mut order);
     let ranges = [
         op.brightness.factors(),
         op.contrast.factors(),

@@ -43,8 +43,8 @@ pub struct Stays<'a> {
 /// What of a pipeline the images have behind them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Behind {
-    /// Operations, with repetitions unrolled.
-    pub places: usize,
+    /// Operations, from the first on.
+    pub ops: usize,
     /// Width and height of the output, which [`Pipeline::check`] knows.
     pub output: (u32, u32),
 }
@@ -86,16 +86,16 @@ impl Pipeline {
                 there,
             });
         }
-        let places = Pipeline::new(performed.to_vec()).flat().len();
+        let ops = performed.len();
         Ok(Pipeline {
-            behind: (places > 0).then_some(Behind { places, output }),
+            behind: (ops > 0).then_some(Behind { ops, output }),
             ..self.clone()
         })
     }
 
-    /// How many operations the images have behind them, with repetitions unrolled.
-    pub(crate) fn places_behind(&self) -> usize {
-        self.behind.map_or(0, |behind| behind.places)
+    /// How many operations the images have behind them.
+    pub(crate) fn ops_behind(&self) -> usize {
+        self.behind.map_or(0, |behind| behind.ops)
     }
 
     /// Checks that steps lead to the size of the output. Operations make it so; where some of them were performed elsewhere, the

@@ -38,6 +38,7 @@ mod head;
 mod image;
 pub mod op;
 mod per_op;
+mod perspective;
 mod pipeline;
 mod preparation;
 mod rng;
@@ -58,6 +59,7 @@ pub use head::{Head, Stays, bake};
 pub use image::RgbImage;
 #[doc(hidden)]
 pub use per_op::{HueTables, Pointwise};
+pub use perspective::Perspective;
 pub use pipeline::Pipeline;
 #[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};

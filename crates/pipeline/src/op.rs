@@ -15,6 +15,10 @@ pub enum Op {
     RandomVerticalFlip(RandomFlip),
     /// Rotates by an angle drawn evenly from a range.
     RandomRotation(RandomRotation),
+    /// Turns, moves, scales and shears by drawn numbers, within the image's size.
+    RandomAffine(RandomAffine),
+    /// Changes the perspective with probability `p`: each corner moves inwards by a drawn distance.
+    RandomPerspective(RandomPerspective),
     /// Cuts out a random area of random aspect ratio and resizes it.
     RandomResizedCrop(RandomResizedCrop),
     /// Resizes, antialiased.
@@ -64,6 +68,12 @@ pub enum Op {
     Normalize(Normalize),
     /// Performs operations several times, with draws of their own each time.
     Repeat(Repeat),
+    /// Performs all operations of a list with probability `p`, or none.
+    RandomApply(RandomApply),
+    /// Performs one operation of a list, drawn by its weight.
+    RandomChoice(RandomChoice),
+    /// Performs all operations of a list in a drawn order, every order as often as the others.
+    RandomOrder(RandomOrder),
 }
 
 /// Mirrors with a probability.
@@ -163,6 +173,84 @@ impl RandomRotation {
             expand: false,
             center: None,
             fill: Fill::default(),
+        }
+    }
+}
+
+/// Turns, moves, scales and shears by drawn numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAffine {
+    /// Range of the angle in degrees, clockwise; one number `d` means `[-d, d]`.
+    pub degrees: Span,
+    /// How far the image moves at most to either side and up or down, as shares of its width and height.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub translate: Option<[f64; 2]>,
+    /// Range of how much larger things get.
+    #[serde(default = "same_scale")]
+    pub scale: [f64; 2],
+    /// Range of the shear in degrees: along x, or along x and along y; one number `d` means `[-d, d]` along x.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shear: Option<Shear>,
+    /// Default: nearest, as torchvision's.
+    #[serde(default = "nearest")]
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    #[serde(default)]
+    pub fill: Fill,
+    /// The point that turning, scaling and shearing leave where it is, `[x, y]` in pixels; default: the image's centre.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub center: Option<[f64; 2]>,
+}
+
+fn same_scale() -> [f64; 2] {
+    [1.0, 1.0]
+}
+
+/// Changes the perspective with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomPerspective {
+    /// How far a corner moves at most: this share of half the width and of half the height.
+    pub distortion_scale: f64,
+    /// Probability, 0..=1.
+    pub p: f64,
+    /// Default: bilinear.
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    pub fill: Fill,
+}
+
+impl Default for RandomPerspective {
+    fn default() -> Self {
+        RandomPerspective {
+            distortion_scale: 0.5,
+            p: half(),
+            interpolation: Interpolation::Bilinear,
+            fill: Fill::default(),
+        }
+    }
+}
+
+/// Ranges of a shear in degrees.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Shear {
+    /// One number `d`: `[-d, d]` along x.
+    One(f64),
+    /// Low and high along x.
+    X([f64; 2]),
+    /// Low and high along x, low and high along y.
+    Both([f64; 4]),
+}
+
+impl Shear {
+    /// Low and high along x and along y.
+    pub fn ranges(self) -> [[f64; 2]; 2] {
+        match self {
+            Shear::One(d) => [[-d, d], [0.0; 2]],
+            Shear::X(x) => [x, [0.0; 2]],
+            Shear::Both([a, b, c, d]) => [[a, b], [c, d]],
         }
     }
 }
@@ -616,6 +704,39 @@ pub struct Repeat {
     /// The number of times.
     pub times: u32,
     /// The operations.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs operations with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomApply {
+    /// Probability, 0..=1.
+    #[serde(default = "half")]
+    pub p: f64,
+    /// The operations; `ToFloat` cannot be among them.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs one operation of several.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChoice {
+    /// The weight of each operation: a share of their sum. Default: the same for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p: Option<Vec<f64>>,
+    /// The operations; `ToFloat` cannot be among them. A `Repeat` counts as one.
+    #[serde(rename = "op")]
+    pub ops: Vec<Op>,
+}
+
+/// Performs operations in a drawn order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomOrder {
+    /// The operations; `ToFloat` cannot be among them. A `Repeat` counts as one.
     #[serde(rename = "op")]
     pub ops: Vec<Op>,
 }

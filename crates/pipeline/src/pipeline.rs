@@ -174,14 +174,19 @@ impl Pipeline {
         }
     }
 
-    /// The operations with every repetition unrolled; random draws are keyed by the index in this list.
+    /// The operations with every repetition unrolled, each composition before the operations that it draws from. Draws are
+    /// keyed by the index in this list.
     pub(crate) fn flat(&self) -> Vec<&Op> {
         fn unroll<'a>(ops: &'a [Op], into: &mut Vec<&'a Op>) {
             for op in ops {
-                match op {
-                    Op::Repeat(repeat) => (0..repeat.times).for_each(|_| unroll(&repeat.ops, into)),
-                    op => into.push(op),
-                }
+                let times = match op {
+                    Op::Repeat(repeat) => repeat.times(),
+                    op => {
+                        into.push(op);
+                        1
+                    }
+                };
+                (0..times).for_each(|_| unroll(op.nested(), into));
             }
         }
         let mut flat = Vec::new();
@@ -195,12 +200,11 @@ impl Pipeline {
     /// [`PipelineError::Operation`] if a parameter is out of range or an operation is on the wrong side of
     /// `ToFloat`; [`PipelineError::Shape`] if `ToFloat` is missing or the output size depends on the image.
     pub fn check(&self) -> Result<(u32, u32), PipelineError> {
-        if self.unrolled_len(&self.ops) > 10_000 {
+        if places(&self.ops) > 10_000 {
             return Err(PipelineError::Shape(
                 "the pipeline unrolls to more than 10,000 operations".into(),
             ));
         }
-        let mut size = None;
         let mut float = false;
         for (at, op) in self.flat().into_iter().enumerate() {
             let fail = |problem| PipelineError::Operation {
@@ -216,17 +220,18 @@ impl Pipeline {
                     return Err(fail("it works on floats; put ToFloat before it".into()));
                 }
                 (Op::Normalize(_) | Op::RandomErasing(_), true) => {}
+                // What they compose is checked behind them.
+                (Op::RandomApply(_) | Op::RandomChoice(_) | Op::RandomOrder(_), _) => {}
                 (_, true) => return Err(fail("it works on bytes; put it before ToFloat".into())),
                 (_, false) => {}
             }
-            size = op.size_after(size).map_err(fail)?;
         }
         if !float {
             return Err(PipelineError::Shape(
                 "the pipeline does not end in floats; add ToFloat".into(),
             ));
         }
-        size.ok_or_else(|| {
+        size_after_all(&self.ops, None).ok_or_else(|| {
             PipelineError::Shape(
                 "images come out in different sizes and make no batch; end the geometry with RandomResizedCrop, \
                  CenterCrop, RandomCrop, or Resize to [height, width]"
@@ -277,15 +282,16 @@ impl Pipeline {
             }),
         }
     }
+}
 
-    fn unrolled_len(&self, ops: &[Op]) -> u64 {
-        ops.iter()
-            .map(|op| match op {
-                Op::Repeat(repeat) => u64::from(repeat.times).saturating_mul(self.unrolled_len(&repeat.ops)),
-                _ => 1,
-            })
-            .fold(0, u64::saturating_add)
-    }
+/// How many operations a list unrolls to.
+pub(crate) fn places(ops: &[Op]) -> u32 {
+    ops.iter().map(Op::places).fold(0, u32::saturating_add)
+}
+
+/// The size after operations one after the other, if it is the same for every image.
+fn size_after_all(ops: &[Op], before: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    ops.iter().fold(before, |size, op| op.size_after(size))
 }
 
 fn to_normalised() -> [Op; 2] {
@@ -305,6 +311,12 @@ const MAX_SIDE: u32 = 16_384;
 const MAX_CHANGES: u32 = 100;
 /// The most magnitudes of a change; papers use 10 and 31.
 const MAX_BINS: u32 = 10_000;
+/// The largest angle of a rotation in degrees: a thousand turns.
+const MAX_DEGREES: f64 = 360_000.0;
+/// How much an affine operation scales at most, up or down. Beyond, a pixel is all of an image.
+const MAX_SCALE: f64 = 100.0;
+/// The largest shear in degrees: towards 90 nothing but one line is left of an image.
+const MAX_SHEAR: f64 = 80.0;
 /// The largest distance of a rotation's centre from an image's corner: beyond the largest sides that can be
 /// read.
 const MAX_CENTER: u32 = 1_000_000;
@@ -316,6 +328,8 @@ impl Op {
             Op::RandomHorizontalFlip(_) => "RandomHorizontalFlip",
             Op::RandomVerticalFlip(_) => "RandomVerticalFlip",
             Op::RandomRotation(_) => "RandomRotation",
+            Op::RandomAffine(_) => "RandomAffine",
+            Op::RandomPerspective(_) => "RandomPerspective",
             Op::RandomResizedCrop(_) => "RandomResizedCrop",
             Op::Resize(_) => "Resize",
             Op::CenterCrop(_) => "CenterCrop",
@@ -339,14 +353,41 @@ impl Op {
             Op::ToFloat => "ToFloat",
             Op::Normalize(_) => "Normalize",
             Op::Repeat(_) => "Repeat",
+            Op::RandomApply(_) => "RandomApply",
+            Op::RandomChoice(_) => "RandomChoice",
+            Op::RandomOrder(_) => "RandomOrder",
         }
+    }
+
+    /// The operations that this one performs.
+    fn nested(&self) -> &[Op] {
+        match self {
+            Op::Repeat(o) => &o.ops,
+            Op::RandomApply(o) => &o.ops,
+            Op::RandomChoice(o) => &o.ops,
+            Op::RandomOrder(o) => &o.ops,
+            _ => &[],
+        }
+    }
+
+    /// How many operations it unrolls to; a composition counts as one more than what it composes.
+    pub(crate) fn places(&self) -> u32 {
+        match self {
+            Op::Repeat(o) => o.times.saturating_mul(places(&o.ops)),
+            op => places(op.nested()).saturating_add(1),
+        }
+    }
+
+    fn holds_to_float(&self) -> bool {
+        *self == Op::ToFloat || self.nested().iter().any(Op::holds_to_float)
     }
 
     /// Whether the executor `gpu` has a kernel for every step that the operation can become.
     fn is_on_device(&self) -> bool {
         !matches!(
             self,
-            Op::RandomInvert(_)
+            Op::RandomPerspective(_)
+                | Op::RandomInvert(_)
                 | Op::RandomPosterize(_)
                 | Op::RandomSolarize(_)
                 | Op::RandomAutocontrast(_)
@@ -359,12 +400,12 @@ impl Op {
     }
 
     /// The size after the operation, if it is the same for every image.
-    fn size_after(&self, before: Option<(u32, u32)>) -> Result<Option<(u32, u32)>, String> {
+    fn size_after(&self, before: Option<(u32, u32)>) -> Option<(u32, u32)> {
         let fixed = |size: &Size| {
             let [h, w] = size.height_width();
             Some((w, h))
         };
-        Ok(match self {
+        match self {
             Op::RandomResizedCrop(o) => fixed(&o.size),
             Op::CenterCrop(o) => fixed(&o.size),
             Op::RandomCrop(o) => fixed(&o.size),
@@ -378,8 +419,16 @@ impl Op {
                 (w + l + r, h + t + b)
             }),
             Op::RandomRotation(r) if r.expand => None,
+            Op::Repeat(o) => (0..o.times()).fold(before, |size, _| size_after_all(&o.ops, size)),
+            Op::RandomApply(o) => before.filter(|_| size_after_all(&o.ops, before) == before),
+            Op::RandomChoice(o) => {
+                let mut sizes = o.ops.iter().map(|op| op.size_after(before));
+                let first = sizes.next()?;
+                first.filter(|_| sizes.all(|size| size == first))
+            }
+            Op::RandomOrder(o) => o.size_after(before),
             _ => before,
-        })
+        }
     }
 
     fn check(&self) -> Result<(), String> {
@@ -414,19 +463,35 @@ impl Op {
                 format!("padding = {:?}; allowed: 0 to {MAX_SIDE} pixels", padding.sides())
             })
         };
+        let center = |center: Option<[f64; 2]>| {
+            let far = f64::from(MAX_CENTER);
+            let at = center.unwrap_or_default();
+            check(at.iter().all(|at| (-far..=far).contains(at)), || {
+                format!("center = {at:?}; allowed: -{MAX_CENTER} to {MAX_CENTER} pixels")
+            })
+        };
         match self {
             Op::RandomHorizontalFlip(o) | Op::RandomVerticalFlip(o) => probability(o.p),
             Op::RandomRotation(o) => {
-                range("degrees", o.range(), -360_000.0, 360_000.0)?;
-                let far = f64::from(MAX_CENTER);
-                let ok = o
-                    .center
-                    .is_none_or(|at| at.iter().all(|at| (-far..=far).contains(at)));
-                check(ok, || {
-                    format!(
-                        "center = {:?}; allowed: -{MAX_CENTER} to {MAX_CENTER} pixels",
-                        o.center.unwrap_or_default()
-                    )
+                range("degrees", o.range(), -MAX_DEGREES, MAX_DEGREES)?;
+                center(o.center)
+            }
+            Op::RandomAffine(o) => {
+                range("degrees", o.degrees.around_zero(), -MAX_DEGREES, MAX_DEGREES)?;
+                let moves = o.translate.unwrap_or_default();
+                check(moves.iter().all(|share| (0.0..=1.0).contains(share)), || {
+                    format!("translate = {moves:?}; allowed: 0 to 1")
+                })?;
+                range("scale", o.scale, 1.0 / MAX_SCALE, MAX_SCALE)?;
+                for shear in o.shear.map(Shear::ranges).unwrap_or_default() {
+                    range("shear", shear, -MAX_SHEAR, MAX_SHEAR)?;
+                }
+                center(o.center)
+            }
+            Op::RandomPerspective(o) => {
+                probability(o.p)?;
+                check((0.0..=1.0).contains(&o.distortion_scale), || {
+                    format!("distortion_scale = {}; allowed: 0 to 1", o.distortion_scale)
                 })
             }
             Op::RandomResizedCrop(o) => {
@@ -518,8 +583,36 @@ impl Op {
                     )
                 })
             }
+            Op::RandomApply(o) => {
+                probability(o.p)?;
+                self.check_nested()
+            }
+            Op::RandomChoice(o) => {
+                self.check_nested()?;
+                let weights = o.weights();
+                check(weights.len() == o.ops.len(), || {
+                    let (weights, ops) = (weights.len(), o.ops.len());
+                    format!("p has {weights} weights for {ops} operations; allowed: one for each")
+                })?;
+                let ok = weights.iter().all(|weight| (0.0..=1e9).contains(weight))
+                    && weights.iter().any(|&w| w > 0.0);
+                check(ok, || format!("p = {weights:?}; allowed: 0 to 1e9, not all 0"))
+            }
+            Op::RandomOrder(_) => self.check_nested(),
             Op::Grayscale | Op::ToFloat | Op::Repeat(_) => Ok(()),
         }
+    }
+}
+
+impl Op {
+    /// Checks what a composition is made of. Each operation is checked by itself, too.
+    fn check_nested(&self) -> Result<(), String> {
+        check(!self.nested().is_empty(), || {
+            "op = []; allowed: at least one operation".into()
+        })?;
+        check(!self.holds_to_float(), || {
+            "it holds ToFloat, and every image becomes floats at the same place; put ToFloat behind it".into()
+        })
     }
 }
 
@@ -557,6 +650,34 @@ impl Span {
             Span::One(v) => [-v, v],
             Span::Range(range) => range,
         }
+    }
+}
+
+impl Repeat {
+    /// How often there is something to perform.
+    pub(crate) fn times(&self) -> u32 {
+        if places(&self.ops) == 0 { 0 } else { self.times }
+    }
+}
+
+impl RandomChoice {
+    /// One weight for each operation.
+    pub(crate) fn weights(&self) -> Vec<f64> {
+        self.p.clone().unwrap_or_else(|| vec![1.0; self.ops.len()])
+    }
+}
+
+impl RandomOrder {
+    /// The size after the operations in any order.
+    fn size_after(&self, before: Option<(u32, u32)>) -> Option<(u32, u32)> {
+        let keep = |size| self.ops.iter().all(|op| op.size_after(size) == size);
+        if keep(before) {
+            return before;
+        }
+        // An operation that gives every image one size, which the others keep, and make none but this one before it.
+        let fixed = self.ops.iter().find_map(|op| op.size_after(None));
+        let only_fixed = |op: &Op| [before, fixed].contains(&op.size_after(before));
+        fixed.filter(|_| keep(fixed) && self.ops.iter().all(only_fixed))
     }
 }
 

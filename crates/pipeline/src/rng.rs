@@ -95,6 +95,13 @@ impl Draws {
         ((u128::from(self.bits()) * u128::from(count)) >> 64) as u32
     }
 
+    /// Puts a list into one of its orders, each as likely as the others (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for i in (1..list.len()).rev() {
+            list.swap(i, self.below(i as u32 + 1) as usize);
+        }
+    }
+
     /// Standard normal, by Box and Muller.
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();

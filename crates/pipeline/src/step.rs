@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::op::{Fill, Interpolation, PaddingMode};
+use crate::perspective::Perspective;
 use serde::{Deserialize, Serialize};
 
 /// One concrete step. Sizes and places are pixels of the image that the step receives.
@@ -17,6 +18,8 @@ pub enum Step {
     Rotate(Rotate),
     /// Turns, scales, shears and moves within the image's size.
     Affine(Transform),
+    /// Changes the perspective within the image's size.
+    Perspective(Perspective),
     /// Cuts out a rectangle that lies within the image.
     Crop {
         /// First column.
@@ -145,6 +148,7 @@ impl fmt::Display for Step {
                     "turn by {angle:.2}, scale by {scale:.3}, shear by {across:.2}, {down:.2}, move by {x}, {y}"
                 )
             }
+            Self::Perspective(_) => out.write_str("change the perspective"),
             Self::Crop {
                 left,
                 top,

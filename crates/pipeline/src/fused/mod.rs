@@ -6,6 +6,7 @@
 //!  a run of geometry (flips, crops, borders, rotations, resizes)  = one Warp: one affine map, one resampling
 //!  colour of single pixels (brightness, saturation, hue, grey, levels by table) = on each row while it is in the cache
 //!  what needs the whole image (contrast, histograms, sharpness, blur, dilation, mirrored borders) = performed where it stands
+//!  a change of perspective (no affine map, so a resampling of its own)  = performed where it stands, by the code of per-op
 //!  to float and the first normalisation                           = one multiplication and addition per value
 //! ```
 //!
@@ -209,14 +210,16 @@ impl Plan {
 fn add(stages: &mut Vec<Pass>, step: &Step, width: u32, height: u32) -> usize {
     if Warp::takes(step) {
         let flip = matches!(step, Step::HorizontalFlip | Step::VerticalFlip);
-        // Everything that is no warp is symmetric: a flip may go before it.
-        let keeps_size = |stage: &Pass| !matches!(stage, Pass::Whole(Step::Pad { .. }));
+        // A flip may go before what is symmetric and keeps the size: all that is no warp, but for these.
+        let is_symmetric =
+            |stage: &Pass| !matches!(stage, Pass::Whole(Step::Pad { .. } | Step::Perspective(_)));
         let before = match stages.iter().rposition(|stage| matches!(stage, Pass::Warp(_))) {
-            Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(keeps_size)) => Some(at),
+            Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(is_symmetric)) => Some(at),
             _ => None,
         };
         if let Some(at) = before
             && let Pass::Warp(warp) = &mut stages[at]
+            && warp.has_room_for(step)
         {
             warp.push(step);
             return at;

@@ -15,6 +15,10 @@ use crate::op::{Interpolation, PaddingMode};
 use crate::step::{Affine, Step};
 use stokehold_jpeg::{Region, Scale};
 
+/// The most pixels of the source by which an affine step may move a place from one pixel to the next. One step alone stays
+/// below it; times a side of [`MOST_SIDE`](crate::draw::MOST_SIDE) it leaves the positions of [`turned`] room for resizes behind it.
+const MOST_SLOPE: f64 = 4096.0;
+
 /// A run of geometric steps.
 pub(super) struct Warp {
     pub width: u32,
@@ -78,6 +82,18 @@ impl Warp {
             interpolation: None,
             bounds,
         }
+    }
+
+    /// Whether a step that [`Warp::takes`] composes with those before it: affine steps that shrink the image again and again
+    /// would leave the range of positions.
+    pub fn has_room_for(&self, step: &Step) -> bool {
+        let Step::Affine(transform) = step else {
+            return true;
+        };
+        let m = transform.map(self.width, self.height).then(&self.map).0;
+        [m[0], m[1], m[3], m[4]]
+            .iter()
+            .all(|slope| slope.abs() <= MOST_SLOPE)
     }
 
     /// Appends a step that [`Warp::takes`].

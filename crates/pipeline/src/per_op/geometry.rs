@@ -2,6 +2,7 @@
 
 use crate::image::RgbImage;
 use crate::op::{Interpolation, PaddingMode};
+use crate::perspective::Perspective;
 use crate::step::{Affine, Rotate, Transform};
 
 pub(super) fn flip_horizontal(image: &mut RgbImage) {
@@ -88,14 +89,81 @@ pub(super) fn affine(image: &RgbImage, transform: &Transform) -> RgbImage {
 fn gather(image: &RgbImage, map: &Affine, interpolation: Interpolation, out: &mut RgbImage) {
     match interpolation {
         Interpolation::Nearest => nearest(image, map, out),
-        Interpolation::Bilinear => interpolated(image, map, out, bilinear),
-        Interpolation::Bicubic => interpolated(image, map, out, bicubic),
+        Interpolation::Bilinear => sampled(image, |x, y| map.apply(x, y), out, bilinear),
+        Interpolation::Bicubic => sampled(image, |x, y| map.apply(x, y), out, bicubic),
     }
 }
 
-/// Pillow steps through the source in 16.16 fixed point while coordinates fit, and so does this. `i64` holds any
-/// image, so larger ones take the same way.
-fn nearest(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
+/// As Pillow does it: every place by itself, in floating point.
+pub(super) fn perspective(image: &RgbImage, perspective: &Perspective) -> RgbImage {
+    let mut out = RgbImage::filled(image.width, image.height, perspective.fill.rgb());
+    let sample = match perspective.interpolation {
+        Interpolation::Nearest => |image: &RgbImage, x: f64, y: f64| image.row(y as usize)[x as usize],
+        Interpolation::Bilinear => bilinear,
+        Interpolation::Bicubic => bicubic,
+    };
+    sampled(image, |x, y| perspective.apply(x, y), &mut out, sample);
+    out
+}
+
+/// Pillow goes three ways. Where rows stay rows, it adds up places along the two axes; else it steps through the source in
+/// 16.16 fixed point while the corners fit that, and in floating point beyond.
+fn nearest(image: &RgbImage, map: &Affine, out: &mut RgbImage) {
+    let m = map.0;
+    let (width, height) = (f64::from(out.width), f64::from(out.height));
+    let fits = |(x, y): (f64, f64)| x.abs() < 32_768.0 && y.abs() < 32_768.0;
+    let corners = [(0.0, 0.0), (width, height), (0.0, height), (width, 0.0)];
+    if m[1] == 0.0 && m[3] == 0.0 {
+        nearest_of_rows(image, map, out);
+    } else if corners.into_iter().all(|(x, y)| fits(map.apply(x, y))) {
+        nearest_in_fixed_point(image, map, out);
+    } else {
+        nearest_in_floating_point(image, map, out);
+    }
+}
+
+/// The pixel that holds a place on an axis of `size` pixels.
+fn pixel_at(place: f64, size: u32) -> Option<usize> {
+    (0.0..f64::from(size)).contains(&place).then_some(place as usize)
+}
+
+fn nearest_of_rows(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
+    let places = |first: f64, step: f64, size: u32| {
+        std::iter::successors(Some(first), move |place| Some(place + step))
+            .map(move |place| pixel_at(place, size))
+    };
+    let columns: Vec<Option<usize>> = places(m[2] + m[0] * 0.5, m[0], image.width)
+        .take(out.width as usize)
+        .collect();
+    let rows = places(m[5] + m[4] * 0.5, m[4], image.height);
+    for (row, y) in out.pixels_mut().chunks_exact_mut(columns.len()).zip(rows) {
+        let Some(y) = y else { continue };
+        let from = image.row(y);
+        for (to, x) in row.iter_mut().zip(&columns) {
+            if let Some(x) = *x {
+                *to = from[x];
+            }
+        }
+    }
+}
+
+fn nearest_in_floating_point(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
+    let mut start = [m[2] + m[1] * 0.5 + m[0] * 0.5, m[5] + m[4] * 0.5 + m[3] * 0.5];
+    let columns = out.width as usize;
+    for row in out.pixels_mut().chunks_exact_mut(columns) {
+        let [mut x, mut y] = start;
+        for to in row {
+            if let (Some(x), Some(y)) = (pixel_at(x, image.width), pixel_at(y, image.height)) {
+                *to = image.row(y)[x];
+            }
+            x += m[0];
+            y += m[3];
+        }
+        start = [start[0] + m[1], start[1] + m[4]];
+    }
+}
+
+fn nearest_in_fixed_point(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
     let fixed = |v: f64| (v * 65536.0 + 0.5).floor() as i64;
     let step = [fixed(m[0]), fixed(m[3])];
     let mut start = [
@@ -119,9 +187,10 @@ fn nearest(image: &RgbImage, Affine(m): &Affine, out: &mut RgbImage) {
     }
 }
 
-fn interpolated(
+/// Fills `out` with what `sample` finds at the places of its pixels that lie inside the image.
+fn sampled(
     image: &RgbImage,
-    map: &Affine,
+    place: impl Fn(f64, f64) -> (f64, f64),
     out: &mut RgbImage,
     sample: fn(&RgbImage, f64, f64) -> [u8; 3],
 ) {
@@ -129,9 +198,9 @@ fn interpolated(
     let columns = out.width as usize;
     for (y, row) in out.pixels_mut().chunks_exact_mut(columns).enumerate() {
         for (x, to) in row.iter_mut().enumerate() {
-            let (sx, sy) = map.apply(x as f64 + 0.5, y as f64 + 0.5);
+            let (sx, sy) = place(x as f64 + 0.5, y as f64 + 0.5);
             if (0.0..width).contains(&sx) && (0.0..height).contains(&sy) {
-                *to = sample(image, sx - 0.5, sy - 0.5);
+                *to = sample(image, sx, sy);
             }
         }
     }
@@ -145,6 +214,7 @@ fn clamped(image: &RgbImage, x: i64, y: i64) -> [f64; 3] {
 }
 
 fn bilinear(image: &RgbImage, x: f64, y: f64) -> [u8; 3] {
+    let (x, y) = (x - 0.5, y - 0.5);
     let (left, top) = (x.floor(), y.floor());
     let (dx, dy) = (x - left, y - top);
     let (left, top) = (left as i64, top as i64);
@@ -158,6 +228,7 @@ fn bilinear(image: &RgbImage, x: f64, y: f64) -> [u8; 3] {
 }
 
 fn bicubic(image: &RgbImage, x: f64, y: f64) -> [u8; 3] {
+    let (x, y) = (x - 0.5, y - 0.5);
     let (left, top) = (x.floor(), y.floor());
     let (dx, dy) = (x - left, y - top);
     let (left, top) = (left as i64 - 1, top as i64 - 1);

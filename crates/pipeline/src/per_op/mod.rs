@@ -52,6 +52,7 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
         Step::VerticalFlip => geometry::flip_vertical(&mut image),
         Step::Rotate(rotate) => return geometry::rotate(&image, rotate),
         Step::Affine(transform) => return geometry::affine(&image, transform),
+        Step::Perspective(perspective) => return geometry::perspective(&image, perspective),
         Step::Crop {
             left,
             top,

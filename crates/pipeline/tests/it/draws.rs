@@ -44,6 +44,44 @@ fn an_operation_does_not_disturb_the_next() {
     assert_eq!(crop_of(0.0), crop_of(1.0));
 }
 
+/// The operations behind a composition draw the same, whatever it drew, and so do those inside.
+#[test]
+fn a_composition_does_not_disturb_the_next() {
+    let turned = r#"{"type": "RandomRotation", "degrees": 90}"#;
+    let steps = |composition: &str| {
+        let text = format!(r#"{{"op": [{composition}, {turned}]}}"#);
+        Pipeline::from_json(&text)
+            .unwrap()
+            .draw(key(1, 2, 3), 50, 40)
+            .unwrap()
+    };
+    let of = |name: &str, more: &str| {
+        steps(&format!(
+            r#"{{"type": "{name}", "op": [{turned}, {{"type": "Repeat", "times": 2, "op": [{turned}]}}]{more}}}"#
+        ))
+    };
+    let all = of("RandomApply", r#", "p": 1"#);
+    assert_eq!(all.len(), 4);
+    for i in 0..4 {
+        assert!(
+            all[i + 1..].iter().all(|step| *step != all[i]),
+            "drawn twice: {:?}",
+            all[i]
+        );
+    }
+    assert_eq!(of("RandomApply", r#", "p": 0"#), all[3..]);
+    assert_eq!(
+        of("RandomChoice", r#", "p": [1, 0]"#),
+        [all[0].clone(), all[3].clone()]
+    );
+    assert_eq!(of("RandomChoice", r#", "p": [0, 1]"#), all[1..]);
+    let ordered = of("RandomOrder", "");
+    assert!(
+        ordered == all || ordered == [&all[1..3], &all[..1], &all[3..]].concat(),
+        "{ordered:?}"
+    );
+}
+
 /// A repeated operation draws anew each time.
 #[test]
 fn repetitions_draw_for_themselves() {
@@ -60,6 +98,7 @@ fn repetitions_draw_for_themselves() {
 #[test]
 fn chances_are_kept() {
     for (op, default) in [
+        (r#"{"type": "RandomPerspective""#, 0.5),
         (r#"{"type": "RandomGrayscale""#, 0.1),
         (r#"{"type": "RandomInvert""#, 0.5),
         (r#"{"type": "RandomPosterize", "bits": 3"#, 0.5),

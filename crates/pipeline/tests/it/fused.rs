@@ -1,7 +1,7 @@
 //! fused against per-op: the same draws, bounded differences, equality where SEMANTICS.md promises it.
 
 use stokehold_pipeline::op::{Fill, Interpolation, PaddingMode};
-use stokehold_pipeline::{Executor, RgbImage, Rotate, Step, Transform, perform};
+use stokehold_pipeline::{Executor, Perspective, RgbImage, Rotate, Step, Transform, perform};
 
 /// A picture with edges and gradients at every scale, odd in size.
 fn picture(width: u32, height: u32) -> RgbImage {
@@ -242,6 +242,17 @@ fn a_turned_picture_lies_where_it_should() {
             fill,
         })
     };
+    let affine = |angle, scale, shear| {
+        Step::Affine(Transform {
+            angle,
+            translate: [3, -7],
+            scale,
+            shear,
+            interpolation: Interpolation::Bilinear,
+            center: None,
+            fill: Fill::default(),
+        })
+    };
     let chains = [
         vec![turn(23.0, false, None), crop(70, 40, 100, 100)],
         vec![
@@ -262,11 +273,86 @@ fn a_turned_picture_lies_where_it_should() {
             crop(60, 60, 90, 80),
             resize(224, 224),
         ],
+        vec![affine(25.0, 1.2, [10.0, -5.0]), crop(70, 40, 100, 100)],
+        vec![affine(0.0, 1.3, [0.0, 0.0]), crop(10, 10, 200, 150)],
+        vec![
+            affine(0.0, 0.9, [0.0, 0.0]),
+            Step::HorizontalFlip,
+            turn(-70.0, false, None),
+            crop(80, 60, 70, 60),
+        ],
     ];
     for steps in chains {
         let (per_op, fused) = both(&steps, &image);
         let psnr = psnr(&per_op, &fused);
         assert!(psnr > 42.0, "{psnr:.1} dB: {steps:?}");
+    }
+}
+
+/// SEMANTICS.md: "A change of perspective is a resampling of its own".
+#[test]
+fn a_perspective_between_exact_geometry_is_exact() {
+    let image = picture(120, 90);
+    for interpolation in [
+        Interpolation::Nearest,
+        Interpolation::Bilinear,
+        Interpolation::Bicubic,
+    ] {
+        let corners = [[7, 3], [80, 10], [75, 68], [2, 50]];
+        let steps = [
+            crop(10, 10, 90, 70),
+            Step::HorizontalFlip,
+            Step::Brightness { factor: 1.2 },
+            Step::Perspective(Perspective {
+                coefficients: Perspective::between(corners, 90, 70).unwrap(),
+                interpolation,
+                fill: Fill::Level(77),
+            }),
+            Step::Invert,
+            Step::HorizontalFlip,
+            Step::VerticalFlip,
+            crop(3, 5, 70, 60),
+        ];
+        let (per_op, fused) = both(&steps, &image);
+        assert!(
+            levels(&per_op, &fused) < 1e-3,
+            "{interpolation:?}: {}",
+            levels(&per_op, &fused)
+        );
+    }
+}
+
+/// However often an image shrinks a hundredfold and grows again: places stay in range, and the fill shows.
+#[test]
+fn places_stay_in_range_however_much_an_image_shrinks() {
+    let image = picture(61, 47);
+    let scaled = |scale, angle| {
+        Step::Affine(Transform {
+            angle,
+            translate: [0, 0],
+            scale,
+            shear: [80.0, -80.0],
+            interpolation: Interpolation::Bilinear,
+            center: None,
+            fill: Fill::Level(200),
+        })
+    };
+    for times in [1, 2, 9, 200] {
+        let mut steps = Vec::new();
+        for _ in 0..times {
+            steps.extend([
+                scaled(0.01, 33.0),
+                resize(300, 200),
+                scaled(0.01, -70.0),
+                resize(61, 47),
+            ]);
+        }
+        let (per_op, fused) = both(&steps, &image);
+        let corner = 200.0 / 255.0;
+        for out in [per_op, fused] {
+            assert!((out[0] - corner).abs() < 1e-5, "{times}: {}", out[0]);
+            assert!(out.iter().all(|value| (0.0..=1.0).contains(value)));
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::torchvision::tolerance;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use stokehold_pipeline::{DrawKey, Executor, Pipeline, RgbImage, Step, perform};
+use stokehold_pipeline::{DrawKey, Executor, Perspective, Pipeline, RgbImage, Step, perform};
 
 #[derive(Deserialize)]
 struct Goldens<T> {
@@ -167,6 +167,117 @@ fn policies_draw_what_torchvision_draws() {
 }
 
 #[derive(Deserialize)]
+struct Composition {
+    op: serde_json::Value,
+    count: u32,
+    /// How often each list of steps was performed, by their types.
+    outcomes: BTreeMap<String, u32>,
+}
+
+/// What compositions perform, as often as torchvision's within 5.5 standard deviations.
+#[test]
+fn compositions_perform_what_torchvisions_do() {
+    let goldens: Goldens<Composition> =
+        serde_json::from_str(include_str!("../goldens/compositions.json")).unwrap();
+    assert_eq!(goldens.cases.len(), 6);
+    for case in goldens.cases {
+        let pipeline = Pipeline::from_json(&serde_json::json!({ "op": [case.op] }).to_string()).unwrap();
+        let mut counts: BTreeMap<String, [u32; 2]> = BTreeMap::new();
+        for (names, count) in case.outcomes {
+            counts.entry(names).or_default()[0] += count;
+        }
+        for sample in 0..case.count {
+            let key = DrawKey {
+                seed: 8,
+                epoch: 0,
+                sample: sample.into(),
+            };
+            let steps = serde_json::to_value(pipeline.draw(key, 9, 9).unwrap()).unwrap();
+            let names: Vec<&str> = steps
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(|step| step["type"].as_str())
+                .collect();
+            counts.entry(names.join(" ")).or_default()[1] += 1;
+        }
+        for (names, [theirs, ours]) in counts {
+            let deviation = f64::from(theirs + ours).sqrt();
+            assert!(
+                f64::from(theirs.abs_diff(ours)) < 5.5 * deviation && theirs > 0,
+                "{}: {names}: {ours} and {theirs}",
+                case.op
+            );
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Corners {
+    width: u32,
+    height: u32,
+    corners: [[u32; 2]; 4],
+    coefficients: [f64; 8],
+}
+
+/// Both solve the same equations in 64 bits and round to 32: one unit in the last place may be between them.
+#[test]
+fn coefficients_of_a_perspective_are_torchvisions() {
+    let goldens: Goldens<Corners> =
+        serde_json::from_str(include_str!("../goldens/perspectives.json")).unwrap();
+    assert_eq!(goldens.cases.len(), 100);
+    let (mut same, mut all) = (0, 0);
+    for case in goldens.cases {
+        let ours = Perspective::between(case.corners, case.width, case.height).unwrap();
+        // What is 0 may be anything small on either side: it is added to products of places and the others.
+        let largest = case.coefficients[..6]
+            .iter()
+            .fold(0.0f64, |most, c| most.max(c.abs()));
+        for (ours, theirs) in ours.into_iter().zip(case.coefficients) {
+            let allowed = (1.2e-7 * theirs.abs()).max(1e-12 * largest);
+            assert!(
+                (ours - theirs).abs() <= allowed,
+                "{:?}: {ours} and {theirs}",
+                case.corners
+            );
+            (same, all) = (same + usize::from(ours == theirs), all + 1);
+        }
+    }
+    assert!(same * 10 > all * 8, "{same} of {all}");
+}
+
+/// Three places in a line, or an image that is a line.
+#[test]
+fn corners_in_a_line_have_no_perspective() {
+    let square = [[0, 0], [9, 0], [9, 9], [0, 9]];
+    assert_eq!(
+        Perspective::between(square, 10, 10),
+        Some([1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+    );
+    for (corners, width, height) in [
+        ([[0, 0], [5, 0], [9, 0], [0, 9]], 10, 10),
+        ([[0, 0], [4, 4], [9, 9], [0, 9]], 10, 10),
+        ([[5, 5], [9, 0], [5, 5], [0, 9]], 10, 10),
+        (square, 10, 1),
+        (square, 1, 10),
+    ] {
+        assert_eq!(Perspective::between(corners, width, height), None, "{corners:?}");
+    }
+    let text = r#"{"op": [{"type": "RandomPerspective", "p": 1}]}"#;
+    let key = DrawKey {
+        seed: 1,
+        epoch: 0,
+        sample: 0,
+    };
+    let error = Pipeline::from_json(text)
+        .unwrap()
+        .draw(key, 1, 40)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("an image of 1x40 has no perspective"), "{error}");
+}
+
+#[derive(Deserialize)]
 struct Draws {
     op: serde_json::Value,
     width: u32,
@@ -197,9 +308,19 @@ fn draws_have_torchvisions_moments() {
                 let step = serde_json::to_value(step).unwrap();
                 let name = step["type"].as_str().unwrap();
                 for (field, value) in step.as_object().unwrap() {
-                    let key = format!("{name}.{field}");
-                    if let (true, Some(value)) = (drawn.moments.contains_key(&key), value.as_f64()) {
-                        values.entry(key).or_default().push(value);
+                    let numbers = match value.as_array() {
+                        Some(several) => several
+                            .iter()
+                            .enumerate()
+                            .map(|(i, one)| (format!(".{i}"), one))
+                            .collect(),
+                        None => vec![(String::new(), value)],
+                    };
+                    for (place, value) in numbers {
+                        let key = format!("{name}.{field}{place}");
+                        if let (true, Some(value)) = (drawn.moments.contains_key(&key), value.as_f64()) {
+                            values.entry(key).or_default().push(value);
+                        }
                     }
                 }
             }

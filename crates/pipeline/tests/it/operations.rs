@@ -17,6 +17,8 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("RandomHorizontalFlip", json!({})),
         ("RandomVerticalFlip", json!({})),
         ("RandomRotation", json!({"degrees": 30.0})),
+        ("RandomAffine", json!({"degrees": 30.0})),
+        ("RandomPerspective", json!({})),
         ("RandomResizedCrop", json!({"size": 96})),
         ("Resize", json!({"size": 48})),
         ("CenterCrop", json!({"size": 64})),
@@ -43,6 +45,18 @@ fn examples() -> BTreeMap<&'static str, Value> {
             "Repeat",
             json!({"times": 3, "op": [{"type": "RandomRotation", "degrees": 20.0}]}),
         ),
+        (
+            "RandomApply",
+            json!({"op": [{"type": "GaussianBlur", "kernel_size": 9}, {"type": "RandomInvert", "p": 1.0}]}),
+        ),
+        (
+            "RandomChoice",
+            json!({"op": [{"type": "Grayscale"}, {"type": "RandomRotation", "degrees": 20.0}]}),
+        ),
+        (
+            "RandomOrder",
+            json!({"op": [{"type": "Pad", "padding": 12, "fill": 200}, {"type": "RandomRotation", "degrees": 20.0}]}),
+        ),
     ]
     .into()
 }
@@ -50,7 +64,8 @@ fn examples() -> BTreeMap<&'static str, Value> {
 /// Options beyond the example with which the picture shows the operation.
 fn shown(name: &str) -> Value {
     match name {
-        "RandomHorizontalFlip"
+        "RandomApply"
+        | "RandomHorizontalFlip"
         | "RandomVerticalFlip"
         | "RandomGrayscale"
         | "RandomInvert"
@@ -59,6 +74,8 @@ fn shown(name: &str) -> Value {
         | "RandomAutocontrast"
         | "RandomEqualize"
         | "RandomAdjustSharpness" => json!({"p": 1.0}),
+        "RandomAffine" => json!({"translate": [0.1, 0.1], "scale": [0.7, 1.2], "shear": 20.0, "fill": 128}),
+        "RandomPerspective" => json!({"p": 1.0, "fill": 128}),
         "Pad" => json!({"padding_mode": "reflect"}),
         "ColorJitter" => json!({"brightness": 0.4, "contrast": 0.4, "saturation": 0.8, "hue": 0.3}),
         "GaussianBlur" => json!({"sigma": 2.0}),
@@ -121,7 +138,9 @@ fn written(of: &str) -> &str {
         "KernelSize" => "integer or [width, height]",
         "EraseValue" => "number, [red, green, blue] or random",
         "Policy" => "imagenet, cifar10, svhn",
+        "Option<Shear>" => "number, [low, high] or [low, high, low, high]",
         "Vec<Op>" => "operations",
+        "Option<Vec<f64>>" => "[number, ..]",
         other => panic!("how is a {other} written?"),
     }
 }

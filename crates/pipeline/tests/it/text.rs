@@ -25,6 +25,8 @@ fn defaults_are_torchvisions() {
     let text = r#"
         op = [
             { type = "RandomRotation", degrees = 5 },
+            { type = "RandomAffine", degrees = 5 },
+            { type = "RandomPerspective" },
             { type = "RandomResizedCrop", size = 224 },
             { type = "ColorJitter", brightness = 0.4 },
             { type = "RandomGrayscale" },
@@ -36,7 +38,9 @@ fn defaults_are_torchvisions() {
     let full = serde_json::to_string(&Pipeline::from_toml(text).unwrap()).unwrap();
     for default in [
         r#""interpolation":"nearest""#,
+        r#""type":"RandomAffine","degrees":5.0,"scale":[1.0,1.0],"interpolation":"nearest","fill":0}"#,
         r#""scale":[0.08,1.0],"ratio":[0.75,1.3333333333333333],"interpolation":"bilinear""#,
+        r#""type":"RandomPerspective","distortion_scale":0.5,"p":0.5,"interpolation":"bilinear","fill":0}"#,
         r#""type":"RandomGrayscale","p":0.1"#,
         r#""threshold":128.0,"p":0.5"#,
         r#""sigma":[0.1,2.0]"#,
@@ -70,6 +74,34 @@ fn mistakes_are_named_with_what_is_allowed() {
         (
             format!(r#"{{"type": "RandomHorizontalFlip", "p": 1.5}}, {crop}"#),
             "operation 1 (RandomHorizontalFlip): p = 1.5; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "translate": [0.1, 1.5]}}, {crop}"#),
+            "operation 1 (RandomAffine): translate = [0.1, 1.5]; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "scale": [0, 2]}}, {crop}"#),
+            "operation 1 (RandomAffine): scale = [0, 2]; allowed: low <= high within 0.01 to 100",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "shear": [0, 1, -90, 3]}}, {crop}"#),
+            "operation 1 (RandomAffine): shear = [-90, 3]; allowed: low <= high within -80 to 80",
+        ),
+        (
+            format!(r#"{{"type": "RandomAffine", "degrees": 5, "center": [0, 2e6]}}, {crop}"#),
+            "operation 1 (RandomAffine): center = [0.0, 2000000.0]; allowed: -1000000 to 1000000 pixels",
+        ),
+        (
+            r#"{"type": "RandomAffine"}"#.to_string(),
+            "missing field `degrees`",
+        ),
+        (
+            format!(r#"{{"type": "RandomPerspective", "distortion_scale": 1.1}}, {crop}"#),
+            "operation 1 (RandomPerspective): distortion_scale = 1.1; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomPerspective", "p": -0.1}}, {crop}"#),
+            "operation 1 (RandomPerspective): p = -0.1; allowed: 0 to 1",
         ),
         (
             format!(r#"{{"type": "GaussianBlur", "kernel_size": 4}}, {crop}"#),
@@ -124,6 +156,42 @@ fn mistakes_are_named_with_what_is_allowed() {
             "unknown field `magnitude`",
         ),
         (
+            format!(r#"{{"type": "RandomApply", "op": []}}, {crop}"#),
+            "operation 1 (RandomApply): op = []; allowed: at least one operation",
+        ),
+        (
+            format!(r#"{{"type": "RandomApply", "p": 2, "op": [{{"type": "Grayscale"}}]}}, {crop}"#),
+            "operation 1 (RandomApply): p = 2; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomOrder", "op": [{{"type": "RandomApply", "op": [{{"type": "RandomInvert", "p": 2}}]}}]}}, {crop}"#),
+            "operation 3 (RandomInvert): p = 2; allowed: 0 to 1",
+        ),
+        (
+            format!(r#"{{"type": "RandomChoice", "p": [1], "op": [{{"type": "Grayscale"}}, {{"type": "Grayscale"}}]}}, {crop}"#),
+            "operation 1 (RandomChoice): p has 1 weights for 2 operations; allowed: one for each",
+        ),
+        (
+            format!(r#"{{"type": "RandomChoice", "p": [0, 0], "op": [{{"type": "Grayscale"}}, {{"type": "Grayscale"}}]}}, {crop}"#),
+            "operation 1 (RandomChoice): p = [0.0, 0.0]; allowed: 0 to 1e9, not all 0",
+        ),
+        (
+            r#"{"type": "RandomChoice", "weights": [1], "op": []}"#.to_string(),
+            "unknown field `weights`, expected `p` or `op`",
+        ),
+        (
+            r#"{"type": "CenterCrop", "size": 64}, {"type": "RandomApply", "op": [{"type": "RandomOrder", "op": [{"type": "ToFloat"}]}]}"#.to_string(),
+            "operation 2 (RandomApply): it holds ToFloat, and every image becomes floats at the same place",
+        ),
+        (
+            format!(r#"{{"type": "RandomApply", "op": [{{"type": "RandomErasing"}}]}}, {crop}"#),
+            "operation 2 (RandomErasing): it works on floats; put ToFloat before it",
+        ),
+        (
+            format!(r#"{crop}, {{"type": "RandomChoice", "op": [{{"type": "RandomErasing"}}, {{"type": "Grayscale"}}]}}"#),
+            "operation 5 (Grayscale): it works on bytes; put it before ToFloat",
+        ),
+        (
             r#"{"type": "Normalize"}"#.to_string(),
             "operation 1 (Normalize): it works on floats; put ToFloat before it",
         ),
@@ -152,6 +220,82 @@ fn mistakes_are_named_with_what_is_allowed() {
     }
 }
 
+/// Whatever is drawn, images come out in one size, or the pipeline makes no batch.
+#[test]
+fn the_size_behind_a_composition_is_known_or_refused() {
+    let eight = r#"{"type": "CenterCrop", "size": 8}"#;
+    let nine = r#"{"type": "Resize", "size": [9, 9]}"#;
+    let flip = r#"{"type": "RandomHorizontalFlip"}"#;
+    let pad = r#"{"type": "Pad", "padding": 1}"#;
+    let shorter = r#"{"type": "Resize", "size": 8}"#;
+    let of = |name: &str, ops: &[&str]| format!(r#"{{"type": "{name}", "op": [{}]}}"#, ops.join(", "));
+    let twice = format!(r#"{{"type": "Repeat", "times": 2, "op": [{pad}]}}"#);
+    for (ops, size) in [
+        (format!("{eight}, {}", of("RandomApply", &[flip])), Some(8)),
+        (format!("{eight}, {}", of("RandomApply", &[pad, eight])), Some(8)),
+        (format!("{eight}, {}", of("RandomApply", &[pad])), None),
+        (of("RandomApply", &[eight]), None),
+        (of("RandomChoice", &[eight, shorter]), None),
+        (
+            of("RandomChoice", &[eight, r#"{"type": "Resize", "size": [8, 8]}"#]),
+            Some(8),
+        ),
+        (
+            format!("{eight}, {}", of("RandomChoice", &[flip, eight])),
+            Some(8),
+        ),
+        (format!("{eight}, {}", of("RandomChoice", &[flip, nine])), None),
+        (of("RandomOrder", &[flip, eight, shorter]), Some(8)),
+        (of("RandomOrder", &[eight, nine]), None),
+        (of("RandomOrder", &[eight, pad]), None),
+        (format!("{nine}, {}", of("RandomOrder", &[flip, eight])), Some(8)),
+        (format!("{nine}, {}", of("RandomOrder", &[pad, eight])), None),
+        (format!("{eight}, {}", of("RandomOrder", &[flip])), Some(8)),
+        (
+            format!(
+                "{eight}, {}",
+                of("RandomOrder", &[&twice, &of("RandomApply", &[flip])])
+            ),
+            None,
+        ),
+        (format!("{eight}, {twice}"), Some(12)),
+    ] {
+        let text = format!(r#"{{"op": [{ops}, {{"type": "ToFloat"}}]}}"#);
+        let pipeline = Pipeline::from_json(&text).unwrap();
+        assert_eq!(pipeline.check().ok(), size.map(|side| (side, side)), "{ops}");
+        assert_eq!(
+            Pipeline::from_toml(&toml::to_string(&pipeline).unwrap()).unwrap(),
+            pipeline
+        );
+        for sample in 0..20 {
+            let key = stokehold_pipeline::DrawKey {
+                seed: 1,
+                epoch: 0,
+                sample,
+            };
+            let steps = pipeline.draw(key, 11, 14).unwrap();
+            let end = steps.iter().fold((11, 14), |(w, h), step| step.size_after(w, h));
+            assert!(size.is_none_or(|side| end == (side, side)), "{ops}: {end:?}");
+        }
+    }
+}
+
+/// Nothing, very often, is nothing.
+#[test]
+fn repetitions_of_nothing_take_no_time() {
+    let nothing = r#"{"type": "Repeat", "times": 4294967295, "op": []}"#;
+    let again = format!(r#"{{"type": "Repeat", "times": 4294967295, "op": [{nothing}]}}"#);
+    let text = format!(r#"{{"op": [{again}, {{"type": "CenterCrop", "size": 3}}, {{"type": "ToFloat"}}]}}"#);
+    let pipeline = Pipeline::from_json(&text).unwrap();
+    assert_eq!(pipeline.check().unwrap(), (3, 3));
+    let key = stokehold_pipeline::DrawKey {
+        seed: 1,
+        epoch: 0,
+        sample: 0,
+    };
+    assert_eq!(pipeline.draw(key, 9, 9).unwrap().len(), 2);
+}
+
 #[test]
 fn what_the_device_cannot_perform_is_named() {
     let refusal = |ops: &str| {
@@ -162,13 +306,16 @@ fn what_the_device_cannot_perform_is_named() {
         pipeline.check_on_device().err().map(|error| error.to_string())
     };
     assert_eq!(
-        refusal(r#"{"type": "ColorJitter", "hue": 0.1}, {"type": "RandomGrayscale"}"#),
+        refusal(
+            r#"{"type": "ColorJitter", "hue": 0.1}, {"type": "RandomGrayscale"}, {"type": "RandomAffine", "degrees": 9}"#
+        ),
         None
     );
     for op in [
         r#"{"type": "RandAugment"}"#,
         r#"{"type": "TrivialAugmentWide"}"#,
         r#"{"type": "AutoAugment"}"#,
+        r#"{"type": "RandomPerspective"}"#,
         r#"{"type": "RandomInvert"}"#,
         r#"{"type": "RandomPosterize", "bits": 4}"#,
         r#"{"type": "RandomSolarize", "threshold": 4}"#,
@@ -184,6 +331,13 @@ fn what_the_device_cannot_perform_is_named() {
         );
         let repeated = format!(r#"{{"type": "Repeat", "times": 2, "op": [{op}]}}"#);
         assert!(refusal(&repeated).is_some(), "{repeated}");
+        for name in ["RandomApply", "RandomChoice", "RandomOrder"] {
+            let composed = format!(r#"{{"type": "{name}", "op": [{{"type": "Grayscale"}}, {op}]}}"#);
+            let said = refusal(&composed).unwrap_or_default();
+            assert!(said.starts_with("operation 4 ("), "{composed}: {said}");
+            let easy = format!(r#"{{"type": "{name}", "op": [{{"type": "Grayscale"}}]}}"#);
+            assert_eq!(refusal(&easy), None);
+        }
     }
 }
 

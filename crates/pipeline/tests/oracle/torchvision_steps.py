@@ -9,7 +9,8 @@ bytes (height, width, 3) or float32 (3, height, width).
 usage: torchvision_steps.py --goldens OUT
 
 Writes the goldens: OUT/steps.json, the same of pictures that are made by a formula (tests/it/golden.rs), where a hash or
-some of the values stand for the result, and OUT/draws.json, the moments of torchvision's draws.
+some of the values stand for the result, OUT/draws.json, the moments of torchvision's draws, OUT/augment.json, what the policies
+draw, OUT/compositions.json, how often compositions perform what, and OUT/perspectives.json, the coefficients of changes of perspective.
 """
 
 import json
@@ -90,6 +91,39 @@ def erase(image, value):
              {"type": "Erase", "left": left, "top": top, "width": width, "height": height,
               "content": {"Rgb": [value] * 3}}]
     return steps, F.erase(tensor, top, left, height, width, v)
+
+
+def drawn(transform, image):
+    """The numbers that a transform of v2 draws, the same every time; no other case's draws depend on it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        return transform.make_params([image])
+
+
+def affine(image, mode, **options):
+    transform = v2.RandomAffine(interpolation=mode, **options)
+    params = drawn(transform, image)
+    step = {"type": "Affine", **params, "interpolation": NAMES[mode], "center": transform.center, "fill": transform.fill}
+    return [step], transform.transform(image, params)
+
+
+AFFINES = {
+    "all": dict(degrees=180, translate=(0.1, 0.3), scale=(0.5, 1.5), shear=(-20, 20, -30, 30), fill=[9, 100, 250]),
+    "center": dict(degrees=(10, 20), shear=15, center=[20.0, 5.5], fill=77),
+    # Rows stay rows.
+    "smaller": dict(degrees=0, scale=(0.3, 0.8)),
+    "larger": dict(degrees=0, translate=(0.2, 0.2), scale=(1.1, 2.9)),
+    "moved": dict(degrees=0, translate=(0.4, 0.4)),
+    # Corners beyond 16 bits.
+    "smallest": dict(degrees=90, scale=(0.01, 0.011), shear=(60, 80)),
+}
+
+
+def perspective(image, mode, scale, fill=0):
+    transform = v2.RandomPerspective(scale, 1.0, mode, fill)
+    params = drawn(transform, image)
+    step = {"type": "Perspective", **params, "interpolation": NAMES[mode], "fill": fill}
+    return [step], transform.transform(image, params)
 
 
 def steps_of(name, magnitude, interpolation=I.NEAREST, fill=0):
@@ -186,6 +220,10 @@ CASES = {
     "gaussian-blur": lambda im: ([{"type": "GaussianBlur", "kernel": [5, 9], "sigma": 1.3}],
                                  F.gaussian_blur(im, [5, 9], [1.3, 1.3])),
     "dilation": lambda im: ([{"type": "Dilate", "kernel": 5}], im.filter(ImageFilter.MaxFilter(5))),
+    **{f"affine-{name}-{mode.value}": lambda im, mode=mode, options=options: affine(im, mode, **options)
+       for name, options in AFFINES.items() for mode in NAMES},
+    **{f"perspective-{scale}-{mode.value}": lambda im, mode=mode, scale=scale: perspective(im, mode, scale, [9, 100, 250])
+       for scale in (0.2, 0.5, 1.0) for mode in NAMES},
     "to-float": lambda im: ([{"type": "ToFloat"}], F.to_tensor(im)),
     "erase": lambda im: erase(im, 0.5),
 }
@@ -273,6 +311,8 @@ def goldens():
     write("steps.json", cases)
     write("draws.json", draws())
     write("augment.json", augment())
+    write("compositions.json", compositions())
+    write("perspectives.json", perspectives())
 
 
 def augment():
@@ -310,6 +350,62 @@ def augment():
     return [dict(op=op, width=400, height=300, outcomes=[o for o in outcomes if o[1] > 0]) for op, outcomes in answers]
 
 
+class Mark(torch.nn.Module):
+    """Stands for an operation: adds its name to those that were performed."""
+
+    def __init__(self, name):
+        super().__init__()
+        self.name = name
+
+    def forward(self, names):
+        return [*names, self.name]
+
+
+def composed(op):
+    """torchvision's composition of an operation of ours."""
+    if "op" not in op:
+        return Mark({"RandomInvert": "Invert", "RandomEqualize": "Equalize", "RandomAutocontrast": "AutoContrast"}[op["type"]])
+    kind = getattr(v2, op["type"])
+    return kind([composed(one) for one in op["op"]], **{key: op[key] for key in op if key == "p"})
+
+
+def compositions():
+    """How often each list of operations is performed."""
+    invert, equalize, stretch = ({"type": name, "p": 1.0} for name in ("RandomInvert", "RandomEqualize", "RandomAutocontrast"))
+    count, answers = 20_000, []
+    torch.manual_seed(20)
+    for op in (
+        {"type": "RandomApply", "op": [invert, equalize]},
+        {"type": "RandomApply", "p": 0.2, "op": [invert]},
+        {"type": "RandomChoice", "op": [invert, equalize, stretch]},
+        {"type": "RandomChoice", "p": [1.0, 0.0, 3.0], "op": [invert, equalize, stretch]},
+        {"type": "RandomOrder", "op": [invert, equalize, stretch]},
+        {"type": "RandomOrder", "op": [{"type": "RandomApply", "op": [invert]}, equalize,
+                                       {"type": "RandomChoice", "p": [0.3, 0.1], "op": [stretch, equalize]}]},
+    ):
+        transform, outcomes = composed(op), {}
+        for _ in range(count):
+            names = " ".join(transform([]))
+            outcomes[names] = outcomes.get(names, 0) + 1
+        answers.append(dict(op=op, count=count, outcomes=dict(sorted(outcomes.items()))))
+    return answers
+
+
+def perspectives():
+    """The coefficients of corners: of drawn ones, and of such as cross each other."""
+    random, answers = np.random.default_rng(3), []
+    for width, height, reach in ((400, 300, 0.5), (33, 1000, 0.2), (4000, 3000, 0.9), (2, 3, 0.0), (64, 64, 1.0)):
+        for _ in range(20):
+            most = [int(reach * (side // 2)) for side in (width, height)]
+            corners = [[int(random.integers(0, m + 1)) + (side - m - 1 if far else 0)
+                        for m, side, far in zip(most, (width, height), fars)]
+                       for fars in ((False, False), (True, False), (True, True), (False, True))]
+            ends = [[0, 0], [width - 1, 0], [width - 1, height - 1], [0, height - 1]]
+            answers.append(dict(width=width, height=height, corners=corners,
+                                coefficients=v2.functional._geometry._get_perspective_coeffs(ends, corners)))
+    return answers
+
+
 def draws():
     """Mean and standard deviation of what is drawn, by the steps' types and fields."""
     count, image = 40_000, Image.new("RGB", (400, 300))
@@ -322,6 +418,15 @@ def draws():
     def random_crop():
         top, left, _, _ = T.RandomCrop.get_params(image, (100, 80))
         return {"Crop.left": left, "Crop.top": top}
+
+    def affine():
+        options = dict(degrees=[-20, 50], translate=[0.1, 0.3], scale=[0.7, 1.4], shear=[-10, 5, 3, 20])
+        params = v2.RandomAffine(**options).make_params([image])
+        return {"Affine.angle": params["angle"], "Affine.scale": params["scale"], **numbered("Affine.translate", params["translate"]),
+                **numbered("Affine.shear", params["shear"])}
+
+    def numbered(name, values):
+        return {f"{name}.{number}": value for number, value in enumerate(values)}
 
     def color_jitter():
         _, b, c, s, h = T.ColorJitter.get_params((0.6, 1.4), (0.3, 1.7), (0.9, 1.1), (-0.1, 0.1))
@@ -338,6 +443,10 @@ def draws():
         '{"type": "ColorJitter", "brightness": 0.4, "contrast": 0.7, "saturation": 0.1, "hue": 0.1}': color_jitter,
         '{"type": "GaussianBlur", "kernel_size": 5}': lambda: {"GaussianBlur.sigma": T.GaussianBlur.get_params(0.1, 2.0)},
         '{"type": "RandomErasing", "p": 1.0}': erasing,
+        '{"type": "RandomAffine", "degrees": [-20, 50], "translate": [0.1, 0.3], "scale": [0.7, 1.4], "shear": [-10, 5, 3, 20]}':
+            affine,
+        '{"type": "RandomPerspective", "p": 1.0}': lambda: numbered(
+            "Perspective.coefficients", v2.RandomPerspective(p=1.0).make_params([image])["coefficients"]),
     }
     answers = []
     for op, draw in drawn.items():
