@@ -71,7 +71,10 @@ fn resume_command(resuming: bool) -> String {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if !resuming {
         // Directly after the subcommand, because words after `--` are not options.
-        let behind = words.iter().position(|word| word == "train").map_or(0, |at| at + 1);
+        let behind = words
+            .iter()
+            .position(|word| word == "train")
+            .map_or(0, |at| at + 1);
         words.insert(behind, "--resume".into());
     }
     shell::again(words)
