@@ -254,10 +254,58 @@ def test_colours_and_policies_are_converted(version):
         (T.RandAugment(1, 5, 11, "bilinear"), V.RandAugment(1, 5, 11, v1.InterpolationMode.BILINEAR)),
         (T.TrivialAugmentWide(), V.TrivialAugmentWide()),
         (T.TrivialAugmentWide(12, fill=9), V.TrivialAugmentWide(12, fill=9)),
+        (T.AugMix(), V.AugMix()),
+        (T.AugMix(5, 2, 4, 0.5, False, "nearest", 7), V.AugMix(5, 2, 4, 0.5, False, v1.InterpolationMode.NEAREST, 7)),
+        (T.RandomAffine(5), V.RandomAffine(5)),
+        (
+            T.RandomAffine((-9, 3), (0.1, 0.2), (0.5, 2), (-1, 2, -3, 4), "bicubic", (1, 2, 3), (4, 5)),
+            V.RandomAffine((-9, 3), (0.1, 0.2), (0.5, 2), (-1, 2, -3, 4), v1.InterpolationMode.BICUBIC, (1, 2, 3), (4, 5)),
+        ),
+        (T.RandomAffine(0, shear=10), V.RandomAffine(0, shear=10)),
+        (T.RandomPerspective(), V.RandomPerspective()),
+        (T.RandomPerspective(0.2, 0.9, "nearest", 8), V.RandomPerspective(0.2, 0.9, v1.InterpolationMode.NEAREST, 8)),
+        (T.RandomApply([T.RandomInvert(), T.Grayscale(3)], 0.3), V.RandomApply([V.RandomInvert(), V.Grayscale(3)], 0.3)),
+        (
+            T.RandomOrder([T.RandomInvert(), T.Repeat(1, [T.RandomInvert(0.1), T.RandomEqualize()])]),
+            V.RandomOrder([V.RandomInvert(), V.Compose([V.RandomInvert(0.1), V.RandomEqualize()])]),
+        ),
+        (
+            T.RandomChoice([T.RandomInvert(), T.RandomEqualize()], [0.25, 0.75]),
+            V.RandomChoice([V.RandomInvert(), V.RandomEqualize()], p=[0.25, 0.75]),
+        ),
     ]:
         assert T.from_torchvision([theirs, V.CenterCrop(4), V.ToTensor()]).transforms[0] == ours, theirs
+    choice = T.from_torchvision([V.RandomChoice([V.RandomInvert(), V.RandomEqualize()]), V.CenterCrop(4), V.ToTensor()])
+    assert len(set(choice.transforms[0].as_dict().get("p") or [0])) == 1, "every one as often as the others"
     with pytest.raises(stokehold.OptionError, match=r"bits = 0; allowed: 1 to 8"):
         T.from_torchvision([V.RandomPosterize(0), V.CenterCrop(4), V.ToTensor()])
+
+
+@needs_torchvision
+def test_what_only_v2_has_is_converted():
+    from torchvision.transforms import v2
+
+    bicubic = v2.InterpolationMode.BICUBIC
+    for ours, theirs in [
+        (T.RandomResize(20, 40), v2.RandomResize(20, 40)),
+        (T.RandomShortestSize([20, 30], 90, "bicubic"), v2.RandomShortestSize([20, 30], 90, bicubic)),
+        (T.RandomShortestSize([20]), v2.RandomShortestSize(20)),
+        (T.ScaleJitter((40, 50)), v2.ScaleJitter((40, 50))),
+        (T.ScaleJitter((40, 50), (0.5, 1.5), "bicubic"), v2.ScaleJitter((40, 50), (0.5, 1.5), bicubic)),
+        (T.RandomZoomOut(), v2.RandomZoomOut()),
+        (T.RandomZoomOut((1, 2, 3), (1.5, 2), 0.7), v2.RandomZoomOut((1, 2, 3), (1.5, 2), 0.7)),
+        (T.RandomPhotometricDistort(), v2.RandomPhotometricDistort()),
+        (
+            T.RandomPhotometricDistort((0.5, 2), (0.6, 3), (0.7, 4), (-0.1, 0.2), 0.9),
+            v2.RandomPhotometricDistort((0.5, 2), (0.6, 3), (0.7, 4), (-0.1, 0.2), 0.9),
+        ),
+        (T.RandomChannelPermutation(), v2.RandomChannelPermutation()),
+    ]:
+        assert T.from_torchvision([v2.RGB(), theirs, v2.CenterCrop(4), v2.ToTensor()]).transforms[0] == ours, theirs
+    noisy = T.from_torchvision([v2.CenterCrop(4), v2.ToTensor(), v2.GaussianNoise(0.1, 0.2, False), v2.ToPureTensor()])
+    assert noisy.transforms[2:] == [T.GaussianNoise(0.1, 0.2, False)]
+    with pytest.raises(stokehold.OptionError, match="antialias=False"):
+        T.from_torchvision([v2.ScaleJitter((40, 50), antialias=False)])
 
 
 @needs_torchvision
@@ -271,8 +319,12 @@ def test_what_is_not_converted_is_said():
         pass
 
     for compose, message in [
-        (v1.Compose([v1.RandomAffine(5)]), r"transform 1 \(RandomAffine\) has no equivalent here"),
-        (v1.Compose([v1.CenterCrop(4), v1.RandomApply([v1.CenterCrop(3)])]), r"transform 2 \(RandomApply\)"),
+        (v2.Compose([v2.ElasticTransform()]), r"transform 1 \(ElasticTransform\) has no equivalent here"),
+        (
+            v2.Compose([v2.CenterCrop(4), v2.RandomApply([v2.JPEG(50)])]),
+            r"transform 2 \(RandomApply\): transform 1 \(JPEG\) has no equivalent here",
+        ),
+        (v1.Compose([v1.CenterCrop(4), v1.RandomApply([v1.CenterCrop(3)]), v1.ToTensor()]), "different sizes"),
         (v1.Compose([v1.CenterCrop(4), Own(3)]), r"transform 2 \(Own\) is not torchvision's"),
         (v1.Compose([v1.CenterCrop(4), lambda image: image]), r"transform 2 \(function\).*batch_transform"),
         (v1.Compose([v1.Grayscale()]), r"transform 1 \(Grayscale\): num_output_channels=1"),

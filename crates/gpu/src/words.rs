@@ -67,8 +67,8 @@ fn points(words: &mut Words, points: &[Pointwise]) {
             Pointwise::Grayscale => words.extend([3, 0]),
             // A plan has contrast as a stage, because the mean is not known before.
             Pointwise::Contrast { .. } => {}
-            // `Pipeline::check_on_device` has refused the operations that make it.
-            Pointwise::Levels { .. } => {}
+            // `Pipeline::check_on_device` has refused the operations that make them.
+            Pointwise::Levels { .. } | Pointwise::Permute { .. } => {}
         }
     }
 }

@@ -1,10 +1,10 @@
-//! AutoAugment, RandAugment and TrivialAugmentWide: which change of an image is drawn, and how strong it is.
+//! AutoAugment, RandAugment, TrivialAugmentWide and AugMix: which change of an image is drawn, and how strong it is.
 //!
 //! Names, magnitudes, signs and policies are those of `torchvision.transforms.v2`, version 0.29 (`_auto_augment.py`).
 
-use crate::op::{AutoAugment, Fill, Interpolation, Policy, RandAugment, TrivialAugmentWide};
+use crate::op::{AugMix, AutoAugment, Fill, Interpolation, Policy, RandAugment, TrivialAugmentWide};
 use crate::rng::Draws;
-use crate::step::{Step, Transform};
+use crate::step::{Chain, Mixed, Step, Transform};
 
 /// A change of an image, with torchvision's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,9 @@ struct Most {
     degrees: f64,
     /// Of brightness, colour, contrast and sharpness: how far from 1.
     factor: f64,
-    /// Bits that posterising takes away.
+    /// Bits that the weakest posterising keeps.
+    most_bits: f32,
+    /// Bits that the strongest one takes away of these.
     bits: f64,
 }
 
@@ -66,7 +68,17 @@ impl Most {
             translate: [width, height].map(|side| 150.0 / 331.0 * f64::from(side)),
             degrees: 30.0,
             factor: 0.9,
+            most_bits: 8.0,
             bits: 4.0,
+        }
+    }
+
+    /// Of AugMix.
+    fn mixed(width: u32, height: u32) -> Most {
+        Most {
+            translate: [width, height].map(|side| f64::from(side) / 3.0),
+            most_bits: 4.0,
+            ..Most::usual(width, height)
         }
     }
 
@@ -76,6 +88,7 @@ impl Most {
             translate: [32.0; 2],
             degrees: 135.0,
             factor: 0.99,
+            most_bits: 8.0,
             bits: 6.0,
         }
     }
@@ -92,7 +105,7 @@ impl Most {
             Brightness | Color | Contrast | Sharpness => up_to(self.factor),
             Posterize => {
                 let taken = bin as f32 / (f64::from(bins - 1) / self.bits) as f32;
-                f64::from((8.0 - taken).round_ties_even())
+                f64::from((self.most_bits - taken).round_ties_even())
             }
             Solarize => evenly(1.0, 0.0, bin, bins),
         }
@@ -190,6 +203,52 @@ impl RandAugment {
             change.step(signed(change, magnitude, draws), self.interpolation, self.fill)
         };
         (0..self.num_ops).filter_map(one).collect()
+    }
+}
+
+/// What AugMix draws from; the first nine without [`AugMix::all_ops`].
+const MIXED: [Change; 13] = [
+    ShearX,
+    ShearY,
+    TranslateX,
+    TranslateY,
+    Rotate,
+    Posterize,
+    Solarize,
+    AutoContrast,
+    Equalize,
+    Brightness,
+    Color,
+    Contrast,
+    Sharpness,
+];
+
+impl AugMix {
+    /// The number of magnitudes there are.
+    pub(crate) const BINS: u32 = 10;
+
+    /// What is done to an image of `width` x `height`, which keeps its size.
+    pub(crate) fn step(&self, draws: &mut Draws, width: u32, height: u32) -> Step {
+        let most = Most::mixed(width, height);
+        let changes = &MIXED[..if self.all_ops { 13 } else { 9 }];
+        let of_image = draws.dirichlet(self.alpha, 2)[0];
+        let shares = draws.dirichlet(self.alpha, self.mixture_width as usize);
+        let chains = shares.into_iter().map(|share| {
+            let depth = u32::try_from(self.chain_depth).unwrap_or_else(|_| 1 + draws.below(3));
+            let one = |_| {
+                let change = changes[draws.below(changes.len() as u32) as usize];
+                let magnitude = most.magnitude(change, draws.below(self.severity), Self::BINS);
+                change.step(signed(change, magnitude, draws), self.interpolation, self.fill)
+            };
+            Chain {
+                share: (share * (1.0 - of_image)) as f32,
+                steps: (0..depth).filter_map(one).collect(),
+            }
+        });
+        Step::Mix(Mixed {
+            chains: chains.collect(),
+            share: of_image as f32,
+        })
     }
 }
 

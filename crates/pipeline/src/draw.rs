@@ -40,7 +40,7 @@ pub(crate) fn check_sides(steps: &[Step], width: u32, height: u32) -> Result<(),
     let (mut size, mut most) = ((width, height), width.max(height));
     for step in steps {
         let what = match step {
-            Step::Rotate(_) | Step::Affine(_) => "turned",
+            Step::Rotate(_) | Step::Affine(_) | Step::Mix(_) => "turned",
             Step::Resize { interpolation, .. } if *interpolation != Interpolation::Nearest => "resized",
             _ => "",
         };
@@ -82,6 +82,15 @@ impl Steps {
         }
         self.steps.push(step);
         Ok(())
+    }
+
+    /// To a size that may have come out as nothing.
+    fn resize(&mut self, width: u32, height: u32, interpolation: Interpolation) -> Result<(), ImageError> {
+        self.push(Step::Resize {
+            width,
+            height,
+            interpolation,
+        })
     }
 
     fn pad(&mut self, sides: [u32; 4], fill: Fill, mode: PaddingMode) -> Result<(), ImageError> {
@@ -196,10 +205,35 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
                 interpolation: o.interpolation,
             })
         }
+        Op::RandomResize(o) => {
+            let side = o.min_size + draws.below(o.max_size - o.min_size);
+            let (width, height) = Resize::shorter_edge_to(side, None, width, height);
+            steps.resize(width, height, o.interpolation)
+        }
+        Op::RandomShortestSize(o) => {
+            let sides = o.min_size.all();
+            let side = sides[draws.below(sides.len() as u32) as usize];
+            let (w, h) = (f64::from(width), f64::from(height));
+            let most = o
+                .max_size
+                .map_or(f64::INFINITY, |most| f64::from(most) / w.max(h));
+            let scale = (f64::from(side) / w.min(h)).min(most);
+            steps.resize((w * scale) as u32, (h * scale) as u32, o.interpolation)
+        }
+        Op::ScaleJitter(o) => {
+            let share = draws.uniform(o.scale_range[0], o.scale_range[1]);
+            let (w, h) = (f64::from(width), f64::from(height));
+            let [across, down] = o.target_size.map(f64::from);
+            let scale = (across / w).min(down / h) * share;
+            steps.resize((w * scale) as u32, (h * scale) as u32, o.interpolation)
+        }
         Op::CenterCrop(o) => center_crop(o, steps),
         Op::RandomCrop(o) => random_crop(o, draws, steps),
         Op::Pad(o) => steps.pad(o.padding.sides(), o.fill, o.padding_mode),
+        Op::RandomZoomOut(o) => zoom_out(o, draws, steps),
         Op::ColorJitter(o) => color_jitter(o, draws, steps),
+        Op::RandomPhotometricDistort(o) => push_all(o.steps(draws), steps),
+        Op::RandomChannelPermutation => steps.push(permuted(draws)),
         Op::Grayscale => steps.push(Step::Grayscale),
         Op::RandomGrayscale(o) => push_if(o.p, Step::Grayscale, draws, steps),
         Op::RandomInvert(o) => push_if(o.p, Step::Invert, draws, steps),
@@ -217,6 +251,7 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
         Op::AutoAugment(o) => push_all(o.steps(draws, width, height), steps),
         Op::RandAugment(o) => push_all(o.steps(draws, width, height), steps),
         Op::TrivialAugmentWide(o) => push_all(o.step(draws), steps),
+        Op::AugMix(o) => steps.push(o.step(draws, width, height)),
         Op::GaussianBlur(o) => {
             let [low, high] = o.sigma_range();
             let kernel = o.kernel_size.width_height();
@@ -236,6 +271,12 @@ fn draw_op(op: &Op, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageErr
         }),
         Op::RandomErasing(o) => erasing(o, draws, steps),
         Op::ToFloat => steps.push(Step::ToFloat),
+        Op::GaussianNoise(o) => steps.push(Step::Noise {
+            mean: o.mean,
+            sigma: o.sigma,
+            clip: o.clip,
+            seed: draws.bits(),
+        }),
         Op::Normalize(o) => steps.push(Step::Normalize {
             mean: o.mean,
             std: o.std,
@@ -387,6 +428,42 @@ fn random_crop(op: &RandomCrop, draws: &mut Draws, steps: &mut Steps) -> Result<
         width,
         height,
     })
+}
+
+fn zoom_out(op: &RandomZoomOut, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {
+    if !draws.chance(op.p) {
+        return Ok(());
+    }
+    let longer = draws.uniform(op.side_range[0], op.side_range[1]);
+    let more = [steps.width, steps.height].map(|side| (f64::from(side) * longer) as u32 - side);
+    let [left, top] = more.map(|more| (f64::from(more) * draws.unit()) as u32);
+    let sides = [left, top, more[0] - left, more[1] - top];
+    steps.pad(sides, op.fill, PaddingMode::Constant)
+}
+
+impl RandomPhotometricDistort {
+    fn steps(&self, draws: &mut Draws) -> Vec<Step> {
+        let mut drawn = |[low, high]: [f64; 2]| draws.chance(self.p).then(|| draws.uniform(low, high));
+        let brightness = drawn(self.brightness).map(|factor| Step::Brightness { factor });
+        let contrast = drawn(self.contrast).map(|factor| Step::Contrast { factor });
+        let saturation = drawn(self.saturation).map(|factor| Step::Saturation { factor });
+        let hue = drawn(self.hue).map(|shift| Step::Hue { shift });
+        let (before, after) = match draws.chance(0.5) {
+            true => (contrast, None),
+            false => (None, contrast),
+        };
+        let channels = draws.chance(self.p).then(|| permuted(draws));
+        [brightness, before, saturation, hue, after, channels]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+fn permuted(draws: &mut Draws) -> Step {
+    let mut channels = [0, 1, 2];
+    draws.shuffle(&mut channels);
+    Step::Permute { channels }
 }
 
 fn color_jitter(op: &ColorJitter, draws: &mut Draws, steps: &mut Steps) -> Result<(), ImageError> {

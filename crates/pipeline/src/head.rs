@@ -153,6 +153,7 @@ impl Op {
             Op::RandomPosterize(o) => certain(o.p),
             Op::RandomSolarize(o) => certain(o.p),
             Op::RandomAdjustSharpness(o) => certain(o.p),
+            Op::RandomZoomOut(o) => o.p <= 0.0,
             Op::RandomRotation(o) => one(o.range()),
             Op::GaussianBlur(o) => one(o.sigma_range()),
             Op::Repeat(o) => o.ops.iter().all(Op::is_same_every_time),

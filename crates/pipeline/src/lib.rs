@@ -65,7 +65,7 @@ pub use pipeline::Pipeline;
 pub use preparation::{Preparation, Prepare, PreparedSample};
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
-pub use step::{EraseContent, Rotate, Step, Transform};
+pub use step::{Chain, EraseContent, Mixed, Rotate, Step, Transform};
 pub use stokehold_jpeg::{Input, MAX_PIXELS, RowIndex};
 
 /// What the draws of a sample are a function of.

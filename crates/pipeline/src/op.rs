@@ -27,10 +27,25 @@ pub enum Op {
     CenterCrop(CenterCrop),
     /// Cuts out a rectangle at a random place.
     RandomCrop(RandomCrop),
+    /// Resizes to a size that is drawn evenly from a range.
+    RandomResize(RandomResize),
+    /// Resizes the shorter edge to one of several sizes, drawn evenly.
+    RandomShortestSize(RandomShortestSize),
+    /// Resizes to a drawn share of the largest size that fits a target (Ghiasi et al., "Simple Copy-Paste is a Strong Data
+    /// Augmentation Method for Instance Segmentation", 2021).
+    ScaleJitter(ScaleJitter),
     /// Adds borders.
     Pad(Pad),
+    /// Puts the image on a larger canvas at a drawn place, with probability `p` (Liu et al., "SSD: Single Shot MultiBox
+    /// Detector", 2016).
+    RandomZoomOut(RandomZoomOut),
     /// Changes brightness, contrast, saturation and hue by drawn factors, in a drawn order.
     ColorJitter(ColorJitter),
+    /// Changes brightness, contrast, saturation, hue and the order of the channels, each with probability `p` and by a drawn
+    /// factor (Liu et al., "SSD: Single Shot MultiBox Detector", 2016).
+    RandomPhotometricDistort(RandomPhotometricDistort),
+    /// Puts red, green and blue in a drawn order, every order as often as the others.
+    RandomChannelPermutation,
     /// Replaces colour by luminance in all three channels.
     Grayscale,
     /// Replaces colour by luminance in all three channels, with probability `p`.
@@ -56,12 +71,17 @@ pub enum Op {
     /// One change of colour or geometry, drawn evenly from 14, of a drawn magnitude (Müller and Hutter, "TrivialAugment:
     /// Tuning-free Yet State-of-the-Art Data Augmentation", 2021).
     TrivialAugmentWide(TrivialAugmentWide),
+    /// Several chains of changes of colour or geometry, mixed with each other and with the image by drawn shares (Hendrycks et
+    /// al., "AugMix: A Simple Data Processing Method to Improve Robustness and Uncertainty", 2020).
+    AugMix(AugMix),
     /// Blurs with a Gaussian of drawn sigma.
     GaussianBlur(GaussianBlur),
     /// Morphological dilation: every pixel becomes the maximum of its square neighbourhood, channel by channel.
     Dilation(Dilation),
     /// Fills a random rectangle; stands after [`Op::ToFloat`].
     RandomErasing(RandomErasing),
+    /// Adds normal noise, drawn for every value; stands after [`Op::ToFloat`].
+    GaussianNoise(GaussianNoise),
     /// From bytes 0..=255 to floats 0.0..=1.0 (torchvision's `ToTensor`).
     ToFloat,
     /// Subtracts a mean and divides by a standard deviation per channel; stands after [`Op::ToFloat`].
@@ -327,6 +347,93 @@ pub struct Resize {
     pub max_size: Option<u32>,
 }
 
+/// Resizes to a drawn size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomResize {
+    /// The smallest length of the shorter edge, in pixels.
+    pub min_size: u32,
+    /// Lengths are below it, as torchvision's are.
+    pub max_size: u32,
+    /// Default: bilinear.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+}
+
+/// Resizes the shorter edge to one of several sizes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomShortestSize {
+    /// The lengths of the shorter edge, in pixels, of which one is drawn.
+    pub min_size: Sides,
+    /// The limit of the longer edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_size: Option<u32>,
+    /// Default: bilinear.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+}
+
+/// One length in pixels or several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Sides {
+    /// One.
+    One(u32),
+    /// Several.
+    Several(Vec<u32>),
+}
+
+impl Sides {
+    /// All of them.
+    pub fn all(&self) -> &[u32] {
+        match self {
+            Sides::One(side) => std::slice::from_ref(side),
+            Sides::Several(sides) => sides,
+        }
+    }
+}
+
+/// Resizes to a drawn share of a target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleJitter {
+    /// The target, `[width, height]`: torchvision calls it `(height, width)`, and reads it the other way round.
+    pub target_size: [u32; 2],
+    /// Range of the share; default `[0.1, 2.0]`.
+    #[serde(default = "default_scale_range")]
+    pub scale_range: [f64; 2],
+    /// Default: bilinear.
+    #[serde(default)]
+    pub interpolation: Interpolation,
+}
+
+fn default_scale_range() -> [f64; 2] {
+    [0.1, 2.0]
+}
+
+/// Puts the image on a larger canvas with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomZoomOut {
+    /// The colour of the canvas.
+    pub fill: Fill,
+    /// Range of how much longer the canvas's sides are than the image's.
+    pub side_range: [f64; 2],
+    /// Probability, 0..=1.
+    pub p: f64,
+}
+
+impl Default for RandomZoomOut {
+    fn default() -> Self {
+        RandomZoomOut {
+            fill: Fill::default(),
+            side_range: [1.0, 4.0],
+            p: half(),
+        }
+    }
+}
+
 /// Cuts out the centre, and pads with black if the image is smaller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -430,6 +537,34 @@ impl Default for ColorJitter {
             contrast: none,
             saturation: none,
             hue: none,
+        }
+    }
+}
+
+/// Changes colours, each property with a probability.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomPhotometricDistort {
+    /// Factor of brightness, at least 0.
+    pub brightness: [f64; 2],
+    /// Factor of contrast, at least 0.
+    pub contrast: [f64; 2],
+    /// Factor of saturation, at least 0.
+    pub saturation: [f64; 2],
+    /// Shift of hue in turns, -0.5..=0.5.
+    pub hue: [f64; 2],
+    /// Probability of each change, 0..=1.
+    pub p: f64,
+}
+
+impl Default for RandomPhotometricDistort {
+    fn default() -> Self {
+        RandomPhotometricDistort {
+            brightness: [0.875, 1.125],
+            contrast: [0.5, 1.5],
+            saturation: [0.5, 1.5],
+            hue: [-0.05, 0.05],
+            p: half(),
         }
     }
 }
@@ -584,6 +719,40 @@ impl Default for TrivialAugmentWide {
     }
 }
 
+/// Mixes chains of drawn changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AugMix {
+    /// How many of the 10 magnitudes a change draws from, from the weakest on.
+    pub severity: u32,
+    /// The number of chains.
+    pub mixture_width: u32,
+    /// The number of changes in a chain; -1 draws 1 to 3 for each chain.
+    pub chain_depth: i32,
+    /// Alpha of the Dirichlet distributions of the shares: 1 makes all shares alike, less gives one chain the most.
+    pub alpha: f64,
+    /// Draw brightness, colour, contrast and sharpness, too.
+    pub all_ops: bool,
+    /// How sheared, moved and rotated images are interpolated; default: bilinear.
+    pub interpolation: Interpolation,
+    /// The colour where the image does not reach.
+    pub fill: Fill,
+}
+
+impl Default for AugMix {
+    fn default() -> Self {
+        AugMix {
+            severity: 3,
+            mixture_width: 3,
+            chain_depth: -1,
+            alpha: 1.0,
+            all_ops: true,
+            interpolation: Interpolation::Bilinear,
+            fill: Fill::default(),
+        }
+    }
+}
+
 /// Blurs with a Gaussian.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -676,6 +845,28 @@ pub enum EraseValue {
 pub enum Noise {
     /// Standard normal noise, every value drawn for itself.
     Random,
+}
+
+/// Adds normal noise to the float image.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GaussianNoise {
+    /// The noise's mean; the image's values are 0.0 to 1.0 before `Normalize`.
+    pub mean: f64,
+    /// Its standard deviation.
+    pub sigma: f64,
+    /// Limit the sums to 0.0 to 1.0.
+    pub clip: bool,
+}
+
+impl Default for GaussianNoise {
+    fn default() -> Self {
+        GaussianNoise {
+            mean: 0.0,
+            sigma: 0.1,
+            clip: true,
+        }
+    }
 }
 
 /// `(value - mean) / std` per channel.

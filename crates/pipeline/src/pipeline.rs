@@ -216,10 +216,10 @@ impl Pipeline {
             match (op, float) {
                 (Op::ToFloat, true) => return Err(fail("the image is float already".into())),
                 (Op::ToFloat, false) => float = true,
-                (Op::Normalize(_) | Op::RandomErasing(_), false) => {
+                (Op::Normalize(_) | Op::RandomErasing(_) | Op::GaussianNoise(_), false) => {
                     return Err(fail("it works on floats; put ToFloat before it".into()));
                 }
-                (Op::Normalize(_) | Op::RandomErasing(_), true) => {}
+                (Op::Normalize(_) | Op::RandomErasing(_) | Op::GaussianNoise(_), true) => {}
                 // What they compose is checked behind them.
                 (Op::RandomApply(_) | Op::RandomChoice(_) | Op::RandomOrder(_), _) => {}
                 (_, true) => return Err(fail("it works on bytes; put it before ToFloat".into())),
@@ -334,8 +334,14 @@ impl Op {
             Op::Resize(_) => "Resize",
             Op::CenterCrop(_) => "CenterCrop",
             Op::RandomCrop(_) => "RandomCrop",
+            Op::RandomResize(_) => "RandomResize",
+            Op::RandomShortestSize(_) => "RandomShortestSize",
+            Op::ScaleJitter(_) => "ScaleJitter",
             Op::Pad(_) => "Pad",
+            Op::RandomZoomOut(_) => "RandomZoomOut",
             Op::ColorJitter(_) => "ColorJitter",
+            Op::RandomPhotometricDistort(_) => "RandomPhotometricDistort",
+            Op::RandomChannelPermutation => "RandomChannelPermutation",
             Op::Grayscale => "Grayscale",
             Op::RandomGrayscale(_) => "RandomGrayscale",
             Op::RandomInvert(_) => "RandomInvert",
@@ -347,9 +353,11 @@ impl Op {
             Op::AutoAugment(_) => "AutoAugment",
             Op::RandAugment(_) => "RandAugment",
             Op::TrivialAugmentWide(_) => "TrivialAugmentWide",
+            Op::AugMix(_) => "AugMix",
             Op::GaussianBlur(_) => "GaussianBlur",
             Op::Dilation(_) => "Dilation",
             Op::RandomErasing(_) => "RandomErasing",
+            Op::GaussianNoise(_) => "GaussianNoise",
             Op::ToFloat => "ToFloat",
             Op::Normalize(_) => "Normalize",
             Op::Repeat(_) => "Repeat",
@@ -387,6 +395,10 @@ impl Op {
         !matches!(
             self,
             Op::RandomPerspective(_)
+                | Op::RandomPhotometricDistort(_)
+                | Op::RandomChannelPermutation
+                | Op::GaussianNoise(_)
+                | Op::AugMix(_)
                 | Op::RandomInvert(_)
                 | Op::RandomPosterize(_)
                 | Op::RandomSolarize(_)
@@ -418,6 +430,8 @@ impl Op {
                 let [l, t, r, b] = pad.padding.sides();
                 (w + l + r, h + t + b)
             }),
+            Op::RandomResize(_) | Op::RandomShortestSize(_) | Op::ScaleJitter(_) => None,
+            Op::RandomZoomOut(o) if o.p > 0.0 && o.side_range[1] > 1.0 => None,
             Op::RandomRotation(r) if r.expand => None,
             Op::Repeat(o) => (0..o.times()).fold(before, |size, _| size_after_all(&o.ops, size)),
             Op::RandomApply(o) => before.filter(|_| size_after_all(&o.ops, before) == before),
@@ -514,7 +528,53 @@ impl Op {
                 size(&o.size)?;
                 o.padding.map_or(Ok(()), padding)
             }
+            Op::RandomResize(o) => check(
+                (1..=MAX_SIDE).contains(&o.min_size) && (o.min_size + 1..=MAX_SIDE).contains(&o.max_size),
+                || {
+                    let (min, max) = (o.min_size, o.max_size);
+                    format!(
+                        "min_size = {min}, max_size = {max}; allowed: 1 <= min_size < max_size <= {MAX_SIDE} pixels"
+                    )
+                },
+            ),
+            Op::RandomShortestSize(o) => {
+                let sides = o.min_size.all();
+                let ok = !sides.is_empty() && sides.iter().all(|side| (1..=MAX_SIDE).contains(side));
+                check(ok, || {
+                    format!("min_size = {sides:?}; allowed: at least one of 1 to {MAX_SIDE} pixels")
+                })?;
+                check(
+                    o.max_size.is_none_or(|most| (1..=MAX_SIDE).contains(&most)),
+                    || {
+                        let most = o.max_size.unwrap_or_default();
+                        format!("max_size = {most}; allowed: 1 to {MAX_SIDE} pixels")
+                    },
+                )
+            }
+            Op::ScaleJitter(o) => {
+                check(
+                    o.target_size.iter().all(|side| (1..=MAX_SIDE).contains(side)),
+                    || {
+                        format!(
+                            "target_size = {:?}; allowed: 1 to {MAX_SIDE} pixels",
+                            o.target_size
+                        )
+                    },
+                )?;
+                range("scale_range", o.scale_range, 1.0 / MAX_SCALE, MAX_SCALE)
+            }
             Op::Pad(o) => padding(o.padding),
+            Op::RandomZoomOut(o) => {
+                probability(o.p)?;
+                range("side_range", o.side_range, 1.0, MAX_SCALE)
+            }
+            Op::RandomPhotometricDistort(o) => {
+                probability(o.p)?;
+                range("brightness", o.brightness, 0.0, 1000.0)?;
+                range("contrast", o.contrast, 0.0, 1000.0)?;
+                range("saturation", o.saturation, 0.0, 1000.0)?;
+                range("hue", o.hue, -0.5, 0.5)
+            }
             Op::ColorJitter(o) => {
                 for (name, [low, high]) in [
                     ("brightness", o.brightness.factors()),
@@ -557,6 +617,24 @@ impl Op {
             }
             Op::TrivialAugmentWide(o) => check_bins(o.num_magnitude_bins),
             Op::AutoAugment(_) => Ok(()),
+            Op::AugMix(o) => {
+                check((1..=AugMix::BINS).contains(&o.severity), || {
+                    format!("severity = {}; allowed: 1 to {}", o.severity, AugMix::BINS)
+                })?;
+                check((1..=MAX_CHANGES).contains(&o.mixture_width), || {
+                    format!("mixture_width = {}; allowed: 1 to {MAX_CHANGES}", o.mixture_width)
+                })?;
+                let depths = 1..=MAX_CHANGES as i32;
+                check(o.chain_depth == -1 || depths.contains(&o.chain_depth), || {
+                    format!(
+                        "chain_depth = {}; allowed: 1 to {MAX_CHANGES}, or -1",
+                        o.chain_depth
+                    )
+                })?;
+                check((1e-3..=1e3).contains(&o.alpha), || {
+                    format!("alpha = {}; allowed: 0.001 to 1000", o.alpha)
+                })
+            }
             Op::GaussianBlur(o) => {
                 check_kernel(o.kernel_size.width_height())?;
                 positive("sigma", o.sigma_range())
@@ -583,6 +661,14 @@ impl Op {
                     )
                 })
             }
+            Op::GaussianNoise(o) => {
+                check((-1e3..=1e3).contains(&o.mean), || {
+                    format!("mean = {}; allowed: -1000 to 1000", o.mean)
+                })?;
+                check((0.0..=1e3).contains(&o.sigma), || {
+                    format!("sigma = {}; allowed: 0 to 1000", o.sigma)
+                })
+            }
             Op::RandomApply(o) => {
                 probability(o.p)?;
                 self.check_nested()
@@ -599,7 +685,7 @@ impl Op {
                 check(ok, || format!("p = {weights:?}; allowed: 0 to 1e9, not all 0"))
             }
             Op::RandomOrder(_) => self.check_nested(),
-            Op::Grayscale | Op::ToFloat | Op::Repeat(_) => Ok(()),
+            Op::Grayscale | Op::RandomChannelPermutation | Op::ToFloat | Op::Repeat(_) => Ok(()),
         }
     }
 }
@@ -699,13 +785,18 @@ impl GaussianBlur {
 impl Resize {
     /// Width and height after resizing an image of `width` x `height`, as torchvision computes them.
     pub(crate) fn target(&self, width: u32, height: u32) -> (u32, u32) {
-        let side = match self.size {
-            Size::HeightWidth([h, w]) => return (w, h),
-            Size::Side(side) => u64::from(side),
-        };
+        match self.size {
+            Size::HeightWidth([h, w]) => (w, h),
+            Size::Side(side) => Resize::shorter_edge_to(side, self.max_size, width, height),
+        }
+    }
+
+    /// Width and height where the shorter edge becomes `side`, and the longer one at most `max_size`.
+    pub(crate) fn shorter_edge_to(side: u32, max_size: Option<u32>, width: u32, height: u32) -> (u32, u32) {
+        let side = u64::from(side);
         let (short, long) = (u64::from(width.min(height)), u64::from(width.max(height)));
         let (mut new_short, mut new_long) = (side, side * long / short);
-        if let Some(max) = self.max_size.map(u64::from).filter(|&max| new_long > max) {
+        if let Some(max) = max_size.map(u64::from).filter(|&max| new_long > max) {
             (new_short, new_long) = ((max * new_short / new_long).max(1), max);
         }
         let (new_short, new_long) = (new_short as u32, u32::try_from(new_long).unwrap_or(u32::MAX));

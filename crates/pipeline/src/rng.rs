@@ -102,6 +102,36 @@ impl Draws {
         }
     }
 
+    /// Shares that sum to 1, from the Dirichlet distribution with `alpha` (above 0) for each of `count`.
+    pub fn dirichlet(&mut self, alpha: f64, count: usize) -> Vec<f64> {
+        let logs: Vec<f64> = (0..count).map(|_| self.ln_gamma(alpha)).collect();
+        // For a small alpha every gamma number may be too small for a float: their logarithms are not.
+        let most = logs.iter().copied().fold(f64::MIN, f64::max);
+        let shares: Vec<f64> = logs.into_iter().map(|ln| (ln - most).exp()).collect();
+        let sum: f64 = shares.iter().sum();
+        shares.into_iter().map(|share| share / sum).collect()
+    }
+
+    /// The logarithm of a number from the gamma distribution of shape `alpha`, above 0 (Marsaglia and Tsang, "A simple method
+    /// for generating gamma variables", 2000).
+    fn ln_gamma(&mut self, alpha: f64) -> f64 {
+        // For a shape below 1: one more, times a power of an even number.
+        let less = if alpha < 1.0 {
+            (1.0 - self.unit()).ln() / alpha
+        } else {
+            0.0
+        };
+        let d = if alpha < 1.0 { alpha + 1.0 } else { alpha } - 1.0 / 3.0;
+        let c = 1.0 / (9.0 * d).sqrt();
+        loop {
+            let x = f64::from(self.normal());
+            let v = (1.0 + c * x).powi(3);
+            if v > 0.0 && (1.0 - self.unit()).ln() < 0.5 * x * x + d - d * v + d * v.ln() {
+                return less + (d * v).ln();
+            }
+        }
+    }
+
     /// Standard normal, by Box and Muller.
     pub fn normal(&mut self) -> f32 {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
@@ -149,6 +179,32 @@ mod tests {
         }
         // 10,000 expected; five standard deviations are 475.
         assert!(bins.iter().all(|&n| n.abs_diff(10_000) < 475), "{bins:?}");
+    }
+
+    /// A share of a Dirichlet distribution of `k` equal alphas has mean 1 / k and variance (k - 1) / (k^2 (k alpha + 1)).
+    #[test]
+    fn shares_have_the_dirichlet_distribution() {
+        for (alpha, k) in [(1.0, 3usize), (0.2, 2), (0.001, 4), (7.5, 5)] {
+            let mut draws = Draws::from_seed(4);
+            let (mut sum, mut squares, n) = (0.0, 0.0, 40_000);
+            for _ in 0..n {
+                let shares = draws.dirichlet(alpha, k);
+                assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{shares:?}");
+                sum += shares[k - 1];
+                squares += shares[k - 1].powi(2);
+            }
+            let (n, count) = (f64::from(n), k as f64);
+            let (mean, square) = (sum / n, squares / n);
+            let variance = (count - 1.0) / (count * count * (count * alpha + 1.0));
+            assert!(
+                (mean - 1.0 / count).abs() < 5.0 * (variance / n).sqrt(),
+                "{alpha} {k}: {mean}"
+            );
+            assert!(
+                (square - mean * mean - variance).abs() < 0.03 * variance,
+                "{alpha} {k}: {square}"
+            );
+        }
     }
 
     #[test]

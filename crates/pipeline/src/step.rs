@@ -69,6 +69,11 @@ pub enum Step {
         /// In turns, -0.5..=0.5.
         shift: f64,
     },
+    /// Another order of the channels.
+    Permute {
+        /// The channels that become red, green and blue, of 0 to 2, each once.
+        channels: [u8; 3],
+    },
     /// Luminance in all three channels.
     Grayscale,
     /// 255 less each level.
@@ -92,6 +97,8 @@ pub enum Step {
         /// At least 0.
         factor: f64,
     },
+    /// Mixes the image with what chains of steps make of it.
+    Mix(Mixed),
     /// Convolves with a Gaussian.
     GaussianBlur {
         /// Width and height of the kernel, odd.
@@ -106,6 +113,17 @@ pub enum Step {
     },
     /// Bytes to floats.
     ToFloat,
+    /// Adds normal noise to the float image.
+    Noise {
+        /// Its mean.
+        mean: f64,
+        /// Its standard deviation.
+        sigma: f64,
+        /// Limit the sums to 0.0..=1.0.
+        clip: bool,
+        /// The noise is a function of it.
+        seed: u64,
+    },
     /// `(value - mean) / std`.
     Normalize {
         /// Per channel.
@@ -163,6 +181,11 @@ impl fmt::Display for Step {
             Self::Contrast { factor } => write!(out, "contrast times {factor:.3}"),
             Self::Saturation { factor } => write!(out, "saturation times {factor:.3}"),
             Self::Hue { shift } => write!(out, "hue shifted by {shift:.3} turns"),
+            Self::Permute { channels } => {
+                let name = |channel: u8| ["red", "green", "blue"].get(usize::from(channel)).unwrap_or(&"?");
+                let [r, g, b] = channels.map(name);
+                write!(out, "red, green and blue become what {r}, {g} and {b} were")
+            }
             Self::Grayscale => out.write_str("grey"),
             Self::Invert => out.write_str("invert"),
             Self::Posterize { bits } => write!(out, "posterise to {bits} bits"),
@@ -170,12 +193,24 @@ impl fmt::Display for Step {
             Self::AutoContrast => out.write_str("stretch the levels of each channel"),
             Self::Equalize => out.write_str("equalise the histogram of each channel"),
             Self::Sharpness { factor } => write!(out, "sharpness times {factor:.3}"),
+            Self::Mix(Mixed { share, chains }) => {
+                write!(out, "mix {share:.3} of the image")?;
+                for Chain { share, steps } in chains {
+                    write!(out, ", {share:.3} of (")?;
+                    for (i, step) in steps.iter().enumerate() {
+                        write!(out, "{}{step}", if i > 0 { ", " } else { "" })?;
+                    }
+                    out.write_str(")")?;
+                }
+                Ok(())
+            }
             Self::GaussianBlur {
                 kernel: [w, h],
                 sigma,
             } => write!(out, "Gaussian blur {w} x {h}, sigma {sigma:.2}"),
             Self::Dilate { kernel } => write!(out, "dilate {kernel} x {kernel}"),
             Self::ToFloat => out.write_str("to float"),
+            Self::Noise { mean, sigma, .. } => write!(out, "noise of mean {mean:.3}, sigma {sigma:.3}"),
             Self::Normalize { mean, std } => write!(out, "normalise by mean {mean:?}, std {std:?}"),
             Self::Erase {
                 left,
@@ -220,6 +255,24 @@ pub struct Transform {
     pub center: Option<[f64; 2]>,
     /// What shows where the image does not reach.
     pub fill: Fill,
+}
+
+/// A mixture of an image with what chains of steps make of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mixed {
+    /// The image's share.
+    pub share: f32,
+    /// The chains; all shares sum to 1.
+    pub chains: Vec<Chain>,
+}
+
+/// A chain of a mixture.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Chain {
+    /// Its share of the mixture.
+    pub share: f32,
+    /// Steps that keep the image's size.
+    pub steps: Vec<Step>,
 }
 
 /// What an erased rectangle holds.

@@ -5,41 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from stokehold.errors import OptionError
-from stokehold.transforms import (
-    AutoAugment,
-    CenterCrop,
-    ColorJitter,
-    Compose,
-    GaussianBlur,
-    Grayscale,
-    Normalize,
-    Operation,
-    Pad,
-    RandAugment,
-    RandomAdjustSharpness,
-    RandomAutocontrast,
-    RandomCrop,
-    RandomEqualize,
-    RandomErasing,
-    RandomGrayscale,
-    RandomHorizontalFlip,
-    RandomInvert,
-    RandomPosterize,
-    RandomResizedCrop,
-    RandomRotation,
-    RandomSolarize,
-    RandomVerticalFlip,
-    Resize,
-    ToTensor,
-    TrivialAugmentWide,
-)
+from stokehold import transforms as T
 from stokehold._values import one_or_pair
+from stokehold.errors import OptionError
 
 
-def convert(compose: Any) -> Compose:
+def convert(compose: Any) -> T.Compose:
     """See ``stokehold.transforms.from_torchvision``."""
-    converted: list[Operation] = []
+    operations = _operations(compose)
+    try:
+        return T.Compose(operations)
+    except OptionError as error:
+        raise OptionError(f"{error} (ToFloat is ToTensor here)") from None
+
+
+def _operations(compose: Any) -> list[T.Operation]:
+    converted: list[T.Operation] = []
     for number, transform in enumerate(_flat(compose), 1):
         kind = type(transform)
         name = kind.__name__
@@ -59,10 +40,7 @@ def convert(compose: Any) -> Compose:
             converted.extend(convert(transform))
         except OptionError as error:
             raise OptionError(f"{where}: {error}") from None
-    try:
-        return Compose(converted)
-    except OptionError as error:
-        raise OptionError(f"{error} (ToFloat is ToTensor here)") from None
+    return converted
 
 
 def _flat(transform: Any) -> Iterable[Any]:
@@ -82,63 +60,96 @@ def _flat(transform: Any) -> Iterable[Any]:
         yield from _flat(one)
 
 
-def _to_float_dtype(transform: Any) -> list[Operation]:
+def _to_float_dtype(transform: Any) -> list[T.Operation]:
     dtype, scale = transform.dtype, getattr(transform, "scale", True)
     if str(dtype) != "torch.float32" or not scale:
         raise OptionError(
             f"dtype={dtype}, scale={scale}: only torch.float32 with scale=True is converted; other types are the loader's "
             "dtype argument"
         )
-    return [ToTensor()]
+    return [T.ToTensor()]
 
 
 _CONVERT: dict[str, Any] = {
-    "AutoAugment": lambda t: [AutoAugment(t.policy, t.interpolation, t.fill)],
-    "CenterCrop": lambda t: [CenterCrop(t.size)],
+    "AugMix": lambda t: [
+        T.AugMix(t.severity, t.mixture_width, t.chain_depth, t.alpha, t.all_ops, t.interpolation, t.fill)
+    ],
+    "AutoAugment": lambda t: [T.AutoAugment(t.policy, t.interpolation, t.fill)],
+    "CenterCrop": lambda t: [T.CenterCrop(t.size)],
     "ColorJitter": lambda t: [
-        ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
+        T.ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
     ],
     "ConvertImageDtype": _to_float_dtype,
-    "GaussianBlur": lambda t: [GaussianBlur(list(t.kernel_size), list(t.sigma))],
-    "Grayscale": lambda t: [Grayscale(t.num_output_channels)],
+    "GaussianBlur": lambda t: [T.GaussianBlur(list(t.kernel_size), list(t.sigma))],
+    "GaussianNoise": lambda t: [T.GaussianNoise(t.mean, t.sigma, t.clip)],
+    "Grayscale": lambda t: [T.Grayscale(t.num_output_channels)],
     # What a model's weights were made with: `ResNet18_Weights.DEFAULT.transforms()`.
     "ImageClassification": lambda t: [
-        Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
-        CenterCrop(t.crop_size),
-        ToTensor(),
-        Normalize(list(t.mean), list(t.std)),
+        T.Resize(one_or_pair(t.resize_size), t.interpolation, None, t.antialias),
+        T.CenterCrop(t.crop_size),
+        T.ToTensor(),
+        T.Normalize(list(t.mean), list(t.std)),
     ],
-    "Normalize": lambda t: [Normalize(list(t.mean), list(t.std))],
+    "Normalize": lambda t: [T.Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
-    "Pad": lambda t: [Pad(t.padding, t.fill, t.padding_mode)],
+    "Pad": lambda t: [T.Pad(t.padding, t.fill, t.padding_mode)],
+    # Images have three channels here.
+    "RGB": lambda t: [],
     "RandAugment": lambda t: [
-        RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, t.fill)
+        T.RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, t.fill)
     ],
-    "RandomAdjustSharpness": lambda t: [RandomAdjustSharpness(t.sharpness_factor, t.p)],
-    "RandomAutocontrast": lambda t: [RandomAutocontrast(t.p)],
+    "RandomAdjustSharpness": lambda t: [T.RandomAdjustSharpness(t.sharpness_factor, t.p)],
+    "RandomAffine": lambda t: [
+        T.RandomAffine(t.degrees, t.translate, t.scale, t.shear, t.interpolation, t.fill, t.center)
+    ],
+    "RandomApply": lambda t: [T.RandomApply(_each(t.transforms), t.p)],
+    "RandomAutocontrast": lambda t: [T.RandomAutocontrast(t.p)],
+    "RandomChannelPermutation": lambda t: [T.RandomChannelPermutation()],
+    # v2 keeps shares of 1, v1 what was given.
+    "RandomChoice": lambda t: [T.RandomChoice(_each(t.transforms), getattr(t, "probabilities", None) or t.p)],
     "RandomCrop": lambda t: [
-        RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
+        T.RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
     ],
-    "RandomEqualize": lambda t: [RandomEqualize(t.p)],
-    "RandomErasing": lambda t: [RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
-    "RandomGrayscale": lambda t: [RandomGrayscale(t.p)],
-    "RandomHorizontalFlip": lambda t: [RandomHorizontalFlip(t.p)],
-    "RandomInvert": lambda t: [RandomInvert(t.p)],
-    "RandomPosterize": lambda t: [RandomPosterize(t.bits, t.p)],
+    "RandomEqualize": lambda t: [T.RandomEqualize(t.p)],
+    "RandomErasing": lambda t: [T.RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
+    "RandomGrayscale": lambda t: [T.RandomGrayscale(t.p)],
+    "RandomHorizontalFlip": lambda t: [T.RandomHorizontalFlip(t.p)],
+    "RandomInvert": lambda t: [T.RandomInvert(t.p)],
+    "RandomOrder": lambda t: [T.RandomOrder(_each(t.transforms))],
+    "RandomPerspective": lambda t: [T.RandomPerspective(t.distortion_scale, t.p, t.interpolation, t.fill)],
+    "RandomPhotometricDistort": lambda t: [
+        T.RandomPhotometricDistort(t.brightness, t.contrast, t.saturation, t.hue, t.p)
+    ],
+    "RandomPosterize": lambda t: [T.RandomPosterize(t.bits, t.p)],
+    "RandomResize": lambda t: [T.RandomResize(t.min_size, t.max_size, t.interpolation, t.antialias)],
     "RandomResizedCrop": lambda t: [
-        RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
+        T.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
     ],
     "RandomRotation": lambda t: [
-        RandomRotation(t.degrees, t.interpolation, t.expand, t.center, t.fill)
+        T.RandomRotation(t.degrees, t.interpolation, t.expand, t.center, t.fill)
     ],
-    "RandomSolarize": lambda t: [RandomSolarize(t.threshold, t.p)],
-    "RandomVerticalFlip": lambda t: [RandomVerticalFlip(t.p)],
-    "Resize": lambda t: [Resize(one_or_pair(t.size), t.interpolation, t.max_size, t.antialias)],
+    "RandomShortestSize": lambda t: [
+        T.RandomShortestSize(t.min_size, t.max_size, t.interpolation, t.antialias)
+    ],
+    "RandomSolarize": lambda t: [T.RandomSolarize(t.threshold, t.p)],
+    "RandomVerticalFlip": lambda t: [T.RandomVerticalFlip(t.p)],
+    "RandomZoomOut": lambda t: [T.RandomZoomOut(t.fill, t.side_range, t.p)],
+    "Resize": lambda t: [T.Resize(one_or_pair(t.size), t.interpolation, t.max_size, t.antialias)],
+    "ScaleJitter": lambda t: [
+        T.ScaleJitter(t.target_size, t.scale_range, t.interpolation, t.antialias)
+    ],
     "ToDtype": _to_float_dtype,
     "ToImage": lambda t: [],
-    "ToTensor": lambda t: [ToTensor()],
-    "TrivialAugmentWide": lambda t: [TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, t.fill)],
+    "ToPureTensor": lambda t: [],
+    "ToTensor": lambda t: [T.ToTensor()],
+    "TrivialAugmentWide": lambda t: [T.TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, t.fill)],
 }
+
+
+def _each(transforms: Iterable[Any]) -> list[T.Operation]:
+    """The members of a composition: each one operation, for it is drawn whole."""
+    converted = [_operations([transform]) for transform in transforms]
+    return [several[0] if len(several) == 1 else T.Repeat(1, several) for several in converted]
 
 
 def _erase_value(given: Any) -> Any:

@@ -77,6 +77,12 @@ def span_or_three(name: str, given: Any) -> float | list[float]:
     return channels(name, given) if isinstance(given, Sequence) else real(name, given)
 
 
+def span_or_four(name: str, given: Any) -> float | list[float]:
+    if isinstance(given, Sequence) and len(given) == 4:
+        return [real(name, number) for number in given]
+    return span(name, given)
+
+
 def fill(given: Any) -> int | list[int]:
     if isinstance(given, dict):
         raise OptionError(f"fill={given!r}: a fill for each type of input is not converted; give one colour")

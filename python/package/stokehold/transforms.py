@@ -25,32 +25,45 @@ __all__ = [
     "MEAN",
     "PRESETS",
     "STD",
+    "AugMix",
     "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "Compose",
     "Dilation",
     "GaussianBlur",
+    "GaussianNoise",
     "Grayscale",
     "Normalize",
     "Operation",
     "Pad",
     "RandAugment",
     "RandomAdjustSharpness",
+    "RandomAffine",
+    "RandomApply",
     "RandomAutocontrast",
+    "RandomChannelPermutation",
+    "RandomChoice",
     "RandomCrop",
     "RandomEqualize",
     "RandomErasing",
     "RandomGrayscale",
     "RandomHorizontalFlip",
     "RandomInvert",
+    "RandomOrder",
+    "RandomPerspective",
+    "RandomPhotometricDistort",
     "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
     "RandomRotation",
+    "RandomShortestSize",
     "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Repeat",
     "Resize",
+    "ScaleJitter",
     "ToTensor",
     "TrivialAugmentWide",
     "from_torchvision",
@@ -227,6 +240,171 @@ class Pad(Operation):
         super().__init__(padding=as_.size("padding", padding), fill=as_.fill(fill), padding_mode=padding_mode)
 
 
+class RandomAffine(Operation):
+    """Turns, moves, scales and shears by drawn numbers, within the image's size.
+
+    Args:
+        degrees: angles, clockwise: (low, high), or d for (-d, d).
+        translate: how far the image moves at most across and down, as shares (0 to 1) of its width and height.
+        scale: range of how much larger things get.
+        shear: degrees along x: d for (-d, d), or (low, high); or four numbers, along x and along y.
+        interpolation: "nearest" (torchvision's default), "bilinear" or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+        center: the point (x, y) that stays where it is, in pixels; the image's centre by default.
+    """
+
+    def __init__(
+        self,
+        degrees: Numbers,
+        translate: Sequence[float] | None = None,
+        scale: Sequence[float] | None = None,
+        shear: Numbers | None = None,
+        interpolation: Any = "nearest",
+        fill: Numbers = 0,
+        center: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(
+            degrees=as_.span("degrees", degrees),
+            translate=None if translate is None else as_.pair("translate", translate),
+            scale=None if scale is None else as_.pair("scale", scale),
+            shear=None if shear is None else as_.span_or_four("shear", shear),
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+            center=None if center is None else as_.pair("center", center),
+        )
+
+
+class RandomPerspective(Operation):
+    """Changes the perspective with probability ``p``: each corner moves inwards by a drawn distance.
+
+    Args:
+        distortion_scale: how far a corner moves at most: this share (0 to 1) of half the width and of half the height.
+        p: probability, 0 to 1.
+        interpolation: "nearest", "bilinear" or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(
+        self, distortion_scale: float = 0.5, p: float = 0.5, interpolation: Any = "bilinear", fill: Numbers = 0
+    ) -> None:
+        super().__init__(
+            distortion_scale=as_.real("distortion_scale", distortion_scale),
+            p=p,
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+        )
+
+
+class RandomResize(Operation):
+    """Resizes the shorter edge to a length drawn from ``min_size`` up to below ``max_size`` pixels."""
+
+    def __init__(
+        self, min_size: int, max_size: int, interpolation: Any = "bilinear", antialias: bool | None = True
+    ) -> None:
+        as_.antialias(antialias)
+        super().__init__(
+            min_size=as_.whole("min_size", min_size),
+            max_size=as_.whole("max_size", max_size),
+            interpolation=as_.interpolation(interpolation),
+        )
+
+
+class RandomShortestSize(Operation):
+    """Resizes the shorter edge to one of several lengths.
+
+    Args:
+        min_size: the lengths in pixels, of which one is drawn; or one.
+        max_size: the limit of the longer edge.
+        interpolation: "nearest", "bilinear" or "bicubic".
+        antialias: True; nothing else is there.
+    """
+
+    def __init__(
+        self,
+        min_size: Size,
+        max_size: int | None = None,
+        interpolation: Any = "bilinear",
+        antialias: bool | None = True,
+    ) -> None:
+        as_.antialias(antialias)
+        super().__init__(
+            min_size=as_.size("min_size", min_size),
+            max_size=None if max_size is None else as_.whole("max_size", max_size),
+            interpolation=as_.interpolation(interpolation),
+        )
+
+
+class ScaleJitter(Operation):
+    """Resizes to a drawn share of the largest size that fits a target.
+
+    Args:
+        target_size: (width, height) in pixels; torchvision calls it (height, width), and reads it the other way round.
+        scale_range: range of the share.
+        interpolation: "nearest", "bilinear" or "bicubic".
+        antialias: True; nothing else is there.
+    """
+
+    def __init__(
+        self,
+        target_size: Sequence[int],
+        scale_range: Sequence[float] = (0.1, 2.0),
+        interpolation: Any = "bilinear",
+        antialias: bool | None = True,
+    ) -> None:
+        as_.antialias(antialias)
+        super().__init__(
+            target_size=as_.size("target_size", list(target_size)),
+            scale_range=as_.pair("scale_range", scale_range),
+            interpolation=as_.interpolation(interpolation),
+        )
+
+
+class RandomZoomOut(Operation):
+    """Puts the image on a larger canvas at a drawn place, with probability ``p``, 0 to 1.
+
+    Args:
+        fill: the colour of the canvas: a level 0 to 255, or three.
+        side_range: range of how much longer the canvas's sides are than the image's, at least 1.
+        p: probability.
+    """
+
+    def __init__(self, fill: Numbers = 0, side_range: Sequence[float] = (1.0, 4.0), p: float = 0.5) -> None:
+        super().__init__(fill=as_.fill(fill), side_range=as_.pair("side_range", side_range), p=p)
+
+
+class RandomPhotometricDistort(Operation):
+    """Changes colours by drawn factors, and the order of the channels, each with probability ``p``, 0 to 1.
+
+    Args:
+        brightness, contrast, saturation: ranges of factors, at least 0.
+        hue: range of a shift in turns, -0.5 to 0.5.
+        p: probability of each change.
+    """
+
+    def __init__(
+        self,
+        brightness: Sequence[float] = (0.875, 1.125),
+        contrast: Sequence[float] = (0.5, 1.5),
+        saturation: Sequence[float] = (0.5, 1.5),
+        hue: Sequence[float] = (-0.05, 0.05),
+        p: float = 0.5,
+    ) -> None:
+        super().__init__(
+            brightness=as_.pair("brightness", brightness),
+            contrast=as_.pair("contrast", contrast),
+            saturation=as_.pair("saturation", saturation),
+            hue=as_.pair("hue", hue),
+            p=p,
+        )
+
+
+class RandomChannelPermutation(Operation):
+    """Puts red, green and blue in a drawn order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class ColorJitter(Operation):
     """Changes colours by drawn factors, in a drawn order.
 
@@ -377,6 +555,41 @@ class TrivialAugmentWide(Operation):
         )
 
 
+class AugMix(Operation):
+    """Mixes several chains of changes of colour or geometry with each other and with the image, by drawn shares.
+
+    Args:
+        severity: how many of the 10 magnitudes a change draws from, from the weakest on.
+        mixture_width: the number of chains, 1 to 100.
+        chain_depth: the number of changes in a chain, 1 to 100; -1 draws 1 to 3 for each chain.
+        alpha: of the Dirichlet distributions of the shares, 0.001 to 1000.
+        all_ops: draw brightness, colour, contrast and sharpness, too.
+        interpolation: "nearest", "bilinear" (torchvision's default) or "bicubic".
+        fill: what shows where the image does not reach: a level 0 to 255, or three.
+    """
+
+    def __init__(
+        self,
+        severity: int = 3,
+        mixture_width: int = 3,
+        chain_depth: int = -1,
+        alpha: float = 1.0,
+        all_ops: bool = True,
+        interpolation: Any = "bilinear",
+        fill: Numbers | None = None,
+    ) -> None:
+        super().__init__(
+            severity=as_.whole("severity", severity),
+            mixture_width=as_.whole("mixture_width", mixture_width),
+            # torchvision draws for every number that is not above 0.
+            chain_depth=-1 if as_.real("chain_depth", chain_depth) <= 0 else as_.whole("chain_depth", chain_depth),
+            alpha=as_.real("alpha", alpha),
+            all_ops=bool(all_ops),
+            interpolation=as_.interpolation(interpolation),
+            fill=as_.fill(fill),
+        )
+
+
 class GaussianBlur(Operation):
     """Blurs with a Gaussian.
 
@@ -437,11 +650,46 @@ class RandomErasing(Operation):
         super().__init__(p=p, scale=as_.pair("scale", scale), ratio=as_.pair("ratio", ratio), value=what)
 
 
+class GaussianNoise(Operation):
+    """Adds normal noise, drawn for every value; stands behind :class:`ToTensor`.
+
+    Args:
+        mean: the noise's mean; the image's values are 0.0 to 1.0 before :class:`Normalize`.
+        sigma: its standard deviation, at least 0.
+        clip: limit the sums to 0.0 to 1.0.
+    """
+
+    def __init__(self, mean: float = 0.0, sigma: float = 0.1, clip: bool = True) -> None:
+        super().__init__(mean=as_.real("mean", mean), sigma=as_.real("sigma", sigma), clip=bool(clip))
+
+
+class RandomApply(Operation):
+    """Performs all of ``transforms`` with probability ``p``, 0 to 1, or none."""
+
+    def __init__(self, transforms: Iterable[Operation], p: float = 0.5) -> None:
+        super().__init__(p=p, op=_as_dicts(transforms))
+
+
+class RandomChoice(Operation):
+    """Performs one of ``transforms``, drawn by the weights ``p``: as often as the others by default."""
+
+    def __init__(self, transforms: Iterable[Operation], p: Sequence[float] | None = None) -> None:
+        weights = None if p is None else [as_.real("p", weight) for weight in p]
+        super().__init__(p=weights, op=_as_dicts(transforms))
+
+
+class RandomOrder(Operation):
+    """Performs all of ``transforms`` in a drawn order."""
+
+    def __init__(self, transforms: Iterable[Operation]) -> None:
+        super().__init__(op=_as_dicts(transforms))
+
+
 class Repeat(Operation):
     """Performs operations ``times`` times, with draws of their own each time. Not in torchvision."""
 
     def __init__(self, times: int, transforms: Iterable[Operation]) -> None:
-        super().__init__(times=times, op=[operation.as_dict() for operation in _operations(transforms)])
+        super().__init__(times=times, op=_as_dicts(transforms))
 
 
 class Compose:
@@ -498,6 +746,10 @@ def as_pipeline(given: Any) -> Pipeline:
     if isinstance(given, (list, tuple)):
         return Compose(given)._pipeline
     return from_torchvision(given)._pipeline
+
+
+def _as_dicts(transforms: Iterable[Operation]) -> list[dict[str, Any]]:
+    return [operation.as_dict() for operation in _operations(transforms)]
 
 
 def _operations(transforms: Iterable[Operation]) -> list[Operation]:

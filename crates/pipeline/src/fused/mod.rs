@@ -211,8 +211,12 @@ fn add(stages: &mut Vec<Pass>, step: &Step, width: u32, height: u32) -> usize {
     if Warp::takes(step) {
         let flip = matches!(step, Step::HorizontalFlip | Step::VerticalFlip);
         // A flip may go before what is symmetric and keeps the size: all that is no warp, but for these.
-        let is_symmetric =
-            |stage: &Pass| !matches!(stage, Pass::Whole(Step::Pad { .. } | Step::Perspective(_)));
+        let is_symmetric = |stage: &Pass| {
+            !matches!(
+                stage,
+                Pass::Whole(Step::Pad { .. } | Step::Perspective(_) | Step::Mix(_))
+            )
+        };
         let before = match stages.iter().rposition(|stage| matches!(stage, Pass::Warp(_))) {
             Some(at) if at + 1 == stages.len() || (flip && stages[at..].iter().all(is_symmetric)) => Some(at),
             _ => None,

@@ -28,6 +28,11 @@ pub enum Pointwise {
         /// Wraps round.
         shift: u8,
     },
+    /// The channels that become red, green and blue, of 0 to 2.
+    Permute {
+        /// Each once.
+        channels: [u8; 3],
+    },
     /// Luminance in all channels.
     Grayscale,
     /// Another level for each level, the same in all channels.
@@ -51,6 +56,7 @@ impl Pointwise {
             Step::Hue { shift } => Pointwise::Hue {
                 shift: (shift * 255.0) as i32 as u8,
             },
+            Step::Permute { channels } => Pointwise::Permute { channels },
             Step::Grayscale => Pointwise::Grayscale,
             Step::Invert => Pointwise::Levels {
                 table: Box::new(levels::inverted()),
@@ -79,6 +85,12 @@ impl Pointwise {
                 each(p, |v| blend(grey, v, factor));
             }),
             Pointwise::Hue { shift } => pixels.iter_mut().for_each(|p| shift_hue(p, shift)),
+            Pointwise::Permute { channels } => pixels.iter_mut().for_each(|p| {
+                let from = *p;
+                for (to, channel) in p.iter_mut().zip(channels) {
+                    *to = from[usize::from(channel.min(2))];
+                }
+            }),
             Pointwise::Grayscale => pixels.iter_mut().for_each(|p| {
                 let grey = luminance(p);
                 each(p, |_| grey);

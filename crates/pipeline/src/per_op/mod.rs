@@ -19,7 +19,7 @@ pub(crate) use resize::resize;
 use crate::image::RgbImage;
 use crate::rng::Draws;
 use crate::sample::SampleMut;
-use crate::step::{EraseContent, Step};
+use crate::step::{EraseContent, Mixed, Step};
 
 /// Performs the steps on an image and writes the sample (3, height, width) to `out`. Bytes are written as they are
 /// before the first step on floats.
@@ -82,6 +82,7 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
             sharpen(image.pixels_mut(), width, *factor as f32);
         }
         Step::GaussianBlur { kernel, sigma } => neighbourhood::gaussian_blur(&mut image, *kernel, *sigma),
+        Step::Mix(mixed) => return mix(image, mixed),
         Step::Dilate { kernel } => neighbourhood::dilate(&mut image, *kernel as usize),
         step => {
             if let Some(pointwise) = Pointwise::of(step) {
@@ -90,6 +91,22 @@ pub(crate) fn apply(step: &Step, mut image: RgbImage) -> RgbImage {
         }
     }
     image
+}
+
+/// Mixes an image with what chains of steps make of it: a sum of 32-bit floats, the image's share first, whose fraction is cut off.
+fn mix(image: RgbImage, mixed: &Mixed) -> RgbImage {
+    let mut sums: Vec<f32> = image.data.iter().map(|&v| mixed.share * f32::from(v)).collect();
+    for chain in &mixed.chains {
+        let made = chain
+            .steps
+            .iter()
+            .fold(image.clone(), |image, step| apply(step, image));
+        for (sum, &value) in sums.iter_mut().zip(&made.data) {
+            *sum += chain.share * f32::from(value);
+        }
+    }
+    let data = sums.into_iter().map(|sum| sum as u8).collect();
+    RgbImage { data, ..image }
 }
 
 /// Bytes (height, width, 3) to numbers (3, height, width).
@@ -129,6 +146,21 @@ pub(crate) fn apply_float(step: &Step, row: usize, out: &mut [f32]) {
                         EraseContent::Rgb(rgb) => rgb[c],
                         EraseContent::Noise(_) => draws.normal(),
                     });
+                }
+            }
+        }
+        Step::Noise {
+            mean,
+            sigma,
+            clip,
+            seed,
+        } => {
+            let mut draws = Draws::from_seed(*seed);
+            let (mean, sigma) = (*mean as f32, *sigma as f32);
+            for value in out {
+                *value += mean + draws.normal() * sigma;
+                if *clip {
+                    *value = value.clamp(0.0, 1.0);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use stokehold_pipeline::op::{Op, RandomFlip, RandomResizedCrop, Repeat};
-use stokehold_pipeline::{DrawKey, Pipeline, Step};
+use stokehold_pipeline::{DrawKey, Executor, Pipeline, RgbImage, Step, perform};
 
 fn key(seed: u64, epoch: u64, sample: u64) -> DrawKey {
     DrawKey { seed, epoch, sample }
@@ -99,6 +99,7 @@ fn repetitions_draw_for_themselves() {
 fn chances_are_kept() {
     for (op, default) in [
         (r#"{"type": "RandomPerspective""#, 0.5),
+        (r#"{"type": "RandomZoomOut", "side_range": [2, 4]"#, 0.5),
         (r#"{"type": "RandomGrayscale""#, 0.1),
         (r#"{"type": "RandomInvert""#, 0.5),
         (r#"{"type": "RandomPosterize", "bits": 3"#, 0.5),
@@ -147,4 +148,63 @@ fn the_crop_has_torchvisions_distribution() {
     // drawn again, so it is below 0.54) and mean log ratio 0. The standard error here is 0.0016 and 0.0012.
     assert!((area - 0.479).abs() < 0.008, "{area}");
     assert!(log_ratio.abs() < 0.006, "{log_ratio}");
+}
+
+/// Noise has its mean and deviation, is another in every epoch, and is limited only if it should be.
+#[test]
+fn noise_is_normal() {
+    let noisy = |more: &str, epoch| {
+        let text = format!(
+            r#"{{"op": [{{"type": "Resize", "size": [100, 100]}}, {{"type": "ToFloat"}}, {{"type": "GaussianNoise"{more}}}]}}"#
+        );
+        let steps = Pipeline::from_json(&text)
+            .unwrap()
+            .draw(key(1, epoch, 0), 100, 100)
+            .unwrap();
+        let grey = RgbImage {
+            width: 100,
+            height: 100,
+            data: vec![51; 30_000],
+        };
+        let made = perform(Executor::PerOp, &steps, &grey).0;
+        let fused = perform(Executor::Fused, &steps, &grey).0;
+        assert!(made.iter().zip(&fused).all(|(a, b)| (a - b).abs() < 1e-6));
+        made
+    };
+    let made = noisy(r#", "mean": 0.1, "sigma": 0.2, "clip": false"#, 0);
+    let mean = made.iter().map(|&v| f64::from(v)).sum::<f64>() / 3e4;
+    let variance = made.iter().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>() / 3e4;
+    // Five standard errors.
+    assert!((mean - 0.3).abs() < 0.006, "{mean}");
+    assert!((variance.sqrt() - 0.2).abs() < 0.0042, "{variance}");
+    assert!(made.iter().any(|&v| v < 0.0) && made[..10_000] != made[10_000..20_000]);
+    assert!(made != noisy(r#", "mean": 0.1, "sigma": 0.2, "clip": false"#, 1));
+    let limited = noisy(r#", "mean": 0.1, "sigma": 0.2"#, 0);
+    let expected: Vec<f32> = made.iter().map(|v| v.clamp(0.0, 1.0)).collect();
+    assert!(limited == expected);
+}
+
+/// Chains of AugMix have one to three changes, each length as often as the others, and shares that sum to one.
+#[test]
+fn chains_have_one_to_three_changes() {
+    let pipeline = Pipeline::from_json(r#"{"op": [{"type": "AugMix", "mixture_width": 2}]}"#).unwrap();
+    let mut lengths = [0; 4];
+    for sample in 0..6000 {
+        let steps = pipeline.draw(key(2, 0, sample), 90, 90).unwrap();
+        let [Step::Mix(mixed)] = &steps[..] else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(mixed.chains.len(), 2);
+        let whole = mixed.share + mixed.chains.iter().map(|chain| chain.share).sum::<f32>();
+        assert!((whole - 1.0).abs() < 1e-5, "{mixed:?}");
+        mixed
+            .chains
+            .iter()
+            .for_each(|chain| lengths[chain.steps.len()] += 1);
+    }
+    // 4,000 of 12,000 each; five standard deviations are 258.
+    assert!(
+        lengths[0] == 0 && lengths[1..].iter().all(|n| i32::abs_diff(*n, 4000) < 258),
+        "{lengths:?}"
+    );
 }

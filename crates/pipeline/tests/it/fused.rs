@@ -1,7 +1,7 @@
 //! fused against per-op: the same draws, bounded differences, equality where SEMANTICS.md promises it.
 
 use stokehold_pipeline::op::{Fill, Interpolation, PaddingMode};
-use stokehold_pipeline::{Executor, Perspective, RgbImage, Rotate, Step, Transform, perform};
+use stokehold_pipeline::{Chain, Executor, Mixed, Perspective, RgbImage, Rotate, Step, Transform, perform};
 
 /// A picture with edges and gradients at every scale, odd in size.
 fn picture(width: u32, height: u32) -> RgbImage {
@@ -289,7 +289,7 @@ fn a_turned_picture_lies_where_it_should() {
     }
 }
 
-/// SEMANTICS.md: "A change of perspective is a resampling of its own".
+/// SEMANTICS.md: "A change of perspective and a mixture of AugMix are performed by themselves".
 #[test]
 fn a_perspective_between_exact_geometry_is_exact() {
     let image = picture(120, 90);
@@ -308,9 +308,23 @@ fn a_perspective_between_exact_geometry_is_exact() {
                 interpolation,
                 fill: Fill::Level(77),
             }),
-            Step::Invert,
+            Step::Permute { channels: [2, 0, 1] },
             Step::HorizontalFlip,
             Step::VerticalFlip,
+            Step::Mix(Mixed {
+                share: 0.4,
+                chains: vec![
+                    Chain {
+                        share: 0.35,
+                        steps: vec![Step::Equalize, crop(0, 0, 90, 70), Step::Invert],
+                    },
+                    Chain {
+                        share: 0.25,
+                        steps: vec![Step::HorizontalFlip],
+                    },
+                ],
+            }),
+            Step::HorizontalFlip,
             crop(3, 5, 70, 60),
         ];
         let (per_op, fused) = both(&steps, &image);

@@ -23,8 +23,14 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("Resize", json!({"size": 48})),
         ("CenterCrop", json!({"size": 64})),
         ("RandomCrop", json!({"size": 64})),
+        ("RandomResize", json!({"min_size": 32, "max_size": 96})),
+        ("RandomShortestSize", json!({"min_size": [32, 48, 64]})),
+        ("ScaleJitter", json!({"target_size": [160, 120]})),
         ("Pad", json!({"padding": 12})),
+        ("RandomZoomOut", json!({})),
         ("ColorJitter", json!({})),
+        ("RandomPhotometricDistort", json!({})),
+        ("RandomChannelPermutation", json!({})),
         ("Grayscale", json!({})),
         ("RandomGrayscale", json!({})),
         ("RandomInvert", json!({})),
@@ -36,9 +42,11 @@ fn examples() -> BTreeMap<&'static str, Value> {
         ("AutoAugment", json!({})),
         ("RandAugment", json!({})),
         ("TrivialAugmentWide", json!({})),
+        ("AugMix", json!({})),
         ("GaussianBlur", json!({"kernel_size": 9})),
         ("Dilation", json!({})),
         ("RandomErasing", json!({})),
+        ("GaussianNoise", json!({})),
         ("ToFloat", json!({})),
         ("Normalize", json!({})),
         (
@@ -73,9 +81,12 @@ fn shown(name: &str) -> Value {
         | "RandomSolarize"
         | "RandomAutocontrast"
         | "RandomEqualize"
+        | "RandomPhotometricDistort"
         | "RandomAdjustSharpness" => json!({"p": 1.0}),
         "RandomAffine" => json!({"translate": [0.1, 0.1], "scale": [0.7, 1.2], "shear": 20.0, "fill": 128}),
         "RandomPerspective" => json!({"p": 1.0, "fill": 128}),
+        "RandomZoomOut" => json!({"p": 1.0, "fill": 128}),
+        "AugMix" => json!({"severity": 10, "mixture_width": 1, "chain_depth": 3, "alpha": 9.0, "fill": 128}),
         "Pad" => json!({"padding_mode": "reflect"}),
         "ColorJitter" => json!({"brightness": 0.4, "contrast": 0.4, "saturation": 0.8, "hue": 0.3}),
         "GaussianBlur" => json!({"sigma": 2.0}),
@@ -123,7 +134,9 @@ fn items(head: &str) -> Vec<Item> {
 fn written(of: &str) -> &str {
     match of {
         "f64" => "number",
-        "u32" => "integer",
+        "u32" | "i32" => "integer",
+        "[u32; 2]" => "[width, height]",
+        "Sides" => "integer or [integer, ..]",
         "bool" => "boolean",
         "[f64; 2]" => "[low, high]",
         "[f32; 3]" => "[red, green, blue]",
@@ -169,7 +182,7 @@ fn allowed(name: &str, example: &Value, field: &str) -> Option<String> {
     wrong.into_iter().find_map(|value| {
         let end = r#"{"type": "Resize", "size": [8, 8]}, {"type": "ToFloat"}"#;
         let op = with(name, &[example, &json!({ field: value })]);
-        let floats = ["RandomErasing", "Normalize"].contains(&name);
+        let floats = ["RandomErasing", "GaussianNoise", "Normalize"].contains(&name);
         let text = match floats {
             true => format!(r#"{{"op": [{end}, {op}]}}"#),
             false => format!(r#"{{"op": [{op}, {end}]}}"#),
@@ -240,7 +253,7 @@ fn picture(name: &str, photo: &[u8]) -> Vec<u8> {
     let small = json!({"type": "Resize", "size": [HEIGHT, WIDTH]});
     let float = json!({"type": "ToFloat"});
     let ops = match name {
-        "RandomErasing" => json!([small, float, op]),
+        "RandomErasing" | "GaussianNoise" => json!([small, float, op]),
         _ => json!([small, op, small, float]),
     };
     let side = |ops: Value| -> Vec<f32> {

@@ -100,6 +100,46 @@ fn mistakes_are_named_with_what_is_allowed() {
             "operation 1 (RandomPerspective): distortion_scale = 1.1; allowed: 0 to 1",
         ),
         (
+            format!(r#"{{"type": "RandomResize", "min_size": 9, "max_size": 9}}, {crop}"#),
+            "operation 1 (RandomResize): min_size = 9, max_size = 9; allowed: 1 <= min_size < max_size <= 16384 pixels",
+        ),
+        (
+            format!(r#"{{"type": "RandomShortestSize", "min_size": []}}, {crop}"#),
+            "operation 1 (RandomShortestSize): min_size = []; allowed: at least one of 1 to 16384 pixels",
+        ),
+        (
+            format!(r#"{{"type": "ScaleJitter", "target_size": [9, 9], "scale_range": [0, 2]}}, {crop}"#),
+            "operation 1 (ScaleJitter): scale_range = [0, 2]; allowed: low <= high within 0.01 to 100",
+        ),
+        (
+            format!(r#"{{"type": "RandomZoomOut", "side_range": [0.5, 2]}}, {crop}"#),
+            "operation 1 (RandomZoomOut): side_range = [0.5, 2]; allowed: low <= high within 1 to 100",
+        ),
+        (
+            format!(r#"{{"type": "RandomPhotometricDistort", "hue": [-0.6, 0]}}, {crop}"#),
+            "operation 1 (RandomPhotometricDistort): hue = [-0.6, 0]; allowed: low <= high within -0.5 to 0.5",
+        ),
+        (
+            format!(r#"{{"type": "AugMix", "severity": 11}}, {crop}"#),
+            "operation 1 (AugMix): severity = 11; allowed: 1 to 10",
+        ),
+        (
+            format!(r#"{{"type": "AugMix", "chain_depth": 0}}, {crop}"#),
+            "operation 1 (AugMix): chain_depth = 0; allowed: 1 to 100, or -1",
+        ),
+        (
+            format!(r#"{{"type": "AugMix", "alpha": 0}}, {crop}"#),
+            "operation 1 (AugMix): alpha = 0; allowed: 0.001 to 1000",
+        ),
+        (
+            format!(r#"{{"type": "GaussianNoise"}}, {crop}"#),
+            "operation 1 (GaussianNoise): it works on floats; put ToFloat before it",
+        ),
+        (
+            format!(r#"{crop}, {{"type": "GaussianNoise", "sigma": -1}}"#),
+            "operation 3 (GaussianNoise): sigma = -1; allowed: 0 to 1000",
+        ),
+        (
             format!(r#"{{"type": "RandomPerspective", "p": -0.1}}, {crop}"#),
             "operation 1 (RandomPerspective): p = -0.1; allowed: 0 to 1",
         ),
@@ -316,6 +356,9 @@ fn what_the_device_cannot_perform_is_named() {
         r#"{"type": "TrivialAugmentWide"}"#,
         r#"{"type": "AutoAugment"}"#,
         r#"{"type": "RandomPerspective"}"#,
+        r#"{"type": "RandomPhotometricDistort"}"#,
+        r#"{"type": "RandomChannelPermutation"}"#,
+        r#"{"type": "AugMix"}"#,
         r#"{"type": "RandomInvert"}"#,
         r#"{"type": "RandomPosterize", "bits": 4}"#,
         r#"{"type": "RandomSolarize", "threshold": 4}"#,

@@ -158,6 +158,40 @@ def change(name, magnitude, mode):
                        apply(im, name, magnitude, mode, v2._utils._setup_fill_arg(fill)))
 
 
+class Recorded(v2.AugMix):
+    """torchvision's mixture with its own draws. It changes PIL images instead of tensors, as all other transforms here do, and keeps
+    what it drew."""
+
+    def _sample_dirichlet(self, params):
+        self.shares.append(super()._sample_dirichlet(params))
+        return self.shares[-1]
+
+    def _apply_image_or_video_transform(self, image, name, magnitude, interpolation, fill):
+        # Every chain begins with the image itself, under a name of its own for the tensor of a batch.
+        if image is self.batch:
+            self.chains.append([])
+        self.batch = self.batch if self.batch is not None else image
+        self.chains = self.chains or [[]]
+        self.chains[-1] += steps_of(name, magnitude, I(interpolation), self.fill)
+        changed = super()._apply_image_or_video_transform(v2.functional.to_pil_image(image[0]), name, magnitude, interpolation, fill)
+        # What changes nothing may not be taken for the beginning of a chain.
+        return v2.functional.pil_to_tensor(changed)[None].clone()
+
+
+def augmix(image, seed, **options):
+    transform = Recorded(**options)
+    transform.shares, transform.chains, transform.batch = [], [], None
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        result = transform(image)
+    (mine,), (chains,) = transform.shares
+    combined = (chains * mine[1]).tolist()
+    assert len(combined) == len(transform.chains)
+    step = {"type": "Mix", "share": float(mine[0]),
+            "chains": [{"share": share, "steps": steps} for share, steps in zip(combined, transform.chains)]}
+    return [step], result
+
+
 # Magnitudes of all three, weak and strong.
 CHANGES = [
     *[(name, magnitude, mode) for name in ("ShearX", "ShearY") for magnitude in (-0.99, 0.09, 0.3)
@@ -200,6 +234,11 @@ CASES = {
     "hue-right": single("Hue", "shift", 0.18, F.adjust_hue),
     "color-jitter": jitter,
     "grayscale": lambda im: ([{"type": "Grayscale"}], F.to_grayscale(im, 3)),
+    **{f"permute-{''.join(map(str, order))}": single("Permute", "channels", order, v2.functional.permute_channels)
+       for order in ([2, 0, 1], [0, 2, 1])},
+    "augmix": lambda im: augmix(im, 1, fill=77),
+    "augmix-severe": lambda im: augmix(im, 2, severity=10, mixture_width=5, chain_depth=4, alpha=0.4, interpolation=I.NEAREST, fill=0),
+    "augmix-partial": lambda im: augmix(im, 3, severity=10, mixture_width=1, all_ops=False, fill=0),
     "invert": lambda im: ([{"type": "Invert"}], F.invert(im)),
     **{f"posterize-{bits}": single("Posterize", "bits", bits, F.posterize) for bits in (1, 3, 8)},
     **{f"solarize-{at}": single("Solarize", "threshold", at, F.solarize) for at in (0, 100.5, 128, 255)},
@@ -347,6 +386,11 @@ def augment():
                 either.append([([], 1 - p), *((steps, p * q) for steps, q in done)])
             outcomes += [(a + b, p * q / len(pairs)) for a, p in either[0] for b, q in either[1]]
         answers.append(({"type": "AutoAugment", "policy": policy.value}, outcomes))
+    # One change of one chain.
+    for more, every in ((True, v2.AugMix._AUGMENTATION_SPACE), (False, v2.AugMix._PARTIAL_AUGMENTATION_SPACE)):
+        op = {"type": "AugMix", "mixture_width": 1, "chain_depth": 1, "all_ops": more, "severity": 4, "interpolation": "nearest"}
+        answers.append((op, [(steps, p / len(every) / 4) for name in every for i in range(4)
+                             for steps, p in changes(every, name, 10, i)]))
     return [dict(op=op, width=400, height=300, outcomes=[o for o in outcomes if o[1] > 0]) for op, outcomes in answers]
 
 
@@ -383,12 +427,29 @@ def compositions():
         {"type": "RandomOrder", "op": [{"type": "RandomApply", "op": [invert]}, equalize,
                                        {"type": "RandomChoice", "p": [0.3, 0.1], "op": [stretch, equalize]}]},
     ):
-        transform, outcomes = composed(op), {}
-        for _ in range(count):
-            names = " ".join(transform([]))
-            outcomes[names] = outcomes.get(names, 0) + 1
-        answers.append(dict(op=op, count=count, outcomes=dict(sorted(outcomes.items()))))
+        transform = composed(op)
+        answers.append(dict(op=op, count=count, outcomes=counted(count, lambda: transform([]))))
+    image = torch.zeros(3, 9, 9)
+    for op in ({"type": "RandomPhotometricDistort"}, {"type": "RandomPhotometricDistort", "p": 0.8}):
+        transform = v2.RandomPhotometricDistort(p=op.get("p", 0.5))
+        answers.append(dict(op=op, count=count, outcomes=counted(count, lambda: distortions(transform.make_params([image])))))
     return answers
+
+
+def counted(count, draw):
+    outcomes = {}
+    for _ in range(count):
+        names = " ".join(draw())
+        outcomes[names] = outcomes.get(names, 0) + 1
+    return dict(sorted(outcomes.items()))
+
+
+def distortions(params):
+    """The changes in the order in which RandomPhotometricDistort makes them."""
+    before = params["contrast_before"]
+    order = [("Brightness", "brightness_factor", True), ("Contrast", "contrast_factor", before), ("Saturation", "saturation_factor", True),
+             ("Hue", "hue_factor", True), ("Contrast", "contrast_factor", not before), ("Permute", "channel_permutation", True)]
+    return [name for name, key, here in order if here and params[key] is not None]
 
 
 def perspectives():
@@ -436,6 +497,20 @@ def draws():
         top, left, height, width, _ = T.RandomErasing.get_params(tensor, (0.02, 0.33), (0.3, 3.3), [0.0])
         return {"Erase.left": left, "Erase.top": top, "Erase.width": width, "Erase.height": height}
 
+    def distort():
+        params = v2.RandomPhotometricDistort(p=1.0).make_params([tensor])
+        return {"Brightness.factor": params["brightness_factor"], "Contrast.factor": params["contrast_factor"],
+                "Saturation.factor": params["saturation_factor"], "Hue.shift": params["hue_factor"],
+                **numbered("Permute.channels", params["channel_permutation"].tolist())}
+
+    def resized(transform):
+        size = transform.make_params([image])["size"]
+        # One number is the shorter edge.
+        return numbered("Resize", F.resize(image, size).size if len(size) == 1 else size[::-1])
+
+    def widths(transform):
+        return lambda: {f"Resize.{name}": value for name, value in zip(("width", "height"), resized(transform).values())}
+
     drawn = {
         '{"type": "RandomResizedCrop", "size": 224}': crop,
         '{"type": "RandomCrop", "size": [100, 80]}': random_crop,
@@ -447,6 +522,15 @@ def draws():
             affine,
         '{"type": "RandomPerspective", "p": 1.0}': lambda: numbered(
             "Perspective.coefficients", v2.RandomPerspective(p=1.0).make_params([image])["coefficients"]),
+        '{"type": "RandomPhotometricDistort", "p": 1.0}': distort,
+        '{"type": "RandomChannelPermutation"}': lambda: numbered(
+            "Permute.channels", v2.RandomChannelPermutation().make_params([tensor])["permutation"].tolist()),
+        '{"type": "RandomZoomOut", "p": 1.0, "side_range": [1.5, 4.0]}': lambda: numbered(
+            "Pad.sides", v2.RandomZoomOut(p=1.0, side_range=(1.5, 4.0)).make_params([image])["padding"]),
+        '{"type": "ScaleJitter", "target_size": [500, 200]}': widths(v2.ScaleJitter((500, 200))),
+        '{"type": "RandomShortestSize", "min_size": [60, 100, 145], "max_size": 180}': widths(
+            v2.RandomShortestSize([60, 100, 145], 180)),
+        '{"type": "RandomResize", "min_size": 50, "max_size": 54}': widths(v2.RandomResize(50, 54)),
     }
     answers = []
     for op, draw in drawn.items():
