@@ -352,6 +352,8 @@ impl Plan {
             bce_threshold: None,
             mix: Mix::default(),
             stochastic_depth: 0.0,
+            precision: Default::default(),
+            sample_type: Default::default(),
             label_smoothing: 0.0,
             clip_norm: None,
             ema: None,

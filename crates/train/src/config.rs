@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImagePolicy, LoaderOptions, Workers};
-use stokehold_pipeline::{DecodeOptions, Pipeline};
+use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -20,6 +20,7 @@ use crate::loss::LossKind;
 use crate::mix::Mix;
 use crate::model::Arch;
 use crate::optim::{OptimizerConfig, Undecayed};
+use crate::precision::Precision;
 use crate::sampling::SamplerConfig;
 use crate::schedule::ScheduleConfig;
 
@@ -93,6 +94,12 @@ pub struct TrainConfig {
     /// (stochastic depth); earlier blocks have a smaller one.
     #[serde(default)]
     pub stochastic_depth: f64,
+    /// The type of the numbers that training steps compute with.
+    #[serde(default)]
+    pub precision: Precision,
+    /// The type of the numbers of batches on their way to the device.
+    #[serde(default)]
+    pub sample_type: SampleType,
     /// Label smoothing of the training loss, 0 up to below 1; the validation loss is never smoothed.
     pub label_smoothing: f32,
     /// Largest global norm of the gradients, above 0; `None` does not clip.
@@ -213,6 +220,17 @@ impl TrainConfig {
                 self.trainer.learns() || self.stochastic_depth == 0.0,
                 "there are no blocks to leave out where the accelerator is emulated",
             ),
+            (
+                "precision",
+                self.trainer.learns() || self.precision == Precision::F32,
+                "must be f32 where the accelerator is emulated, which computes nothing",
+            ),
+            (
+                "sample type",
+                self.sample_type == SampleType::F32
+                    || matches!(self.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))),
+                "must be f32 with the executors gpu and auto; choose fused or per-op",
+            ),
             ("k of top-k", self.topk >= 1, at_least_one),
             (
                 "steps between checkpoints",
@@ -282,6 +300,7 @@ impl TrainConfig {
             bce_threshold: self.bce_threshold,
             label_smoothing: self.label_smoothing,
             clip_norm: self.clip_norm,
+            precision: self.precision,
             stochastic_depth: self.stochastic_depth,
             mix: self.mix,
             mix_distance: self.sampler.repeats(),
@@ -340,6 +359,17 @@ impl TrainConfig {
             ),
             _ => Arc::new(images),
         };
-        Feed::new(source, pipeline.clone(), options, maker)
+        match self.sample_type {
+            SampleType::U8 => Feed::of_bytes(source, pipeline.clone(), options, maker),
+            sample_type => Feed::new(
+                source,
+                pipeline.clone(),
+                LoaderOptions {
+                    sample_type,
+                    ..options
+                },
+                maker,
+            ),
+        }
     }
 }

@@ -5,16 +5,20 @@
 //! leaves the device: the output of its kernels is the tensor that the network reads.
 
 use std::fmt;
-use std::ops::{AddAssign, Deref};
+use std::ops::AddAssign;
 use std::sync::Arc;
 
-use burn::tensor::{AllocationProperty, Bytes, DType, Device, Tensor, TensorData};
+use burn::tensor::{AllocationProperty, Bytes, DType, Device, FloatDType, Int, Tensor, TensorData};
+use half::slice::HalfFloatSliceExt;
 use serde::{Deserialize, Serialize};
 use stokehold_gpu::Decode;
 #[cfg(feature = "gpu")]
 use stokehold_gpu::{DeviceBatch, DeviceBatches, DeviceLoader, ForGpu, Gpu, LoadedBatch};
-use stokehold_loader::{BadImage, Batch, Batches, Floats, ImageBuffer, Loader, LoaderOptions, Span, State};
-use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_loader::{
+    BadImage, Batch, BatchNumbers, Batches, Floats, ImageBuffer, Loader, LoaderOptions, Span, State,
+};
+use stokehold_pipeline::op::{Normalize, Op};
+use stokehold_pipeline::{Executor, Pipeline, SampleType};
 use stokehold_storage::Source;
 
 use crate::TrainError;
@@ -75,7 +79,11 @@ impl Maker {
 }
 
 /// A loader, and what its batches pass through on their way to the network.
-pub struct Feed(Kind);
+pub struct Feed {
+    kind: Kind,
+    /// What the device does with batches of bytes.
+    normalize: Option<Normalize>,
+}
 
 enum Kind {
     Cpu(Loader),
@@ -84,7 +92,10 @@ enum Kind {
 }
 
 /// An iterator over the batches of one epoch. It ends after an error.
-pub struct FeedBatches(BatchesKind);
+pub struct FeedBatches {
+    kind: BatchesKind,
+    normalize: Option<Normalize>,
+}
 
 enum BatchesKind {
     Cpu(Batches),
@@ -112,8 +123,13 @@ pub struct FedBatch {
 /// The images of a batch: [N, 3, H, W] numbers.
 #[derive(Debug, Clone)]
 pub enum FedImages {
-    /// In main memory.
-    Host(ImageBuffer),
+    /// In main memory, as the loader made them.
+    Host {
+        /// The numbers.
+        numbers: ImageBuffer,
+        /// What the device still does with bytes.
+        normalize: Option<Normalize>,
+    },
     /// On the device.
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
@@ -136,8 +152,12 @@ pub struct DecodedBy {
 /// The input of a step.
 #[derive(Clone)]
 pub(crate) enum Input {
-    /// In main memory; a device without its own memory uses it in place.
-    Host(bytes::Bytes),
+    /// In main memory; a device without its own memory uses f32 in place.
+    Host {
+        numbers: bytes::Bytes,
+        sample_type: SampleType,
+        normalize: Option<Normalize>,
+    },
     #[cfg(feature = "gpu")]
     Device(DeviceBatch),
 }
@@ -160,7 +180,7 @@ impl Feed {
                     executor: *executor,
                     ..options
                 };
-                Ok(Self(Kind::Cpu(Loader::new(source, pipeline, options)?)))
+                Ok(Self::of(Kind::Cpu(Loader::new(source, pipeline, options)?)))
             }
             #[cfg(feature = "gpu")]
             MakerKind::Gpu { gpu, options: of_gpu } => {
@@ -174,9 +194,47 @@ impl Feed {
         }
     }
 
+    /// As [`Feed::new`], with batches whose bytes the device makes floats of: the loader leaves out what stands behind the
+    /// pipeline's `ToFloat`, which can be one `Normalize`.
+    ///
+    /// # Errors
+    /// As [`Feed::new`], and if something else stands there.
+    pub fn of_bytes(
+        source: Arc<dyn Source>,
+        mut pipeline: Pipeline,
+        options: LoaderOptions,
+        maker: &Maker,
+    ) -> Result<Self, TrainError> {
+        let normalize = match pipeline.ops.last() {
+            Some(Op::Normalize(normalize)) => Some(normalize.clone()),
+            _ => None,
+        };
+        pipeline
+            .ops
+            .truncate(pipeline.ops.len() - usize::from(normalize.is_some()));
+        let options = LoaderOptions {
+            sample_type: SampleType::U8,
+            ..options
+        };
+        let feed = Self::new(source, pipeline, options, maker)?;
+        Ok(Self { normalize, ..feed })
+    }
+
+    fn of(kind: Kind) -> Self {
+        let normalize = None;
+        Self { kind, normalize }
+    }
+
+    fn batches(&self, kind: BatchesKind) -> FeedBatches {
+        FeedBatches {
+            kind,
+            normalize: self.normalize.clone(),
+        }
+    }
+
     /// The loader that it uses.
     pub fn loader(&self) -> &Loader {
-        match &self.0 {
+        match &self.kind {
             Kind::Cpu(loader) => loader,
             #[cfg(feature = "gpu")]
             Kind::Gpu(loader) => loader.loader(),
@@ -190,7 +248,7 @@ impl Feed {
 
     /// Starts an epoch.
     pub fn epoch(&self, epoch: u64) -> FeedBatches {
-        FeedBatches(match &self.0 {
+        self.batches(match &self.kind {
             Kind::Cpu(loader) => BatchesKind::Cpu(loader.epoch(epoch)),
             #[cfg(feature = "gpu")]
             Kind::Gpu(loader) => BatchesKind::Gpu(loader.epoch(epoch)),
@@ -202,7 +260,7 @@ impl Feed {
     /// # Errors
     /// The errors of [`Loader::resume`].
     pub fn resume(&self, state: State) -> Result<FeedBatches, TrainError> {
-        Ok(FeedBatches(match &self.0 {
+        Ok(self.batches(match &self.kind {
             Kind::Cpu(loader) => BatchesKind::Cpu(loader.resume(state)?),
             #[cfg(feature = "gpu")]
             Kind::Gpu(loader) => BatchesKind::Gpu(loader.resume(state)?),
@@ -213,7 +271,7 @@ impl Feed {
 impl FeedBatches {
     /// As [`Batches::unreported`].
     pub fn unreported(&mut self) -> Vec<BadImage> {
-        match &mut self.0 {
+        match &mut self.kind {
             BatchesKind::Cpu(batches) => batches.unreported(),
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches.unreported(),
@@ -222,7 +280,7 @@ impl FeedBatches {
 
     /// The position of the consumer: after the batches yielded so far.
     pub fn state(&self) -> State {
-        match &self.0 {
+        match &self.kind {
             BatchesKind::Cpu(batches) => batches.state(),
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches.state(),
@@ -231,7 +289,7 @@ impl FeedBatches {
 
     /// Batches in work or ready.
     pub fn in_flight(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             BatchesKind::Cpu(batches) => batches.in_flight(),
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches.in_flight(),
@@ -240,7 +298,7 @@ impl FeedBatches {
 
     /// Batches in work: 0 when nothing more can be done before the next batch is taken.
     pub fn loading(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             BatchesKind::Cpu(batches) => batches.loading(),
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches.loading(),
@@ -252,10 +310,14 @@ impl Iterator for FeedBatches {
     type Item = Result<FedBatch, TrainError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match &mut self.0 {
-            BatchesKind::Cpu(batches) => batches
-                .next()
-                .map(|batch| batch.map(FedBatch::from).map_err(TrainError::from)),
+        match &mut self.kind {
+            BatchesKind::Cpu(batches) => {
+                let mut batch = batches.next()?.map(FedBatch::from).map_err(TrainError::from);
+                if let Ok(batch) = &mut batch {
+                    batch.images.finish_by(self.normalize.as_ref());
+                }
+                Some(batch)
+            }
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches
                 .next()
@@ -267,7 +329,10 @@ impl Iterator for FeedBatches {
 impl From<Batch> for FedBatch {
     fn from(batch: Batch) -> Self {
         Self {
-            images: FedImages::Host(batch.images),
+            images: FedImages::Host {
+                numbers: batch.images,
+                normalize: None,
+            },
             shape: batch.shape,
             labels: batch.labels,
             samples: batch.samples,
@@ -291,7 +356,7 @@ impl FedImages {
     /// What decoded the images, if the executor is `gpu`.
     pub fn decoded_by(&self) -> Option<DecodedBy> {
         match self {
-            Self::Host(_) => None,
+            Self::Host { .. } => None,
             #[cfg(feature = "gpu")]
             Self::Device(batch) => Some(DecodedBy {
                 device: batch.decoded as u64,
@@ -304,7 +369,7 @@ impl FedImages {
     /// The numbers in main memory, as [`ImageBuffer::into_f32`]; `None` of images that are on a device.
     pub fn into_f32(self) -> Option<Floats> {
         match self {
-            Self::Host(images) => Some(images.into_f32()),
+            Self::Host { numbers, .. } => Some(numbers.into_f32()),
             #[cfg(feature = "gpu")]
             Self::Device(_) => None,
         }
@@ -312,9 +377,21 @@ impl FedImages {
 
     pub(crate) fn into_input(self) -> Input {
         match self {
-            Self::Host(images) => Input::host(images.into_f32()),
+            Self::Host { numbers, normalize } => Input::Host {
+                sample_type: numbers.sample_type(),
+                numbers: bytes::Bytes::from_owner(Lent(numbers)),
+                normalize,
+            },
             #[cfg(feature = "gpu")]
             Self::Device(batch) => Input::Device(batch),
+        }
+    }
+
+    fn finish_by(&mut self, with: Option<&Normalize>) {
+        match self {
+            Self::Host { normalize, .. } => *normalize = with.cloned(),
+            #[cfg(feature = "gpu")]
+            Self::Device(_) => {}
         }
     }
 }
@@ -345,32 +422,64 @@ impl fmt::Display for DecodedBy {
 /// Numbers as bytes for Burn. When Burn drops them, their memory goes back to the loader.
 struct Lent<T>(T);
 
-impl<T: Deref<Target = [f32]>> AsRef<[u8]> for Lent<T> {
+impl AsRef<[u8]> for Lent<ImageBuffer> {
+    fn as_ref(&self) -> &[u8] {
+        match &*self.0 {
+            BatchNumbers::F32(numbers) => bytemuck::cast_slice(numbers),
+            BatchNumbers::F16(numbers) => bytemuck::cast_slice(numbers.reinterpret_cast()),
+            BatchNumbers::Bf16(numbers) => bytemuck::cast_slice(numbers.reinterpret_cast()),
+            BatchNumbers::U8(numbers) => numbers,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Lent<Vec<f32>> {
     fn as_ref(&self) -> &[u8] {
         bytemuck::cast_slice(&self.0)
     }
 }
 
 impl Input {
-    pub(crate) fn host(numbers: impl Deref<Target = [f32]> + Send + 'static) -> Self {
-        Self::Host(bytes::Bytes::from_owner(Lent(numbers)))
+    pub(crate) fn host(numbers: Vec<f32>) -> Self {
+        Self::Host {
+            numbers: bytes::Bytes::from_owner(Lent(numbers)),
+            sample_type: SampleType::F32,
+            normalize: None,
+        }
     }
 
     /// The numbers in main memory, as bytes; none where they are on a device.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Host(images) => images,
+            Self::Host { numbers, .. } => numbers,
             #[cfg(feature = "gpu")]
             Self::Device(_) => &[],
         }
     }
 
-    /// The images as a tensor on the device: uploaded, or used in place.
+    /// The images as a tensor of f32 on the device: uploaded as they are and cast there, or used in place.
     pub(crate) fn tensor(self, shape: [usize; 4], device: &Device) -> Tensor<4> {
         match self {
-            Self::Host(images) => {
-                let images = Bytes::from_shared(images, AllocationProperty::Native);
-                Tensor::from_data(TensorData::from_bytes(images, shape, DType::F32), device)
+            Self::Host {
+                numbers,
+                sample_type,
+                normalize,
+            } => {
+                let numbers = Bytes::from_shared(numbers, AllocationProperty::Native);
+                let floats = |dtype| {
+                    let data = TensorData::from_bytes(numbers.clone(), shape, dtype);
+                    Tensor::<4>::from_data(data, (device, dtype)).cast(FloatDType::F32)
+                };
+                match sample_type {
+                    SampleType::F32 => floats(DType::F32),
+                    SampleType::F16 => floats(DType::F16),
+                    SampleType::Bf16 => floats(DType::BF16),
+                    SampleType::U8 => {
+                        let data = TensorData::from_bytes(numbers, shape, DType::U8);
+                        let bytes = Tensor::<4, Int>::from_data(data, (device, DType::U8));
+                        normalized(bytes.cast(FloatDType::F32), normalize)
+                    }
+                }
             }
             #[cfg(feature = "gpu")]
             Self::Device(batch) => {
@@ -382,6 +491,18 @@ impl Input {
             }
         }
     }
+}
+
+/// Floats of bytes 0 to 255, as `fused` makes them: one multiplication and addition.
+fn normalized(bytes: Tensor<4>, normalize: Option<Normalize>) -> Tensor<4> {
+    let Some(Normalize { mean, std }) = normalize else {
+        return bytes.mul_scalar(1.0 / 255.0);
+    };
+    let device = bytes.device();
+    let channels = |each: &dyn Fn(usize) -> f32| {
+        Tensor::<1>::from_data([each(0), each(1), each(2)], &device).reshape([1, 3, 1, 1])
+    };
+    bytes * channels(&|c| 1.0 / (255.0 * std[c])) + channels(&|c| -mean[c] / std[c])
 }
 
 /// Passes memory between the kernels and Burn, which share the CubeCL device and memory handles.

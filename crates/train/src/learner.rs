@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
 
 use crate::config::TrainConfig;
 use crate::ema::{Averaging, Ema};
@@ -13,6 +13,7 @@ use crate::loss::{LossKind, binary_cross_entropy, cross_entropy, soft_cross_entr
 use crate::mix::{Mix, Mixture};
 use crate::model::ResNet;
 use crate::optim::{Optimizer, clip_global_norm};
+use crate::precision::Precision;
 use crate::{TrainError, checkpoint, depth, device, weights};
 
 /// What steps minimise, and how.
@@ -23,6 +24,8 @@ pub(crate) struct Objective {
     pub label_smoothing: f32,
     /// The norm to which gradients are clipped.
     pub clip_norm: Option<f64>,
+    /// The type of the numbers of the forward pass.
+    pub precision: Precision,
     /// The rate of the last block.
     pub stochastic_depth: f64,
     pub mix: Mix,
@@ -127,13 +130,14 @@ pub(crate) struct Learner {
 impl Learner {
     /// The configuration's model and optimiser before the first step, with the initial weights of its seed.
     pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
+        config.precision.check(&device)?;
         let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
         if config.freeze_backbone {
             model = model.freeze_backbone();
         }
         Ok(Self {
             model,
-            optimizer: Optimizer::new(config.optimizer)?.sparing(config.undecayed),
+            optimizer: of_config(config, Optimizer::new(config.optimizer)?),
             ema: None,
             device,
         })
@@ -153,7 +157,7 @@ impl Learner {
         if let Some(path) = checkpoint {
             (learner.model, learner.optimizer) =
                 checkpoint::load(path, learner.model, config.optimizer, &learner.device)?;
-            learner.optimizer = learner.optimizer.sparing(config.undecayed);
+            learner.optimizer = of_config(config, learner.optimizer);
         } else if let Some(path) = &config.weights {
             let loaded;
             (learner.model, loaded) = weights::load_weights(learner.model, path)?;
@@ -174,6 +178,8 @@ impl Learner {
 
     /// One step over a batch; returns the batch's loss.
     ///
+    /// A step in f16 whose gradients are not finite changes nothing but the scale of the loss.
+    ///
     /// Fetching the loss waits until the device is done, so the time of this call is the time of the step.
     pub fn step(
         mut self,
@@ -186,21 +192,44 @@ impl Learner {
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
         let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
-        let logits = self
-            .model
-            .forward_scaled(images, &objective.factors(&self.model, shape[0], step, &device));
+        let images = images.cast(objective.precision.dtype());
+        let factors = objective.factors(&self.model, shape[0], step, &device);
+        let logits = self.model.forward_scaled(images, &factors).cast(FloatDType::F32);
         let loss = objective.loss(logits, labels, &mixture);
-        let mut grads = GradientsParams::from_grads(loss.backward(), &self.model);
-        if let Some(norm) = objective.clip_norm {
-            (grads, _) = clip_global_norm(grads, &self.model, norm);
+        let scaled = match self.optimizer.scale() {
+            Some(scale) => loss.clone().mul_scalar(scale.factor),
+            None => loss.clone(),
+        };
+        let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
+        if let Some(mut grads) = self.optimizer.unscale(grads, &self.model)? {
+            if let Some(norm) = objective.clip_norm {
+                (grads, _) = clip_global_norm(grads, &self.model, norm);
+            }
+            self.model = self.optimizer.step(lr, self.model, grads);
+        } else if self
+            .optimizer
+            .scale()
+            .is_some_and(|scale| scale.factor < LEAST_SCALE)
+        {
+            return Ok((self, f32::NAN));
         }
-        self.model = self.optimizer.step(lr, self.model, grads);
         self.ema = self.ema.map(|ema| ema.update(&self.model, averaging));
         let loss = device::read(loss)?;
         self.device
             .sync()
             .map_err(|error| device::DeviceError::Failed(error.to_string()))?;
         Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
+    }
+}
+
+/// A loss that is scaled down so far and still has no finite gradients has none.
+const LEAST_SCALE: f64 = 1e-6;
+
+fn of_config(config: &TrainConfig, optimizer: Optimizer) -> Optimizer {
+    let optimizer = optimizer.sparing(config.undecayed);
+    match config.precision {
+        Precision::F16 => optimizer.scaling(),
+        Precision::F32 | Precision::Bf16 => optimizer,
     }
 }
 

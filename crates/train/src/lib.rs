@@ -62,6 +62,7 @@ pub mod mix;
 pub mod model;
 mod observer;
 pub mod optim;
+mod precision;
 pub mod progress;
 pub mod run;
 pub mod sampling;
@@ -84,6 +85,7 @@ pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Ma
 pub use fit::{fit, resume};
 pub use loss::LossKind;
 pub use observer::{Event, Observer};
+pub use precision::{LossScale, Precision, UnknownPrecision};
 pub use stage::Stage;
 pub use steps::{StepTotals, Steps};
 pub use summary::RunSummary;

@@ -5,7 +5,7 @@
 //! process continues in another to the bit. A parameter without a gradient (a frozen one) is not changed, not
 //! even by weight decay, as in PyTorch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
@@ -14,7 +14,9 @@ use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, Array, ArraysError, ParameterPath};
+use crate::device::{self, DeviceError};
 use crate::model::ResNet;
+use crate::precision::LossScale;
 
 /// An optimiser and its constants; the learning rate is passed to each step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -183,6 +185,7 @@ pub enum OptimizerError {
 pub struct Optimizer {
     config: OptimizerConfig,
     undecayed: Undecayed,
+    scale: Option<LossScale>,
     steps: u64,
     slots: BTreeMap<String, Slot>,
 }
@@ -205,6 +208,7 @@ impl Optimizer {
         Ok(Self {
             config,
             undecayed: Undecayed::None,
+            scale: None,
             steps: 0,
             slots: BTreeMap::new(),
         })
@@ -214,6 +218,48 @@ impl Optimizer {
     #[must_use]
     pub fn sparing(self, undecayed: Undecayed) -> Self {
         Self { undecayed, ..self }
+    }
+
+    /// The same for gradients of a scaled loss, with the scale of the state that was loaded, or the first one.
+    #[must_use]
+    pub fn scaling(self) -> Self {
+        let scale = Some(self.scale.unwrap_or_default());
+        Self { scale, ..self }
+    }
+
+    /// The scale of the next loss, where losses are scaled.
+    pub fn scale(&self) -> Option<LossScale> {
+        self.scale
+    }
+
+    /// Divides the gradients of a scaled loss by the scale, and sets the next one. `None` if they are not finite: then there
+    /// is no update.
+    ///
+    /// # Errors
+    /// The device fails.
+    pub fn unscale(
+        &mut self,
+        mut grads: GradientsParams,
+        model: &ResNet,
+    ) -> Result<Option<GradientsParams>, DeviceError> {
+        let Some(scale) = self.scale else {
+            return Ok(Some(grads));
+        };
+        let device = model.devices().swap_remove(0).without_autodiff();
+        let factor = Tensor::from_data([(1.0 / scale.factor) as f32], &device);
+        model.visit(&mut Scale {
+            grads: &mut grads,
+            factor,
+        });
+        let mut squares = SumOfSquares {
+            grads: &grads,
+            sum: None,
+        };
+        model.visit(&mut squares);
+        let sums = squares.sum.map(device::read).transpose()?.unwrap_or_default();
+        let finite = sums.iter().all(|sum| sum.is_finite());
+        self.scale = Some(scale.after(finite));
+        Ok(finite.then_some(grads))
     }
 
     /// One update of the model with learning rate `lr`.
@@ -246,11 +292,16 @@ impl Optimizer {
                 saved.push(Array::from_tensor(format!("{name}.{second}"), tensor.clone())?);
             }
         }
-        let metadata = [
+        let mut metadata: HashMap<String, String> = [
             ("optimizer", self.config.kind().to_string()),
             ("steps", self.steps.to_string()),
-        ];
-        let metadata = metadata.map(|(key, value)| (key.to_string(), value)).into();
+        ]
+        .map(|(key, value)| (key.to_string(), value))
+        .into();
+        if let Some(LossScale { factor, steps }) = self.scale {
+            // Both decimals are exact: the factor is a power of two.
+            metadata.insert("loss_scale".to_string(), format!("{factor} {steps}"));
+        }
         Ok(arrays::save(path, &saved, metadata)?)
     }
 
@@ -274,6 +325,13 @@ impl Optimizer {
         let steps = metadata.get("steps").and_then(|steps| steps.parse().ok());
         optimizer.steps = steps.ok_or_else(|| wrong("it does not say after how many steps".to_string()))?;
 
+        if let Some(scale) = metadata.get("loss_scale") {
+            let parsed = scale
+                .split_once(' ')
+                .and_then(|(factor, steps)| Some((factor.parse().ok()?, steps.parse().ok()?)));
+            let (factor, steps) = parsed.ok_or_else(|| wrong(format!("its loss scale is '{scale}'")))?;
+            optimizer.scale = Some(LossScale { factor, steps });
+        }
         let device = device.clone().without_autodiff();
         let [first, second] = optimizer.slot_names();
         let mut seconds = BTreeMap::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
-use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
@@ -16,7 +16,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
+use stokehold_train::{ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -277,6 +277,12 @@ struct MachineOptions {
     /// Device that computes: auto, cpu, cuda or vulkan.
     #[arg(long, default_value_t = DeviceChoice::Auto)]
     device: DeviceChoice,
+    /// Numbers that training steps compute with: f32, bf16 or f16. Weights stay f32, and validation is in f32.
+    #[arg(long, value_name = "TYPE", default_value_t = Precision::F32)]
+    precision: Precision,
+    /// Numbers of batches on their way to the device: f32, bf16, f16, or u8, which is normalised there.
+    #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
+    sample_type: SampleType,
     #[command(flatten)]
     threads: WorkerArgs,
     /// Most batches in work or ready; 0 for as few as keep all workers busy.
@@ -360,6 +366,8 @@ impl Args {
                 cutmix_alpha: optimizer.cutmix_alpha,
             },
             stochastic_depth: optimizer.stochastic_depth,
+            precision: machine.precision,
+            sample_type: machine.sample_type,
             label_smoothing: optimizer.label_smoothing,
             clip_norm: optimizer.clip_norm,
             ema: optimizer.ema(),

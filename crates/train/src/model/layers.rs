@@ -6,7 +6,7 @@
 
 use burn::module::{Flag, Module, Param, RunningState};
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Device, Tensor, TensorData, module};
+use burn::tensor::{Device, FloatDType, Tensor, TensorData, module};
 
 use super::init::Draws;
 
@@ -42,7 +42,8 @@ impl Conv {
     /// `[N, in, H, W]` to `[N, out, H', W']`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
         let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
-        module::conv2d(x, self.weight.val(), None, options)
+        let weight = self.weight.val().cast(x.dtype());
+        module::conv2d(x, weight, None, options)
     }
 }
 
@@ -78,8 +79,13 @@ impl BatchNorm {
         }
     }
 
-    /// `[N, C, H, W]` to the same shape.
+    /// `[N, C, H, W]` to the same shape and type of number. Numbers of 16 bits are normalised in f32.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let dtype = x.dtype();
+        self.forward_f32(x.cast(FloatDType::F32)).cast(dtype)
+    }
+
+    fn forward_f32(&self, x: Tensor<4>) -> Tensor<4> {
         if x.device().is_autodiff() && self.training.is_enabled() {
             self.forward_train(x)
         } else {
@@ -130,6 +136,8 @@ impl Linear {
 
     /// `[N, in]` to `[N, out]`.
     pub fn forward(&self, x: Tensor<2>) -> Tensor<2> {
-        module::linear(x, self.weight.val().transpose(), Some(self.bias.val()))
+        let dtype = x.dtype();
+        let (weight, bias) = (self.weight.val().cast(dtype), self.bias.val().cast(dtype));
+        module::linear(x, weight.transpose(), Some(bias))
     }
 }

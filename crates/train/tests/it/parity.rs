@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 use serde::Deserialize;
 use serde_json::json;
 use stokehold_train::device::read;
@@ -13,6 +13,7 @@ use stokehold_train::loss::{binary_cross_entropy, cross_entropy, soft_cross_entr
 use stokehold_train::mix::Mixture;
 use stokehold_train::model::{Arch, ResNet};
 use stokehold_train::optim::{Optimizer, OptimizerConfig, clip_global_norm};
+use stokehold_train::{LossScale, Precision};
 
 use crate::{formula, oracle};
 
@@ -320,6 +321,93 @@ fn mixtures_are_torchvisions() {
             "{mixture:?}"
         );
     }
+}
+
+/// Oracle: PyTorch under `torch.autocast`. Two ways of rounding to 16 bits may be as far apart as either is from f32; the types
+/// must be told apart: f16 is eight times as fine as bf16.
+#[test]
+fn numbers_of_16_bits_are_as_near_as_pytorchs() {
+    let (classes, batch, size) = (10, 4, 64);
+    let types = Precision::ALL.map(Precision::name);
+    let question =
+        json!({"arch": "resnet18", "classes": classes, "batch": batch, "size": size, "types": types});
+    let Some(theirs) = oracle::ask_of_files::<BTreeMap<String, Vec<f32>>>("autocast_logits", question) else {
+        return;
+    };
+    let device = Device::flex().autodiff();
+    let logits = |dtype: FloatDType| {
+        let model = formula::model(Arch::Resnet18, classes, &device);
+        let images = formula::images("input", batch, size, &device).cast(dtype);
+        let logits = model.forward(images);
+        assert_eq!(logits.dtype(), DType::from(dtype));
+        read(logits).unwrap()
+    };
+    let full = &theirs["f32"];
+    assert!(distance(&logits(FloatDType::F32), full) < 1e-3);
+    let [mut ours, mut of_theirs] = [Vec::new(), Vec::new()];
+    for (name, dtype) in [("bf16", FloatDType::BF16), ("f16", FloatDType::F16)] {
+        let made = logits(dtype);
+        let (apart, far, near) = (
+            distance(&made, &theirs[name]),
+            distance(&made, full),
+            distance(&theirs[name], full),
+        );
+        println!("{name}: {apart} from PyTorch's, {far} from f32, PyTorch's {near}");
+        assert!(
+            apart < 2.0 * near,
+            "{name}: {apart} apart, PyTorch's {near} from f32"
+        );
+        ours.push(far);
+        of_theirs.push(near);
+    }
+    for far in [ours, of_theirs] {
+        assert!(far[0] > 3.0 * far[1] && far[1] > 0.0, "{far:?}");
+    }
+}
+
+/// Oracle: `torch.amp.GradScaler`.
+#[test]
+fn the_scale_of_the_loss_is_grad_scalers() {
+    let (steps, infinite) = (4200, [3, 4, 2100]);
+    let question = json!({"steps": steps, "infinite": infinite});
+    let theirs: Vec<f64> = oracle::ask("loss_scale", question);
+    let mut scale = LossScale::default();
+    let ours: Vec<f64> = (0..steps)
+        .map(|step| {
+            scale = scale.after(!infinite.contains(&step));
+            scale.factor
+        })
+        .collect();
+    let theirs: Vec<f32> = theirs.into_iter().map(|scale| scale as f32).collect();
+    let ours: Vec<f32> = ours.into_iter().map(|scale| scale as f32).collect();
+    assert!(ours[0] == 65536.0 && ours[4] == 16384.0 && ours.contains(&32768.0));
+    assert!(oracle::some_of(&ours, &theirs).eq(theirs.iter().copied()));
+}
+
+/// A gradient that left f16's range changes nothing but the scale; others are those of the loss itself.
+#[test]
+fn gradients_that_are_not_finite_change_no_weight() {
+    let device = Device::flex().autodiff();
+    let model = formula::model(Arch::Resnet18, 10, &device);
+    let mut optimizer = Optimizer::new(OptimizerConfig::SGD).unwrap().scaling();
+    assert_eq!(optimizer.scale(), Some(LossScale::default()));
+    let gradient = |factor: f32| {
+        let logits = model.forward(formula::images("input", 2, 32, &device));
+        let loss = logits.sum().mul_scalar(factor);
+        GradientsParams::from_grads(loss.backward(), &model)
+    };
+    assert!(
+        optimizer
+            .unscale(gradient(f32::INFINITY), &model)
+            .unwrap()
+            .is_none()
+    );
+    assert_eq!(optimizer.scale().unwrap().factor, 32768.0);
+    let grads = optimizer.unscale(gradient(32768.0), &model).unwrap().unwrap();
+    let (_, norm) = clip_global_norm(grads, &model, 1.0);
+    let (_, plain) = clip_global_norm(gradient(1.0), &model, 1.0);
+    let (norm, plain) = (read(norm).unwrap()[0], read(plain).unwrap()[0]);
+    assert!(plain > 1.0 && (norm / plain - 1.0).abs() < 1e-5, "{norm} {plain}");
 }
 
 /// Oracle: torchvision's constructors. Tolerance: 5 standard errors of a moment, of both sides together.

@@ -151,6 +151,32 @@ def scaled_logits(q):
     return answers
 
 
+def autocast_logits(q):
+    """Logits in training, of f32 and of each type under torch.autocast."""
+    answers = {}
+    for name in q["types"]:
+        net = model(q["arch"], q["classes"]).train()
+        dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[name]
+        with torch.no_grad(), torch.autocast("cpu", dtype, enabled=name != "f32"):
+            answers[name] = net(images("input", q["batch"], q["size"])).float().flatten().tolist()
+    return answers
+
+
+def loss_scale(q):
+    """GradScaler's scale after each step, of which some have gradients that are not finite."""
+    p = torch.nn.Parameter(torch.zeros(1))
+    optim, scaler, scales = torch.optim.SGD([p], lr=0.0), torch.amp.GradScaler("cpu"), []
+    for step in range(q["steps"]):
+        scaler.scale(p.sum()).backward()
+        if step in q["infinite"]:
+            p.grad.fill_(float("inf"))
+        scaler.step(optim)
+        scaler.update()
+        optim.zero_grad()
+        scales.append(scaler.get_scale())
+    return scales
+
+
 def train(q):
     """Losses, the first gradient's norm, and afterwards the running statistics and the logits in eval mode."""
     net = model(q["arch"], q["classes"]).train()

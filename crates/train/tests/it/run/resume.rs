@@ -5,12 +5,13 @@ use std::path::Path;
 use std::process::Command;
 
 use stokehold_base::fault::Fault;
+use stokehold_pipeline::SampleType;
 use stokehold_train::ema::EmaConfig;
 use stokehold_train::mix::Mix;
 use stokehold_train::optim::OptimizerConfig;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::sampling::SamplerConfig;
-use stokehold_train::{LossKind, TrainConfig};
+use stokehold_train::{LossKind, Precision, TrainConfig};
 
 use super::tiny::{End, STEPS_PER_EPOCH, config, run, write_data};
 
@@ -180,6 +181,55 @@ fn a_moving_average_and_stochastic_depth_continue_exactly() {
     };
     let message = run(&without, true, End::Never).0.unwrap_err().to_string();
     assert!(message.contains("ema was"), "{message}");
+}
+
+/// The scale of an f16 run's loss is part of its checkpoints.
+#[test]
+fn every_precision_and_sample_type_continues_exactly() {
+    let dir = tempfile::tempdir().unwrap();
+    write_data(dir.path());
+    let mut full: Vec<f32> = Vec::new();
+    for (name, precision, sample_type) in [
+        ("f32", Precision::F32, SampleType::F32),
+        ("bytes", Precision::F32, SampleType::U8),
+        ("halves", Precision::F32, SampleType::F16),
+        ("bf16", Precision::Bf16, SampleType::Bf16),
+        ("f16", Precision::F16, SampleType::F32),
+    ] {
+        let mut whole = config(dir.path(), &dir.path().join(name));
+        (whole.precision, whole.sample_type) = (precision, sample_type);
+        let (summary, recorded) = run(&whole, false, End::Never);
+        summary.unwrap();
+        let cut_name = format!("{name}-cut");
+        let end = End::AfterStep(STEPS_PER_EPOCH + 2);
+        assert_exact(
+            dir.path(),
+            &whole,
+            &recorded.losses,
+            &cut_name,
+            end,
+            STEPS_PER_EPOCH + 2,
+        );
+        let losses: Vec<f32> = recorded.losses.iter().map(|&bits| f32::from_bits(bits)).collect();
+        if full.is_empty() {
+            full = losses;
+            continue;
+        }
+        // Of the first step, before small differences grow.
+        let first = (losses[0] - full[0]).abs();
+        match sample_type {
+            // The same images, to the last bits of f32.
+            SampleType::U8 => assert!(first < 1e-4, "{name}: {losses:?} {full:?}"),
+            _ => assert!(first < 0.05 && losses != full, "{name}: {losses:?} {full:?}"),
+        }
+    }
+    let mut other = config(dir.path(), &dir.path().join("bf16"));
+    other.precision = Precision::F16;
+    let message = run(&other, true, End::Never).0.unwrap_err().to_string();
+    assert!(
+        message.contains("precision was \"bf16\" and is \"f16\" now"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -88,6 +88,8 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         bce_threshold: None,
         mix: Default::default(),
         stochastic_depth: 0.0,
+        precision: Default::default(),
+        sample_type: Default::default(),
         label_smoothing: 0.1,
         clip_norm: Some(1.0),
         ema: None,
