@@ -81,7 +81,7 @@
 //! accelerator takes says nothing about a loader that it waited for, and the other way round. If the ratio
 //! differs from 1 by more than a factor of 1.5, the model does not describe the run, and nothing is predicted ([`misfit`]).
 //!
-//! The costs of another executor, of shards or of a larger batch cannot be derived. They are measured on the
+//! The costs of another executor, of shards, of a larger batch or of another precision cannot be derived. They are measured on the
 //! run's own images, in alternation with the run's own setting ([`Alternative`]), and multiply l and t. What
 //! was not measured is not predicted. After a wait a core and its caches are cold, and an image costs more than
 //! where the core never rests. That is measured too, as the alternative of storage without waits; with other
@@ -248,6 +248,7 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Workers { .. } => format!("{change} instead of {}", workload.num_workers),
         Change::Executor { .. } => format!("{change} instead of {}", workload.executor),
         Change::BatchSize { .. } => format!("{change} instead of {}", workload.batch_size),
+        Change::Precision { .. } => format!("{change} instead of f32"),
         Change::Shards => "prepared shards instead of single files".to_owned(),
         Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
         Change::Storage => "storage that nobody waits for".to_owned(),
@@ -261,6 +262,7 @@ fn flags(change: &Change) -> Vec<String> {
         Change::Workers { workers } => flag("--workers", workers),
         Change::Executor { executor } => flag("--executor", executor),
         Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
+        Change::Precision { precision } => flag("--precision", precision),
         Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => Vec::new(),
     }
 }
@@ -300,6 +302,11 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
         Change::BatchSize { batch_size } => format!(
             "undisturbed, the trainer takes {:.0} images/s in batches of {batch_size} instead of {:.0}, measured; it trains in \
              fewer steps, so the learning rate may have to change",
+            then.trainer, now.trainer
+        ),
+        Change::Precision { precision } => format!(
+            "undisturbed, the trainer takes {:.0} images/s in {precision} instead of {:.0}, measured; weights stay f32, and \
+             losses differ a little",
             then.trainer, now.trainer
         ),
         Change::Storage => format!(

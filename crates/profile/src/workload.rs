@@ -88,7 +88,7 @@ pub fn others_in_words(others_cores: Option<f64>, cores: u64) -> Option<String> 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Alternative {
-    /// The difference: another executor, shards, or another batch size.
+    /// The difference: another executor, shards, another batch size, or another precision.
     pub change: Change,
     /// The loader's CPU time per image, relative to the run's own setting, above 0.
     pub loader: f64,
@@ -125,6 +125,11 @@ pub enum Change {
         /// Their number.
         batch_size: u64,
     },
+    /// Training steps that compute with numbers of fewer bits.
+    Precision {
+        /// Their type: `bf16`.
+        precision: String,
+    },
     /// Storage so fast that the loader never waits for it.
     Storage,
     /// Another machine.
@@ -145,6 +150,7 @@ impl fmt::Display for Change {
             Change::Shards => f.write_str("prepared shards"),
             Change::Baked { operations, .. } => write!(f, "{} performed once", operations.join(", ")),
             Change::BatchSize { batch_size } => write!(f, "batches of {batch_size}"),
+            Change::Precision { precision } => f.write_str(precision),
             Change::Storage => f.write_str("storage without waits"),
             Change::Machine { name, cores } => write!(f, "{name} ({cores} cores)"),
         }

@@ -111,28 +111,29 @@ pub(crate) fn of_trainer(
     })
 }
 
-/// Seconds of training per image for two batch sizes, measured in alternation: medians of `turns` turns after
+/// Seconds of training per image for two configurations, measured in alternation: medians of `turns` turns after
 /// a warm-up turn. The images are grey, which costs as much as any other.
 ///
 /// # Errors
 /// The device does not exist, or fails, for example for lack of memory.
-pub fn step_times(
-    config: &TrainConfig,
-    classes: usize,
-    batch_sizes: [usize; 2],
-    turns: usize,
-) -> Result<[f64; 2], TrainError> {
-    let (width, height) = config.pipeline.check()?;
-    let mut learner = Learner::new(config, classes, device::open(config.device)?)?;
-    let (mut seconds, objective) = ([Vec::new(), Vec::new()], config.objective());
+pub fn step_times(configs: [&TrainConfig; 2], classes: usize, turns: usize) -> Result<[f64; 2], TrainError> {
+    let learner = |config: &TrainConfig| Learner::new(config, classes, device::open(config.device)?);
+    let mut learners = [learner(configs[0])?, learner(configs[1])?].map(Some);
+    let mut seconds = [Vec::new(), Vec::new()];
     for turn in 0..=turns {
-        for (seconds, images) in seconds.iter_mut().zip(batch_sizes) {
+        for side in 0..2 {
+            let (config, images) = (configs[side], configs[side].batch_size);
+            let (width, height) = config.pipeline.check()?;
             let shape = [images, 3, height as usize, width as usize];
             let grey = Input::host(vec![0.0; shape.iter().product()]);
             let start = Instant::now();
-            (learner, _) = learner.step(&objective, grey, shape, &vec![0; images], At::default())?;
+            if let Some(learner) = learners[side].take() {
+                let (learner, _) =
+                    learner.step(&config.objective(), grey, shape, &vec![0; images], At::default())?;
+                learners[side] = Some(learner);
+            }
             if turn > 0 {
-                seconds.push(start.elapsed().as_secs_f64() / images as f64);
+                seconds[side].push(start.elapsed().as_secs_f64() / images as f64);
             }
         }
     }

@@ -16,6 +16,9 @@
 //! **A model's file suffices.** It says its architecture, its classes and the pipeline of its images, so that
 //! [`infer`] predicts and evaluates with nothing else.
 //!
+//! **Numbers of 16 bits** are an option ([`Precision`]) of the steps alone: weights, losses and validation are in f32. Batches
+//! can go to the device as f16, bf16 or bytes, and become floats there.
+//!
 //! **The reference is PyTorch.** Initialisation, forward pass, running statistics, losses, clipping,
 //! optimisers and schedules are tested against it. Where Burn's own parts differ (dampened momentum, clipping
 //! by parameter, biased running variance), this crate has its own.

@@ -22,7 +22,7 @@ use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, SlowSource, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
-use stokehold_train::{AnyExecutor, TrainConfig, step_times};
+use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_times};
 
 use crate::terminal::note;
 use crate::{elsewhere, shell};
@@ -110,6 +110,10 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
     match batch_size {
         Ok(batch_size) => workload.alternatives.push(batch_size),
         Err(reason) => notes.push(format!("larger batches are not predicted: {reason}")),
+    }
+    match of_precision(record, workload) {
+        Ok(precision) => workload.alternatives.extend(precision),
+        Err(reason) => notes.push(format!("bf16 is not predicted: {reason}")),
     }
 }
 
@@ -335,17 +339,17 @@ fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Resu
             BATCH_LIMIT >> 20
         ));
     }
-    if !config.trainer.learns() {
-        return Err("the speed of an emulated accelerator does not depend on them".to_owned());
-    }
     let rate = workload.trainer_ceiling.unwrap_or(0.0);
     let seconds = (LEAST + 1) as f64 * (config.batch_size + larger) as f64 / rate;
     if seconds > STEPS_LIMIT {
         return Err(format!("measuring them would take {seconds:.0} s"));
     }
     let classes = record.dataset.classes.len();
-    let [own, other] =
-        step_times(config, classes, [config.batch_size, larger], LEAST).map_err(|error| error.to_string())?;
+    let batches = TrainConfig {
+        batch_size: larger,
+        ..config.clone()
+    };
+    let [own, other] = step_times([config, &batches], classes, LEAST).map_err(|error| error.to_string())?;
     Ok(Alternative {
         change: Change::BatchSize {
             batch_size: larger as u64,
@@ -353,4 +357,33 @@ fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Resu
         loader: 1.0,
         trainer: other / own,
     })
+}
+
+/// Steps in bf16, compared with the run's in alternation; `None` of a run that has another precision than f32 already.
+fn of_precision(record: &RunRecord, workload: &Workload) -> Result<Option<Alternative>, String> {
+    let config = &record.config;
+    if !config.trainer.learns() {
+        return Err("an emulated accelerator computes nothing".to_owned());
+    }
+    if config.precision != Precision::F32 {
+        return Ok(None);
+    }
+    let rate = workload.trainer_ceiling.unwrap_or(0.0);
+    let seconds = (LEAST + 1) as f64 * 2.0 * config.batch_size as f64 / rate;
+    if seconds > STEPS_LIMIT {
+        return Err(format!("measuring it would take {seconds:.0} s"));
+    }
+    let smaller = TrainConfig {
+        precision: Precision::Bf16,
+        ..config.clone()
+    };
+    let classes = record.dataset.classes.len();
+    let [own, other] = step_times([config, &smaller], classes, LEAST).map_err(|error| error.to_string())?;
+    Ok(Some(Alternative {
+        change: Change::Precision {
+            precision: Precision::Bf16.to_string(),
+        },
+        loader: 1.0,
+        trainer: other / own,
+    }))
 }

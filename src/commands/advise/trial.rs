@@ -46,7 +46,10 @@ pub struct Trial {
 pub fn can_be_tried(change: &Change) -> bool {
     matches!(
         change,
-        Change::Workers { .. } | Change::Executor { .. } | Change::BatchSize { .. }
+        Change::Workers { .. }
+            | Change::Executor { .. }
+            | Change::BatchSize { .. }
+            | Change::Precision { .. }
     )
 }
 
@@ -130,6 +133,7 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Workers { workers } => config.workers = workers.to_string().parse::<Workers>()?,
         Change::Executor { executor } => config.executor = executor.parse()?,
         Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
+        Change::Precision { precision } => config.precision = precision.parse()?,
         Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => {}
     }
     Ok(())
