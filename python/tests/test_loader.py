@@ -213,6 +213,19 @@ def test_a_function_at_the_end(folder):
     assert np.allclose(doubled, epoch(stokehold.Loader(folder, WHOLE, shuffle=False))[0][0] * 2 + 1)
 
 
+def test_a_function_for_every_image(folder):
+    plain = epoch(stokehold.Loader(folder, WHOLE, shuffle=False))[0][0]
+    loader = stokehold.Loader(folder, WHOLE, shuffle=False, batch_size=32, sample_transform=lambda image: image[:, :2, 1:] + 1)
+    assert loader.transform_seconds == 0.0
+    cut = epoch(loader)[0][0]
+    assert cut.shape[2:] == (2, plain.shape[3] - 1) and np.allclose(cut, plain[: len(cut), :, :2, 1:] + 1)
+    assert loader.transform_seconds > 0.0
+    both = stokehold.Loader(
+        folder, WHOLE, shuffle=False, sample_transform=lambda image: image * 0, batch_transform=lambda images: images + 3
+    )
+    assert (epoch(both)[0][0] == 3).all(), "the whole batch comes last"
+
+
 def test_bad_images(folder, tmp_path):
     bad = tmp_path / "broken.png"
     bad.write_bytes(b"no picture")

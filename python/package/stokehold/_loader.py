@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Iterable, Iterator
 from types import TracebackType
@@ -11,7 +12,7 @@ from typing import Any, Callable, Union
 
 from stokehold import _stokehold
 from stokehold import _values as as_
-from stokehold._tensors import name_of_dtype, taker
+from stokehold._tensors import name_of_dtype, stacked, taker
 from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
@@ -59,8 +60,10 @@ class Loader:
         executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower.
         exif: turn images upright as their EXIF orientation says; torchvision does not.
         samples: yield the samples' numbers too.
-        batch_transform: called with the images of every batch, its result takes their place. It runs in the training
-            thread and holds everything up: for what no operation does.
+        sample_transform: called with every image, (3, H, W), behind the pipeline; what it returns takes the image's place, the
+            same shape for all. For what no operation does: it is Python in the training thread, one image after the other,
+            and holds everything up (``transform_seconds``). Random numbers that it draws are its own.
+        batch_transform: the same with all images of a batch at once, (N, 3, H, W), which is faster.
         weights: draw every epoch's samples with these weights, a number of 0 or more for each sample, as
             ``torch.utils.data.WeightedRandomSampler``, from ``seed`` and the epoch. Needs ``shuffle=True``.
         replacement: with ``weights``: whether an epoch can have a sample again.
@@ -95,6 +98,7 @@ class Loader:
         executor: str = "fused",
         exif: bool = False,
         samples: bool = False,
+        sample_transform: Callable[[Any], Any] | None = None,
         batch_transform: Callable[[Any], Any] | None = None,
         weights: Iterable[float] | None = None,
         replacement: bool = True,
@@ -110,7 +114,9 @@ class Loader:
         self._source = open_source(data, split)
         self._pipeline = as_pipeline(pipeline)
         self._samples = samples
+        self._sample_transform = sample_transform
         self._batch_transform = batch_transform
+        self._transform_seconds = 0.0
         self._seed = seed
         self._core = _stokehold.Loader(
             self._source,
@@ -209,6 +215,22 @@ class Loader:
         steps: list[dict[str, Any]] = json.loads(self._pipeline.draw(self._seed, epoch, sample, width, height))
         return steps
 
+    @property
+    def transform_seconds(self) -> float:
+        """Seconds that ``sample_transform`` and ``batch_transform`` have taken so far, all of them time of the training thread."""
+        return self._transform_seconds
+
+    def _transform(self, images: Any) -> Any:
+        if self._sample_transform is None and self._batch_transform is None:
+            return images
+        begin = time.perf_counter()
+        if self._sample_transform is not None:
+            images = stacked([self._sample_transform(image) for image in images])
+        if self._batch_transform is not None:
+            images = self._batch_transform(images)
+        self._transform_seconds += time.perf_counter() - begin
+        return images
+
     def bad_images(self) -> list[tuple[int, str, str]]:
         """The images found so far that cannot be decoded: (sample, path, reason)."""
         return self._core.bad_images()
@@ -258,9 +280,7 @@ class Batches(Iterator[tuple[Any, ...]]):
             raise StopIteration
         memory, labels, samples, _ = parts
         loader = self._loader
-        images = loader._take_images(memory)
-        if loader._batch_transform is not None:
-            images = loader._batch_transform(images)
+        images = loader._transform(loader._take_images(memory))
         if loader._samples:
             return images, loader._take_numbers(labels), loader._take_numbers(samples)
         return images, loader._take_numbers(labels)

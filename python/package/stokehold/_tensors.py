@@ -34,6 +34,18 @@ def name_of_dtype(dtype: Any) -> str:
     return name
 
 
+def stacked(images: list[Any]) -> Any:
+    """One batch of images, torch tensors or NumPy arrays."""
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        if isinstance(images[0], torch.Tensor):
+            return torch.stack(images)
+    import numpy
+
+    return numpy.stack(images)
+
+
 def taker(dtype: str, device: Any) -> tuple[Take, Take]:
     """How images and how labels are taken over: both onto ``device``.
 

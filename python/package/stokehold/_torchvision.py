@@ -28,13 +28,13 @@ def _operations(compose: Any) -> list[T.Operation]:
         if not kind.__module__.startswith("torchvision.transforms"):
             raise OptionError(
                 f"{where} is not torchvision's but {kind.__module__}'s; leave it out of the Compose and give it to the "
-                "loader as batch_transform, which gets the images of a whole batch"
+                "loader as sample_transform, which gets every image, or batch_transform, which gets a whole batch"
             )
         convert = _CONVERT.get(name)
         if convert is None:
             raise OptionError(
-                f"{where} has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it to "
-                "whole batches: Loader(batch_transform=..)"
+                f"{where} has no equivalent here; there are {', '.join(sorted(_CONVERT))}. Leave it out, or apply it "
+                "behind the pipeline: Loader(sample_transform=..) or, faster, Loader(batch_transform=..)"
             )
         try:
             converted.extend(convert(transform))

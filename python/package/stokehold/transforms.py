@@ -765,7 +765,7 @@ def _operations(transforms: Iterable[Operation]) -> list[Operation]:
         else:
             raise OptionError(
                 f"transform {number} ({transform!r}) is no operation of stokehold.transforms; a function of your own goes "
-                "to the loader: Loader(batch_transform=..)"
+                "to the loader: Loader(sample_transform=..) or Loader(batch_transform=..)"
             )
     return operations
 
