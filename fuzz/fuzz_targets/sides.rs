@@ -5,12 +5,15 @@
 use libfuzzer_sys::fuzz_target;
 use stokehold_pipeline::{DrawKey, Executor, MAX_PIXELS, Pipeline, RgbImage, perform};
 
-const OPS: [&str; 6] = [
+const OPS: [&str; 9] = [
     r#"{"type": "RandomRotation", "degrees": 180}, {"type": "Resize", "size": [8, 8]}"#,
     r#"{"type": "RandomRotation", "degrees": 180, "expand": true, "interpolation": "bicubic"}, {"type": "CenterCrop", "size": 8}"#,
     r#"{"type": "Resize", "size": 8, "interpolation": "bicubic"}, {"type": "CenterCrop", "size": 8}"#,
     r#"{"type": "RandomResizedCrop", "size": 8}, {"type": "RandomRotation", "degrees": 30}"#,
     r#"{"type": "Pad", "padding": 3}, {"type": "CenterCrop", "size": 8}, {"type": "RandomErasing", "p": 1}"#,
+    r#"{"type": "RandomZoomOut", "p": 1, "side_range": [1, 100]}, {"type": "RandomResize", "min_size": 1, "max_size": 9}, {"type": "CenterCrop", "size": 8}"#,
+    r#"{"type": "ScaleJitter", "target_size": [40, 9], "scale_range": [0.01, 100]}, {"type": "CenterCrop", "size": 8}"#,
+    r#"{"type": "RandomShortestSize", "min_size": [1, 8, 16384], "max_size": 900}, {"type": "AugMix", "severity": 10}, {"type": "CenterCrop", "size": 8}"#,
     r#"{"type": "GaussianBlur", "kernel_size": 3}, {"type": "RandomCrop", "size": 8, "pad_if_needed": true}"#,
 ];
 

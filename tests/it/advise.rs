@@ -134,7 +134,12 @@ fn a_run_is_advised_by_what_it_measured() {
     }
     match of("precision") {
         Some(one) => assert_eq!(one["flags"], json!(["--precision", "bf16"])),
-        None => assert!(first["notes"].to_string().contains("bf16 is not predicted: measuring"), "{first}"),
+        None => assert!(
+            first["notes"]
+                .to_string()
+                .contains("bf16 is not predicted: measuring"),
+            "{first}"
+        ),
     }
     let machine = of("machine").unwrap();
     assert!(machine["cost_per_epoch"].as_f64().unwrap() > 0.0);

@@ -66,6 +66,18 @@ fn op() -> impl Strategy<Value = String> {
         (filter.clone(), 20u32..70).prop_map(|(filter, size)| format!(
             "type = \"RandomResizedCrop\"\nsize = {size}\ninterpolation = \"{filter}\""
         )),
+        (filter.clone(), 20u32..70).prop_map(|(filter, size)| format!(
+            "type = \"ScaleJitter\"\ntarget_size = [{size}, {}]\nscale_range = [0.5, 1.5]\ninterpolation = \"{filter}\"",
+            90 - size
+        )),
+        (filter.clone(), 20u32..70).prop_map(|(filter, size)| format!(
+            "type = \"RandomShortestSize\"\nmin_size = [{size}, 33]\nmax_size = 80\ninterpolation = \"{filter}\""
+        )),
+        (filter.clone(), -20.0f64..20.0, fill.clone()).prop_map(|(filter, shear, fill)| format!(
+            "type = \"RandomAffine\"\ndegrees = 30\ntranslate = [0.1, 0.2]\nscale = [0.7, 1.4]\nshear = {shear}\n\
+             interpolation = \"{filter}\"\nfill = {fill}"
+        )),
+        fill.clone().prop_map(|fill| format!("type = \"RandomZoomOut\"\nside_range = [1.0, 2.0]\nfill = {fill}")),
         (filter, 20u32..70).prop_map(|(filter, size)| format!(
             "type = \"Resize\"\nsize = [{size}, {}]\ninterpolation = \"{filter}\"",
             90 - size
