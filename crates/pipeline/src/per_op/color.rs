@@ -1,5 +1,7 @@
 //! Colour, pixel by pixel, in Pillow's arithmetic (`Blend.c`, `Convert.c`, `ImageEnhance.py`).
 
+use std::sync::LazyLock;
+
 use super::levels;
 use crate::step::Step;
 
@@ -74,17 +76,16 @@ impl Pointwise {
     /// Changes every pixel.
     pub(crate) fn apply<const N: usize>(&self, pixels: &mut [[u8; N]]) {
         match *self {
-            Pointwise::Brightness { factor } => {
-                pixels.iter_mut().for_each(|p| each(p, |v| blend(0, v, factor)))
-            }
-            Pointwise::Contrast { mean, factor } => pixels
-                .iter_mut()
-                .for_each(|p| each(p, |v| blend(mean, v, factor))),
+            Pointwise::Brightness { factor } => levels::look_up_each(pixels, &blended(0, factor)),
+            Pointwise::Contrast { mean, factor } => levels::look_up_each(pixels, &blended(mean, factor)),
             Pointwise::Saturation { factor } => pixels.iter_mut().for_each(|p| {
                 let grey = luminance(p);
                 each(p, |v| blend(grey, v, factor));
             }),
-            Pointwise::Hue { shift } => pixels.iter_mut().for_each(|p| shift_hue(p, shift)),
+            Pointwise::Hue { shift } => {
+                let tables = HueTables::shared();
+                pixels.iter_mut().for_each(|p| tables.shift(p, shift));
+            }
             Pointwise::Permute { channels } => pixels.iter_mut().for_each(|p| {
                 let from = *p;
                 for (to, channel) in p.iter_mut().zip(channels) {
@@ -95,9 +96,7 @@ impl Pointwise {
                 let grey = luminance(p);
                 each(p, |_| grey);
             }),
-            Pointwise::Levels { ref table } => {
-                pixels.iter_mut().for_each(|p| each(p, |v| table[usize::from(v)]))
-            }
+            Pointwise::Levels { ref table } => levels::look_up_each(pixels, table),
         }
     }
 }
@@ -118,14 +117,14 @@ pub(crate) fn mean_luminance<const N: usize>(pixels: &[[u8; N]]) -> u8 {
     (sum as f64 / pixels.len() as f64 + 0.5) as u8
 }
 
+/// Every level blended with one.
+fn blended(from: u8, factor: f32) -> [u8; 256] {
+    std::array::from_fn(|level| blend(from, level as u8, factor))
+}
+
 /// `from + factor * (to - from)`, clipped, the fraction cut off.
 pub(super) fn blend(from: u8, to: u8, factor: f32) -> u8 {
     (f32::from(from) + factor * (f32::from(to) - f32::from(from))).clamp(0.0, 255.0) as u8
-}
-
-fn shift_hue<const N: usize>(pixel: &mut [u8; N], shift: u8) {
-    let (h, s, v) = to_hsv([pixel[0], pixel[1], pixel[2]]);
-    pixel[..3].copy_from_slice(&from_hsv(h.wrapping_add(shift), s, v));
 }
 
 fn to_hsv([r, g, b]: [u8; 3]) -> (u8, u8, u8) {
@@ -152,9 +151,9 @@ fn to_hsv([r, g, b]: [u8; 3]) -> (u8, u8, u8) {
     )
 }
 
-/// Hue and saturation of every colour, for a device whose divisions are not exact.
+/// Hue and saturation of every colour: divisions are slow, and on a device not exact.
 ///
-/// The way back needs no table: with `k = 2 * h % 85` of hue `h`, Pillow's three numbers are
+/// The way back needs no table, and no float: with `k = 2 * h % 85` of hue `h`, Pillow's three numbers are
 /// `v * (255 - s) / 255`, `v * (21675 - s * k) / 21675` and `v * (21675 - s * (85 - k)) / 21675`, rounded, and the
 /// sector is `2 * h / 85 % 6`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -194,12 +193,58 @@ impl HueTables {
     }
 }
 
+/// The order of the channels by (r >= g) + 2 (g >= b) + 4 (r >= b), as [`HueTables::hue`] counts them. Two of the eight cannot be.
+const ORDERS: [u8; 8] = [5, 4, 3, 0, 0, 1, 2, 0];
+/// What red, green and blue are in each sector of the hue: 0 for Pillow's p, 1 for q, 2 for t and 3 for the value.
+const SECTORS: [[u8; 3]; 6] = [[3, 2, 0], [1, 3, 0], [0, 3, 2], [0, 1, 3], [2, 0, 3], [3, 0, 1]];
+
+impl HueTables {
+    /// Those of the process.
+    fn shared() -> &'static HueTables {
+        static TABLES: LazyLock<HueTables> = LazyLock::new(HueTables::new);
+        &TABLES
+    }
+
+    /// Adds to the hue of a pixel; it wraps round.
+    fn shift<const N: usize>(&self, pixel: &mut [u8; N], shift: u8) {
+        let [r, g, b] = [pixel[0], pixel[1], pixel[2]];
+        let (max, min) = (r.max(g).max(b), r.min(g).min(b));
+        if max == min {
+            return;
+        }
+        // The middle one is what is left of all three.
+        let delta = max - (r ^ g ^ b ^ max ^ min);
+        let order = ORDERS[usize::from(r >= g) + 2 * usize::from(g >= b) + 4 * usize::from(r >= b)];
+        let range = usize::from(max - min);
+        let hue = self.hue[(usize::from(order) * 256 + range) * 256 + usize::from(delta)];
+        let s = u32::from(self.saturation[256 * usize::from(max) + range]);
+        if s == 0 {
+            pixel[..3].fill(max);
+            return;
+        }
+        let turned = 2 * u32::from(hue.wrapping_add(shift));
+        let (sector, k, v) = (turned / 85 % 6, turned % 85, u32::from(max));
+        let rounded = |value: u32, of: u32| ((2 * value + of) / (2 * of)) as u8;
+        let parts = [
+            rounded(v * (255 - s), 255),
+            rounded(v * (21675 - s * k), 21675),
+            rounded(v * (21675 - s * (85 - k)), 21675),
+            max,
+        ];
+        for (to, part) in pixel.iter_mut().zip(SECTORS[sector as usize]) {
+            *to = parts[usize::from(part)];
+        }
+    }
+}
+
 impl Default for HueTables {
     fn default() -> HueTables {
         HueTables::new()
     }
 }
 
+/// Pillow's way back, which the integers of [`HueTables::shift`] stand for.
+#[cfg(test)]
 fn from_hsv(h: u8, s: u8, v: u8) -> [u8; 3] {
     if s == 0 {
         return [v; 3];
@@ -226,6 +271,22 @@ fn from_hsv(h: u8, s: u8, v: u8) -> [u8; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every shift of many colours, as Pillow goes there and back.
+    #[test]
+    fn hues_are_shifted_as_by_pillow() {
+        let tables = HueTables::new();
+        for colour in (0..1u32 << 24).step_by(97) {
+            let [_, r, g, b] = colour.to_be_bytes();
+            let (h, s, v) = to_hsv([r, g, b]);
+            for shift in [0, 1, 42, 43, 127, 128, 200, 255] {
+                let mut pixel = [r, g, b, 77];
+                tables.shift(&mut pixel, shift);
+                let [red, green, blue] = from_hsv(h.wrapping_add(shift), s, v);
+                assert_eq!(pixel, [red, green, blue, 77], "{r} {g} {b} by {shift}");
+            }
+        }
+    }
 
     /// What [`HueTables`] says of them.
     #[test]

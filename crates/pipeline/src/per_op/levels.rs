@@ -46,6 +46,15 @@ fn histograms<const N: usize>(pixels: &[[u8; N]]) -> [[u64; 256]; 3] {
     counts
 }
 
+/// Changes red, green and blue by one table; a fourth byte is left alone.
+pub(super) fn look_up_each<const N: usize>(pixels: &mut [[u8; N]], table: &Table) {
+    for pixel in pixels {
+        pixel[..3]
+            .iter_mut()
+            .for_each(|level| *level = table[usize::from(*level)]);
+    }
+}
+
 /// Changes red, green and blue by a table each; a fourth byte is left alone.
 fn look_up<const N: usize>(pixels: &mut [[u8; N]], tables: &[Table; 3]) {
     for pixel in pixels {
