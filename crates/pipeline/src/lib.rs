@@ -65,6 +65,8 @@ pub use perspective::Perspective;
 pub use pipeline::Pipeline;
 #[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};
+#[doc(hidden)]
+pub use runner::DrawnMask;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
 pub use step::{EraseContent, Rotate, Step, Transform};

@@ -164,7 +164,7 @@ impl Runner {
     ) -> Result<StageTimes, ImageError> {
         let input = input.into();
         let begin = Instant::now();
-        let drawn = DrawnMask::new(input.bytes, mask, table, &self.pipeline, &self.options, key)?;
+        let drawn = DrawnMask::new(input.bytes, (mask, table), &self.pipeline, &self.options, key)?;
         let decode = begin.elapsed();
         classes.copy_from_slice(&drawn.perform(self.executor).data);
         let augment = begin.elapsed() - decode;
@@ -234,16 +234,20 @@ impl Runner {
 }
 
 /// A mask, and the steps that its image's draw has for it.
-struct DrawnMask {
+#[doc(hidden)]
+pub struct DrawnMask {
     mask: Mask,
     steps: Vec<Step>,
 }
 
 impl DrawnMask {
-    fn new(
+    /// Decodes the mask and draws the steps for the file `image`.
+    ///
+    /// # Errors
+    /// As [`Runner::run_pair`].
+    pub fn new(
         image: &[u8],
-        mask: &[u8],
-        table: &MaskTable,
+        (mask, table): (&[u8], &MaskTable),
         pipeline: &Pipeline,
         options: &DecodeOptions,
         key: DrawKey,
@@ -267,7 +271,8 @@ impl DrawnMask {
         Ok(DrawnMask { mask, steps })
     }
 
-    fn perform(self, executor: Executor) -> Mask {
+    /// Performs the steps.
+    pub fn perform(self, executor: Executor) -> Mask {
         perform_on_mask(executor, &self.steps, self.mask)
     }
 }
