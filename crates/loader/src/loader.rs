@@ -42,6 +42,9 @@ impl Loader {
         let pipeline = rest(pipeline, source.baked(), options.decode.exif)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
+        if source.pixel_classes().is_some() {
+            pipeline.check_masks()?;
+        }
         let chooser = Chooser::new(&options, &*source)?;
         let shared = Shared::new(source, pipeline, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));

@@ -263,6 +263,24 @@ impl Pipeline {
         }
     }
 
+    /// Checks whether the mask of an image can go through the pipeline beside it.
+    ///
+    /// # Errors
+    /// The first operation that leaves no mask, and what to do about it.
+    pub fn check_masks(&self) -> Result<(), PipelineError> {
+        let mixes = |(_, op): &(usize, &Op)| matches!(op, Op::AugMix(_));
+        match self.flat().into_iter().enumerate().find(mixes) {
+            None => Ok(()),
+            Some((at, op)) => Err(PipelineError::Operation {
+                number: at + 1,
+                name: op.name(),
+                problem: "it mixes an image with turned and moved copies of it, and classes cannot be mixed; with masks use \
+                          TrivialAugmentWide or RandAugment"
+                    .into(),
+            }),
+        }
+    }
+
     /// Checks whether the executor `gpu` has a kernel for every operation.
     ///
     /// # Errors

@@ -69,6 +69,7 @@ pub(crate) fn apply_to_mask(step: &Step, mut mask: Mask) -> Mask {
         | Step::Contrast { .. }
         | Step::Saturation { .. }
         | Step::Hue { .. }
+        | Step::Permute { .. }
         | Step::Grayscale
         | Step::Invert
         | Step::Posterize { .. }
@@ -76,9 +77,11 @@ pub(crate) fn apply_to_mask(step: &Step, mut mask: Mask) -> Mask {
         | Step::AutoContrast
         | Step::Equalize
         | Step::Sharpness { .. }
+        | Step::Mix(_)
         | Step::GaussianBlur { .. }
         | Step::Dilate { .. }
         | Step::ToFloat
+        | Step::Noise { .. }
         | Step::Normalize { .. }
         | Step::Erase { .. } => {}
     }

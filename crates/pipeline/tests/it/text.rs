@@ -60,6 +60,24 @@ fn complaint(ops: &str) -> String {
 }
 
 #[test]
+fn masks_go_through_everything_but_mixtures() {
+    let of = |op: &str| {
+        let text = format!(r#"{{"op": [{{"type": "RandomOrder", "op": [{op}]}}, {{"type": "ToFloat"}}]}}"#);
+        let problem = Pipeline::from_json(&text).unwrap().check_masks().err();
+        problem.map(|error| error.to_string())
+    };
+    assert_eq!(
+        of(r#"{"type": "RandAugment"}, {"type": "RandomPhotometricDistort"}"#),
+        None
+    );
+    let said = of(r#"{"type": "Grayscale"}, {"type": "AugMix"}"#).unwrap();
+    assert!(
+        said.contains("operation 3 (AugMix): it mixes an image") && said.contains("use TrivialAugmentWide"),
+        "{said}"
+    );
+}
+
+#[test]
 fn mistakes_are_named_with_what_is_allowed() {
     let crop = r#"{"type": "CenterCrop", "size": 64}, {"type": "ToFloat"}"#;
     for (ops, expected) in [
