@@ -70,8 +70,22 @@ impl Writing {
     /// be a link to another file.
     ///
     /// # Errors
-    /// Errors of the file system.
+    /// Errors of the file system; something is at the path that is no file.
     pub fn begin(path: &Path) -> io::Result<Self> {
+        // A rename would put a file in the place of a device, such as /dev/null.
+        if let Some(there) = if_there(fs::metadata(path))?
+            && !there.is_file()
+        {
+            let what = if there.is_dir() {
+                "a folder"
+            } else {
+                "a device or a pipe"
+            };
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{what} is there, and no file; give the name of a file"),
+            ));
+        }
         let mut aside = aside(path);
         for number in 1.. {
             if let Some(file) = create(&aside)? {
@@ -215,6 +229,16 @@ mod tests {
             .collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn what_is_no_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path(), Path::new("/dev/null")] {
+            let error = write(path, b"x").unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
+        }
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]

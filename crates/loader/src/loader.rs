@@ -45,6 +45,7 @@ impl Loader {
         if source.pixel_classes().is_some() {
             pipeline.check_masks()?;
         }
+        check_memory(&options, (width, height))?;
         let chooser = Chooser::new(&options, &*source)?;
         let shared = Shared::new(source, pipeline, options, chooser);
         let (workers, prefetch) = (shared.workers(), shared.prefetch(shared.workers()));
@@ -213,4 +214,23 @@ fn rest(pipeline: Pipeline, baked: Option<&Baked>, exif: bool) -> Result<Pipelin
         "the images have the pipeline's head behind them"
     );
     Ok(pipeline.after(&ops)?)
+}
+
+/// The most bytes of a batch: more than any device takes at once.
+const MOST_BYTES: u64 = 1 << 34;
+
+/// Refuses batches that no memory would hold.
+fn check_memory(options: &LoaderOptions, (width, height): (u32, u32)) -> Result<(), LoaderError> {
+    let pixels = u64::from(width) * u64::from(height);
+    let bytes = (options.batch_size as u64).saturating_mul(3 * pixels * options.sample_type.bytes() as u64);
+    if bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    let reason = format!(
+        "a batch of {} images of {width}x{height} takes {} GiB, more than {}: use a smaller batch size, or smaller images",
+        options.batch_size,
+        bytes >> 30,
+        MOST_BYTES >> 30
+    );
+    Err(LoaderError::Options { reason })
 }

@@ -84,11 +84,11 @@ impl Steps {
         Ok(())
     }
 
-    /// To a size that may have come out as nothing.
+    /// To a drawn size; a side of less than a pixel is one, where torchvision fails.
     fn resize(&mut self, width: u32, height: u32, interpolation: Interpolation) -> Result<(), ImageError> {
         self.push(Step::Resize {
-            width,
-            height,
+            width: width.max(1),
+            height: height.max(1),
             interpolation,
         })
     }

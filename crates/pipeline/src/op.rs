@@ -418,7 +418,8 @@ fn default_scale_range() -> [f64; 2] {
 pub struct RandomZoomOut {
     /// The colour of the canvas.
     pub fill: Fill,
-    /// Range of how much longer the canvas's sides are than the image's.
+    /// Range of how much longer the canvas's sides are than the image's. A canvas of more than 2^28 pixels is an error: resize
+    /// photographs first.
     pub side_range: [f64; 2],
     /// Probability, 0..=1.
     pub p: f64,

@@ -189,6 +189,14 @@ impl Inputs {
                 return Err(TransformError::Input(reason));
             }
         }
+        let folders = |name: &&PathBuf| name.ancestors().skip(1).any(|folder| seen.contains(folder));
+        if let Some(below) = seen.iter().filter(folders).min() {
+            let reason = format!(
+                "the output {} would be in a folder whose name is another input's output; rename the input or its folder",
+                below.display()
+            );
+            return Err(TransformError::Input(reason));
+        }
         Ok(())
     }
 }

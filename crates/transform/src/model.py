@@ -16,7 +16,9 @@ import traceback
 # The script may print: its standard output is our standard error.
 answers = os.fdopen(os.dup(1), "w", buffering=1 << 16)
 os.dup2(2, 1)
-batches = sys.stdin.buffer
+# Nor does it read batches: its standard input is empty.
+batches = os.fdopen(os.dup(0), "rb", buffering=1 << 16)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
 
 def answer(value):
@@ -27,7 +29,14 @@ def answer(value):
 
 def cannot(why):
     answer({"cannot": why})
-    sys.exit(0)
+    leave(0)
+
+
+def leave(code):
+    """Ends at once: the thread that reads ahead holds a lock that the interpreter would wait for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def load(path):
@@ -89,9 +98,22 @@ def plain(value):
 
 def outcome(row):
     try:
-        return {"Ok": json.loads(json.dumps(row, allow_nan=False, default=plain))}
+        text = json.dumps(row, allow_nan=False, default=plain, ensure_ascii=False)
+        text.encode()
+        return {"Ok": json.loads(text, parse_int=whole)}
+    except UnicodeEncodeError:
+        return {"Err": "the model makes text of it that is not Unicode"}
+    except OverflowError as error:
+        return {"Err": str(error)}
     except ValueError:
         return {"Err": "the model makes NaN or infinite numbers of it"}
+
+
+def whole(digits):
+    number = int(digits)
+    if not -(1 << 63) <= number < 1 << 64:
+        raise OverflowError(f"the model makes a whole number of {len(digits)} digits of it, more than 64 bits hold")
+    return number
 
 
 def read(numpy, into):
@@ -137,10 +159,10 @@ def main():
 
 try:
     main()
-except Exception:
+except SystemExit as error:
+    print(f"the script called sys.exit({error.code!r})", file=sys.stderr)
+    leave(1)
+except BaseException:
     traceback.print_exc()
-    sys.exit(1)
-finally:
-    # A thread that still reads does not hold the end up.
-    answers.flush()
-    sys.stderr.flush()
+    leave(1)
+leave(0)

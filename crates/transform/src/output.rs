@@ -45,6 +45,14 @@ impl Outputs {
         }
     }
 
+    /// Whether an output is known to be missing; those in buckets are not looked at.
+    pub fn is_missing(&self, name: &Path) -> bool {
+        match self {
+            Self::Folder(folder) => !folder.join(name).exists(),
+            Self::Bucket(_) => false,
+        }
+    }
+
     /// Writes a whole output.
     pub fn write(&self, name: &Path, text: &str) -> Result<(), TransformError> {
         let mut writer = self.begin(name)?;

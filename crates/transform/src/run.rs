@@ -158,6 +158,8 @@ pub fn transform(
     let mut stopped = false;
     if work.complete()?.is_none() {
         stopped = !run.compute(&mut work, model, stop, &mut counts, progress)?;
+    } else {
+        run.check_outputs()?;
     }
     let end = match stopped {
         true => End::Stopped,
@@ -200,6 +202,26 @@ impl Part {
 }
 
 impl Run<'_> {
+    /// Refuses to call a transform complete whose outputs are gone.
+    fn check_outputs(&self) -> Result<(), TransformError> {
+        let names = |record: usize| match self.options.assemble {
+            true => self.inputs.assembled().name,
+            false => self.inputs.output(record).name,
+        };
+        let mut missing = (0..self.inputs.len())
+            .map(names)
+            .filter(|name| self.outputs.is_missing(name));
+        let Some(first) = missing.next() else {
+            return Ok(());
+        };
+        Err(TransformError::Input(format!(
+            "{}: this transform is complete, and its output {} is gone, perhaps others; remove {} to compute all of it again",
+            self.options.output.display(),
+            first.display(),
+            self.options.work.display()
+        )))
+    }
+
     /// Computes parts until no part is left for this worker; `false` if it was stopped.
     fn compute(
         &self,

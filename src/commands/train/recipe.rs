@@ -194,7 +194,7 @@ impl Recipe {
     fn differences(self) -> String {
         let bicubic = "training images are interpolated bicubically, where timm's are bilinearly or bicubically, at random; ";
         let rates = "the cosine begins after the warm-up and ends at 0; ";
-        let f32 = "arithmetic is in f32";
+        let f32 = "arithmetic is in f32 unless --precision says otherwise";
         match self {
             Self::Torchvision => format!(
                 "the learning rate changes with every step and not with every epoch, and rises from 0 and not from 1 % of it; \
