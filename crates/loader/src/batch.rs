@@ -22,6 +22,8 @@ pub struct Batch {
     pub shape: [usize; 4],
     /// The class of each image, N numbers.
     pub labels: Vec<u32>,
+    /// The class of each pixel, N·H·W numbers; empty where images have classes.
+    pub masks: Vec<u8>,
     /// The number of each image in its source, N numbers. A substitute has its own number.
     pub samples: Vec<u64>,
     /// For each place, how often the epoch had its sample before, N numbers. For an executor on a device.

@@ -310,6 +310,7 @@ impl Batches {
                 self.waiting = None;
                 self.had = Some((Instant::now(), samples.len()));
                 return Ok(Poll::Ready(Some(Batch {
+                    masks: Vec::new(),
                     images,
                     prepared,
                     shape,

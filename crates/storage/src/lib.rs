@@ -52,6 +52,18 @@ pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;
 pub use source::Source;
 
+/// The number of pixels without a class.
+pub const IGNORE: u8 = 255;
+
+/// What the classes of a data set's pixels are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PixelClasses {
+    /// Their names, by number.
+    pub names: Vec<String>,
+    /// Their colours.
+    pub colors: Option<Vec<[u8; 3]>>,
+}
+
 /// The examples of README.md, as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -37,6 +37,11 @@ pub trait Source: Send + Sync {
         None
     }
 
+    /// What the classes of the images' pixels are; `None` where images have classes.
+    fn pixel_classes(&self) -> Option<&crate::PixelClasses> {
+        None
+    }
+
     /// How many samples in advance it should be told about; 0 if the next batch, after slow reads, is enough.
     /// An object store needs as many as it has requests in flight.
     fn reach(&self) -> usize {

@@ -45,7 +45,7 @@ use stokehold_storage::Source;
 use crate::device::{self, DeviceChoice};
 use crate::executor::AnyExecutor;
 use crate::feed::{FedBatch, Feed, FeedBatches, GpuOptions, Maker};
-use crate::model::ResNet;
+use crate::model::{Logits, Network};
 use crate::weights::WeightsFile;
 use crate::{TrainError, run};
 
@@ -56,7 +56,7 @@ pub use facts::{Given, ModelFacts};
 pub struct Classifier {
     path: PathBuf,
     facts: ModelFacts,
-    model: ResNet,
+    model: Network,
     device: Device,
 }
 
@@ -110,8 +110,18 @@ impl Classifier {
             });
         }
         let device = device::open(device)?;
-        let model = ResNet::new(facts.arch, facts.classes.len(), 0, &device);
-        let (model, _) = file.into_model(model)?;
+        let model = Network::new(facts.arch, facts.classes.len(), 0, &device);
+        let (model, loaded) = file.into_model(model)?;
+        if loaded.replaced_head.is_some() {
+            return Err(TrainError::Malformed {
+                path,
+                reason: format!(
+                    "it has the weights of a classifier, which are the backbone of {} only; train that first, or give the \
+                     architecture of the file",
+                    facts.arch
+                ),
+            });
+        }
         Ok(Self {
             path,
             facts,
@@ -155,13 +165,16 @@ impl Classifier {
     }
 
     /// The logits of a batch of a feed that [`Classifier::feed`] made: for each image as many numbers as there are
-    /// classes.
+    /// classes; of a segmenter `[classes, H, W]`.
     ///
     /// # Errors
     /// The device fails.
     pub fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
         let images = batch.images.into_input().tensor(batch.shape, &self.device);
-        Ok(device::read(self.model.forward(images))?)
+        Ok(match self.model.forward(images) {
+            Logits::Images(logits) => device::read(logits)?,
+            Logits::Pixels(logits) => device::read(logits.out)?,
+        })
     }
 }
 

@@ -16,7 +16,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
+use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, TrainConfig, TrainerChoice};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -234,6 +234,10 @@ struct OptimizerOptions {
     /// --bce-target-thresh; 0 up to below 1 [default: shares stay as they are].
     #[arg(long, value_name = "SHARE")]
     bce_threshold: Option<f32>,
+    /// Weights of the classes of pixels in the loss, for a segmenter: a number of 0 or more for each class in its order
+    /// (1,0.5,2), or balanced, by their pixels in the training masks.
+    #[arg(long, value_name = "LIST|balanced")]
+    class_weights: Option<ClassWeights>,
     /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 4; 0 for not at all. With
     /// --cutmix-alpha one of the two is chosen for each batch.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
@@ -349,6 +353,7 @@ impl Args {
             batch_size: optimizer.batch_size,
             drop_last: optimizer.drop_last,
             seed: optimizer.seed,
+            class_weights: optimizer.class_weights.clone().unwrap_or_default(),
             optimizer: optimizer.optimizer()?,
             undecayed: optimizer.no_decay_on.into(),
             lr: optimizer.lr(),

@@ -77,6 +77,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         batch_size: BATCH,
         drop_last: false,
         seed: 7,
+        class_weights: Default::default(),
         optimizer: OptimizerConfig::SGD,
         undecayed: Default::default(),
         lr: 0.02,
