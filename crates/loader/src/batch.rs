@@ -22,7 +22,8 @@ pub struct Batch {
     pub shape: [usize; 4],
     /// The class of each image, N numbers.
     pub labels: Vec<u32>,
-    /// The class of each pixel, N·H·W numbers; empty where images have classes.
+    /// The class of each pixel of each image, N·H·W numbers, [`IGNORE`](stokehold_storage::IGNORE) where it has none; empty
+    /// unless the source has [masks](stokehold_storage::Source::pixel_classes). Then all labels are 0.
     pub masks: Vec<u8>,
     /// The number of each image in its source, N numbers. A substitute has its own number.
     pub samples: Vec<u64>,

@@ -297,6 +297,7 @@ impl Batches {
                 images,
                 prepared,
                 labels,
+                masks,
                 samples,
                 again,
                 bad,
@@ -310,11 +311,11 @@ impl Batches {
                 self.waiting = None;
                 self.had = Some((Instant::now(), samples.len()));
                 return Ok(Poll::Ready(Some(Batch {
-                    masks: Vec::new(),
                     images,
                     prepared,
                     shape,
                     labels,
+                    masks,
                     samples,
                     again,
                     bad,
@@ -373,10 +374,11 @@ impl Batches {
                     };
                     let other = worker.prepare_instead(bad, batch.again[*place], &mut met)?;
                     match other {
-                        Some((sample, prepared)) => {
+                        Some((sample, prepared, mask)) => {
                             batch.samples[*place] = sample;
                             batch.labels[*place] = source.class(sample as usize);
                             batch.prepared[*place] = prepared;
+                            batch.masks[*place * mask.len()..][..mask.len()].copy_from_slice(&mask);
                             substituted = true;
                         }
                         None => left_out.push(*place),
@@ -390,8 +392,10 @@ impl Batches {
             batch.again.remove(place);
             batch.labels.remove(place);
             batch.prepared.remove(place);
+            let mask = batch.masks.len() / batch.shape[0];
+            batch.masks.drain(place * mask..(place + 1) * mask);
+            batch.shape[0] -= 1;
         }
-        batch.shape[0] = batch.samples.len();
         batch.bad.append(&mut self.bad);
         Ok(substituted)
     }

@@ -48,6 +48,9 @@
 //! }
 //! ```
 //!
+//! A source of pairs (an image and its mask) gives batches with [`Batch::masks`]. A mask goes through its image's geometry,
+//! and one that is missing, broken or of another size makes its image a bad one.
+//!
 //! What the ordinary case needs of `stokehold-storage` and `stokehold-pipeline` is re-exported: a program
 //! that opens a [`Dataset`] and takes a [`Pipeline`] needs this crate alone. The feature `buckets` lets
 //! [`Dataset::open`] take data sets in buckets.
@@ -77,6 +80,7 @@ pub use images::{BatchNumbers, Floats, ImageBuffer};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use sampler::Sampler;
+pub use shared::mask_table;
 pub use state::{OrderFacts, State};
 #[doc(no_inline)]
 pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};

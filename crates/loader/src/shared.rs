@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stokehold_base::random::mix;
-use stokehold_pipeline::{Pipeline, Prepare, Runner};
-use stokehold_storage::{SampleBytes, Source};
+use stokehold_pipeline::{MaskTable, Pipeline, Prepare, Runner};
+use stokehold_storage::{Coding, PixelClasses, SampleBytes, Source};
 
 use crate::costs::{Costs, Demand, MOST, Meter};
 use crate::gate::{Gate, Turn};
@@ -21,6 +21,8 @@ use crate::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, State, Workers
 pub(crate) struct Shared {
     pub source: Arc<dyn Source>,
     pub pipeline: Arc<Pipeline>,
+    /// How the source's masks are read, if it has any.
+    pub mask_table: Option<MaskTable>,
     pub options: LoaderOptions,
     /// The memory of dropped batches.
     pub pool: Arc<Pool>,
@@ -83,6 +85,7 @@ impl Shared {
         // The consumer may hold one more.
         let batches = prefetch(&options, most_workers).saturating_add(1);
         Self {
+            mask_table: source.pixel_classes().map(mask_table),
             source,
             pool: Arc::new(Pool::new(options.sample_type, batches)),
             pipeline: Arc::new(pipeline),
@@ -246,6 +249,14 @@ impl Shared {
         if warm.len() < self.workers() {
             warm.push((tools, bytes));
         }
+    }
+}
+
+/// How masks of these classes are read.
+pub fn mask_table(classes: &PixelClasses) -> MaskTable {
+    match &classes.coding {
+        Coding::Values(values) => MaskTable::of_values(values.iter().map(|(value, class)| (*value, *class))),
+        Coding::Colors(colors) => MaskTable::of_colors(colors.iter().map(|(color, class)| (*color, *class))),
     }
 }
 

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 use cpu_time::ThreadTime;
 use crossbeam_channel::{Receiver, Sender};
 use stokehold_base::random::mix;
-use stokehold_pipeline::{DrawKey, Input, PreparedSample, RowIndex, SampleMut};
-use stokehold_storage::SampleBytes;
+use stokehold_pipeline::{
+    DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, RowIndex, SampleMut,
+};
+use stokehold_storage::{SampleBytes, StorageError};
 
 use crate::error::panic_message;
 use crate::images::Pool;
@@ -42,6 +44,8 @@ struct Outcome {
     again: u32,
     /// That sample, if workers only prepare.
     prepared: Option<PreparedSample>,
+    /// The classes of its pixels; empty without masks.
+    mask: Vec<u8>,
     /// Bad images found on the way.
     bad: Vec<BadImage>,
     /// Why the batch failed.
@@ -70,6 +74,7 @@ pub(crate) struct Filled {
     pub images: ImageBuffer,
     pub prepared: Vec<PreparedSample>,
     pub labels: Vec<u32>,
+    pub masks: Vec<u8>,
     pub samples: Vec<u64>,
     pub again: Vec<u32>,
     pub bad: Vec<BadImage>,
@@ -103,6 +108,7 @@ impl Flight {
             images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
             prepared: Vec::new(),
             labels: Vec::with_capacity(count),
+            masks: Vec::new(),
             samples: Vec::with_capacity(count),
             again: Vec::with_capacity(count),
             bad: Vec::new(),
@@ -125,6 +131,10 @@ impl Flight {
                 images.shift(place * size, place_of_next * size, size);
             }
             filled.prepared.extend(outcome.prepared);
+            if filled.masks.is_empty() {
+                filled.masks.reserve_exact(outcome.mask.len() * count);
+            }
+            filled.masks.extend_from_slice(&outcome.mask);
             filled.labels.push(shared.source.class(sample));
             filled.samples.push(sample as u64);
             filled.again.push(outcome.again);
@@ -176,6 +186,8 @@ pub(crate) struct Worker {
     /// The bytes of the current image; reused, so that reading allocates only for a file larger than all
     /// before.
     bytes: SampleBytes,
+    /// The bytes of its mask.
+    mask_bytes: Vec<u8>,
     /// Whether a panic may have left the fields above inconsistent: then they are replaced before their next
     /// use.
     spoiled: bool,
@@ -209,6 +221,7 @@ impl Worker {
             stop: Arc::clone(stop),
             tools,
             bytes,
+            mask_bytes: Vec::new(),
             spoiled: false,
             seed: shared.options.seed,
             expecting: 0,
@@ -346,30 +359,56 @@ impl Worker {
             augment: Duration::ZERO,
             bytes: 0,
         });
-        let read = source.read(sample, &mut self.bytes);
+        let mut read = source.read(sample, &mut self.bytes).map_err(text);
+        if self.shared.mask_table.is_some() && read.is_ok() {
+            let of_mask =
+                |error: StorageError| format!("its mask {}: {}", source.mask_name(sample), error.reason());
+            read = source.read_mask(sample, &mut self.mask_bytes).map_err(of_mask);
+        }
         let took = start.elapsed();
         let read_cpu = cpu.and_then(|cpu| cpu.try_elapsed().ok());
         times.read += took;
         if is_slow(took, self.bytes.file().len()) {
             self.expecting = EXPECT;
         }
-        read.map_err(text)?;
-        times.bytes += self.bytes.file().len() as u64;
+        read?;
+        times.bytes += (self.bytes.file().len() + self.mask_bytes.len()) as u64;
         let key = DrawKey {
             seed: self.seed,
             epoch: self.epoch,
             sample: sample as u64,
         };
         let bytes = input(&self.bytes);
+        let of_image = |error| match error {
+            ImageError::Mask(error) => format!("its mask {}: {error}", source.mask_name(sample)),
+            error => error.to_string(),
+        };
         let _turn = self.shared.turn();
+        let mask = self
+            .shared
+            .mask_table
+            .as_ref()
+            .map(|table| (&self.mask_bytes[..], table));
         match &mut self.tools {
             Tools::Making(runner) => {
-                let took = runner.run(bytes, key, place).map_err(text)?;
+                let took = match mask {
+                    Some(mask) => {
+                        outcome.mask.resize(runner.output_len() / 3, 0);
+                        runner.run_pair(bytes, mask, key, place, &mut outcome.mask)
+                    }
+                    None => runner.run(bytes, key, place),
+                };
+                let took = took.map_err(of_image)?;
                 times.decode += took.decode;
                 times.augment += took.augment;
             }
             Tools::Preparing(preparer) => {
                 let begin = Instant::now();
+                if let Some(mask) = mask {
+                    let options = &self.shared.options.decode;
+                    let drawn = DrawnMask::new(bytes.bytes, mask, &self.shared.pipeline, options, key);
+                    outcome.mask = drawn.map_err(of_image)?.perform(Executor::Fused).data;
+                }
                 let prepared = match stands_in {
                     true => preparer.prepare_checked(bytes, key),
                     false => preparer.prepare(bytes, key),
@@ -391,13 +430,15 @@ impl Worker {
         bad: BadImage,
         again: u32,
         met: &mut Vec<BadImage>,
-    ) -> Result<Option<(u64, PreparedSample)>, LoaderError> {
+    ) -> Result<Option<(u64, PreparedSample, Vec<u8>)>, LoaderError> {
         let mut outcome = Outcome::default();
         self.seed = seed_of(self.shared.options.seed, again);
         no_panic(|| self.substitute(bad, SampleMut::U8(&mut []), &mut outcome))?;
         met.append(&mut outcome.bad);
         let taken = outcome.taken.map(|sample| sample as u64);
-        Ok(taken.zip(outcome.prepared))
+        Ok(taken
+            .zip(outcome.prepared)
+            .map(|(taken, prepared)| (taken, prepared, outcome.mask)))
     }
 
     /// Another image of the same class: the first good one from a drawn position on.

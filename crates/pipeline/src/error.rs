@@ -99,6 +99,86 @@ pub enum ImageError {
     /// The image does not fit the pipeline.
     #[error("{0}")]
     DoesNotFit(String),
+    /// The image's mask is bad.
+    #[error("its mask: {0}")]
+    Mask(#[from] MaskError),
+}
+
+/// Why bytes could not be decoded to a mask, or the mask is not that of the image.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MaskError {
+    /// The file is empty.
+    #[error("the file is empty (0 bytes)")]
+    Empty,
+    /// Another format, or no image.
+    #[error("not a PNG; store masks as PNG, which keeps every value, and not as JPEG, which changes them")]
+    NotPng,
+    /// A PNG that does not decode.
+    #[error("PNG: {0}")]
+    Png(String),
+    /// As [`ImageError::TooLarge`].
+    #[error("{width}x{height} is over the limit of {limit} pixels (Pillow's limit for decompression bombs)")]
+    TooLarge {
+        /// Width in pixels.
+        width: u32,
+        /// Height in pixels.
+        height: u32,
+        /// The limit.
+        limit: u64,
+    },
+    /// A pixel's value is not in the class table.
+    #[error(
+        "pixel ({x}, {y}) has the value {value}, which is neither a class's nor ignored; add it to the class table \
+         (classes.toml), or repair the mask"
+    )]
+    UnknownValue {
+        /// Column, from 0.
+        x: u32,
+        /// Row, from 0.
+        y: u32,
+        /// The grey level or palette index.
+        value: u16,
+    },
+    /// A pixel's colour is not in the class table.
+    #[error(
+        "pixel ({x}, {y}) has the colour {color:?}, which is neither a class's nor ignored; add it to the class table \
+         (classes.toml), or repair the mask"
+    )]
+    UnknownColor {
+        /// Column, from 0.
+        x: u32,
+        /// Row, from 0.
+        y: u32,
+        /// Red, green, blue.
+        color: [u8; 3],
+    },
+    /// Colours, where values are expected.
+    #[error(
+        "it has colours (red, green, blue), and the class table says which values the classes have; give each class its colour \
+         in classes.toml, or store the class numbers in a grey PNG"
+    )]
+    HasColors,
+    /// Colours of 16 bits.
+    #[error("its colours have 16 bits a channel, and those of a class table have 8; store it with 8")]
+    DeepColors,
+    /// The mask is not as large as the image.
+    #[error(
+        "it has {width}x{height} pixels, and the image {image_width}x{image_height}{}; a mask has a pixel for each of its image",
+        if *turned { " as its EXIF orientation shows it" } else { "" }
+    )]
+    OtherSize {
+        /// The mask's width.
+        width: u32,
+        /// The mask's height.
+        height: u32,
+        /// The image's width.
+        image_width: u32,
+        /// The image's height.
+        image_height: u32,
+        /// Whether the image is turned by its EXIF orientation.
+        turned: bool,
+    },
 }
 
 impl Fault for PipelineError {

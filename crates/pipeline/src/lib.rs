@@ -36,6 +36,7 @@ mod filter;
 mod fused;
 mod head;
 mod image;
+mod mask;
 pub mod op;
 mod per_op;
 mod perspective;
@@ -47,7 +48,7 @@ mod sample;
 mod step;
 
 pub use decode::{ColorMode, DecodeOptions, Format, ImageInfo, decode, probe};
-pub use error::{ImageError, PipelineError};
+pub use error::{ImageError, MaskError, PipelineError};
 // What an executor on a device needs. It may change in every version.
 #[doc(hidden)]
 pub use fused::{
@@ -57,12 +58,15 @@ pub use fused::{
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use head::{Head, Stays, bake};
 pub use image::RgbImage;
+pub use mask::{Mask, MaskTable};
 #[doc(hidden)]
 pub use per_op::{HueTables, Pointwise};
 pub use perspective::Perspective;
 pub use pipeline::Pipeline;
 #[doc(hidden)]
 pub use preparation::{Preparation, Prepare, PreparedSample};
+#[doc(hidden)]
+pub use runner::DrawnMask;
 pub use runner::{Executor, Runner, StageTimes};
 pub use sample::{SampleMut, SampleType};
 pub use step::{EraseContent, Rotate, Step, Transform};
@@ -91,6 +95,19 @@ pub fn perform(executor: Executor, steps: &[Step], image: &RgbImage) -> (Vec<f32
     let mut out = vec![0.0; 3 * width as usize * height as usize];
     perform_into(executor, steps, image, (&mut out).into());
     (out, width, height)
+}
+
+/// Performs steps on a mask with either executor, as [`perform`] does on an image.
+///
+/// # Panics
+/// Where steps are not such as [`Pipeline::draw`] gives for the mask's size.
+pub fn perform_on_mask(executor: Executor, steps: &[Step], mask: Mask) -> Mask {
+    match executor {
+        Executor::PerOp => steps
+            .iter()
+            .fold(mask, |mask, step| per_op::apply_to_mask(step, mask)),
+        Executor::Fused => fused::apply_all_to_mask(steps, mask),
+    }
 }
 
 /// As [`perform`], into memory of any [`SampleType`].

@@ -1,10 +1,10 @@
 //! Converts the bytes of a file to the numbers of a batch, in one thread.
 
 use crate::decode::{self, DecodeOptions, Format};
-use crate::error::{ImageError, PipelineError};
+use crate::error::{ImageError, MaskError, PipelineError};
 use crate::fused::{Plan, Planes, Rgbx, Scratch, Source};
 use crate::sample::{SampleMut, SampleType};
-use crate::{DrawKey, Pipeline, Step, per_op};
+use crate::{DrawKey, Mask, MaskTable, Pipeline, Step, per_op, perform_on_mask};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -142,6 +142,39 @@ impl Runner {
         done
     }
 
+    /// As [`Runner::run`], for an image and its mask with one draw: the mask goes through the geometry of the image, and each
+    /// of its pixels takes the nearest one; `classes` (height, width) receives class numbers, [`Mask::IGNORE`] where the image
+    /// does not reach.
+    ///
+    /// A mask has a pixel for each of its image as the pipeline sees it: for those that are stored, or with
+    /// [`DecodeOptions::exif`] for those that the image's EXIF orientation shows.
+    ///
+    /// # Errors
+    /// As [`Runner::run`]; [`ImageError::Mask`] if the mask is broken or has another size.
+    ///
+    /// # Panics
+    /// As [`Runner::run`], or if the length of `classes` is not a third of [`Runner::output_len`].
+    pub fn run_pair<'a, 'b>(
+        &mut self,
+        input: impl Into<Input<'a>>,
+        (mask, table): (&[u8], &MaskTable),
+        key: DrawKey,
+        out: impl Into<SampleMut<'b>>,
+        classes: &mut [u8],
+    ) -> Result<StageTimes, ImageError> {
+        let input = input.into();
+        let begin = Instant::now();
+        let drawn = DrawnMask::new(input.bytes, (mask, table), &self.pipeline, &self.options, key)?;
+        let decode = begin.elapsed();
+        classes.copy_from_slice(&drawn.perform(self.executor).data);
+        let augment = begin.elapsed() - decode;
+        let times = self.run(input, key, out)?;
+        Ok(StageTimes {
+            decode: decode + times.decode,
+            augment: augment + times.augment,
+        })
+    }
+
     fn run_on(
         &mut self,
         input: Input<'_>,
@@ -197,5 +230,49 @@ impl Runner {
                 })
             }
         }
+    }
+}
+
+/// A mask, and the steps that its image's draw has for it.
+#[doc(hidden)]
+pub struct DrawnMask {
+    mask: Mask,
+    steps: Vec<Step>,
+}
+
+impl DrawnMask {
+    /// Decodes the mask and draws the steps for the file `image`.
+    ///
+    /// # Errors
+    /// As [`Runner::run_pair`].
+    pub fn new(
+        image: &[u8],
+        (mask, table): (&[u8], &MaskTable),
+        pipeline: &Pipeline,
+        options: &DecodeOptions,
+        key: DrawKey,
+    ) -> Result<DrawnMask, ImageError> {
+        let info = decode::probe(image)?;
+        let upright = if options.exif { info.upright() } else { Vec::new() };
+        let (image_width, image_height) = Step::size_after_all(&upright, info.width, info.height);
+        let mut steps = decode::steps(&info, options, pipeline, key)?;
+        steps.drain(..upright.len());
+        let mask = Mask::decode(mask, table)?;
+        let (width, height) = (mask.width, mask.height);
+        if (width, height) != (image_width, image_height) {
+            return Err(ImageError::Mask(MaskError::OtherSize {
+                width,
+                height,
+                image_width,
+                image_height,
+                turned: !upright.is_empty(),
+            }));
+        }
+        Ok(DrawnMask { mask, steps })
+    }
+
+    /// Performs the steps.
+    pub fn perform(self, executor: Executor) -> Mask {
+        perform_on_mask(executor, &self.steps, self.mask)
     }
 }

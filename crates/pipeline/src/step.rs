@@ -280,7 +280,11 @@ impl Rotate {
             let high = values.iter().copied().fold(f64::MIN, f64::max).ceil();
             high - values.iter().copied().fold(f64::MAX, f64::min).floor()
         };
-        let (new_w, new_h) = (extent(corners.map(|c| c.0)), extent(corners.map(|c| c.1)));
+        let (mut new_w, mut new_h) = (extent(corners.map(|c| c.0)), extent(corners.map(|c| c.1)));
+        // Pillow does not compute quarter turns about the centre. Its formula would count a half pixel at either end as whole.
+        if self.center.is_none() && degrees % 180.0 == 90.0 {
+            (new_w, new_h) = (h, w);
+        }
         let (x, y) = map.apply(-(new_w - w) / 2.0, -(new_h - h) / 2.0);
         map.0[2] = x;
         map.0[5] = y;

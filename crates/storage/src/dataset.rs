@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use stokehold_base::hash::Fnv;
 use stokehold_base::random::mix;
 
 use crate::bucket::Remote;
+use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, Source, StorageError};
 
@@ -45,6 +47,8 @@ impl Dataset {
     /// * With `dir/train/`, that contains the training classes, and `dir/val/`, if it exists, the validation
     ///   classes. Labels in `val/` are the training classes' numbers, found by name; `val/` may lack a class.
     /// * Without `dir/train/`, `dir` itself contains the training classes.
+    /// * A folder of images and masks is found by its layout, or by the file `classes.toml` in it, as
+    ///   [`PairFolder`](crate::PairFolder) says.
     /// * `val_split` splits that share (above 0, below 1) of each class off the training images: of a class's
     ///   n images round(n · share), at least 1 and at most n - 1. A class with one image keeps it in training
     ///   and is listed in [`Dataset::split`]. Images are chosen by a hash of the seed and their path below
@@ -66,6 +70,9 @@ impl Dataset {
         if let Some(manifest) = Manifest::of(dir)? {
             let part = |name: &str| ShardFolder::open(dir, name, &manifest).map(Images::Shards);
             return Self::of_parts(dir, &manifest, part, val_split, seed);
+        }
+        if let Some(pairs) = Pairs::of(dir)? {
+            return Self::of_pairs(dir, &pairs, val_split, seed);
         }
         let (train_dir, val_dir) = (dir.join("train"), dir.join("val"));
         if !train_dir.is_dir() {
@@ -120,6 +127,26 @@ impl Dataset {
         Self::of_train(Images::Folder(ImageFolder::open(root)?), val_split, seed)
     }
 
+    fn of_pairs(dir: &Path, pairs: &Pairs, val_split: Option<f64>, seed: u64) -> Result<Self, StorageError> {
+        let classes = Arc::new(pairs.classes.clone());
+        let Some(val) = &pairs.val else {
+            check_split(val_split)?;
+            return Self::of_train(
+                Images::Pairs(pairs.open(&pairs.train, &classes)?),
+                val_split,
+                seed,
+            );
+        };
+        if val_split.is_some() {
+            return Err(StorageError::SplitAndVal { path: dir.to_owned() });
+        }
+        Ok(Self {
+            train: Images::Pairs(pairs.open(&pairs.train, &classes)?),
+            val: Some(Images::Pairs(pairs.open(val, &classes)?)),
+            split: None,
+        })
+    }
+
     fn of_parts(
         dir: &Path,
         manifest: &Manifest,
@@ -152,6 +179,21 @@ impl Dataset {
             return Self::of_parts(dir, &manifest, part, val_split, seed);
         }
         let (train, val) = (remote.has("train"), remote.has("val"));
+        for (images, masks) in [
+            ("train", "trainannot"),
+            ("leftImg8bit", "gtFine"),
+            ("JPEGImages", "SegmentationClass"),
+        ] {
+            if remote.has(images) && remote.has(masks) {
+                return Err(StorageError::Pairs {
+                    path: dir.to_owned(),
+                    reason: format!(
+                        "{images}/ and {masks}/ are images and masks, which are read from folders of this machine only; copy \
+                         them here"
+                    ),
+                });
+            }
+        }
         if train && val {
             if val_split.is_some() {
                 return Err(StorageError::SplitAndVal { path: dir.to_owned() });

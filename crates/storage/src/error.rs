@@ -164,6 +164,77 @@ pub enum StorageError {
         /// The number of samples.
         len: usize,
     },
+    /// The class table of a data set of images and masks is wrong.
+    #[error("{}:{line}: {reason}", path.display())]
+    ClassTable {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong, and what is allowed.
+        reason: String,
+    },
+    /// A data set of images and masks cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Pairs {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// An image has no mask.
+    #[error(
+        "{}: its mask {} is not there ({images} of {of} images have none); add it, leave the image out by a list file, or say \
+         how masks are called by mask_suffix in classes.toml",
+        path.display(),
+        mask.display()
+    )]
+    MaskMissing {
+        /// The image.
+        path: PathBuf,
+        /// The mask that was looked for.
+        mask: PathBuf,
+        /// How many images have none.
+        images: usize,
+        /// How many there are.
+        of: usize,
+    },
+    /// A mask has no image.
+    #[error(
+        "{}: there is no image of this name in {} ({masks} such masks); add it, remove the mask, or choose pairs by a list file \
+         in classes.toml",
+        path.display(),
+        images.display()
+    )]
+    ImageMissing {
+        /// The mask.
+        path: PathBuf,
+        /// Where images are looked for.
+        images: PathBuf,
+        /// How many such masks there are.
+        masks: usize,
+    },
+    /// Folders `images` and `masks` without a class table.
+    #[error(
+        "{}: {pairs} images in images/ have a mask in masks/, and nothing says what their classes are; write {} with a [[class]] \
+         and its name for each value of the masks, or, if images and masks are two classes of images, rename one of the folders",
+        path.display(),
+        dir.join(crate::class_table::ClassTable::FILE).display()
+    )]
+    ImagesAndMasks {
+        /// The folder that holds the two.
+        path: PathBuf,
+        /// The data set's folder.
+        dir: PathBuf,
+        /// How many images have a mask.
+        pairs: usize,
+    },
+    /// A mask was asked for of a source that has none.
+    #[error("{}: this image has a class and no mask", path.display())]
+    NoMasks {
+        /// The image.
+        path: PathBuf,
+    },
     /// A prepared data set, or one of its shards, is invalid.
     #[error("{}: {reason}", path.display())]
     Prepared {

@@ -95,12 +95,7 @@ impl ImageFolder {
     pub fn unlabelled(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
         let listing = list(&root)?;
-        let mut folders = Vec::new();
-        walk(root.clone(), &mut Vec::new(), &mut folders)?;
-        folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
-        let files = folders
-            .iter()
-            .flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
+        let files = walk_all(&root)?.into_iter();
         let samples: Vec<Sample> = files.map(|path| Sample { path, class: 0 }).collect();
         if samples.is_empty() {
             return Err(no_classes(root, &listing));
@@ -197,12 +192,13 @@ pub(crate) fn read_file(path: &Path, into: &mut Vec<u8>) -> Result<(), StorageEr
 }
 
 /// The names in one folder, each list sorted by code points.
-struct Listing {
-    folders: Vec<std::ffi::OsString>,
-    images: Vec<std::ffi::OsString>,
+pub(crate) struct Listing {
+    pub folders: Vec<std::ffi::OsString>,
+    pub images: Vec<std::ffi::OsString>,
 }
 
-fn list(folder: &Path) -> Result<Listing, StorageError> {
+/// Lists a folder. Opens no file.
+pub(crate) fn list(folder: &Path) -> Result<Listing, StorageError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound => StorageError::Missing {
             path: folder.to_owned(),
@@ -233,6 +229,18 @@ fn list(folder: &Path) -> Result<Listing, StorageError> {
     folders.sort_by_cached_key(|name| code_points(name));
     images.sort_by_cached_key(|name| code_points(name));
     Ok(Listing { folders, images })
+}
+
+/// Every image below a folder, folder after folder.
+pub(crate) fn walk_all(root: &Path) -> Result<Vec<PathBuf>, StorageError> {
+    list(root)?;
+    let mut folders = Vec::new();
+    walk(root.to_owned(), &mut Vec::new(), &mut folders)?;
+    folders.sort_by_cached_key(|(folder, _)| code_points(folder.as_os_str()));
+    let files = folders
+        .iter()
+        .flat_map(|(folder, files)| files.iter().map(|file| folder.join(file)));
+    Ok(files.collect())
 }
 
 /// Collects `folder` and every folder below it with the images directly in it.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bucket::{BucketFolder, Remote};
 use crate::shard::{Baked, Manifest, ShardFolder};
-use crate::{ImageFolder, SampleBytes, Source, StorageError};
+use crate::{ImageFolder, PairFolder, PixelClasses, SampleBytes, Source, StorageError};
 
 /// The images of one part of a data set: files in class folders, here or in a bucket, or the samples of prepared shards.
 ///
@@ -17,6 +17,8 @@ pub enum Images {
     Bucket(BucketFolder),
     /// Samples of shards.
     Shards(ShardFolder),
+    /// Files of images, each with a mask.
+    Pairs(PairFolder),
 }
 
 impl Images {
@@ -42,15 +44,18 @@ impl Images {
             Self::Folder(folder) => &folder.root,
             Self::Bucket(bucket) => &bucket.names().root,
             Self::Shards(shards) => shards.root(),
+            Self::Pairs(pairs) => &pairs.images().root,
         }
     }
 
-    /// The names of the classes; a class's number is its position.
+    /// The names of the classes; a class's number is its position. Of pairs there is one, with an empty name: their pixels
+    /// have classes ([`Source::pixel_classes`]).
     pub fn classes(&self) -> &[String] {
         match self {
             Self::Folder(folder) => &folder.classes,
             Self::Bucket(bucket) => &bucket.names().classes,
             Self::Shards(shards) => shards.classes(),
+            Self::Pairs(pairs) => &pairs.images().classes,
         }
     }
 
@@ -61,6 +66,7 @@ impl Images {
             Self::Folder(folder) => folder.below(sample),
             Self::Bucket(bucket) => bucket.names().below(sample),
             Self::Shards(shards) => shards.below(sample),
+            Self::Pairs(pairs) => pairs.images().below(sample),
         }
     }
 
@@ -68,7 +74,8 @@ impl Images {
     /// is not there.
     pub fn size(&self, sample: usize) -> Option<u64> {
         match self {
-            Self::Folder(folder) => Some(std::fs::metadata(&folder.samples.get(sample)?.path).ok()?.len()),
+            Self::Folder(folder) => size_of(folder, sample),
+            Self::Pairs(pairs) => size_of(pairs.images(), sample),
             Self::Bucket(bucket) => bucket.size(sample),
             Self::Shards(_) => None,
         }
@@ -118,6 +125,7 @@ impl Images {
             Self::Folder(folder) => folder.samples.retain(|_| keep()),
             Self::Bucket(bucket) => bucket.names_mut().samples.retain(|_| keep()),
             Self::Shards(shards) => shards.retain(keep),
+            Self::Pairs(pairs) => pairs.retain(keep),
         }
     }
 }
@@ -128,6 +136,7 @@ impl Source for Images {
             Self::Folder(folder) => folder.len(),
             Self::Bucket(bucket) => bucket.len(),
             Self::Shards(shards) => shards.len(),
+            Self::Pairs(pairs) => pairs.len(),
         }
     }
 
@@ -136,6 +145,7 @@ impl Source for Images {
             Self::Folder(folder) => folder.class(sample),
             Self::Bucket(bucket) => bucket.class(sample),
             Self::Shards(shards) => shards.class(sample),
+            Self::Pairs(pairs) => pairs.class(sample),
         }
     }
 
@@ -144,6 +154,7 @@ impl Source for Images {
             Self::Folder(folder) => folder.name(sample),
             Self::Bucket(bucket) => bucket.name(sample),
             Self::Shards(shards) => shards.name(sample),
+            Self::Pairs(pairs) => pairs.name(sample),
         }
     }
 
@@ -152,6 +163,7 @@ impl Source for Images {
             Self::Folder(folder) => folder.read(sample, into),
             Self::Bucket(bucket) => bucket.read(sample, into),
             Self::Shards(shards) => shards.read(sample, into),
+            Self::Pairs(pairs) => pairs.read(sample, into),
         }
     }
 
@@ -160,6 +172,7 @@ impl Source for Images {
             Self::Folder(folder) => folder.expect(sample),
             Self::Bucket(bucket) => bucket.expect(sample),
             Self::Shards(shards) => shards.expect(sample),
+            Self::Pairs(pairs) => pairs.expect(sample),
         }
     }
 
@@ -168,15 +181,44 @@ impl Source for Images {
             Self::Folder(folder) => folder.reach(),
             Self::Bucket(bucket) => bucket.reach(),
             Self::Shards(shards) => shards.reach(),
+            Self::Pairs(pairs) => pairs.reach(),
         }
     }
 
     fn baked(&self) -> Option<&Baked> {
         match self {
-            Self::Folder(_) | Self::Bucket(_) => None,
+            Self::Folder(_) | Self::Bucket(_) | Self::Pairs(_) => None,
             Self::Shards(shards) => shards.baked(),
         }
     }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        match self {
+            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => None,
+            Self::Pairs(pairs) => pairs.pixel_classes(),
+        }
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        match self {
+            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => String::new(),
+            Self::Pairs(pairs) => pairs.mask_name(sample),
+        }
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        match self {
+            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => Err(StorageError::NoMasks {
+                path: self.name(sample).into(),
+            }),
+            Self::Pairs(pairs) => pairs.read_mask(sample, into),
+        }
+    }
+}
+
+/// The bytes of a sample's file, where it is there.
+fn size_of(folder: &ImageFolder, sample: usize) -> Option<u64> {
+    Some(std::fs::metadata(&folder.samples.get(sample)?.path).ok()?.len())
 }
 
 /// How many of `total` each class gets: the same for all, except that none gets more than it has.

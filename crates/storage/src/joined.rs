@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shard::Baked;
-use crate::{SampleBytes, Source, StorageError};
+use crate::{PixelClasses, SampleBytes, Source, StorageError};
 
 /// The samples of several sources, one source after the other.
 ///
@@ -30,7 +30,8 @@ impl Joined {
     /// Joins the sources in this order.
     ///
     /// # Errors
-    /// The images of one have other operations behind them than those of another ([`Source::baked`]).
+    /// The images of one have other operations behind them than those of another ([`Source::baked`]), or other
+    /// classes of pixels ([`Source::pixel_classes`]).
     pub fn new(sources: Vec<Arc<dyn Source>>) -> Result<Self, StorageError> {
         let mut some = sources.iter().filter(|source| !source.is_empty());
         if let Some(first) = some.next()
@@ -40,6 +41,18 @@ impl Joined {
                 path: other.name(0).into(),
                 reason: format!(
                     "it has other operations behind it than {}; load the two by themselves",
+                    first.name(0)
+                ),
+            });
+        }
+        let mut some = sources.iter().filter(|source| !source.is_empty());
+        if let Some(first) = some.next()
+            && let Some(other) = some.find(|other| other.pixel_classes() != first.pixel_classes())
+        {
+            return Err(StorageError::Pairs {
+                path: other.name(0).into(),
+                reason: format!(
+                    "it has other classes of pixels than {}, or only one of the two has masks; load the two by themselves",
                     first.name(0)
                 ),
             });
@@ -106,6 +119,24 @@ impl Source for Joined {
     fn baked(&self) -> Option<&Baked> {
         let some = self.sources.iter().find(|source| !source.is_empty());
         some.and_then(|source| source.baked())
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        let some = self.sources.iter().find(|source| !source.is_empty());
+        some.and_then(|source| source.pixel_classes())
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        let (source, sample) = self.there(sample);
+        source.mask_name(sample)
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        let (source, own) = self.of(sample).ok_or(StorageError::NoSuchSample {
+            sample,
+            len: self.len(),
+        })?;
+        source.read_mask(own, into)
     }
 }
 

@@ -22,6 +22,10 @@
 //! same way. [`ImageList`] is a list of files from the caller, and [`Joined`] several sources one after the
 //! other.
 //!
+//! [`PairFolder`] has an image and a mask for each sample: the class of every pixel, of which [`PixelClasses`] has the
+//! names. [`Dataset::open`] finds the layouts of CamVid, Cityscapes and VOC and folders called `images` and `masks`; a file
+//! `classes.toml` says what is not found.
+//!
 //! [`Dataset`] is the pair of training and validation [`Images`], read from `DATA/train` and `DATA/val`,
 //! split off one tree, or prepared. [`SlowSource`] adds latency to any source, as a network does.
 
@@ -30,12 +34,15 @@ mod bucket;
 #[cfg(not(feature = "buckets"))]
 #[path = "no_bucket.rs"]
 mod bucket;
+mod class_table;
 mod dataset;
 mod error;
 mod folder;
 mod images;
 mod joined;
 mod list;
+mod pairs;
+mod pixel_classes;
 mod sample_bytes;
 pub mod shard;
 mod slow;
@@ -48,21 +55,11 @@ pub use folder::{EXTENSIONS, ImageFolder, Sample, is_image_name};
 pub use images::Images;
 pub use joined::Joined;
 pub use list::ImageList;
+pub use pairs::PairFolder;
+pub use pixel_classes::{Coding, IGNORE, PixelClasses};
 pub use sample_bytes::{SampleBytes, SampleRows};
 pub use slow::SlowSource;
 pub use source::Source;
-
-/// The number of pixels without a class.
-pub const IGNORE: u8 = 255;
-
-/// What the classes of a data set's pixels are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PixelClasses {
-    /// Their names, by number.
-    pub names: Vec<String>,
-    /// Their colours.
-    pub colors: Option<Vec<[u8; 3]>>,
-}
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::shard::Baked;
-use crate::{SampleBytes, Source, StorageError};
+use crate::{PixelClasses, SampleBytes, Source, StorageError};
 
 /// Any source, with a wait before every read, like a network file system or an object store.
 ///
@@ -16,7 +16,7 @@ pub struct SlowSource<S> {
 }
 
 impl<S: Source> SlowSource<S> {
-    /// Wraps `source`; every [`Source::read`] takes `latency` longer.
+    /// Wraps `source`; every [`Source::read`] and [`Source::read_mask`] takes `latency` longer.
     pub fn new(source: S, latency: Duration) -> Self {
         Self { source, latency }
     }
@@ -42,5 +42,18 @@ impl<S: Source> Source for SlowSource<S> {
 
     fn baked(&self) -> Option<&Baked> {
         self.source.baked()
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        self.source.pixel_classes()
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        self.source.mask_name(sample)
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        thread::sleep(self.latency);
+        self.source.read_mask(sample, into)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::shard::Baked;
-use crate::{SampleBytes, StorageError};
+use crate::{PixelClasses, SampleBytes, StorageError};
 
 /// A numbered list of labelled files.
 ///
@@ -37,9 +37,28 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// What the classes of the images' pixels are; `None` where images have classes.
-    fn pixel_classes(&self) -> Option<&crate::PixelClasses> {
+    /// What the classes of pixels are, of a source of pairs: each of its samples has an image and a mask. None for a source
+    /// whose images have classes.
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
         None
+    }
+
+    /// The path of the sample's mask, for messages. `sample` must be below [`Source::len`]. Empty without masks.
+    fn mask_name(&self, sample: usize) -> String {
+        let _ = sample;
+        String::new()
+    }
+
+    /// Reads the file of the sample's mask into `into`, which drops its contents and keeps its capacity. How its values become
+    /// classes is in [`Source::pixel_classes`].
+    ///
+    /// # Errors
+    /// The file cannot be read, or the source has no masks.
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        let _ = into;
+        Err(StorageError::NoMasks {
+            path: self.name(sample).into(),
+        })
     }
 
     /// How many samples in advance it should be told about; 0 if the next batch, after slow reads, is enough.
@@ -76,5 +95,17 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn baked(&self) -> Option<&Baked> {
         (**self).baked()
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        (**self).pixel_classes()
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        (**self).mask_name(sample)
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        (**self).read_mask(sample, into)
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use stokehold_loader::mask_table;
+use stokehold_pipeline::Mask;
 use stokehold_storage::{Images, Source};
 
 use crate::TrainError;
@@ -70,7 +72,7 @@ impl ClassWeights {
     /// The weights of these images' classes; `None` if all are 1.
     ///
     /// # Errors
-    /// There is not one for each class; a mask cannot be read.
+    /// There is not one for each class.
     pub(crate) fn of(&self, images: &Images, classes: usize) -> Result<Option<Vec<f32>>, TrainError> {
         match self {
             Self::Even => Ok(None),
@@ -82,7 +84,7 @@ impl ClassWeights {
                     weights.len()
                 ),
             }),
-            Self::Balanced => Ok(Some(balanced(&pixels(images, classes)?))),
+            Self::Balanced => Ok(Some(balanced(&pixels(images, classes)))),
         }
     }
 }
@@ -97,9 +99,25 @@ fn balanced(pixels: &[u64]) -> Vec<f32> {
     pixels.iter().map(weight).collect()
 }
 
-/// The pixels of each class in all masks.
-fn pixels(_images: &Images, classes: usize) -> Result<Vec<u64>, TrainError> {
-    Ok(vec![1; classes])
+/// The pixels of each class in all masks that can be read; the loader names the others.
+fn pixels(images: &Images, classes: usize) -> Vec<u64> {
+    let mut pixels = vec![0; classes];
+    let Some(table) = images.pixel_classes().map(mask_table) else {
+        return pixels;
+    };
+    let mut bytes = Vec::new();
+    for sample in 0..images.len() {
+        let read = images.read_mask(sample, &mut bytes);
+        let Some(mask) = read.ok().and_then(|()| Mask::decode(&bytes, &table).ok()) else {
+            continue;
+        };
+        for class in mask.data {
+            if let Some(pixels) = pixels.get_mut(usize::from(class)) {
+                *pixels += 1;
+            }
+        }
+    }
+    pixels
 }
 
 /// The classes of the images, or of their pixels, by number.

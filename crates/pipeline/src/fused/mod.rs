@@ -23,6 +23,7 @@ mod device;
 mod explain;
 mod isa;
 mod lower;
+mod mask;
 mod sink;
 mod source;
 mod turned;
@@ -32,6 +33,7 @@ mod warp;
 pub use device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
 pub use explain::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use lower::{DecodedPixels, DevicePlan, DeviceSource};
+pub(crate) use mask::apply_all_to_mask;
 pub(crate) use source::{Planes, Rgbx, Source};
 
 use crate::image::RgbImage;

@@ -11,6 +11,7 @@ use super::explain::Resampling;
 use super::source::{Bounds, Planes, Rgbx, Sides, Source};
 use super::turned::{self, Turned};
 use super::upright::{self, Line, Upright};
+use crate::mask::Mask;
 use crate::op::{Interpolation, PaddingMode};
 use crate::step::{Affine, Step};
 use stokehold_jpeg::{Region, Scale};
@@ -359,6 +360,47 @@ impl Warp {
                 }
             }
         }
+    }
+}
+
+impl Warp {
+    /// Resamples a mask: each pixel of the result is the pixel of `mask` that its centre lies in, or has no class where it lies
+    /// outside of a frame.
+    pub fn nearest(&self, mask: &Mask) -> Mask {
+        let frames = self.frames_that_cut();
+        let mut out = Mask::ignored(self.width, self.height);
+        let index = |place: f64, (low, high): (i64, i64), size: u32| {
+            // What a resize of nothing but a border may read is empty; no pixel that a frame leaves reads it.
+            let inside = (place.floor() as i64).min(high - 1).max(low);
+            inside.clamp(0, i64::from(size) - 1) as usize
+        };
+        let column = |x: f64| index(x, self.bounds.x, mask.width);
+        // While rows stay rows, every row reads the same columns.
+        let columns: Vec<usize> = match self.is_upright() {
+            true => (0..self.width)
+                .map(|u| column(self.map.apply(f64::from(u) + 0.5, 0.5).0))
+                .collect(),
+            false => Vec::new(),
+        };
+        for (v, row) in (0..).zip(out.data.chunks_exact_mut(self.width as usize)) {
+            let y = f64::from(v) + 0.5;
+            let (mut from, mut to) = (0, row.len());
+            for frame in &frames {
+                (from, to) = frame.columns(y, from, to);
+            }
+            if self.is_upright() {
+                let source = mask.row(index(self.map.apply(0.5, y).1, self.bounds.y, mask.height));
+                for (to, &x) in row[from..to].iter_mut().zip(&columns[from..to]) {
+                    *to = source[x];
+                }
+                continue;
+            }
+            for (u, to) in (from..).zip(&mut row[from..to]) {
+                let (x, y) = self.map.apply(u as f64 + 0.5, y);
+                *to = mask.row(index(y, self.bounds.y, mask.height))[column(x)];
+            }
+        }
+        out
     }
 }
 

@@ -6,6 +6,7 @@
 mod color;
 mod geometry;
 mod levels;
+mod mask;
 mod neighbourhood;
 mod resize;
 
@@ -13,6 +14,7 @@ pub(crate) use color::mean_luminance;
 pub use color::{HueTables, Pointwise};
 pub(crate) use geometry::source_index;
 pub(crate) use levels::{autocontrast, equalize};
+pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
 pub(crate) use resize::resize;
 

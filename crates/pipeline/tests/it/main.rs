@@ -5,6 +5,7 @@ mod draws;
 mod formats;
 mod fused;
 mod golden;
+mod masks;
 mod operations;
 mod oracle;
 mod samples;
