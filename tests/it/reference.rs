@@ -312,11 +312,13 @@ fn the_reference_of_keys_is_true() {
 fn the_reference_of_schemas_is_true() {
     let report = schemars::schema_for!(stokehold_compare::Report);
     let evaluation = schemars::schema_for!(stokehold_train::infer::Evaluation);
+    let of_pixels = schemars::schema_for!(stokehold_train::infer::PixelEvaluation);
     for (name, schema) in [
         ("job", Job::schema()),
         ("study", Plan::schema()),
         ("compare", report.into()),
         ("evaluation", evaluation.into()),
+        ("evaluation-of-pixels", of_pixels.into()),
     ] {
         let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
         compare(&format!("schema/{name}.json"), &text);
