@@ -157,6 +157,24 @@ pub(crate) fn check_kind(arch: Arch, images: &Images) -> Result<(), TrainError> 
     })
 }
 
+/// Checks that an evaluation of images has a classifier, and one of pixels a segmenter.
+///
+/// # Errors
+/// It is the other one.
+pub(crate) fn check_evaluated(arch: Arch, by_pixel: bool) -> Result<(), TrainError> {
+    if arch.segments() == by_pixel {
+        return Ok(());
+    }
+    let problem = match by_pixel {
+        true => format!("{arch} classifies images; evaluate its images, not their pixels"),
+        false => format!("{arch} classifies pixels; evaluate those, not images"),
+    };
+    Err(TrainError::Config {
+        field: "network",
+        problem,
+    })
+}
+
 /// Checks that no batch is too small for the network.
 ///
 /// # Errors

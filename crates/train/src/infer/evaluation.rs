@@ -121,6 +121,7 @@ pub fn evaluate(
     k: usize,
     each: &mut dyn FnMut(u64, Option<&BadImage>),
 ) -> Result<Evaluation, TrainError> {
+    pixels::check_evaluated(classifier.facts.arch, false)?;
     pixels::check_kind(classifier.facts.arch, images)?;
     let numbers = numbers(&classifier.facts.classes, images)?;
     let source: Arc<dyn Source> = Arc::clone(images) as _;

@@ -108,6 +108,7 @@ pub fn evaluate_pixels(
     options: &FeedOptions,
     each: &mut dyn FnMut(u64, Option<&BadImage>),
 ) -> Result<PixelEvaluation, TrainError> {
+    pixels::check_evaluated(segmenter.facts.arch, true)?;
     pixels::check_kind(segmenter.facts.arch, images)?;
     let numbers = numbers(&segmenter.facts.classes, images)?;
     let source: Arc<dyn Source> = Arc::clone(images) as _;
