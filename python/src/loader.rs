@@ -222,7 +222,7 @@ pub(crate) struct Iteration {
     number: u64,
 }
 
-/// Images, labels, sample numbers, and the new bad images.
+/// Images, labels or masks, sample numbers, and the new bad images.
 type Parts = (Memory, Memory, Memory, Vec<Bad>);
 
 /// A bad image: name and reason.
@@ -253,7 +253,10 @@ impl Iteration {
             let whole = |numbers: Vec<u64>| numbers.into_iter().map(|number| number as i64).collect();
             (
                 Memory::of_images(batch.images, batch.shape),
-                Memory::of_list(batch.labels.into_iter().map(i64::from).collect()),
+                match batch.masks.is_empty() {
+                    true => Memory::of_list(batch.labels.into_iter().map(i64::from).collect()),
+                    false => Memory::of_masks(&batch.masks, batch.shape),
+                },
                 Memory::of_list(whole(batch.samples)),
                 bad(batch.bad),
             )

@@ -65,6 +65,15 @@ impl Memory {
         }
     }
 
+    /// The masks of a batch, (N, height, width), as int64: the type that torch's losses take class numbers in.
+    pub(crate) fn of_masks(masks: &[u8], [count, _, height, width]: [usize; 4]) -> Self {
+        let numbers = Self::of_list(masks.iter().copied().map(i64::from).collect());
+        Self {
+            shape: [count, height, width].map(|side| side as i64).to_vec(),
+            ..numbers
+        }
+    }
+
     fn capsule<M: ManagedTensorBase>(&self) -> PyResult<Managed<M>> {
         let owner = Box::new(Arc::clone(&self.owner));
         let mut tensor = Dynamic::compact(self.shape.as_slice())

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Source {
     pub(crate) images: Arc<dyn stokehold_storage::Source>,
-    /// Names of the classes, if they have names.
+    /// Names of the classes, or of the classes of pixels, if they have names.
     #[pyo3(get)]
     classes: Option<Vec<String>>,
 }
@@ -39,7 +39,10 @@ impl Source {
             }
         };
         Ok(Self {
-            classes: Some(images.classes().to_vec()),
+            classes: Some(match images.pixel_classes() {
+                Some(of_pixels) => of_pixels.names.clone(),
+                None => images.classes().to_vec(),
+            }),
             images: Arc::new(images),
         })
     }

@@ -263,3 +263,55 @@ def test_labels_are_the_datasets_and_order_torchvisions(folder):
     labels = [label for batch in epoch(loader) for label in batch[1].tolist()]
     assert labels == [label for _, label in reference.samples]
     assert [loader.name(number) for number in range(37)] == [path for path, _ in reference.samples]
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """images/ and masks/ of 9 pairs whose masks, coloured, have the classes 0 and 1 and pixels without a class."""
+    colors = np.array([[0, 0, 0], [255, 255, 255], [255, 0, 0]], dtype=np.uint8)
+    classes = np.array([0, 1, 255])
+    masks = []
+    for number in range(9):
+        drawn = np.random.default_rng(number).integers(0, 3, (20, 24))
+        write_png(tmp_path / "images" / f"{number}.png", colors[drawn])
+        write_png(tmp_path / "masks" / f"{number}.png", colors[drawn])
+        masks.append(classes[drawn])
+    (tmp_path / "classes.toml").write_text(
+        'ignore = [[255, 0, 0]]\n[[class]]\nname = "ground"\ncolor = [0, 0, 0]\n[[class]]\nname = "thing"\ncolor = [255, 255, 255]\n'
+    )
+    return tmp_path, np.stack(masks)
+
+
+def test_masks_go_with_their_images(pairs):
+    folder, masks = pairs
+    with stokehold.Loader(folder, WHOLE, batch_size=4, samples=True) as loader:
+        assert loader.classes == ["ground", "thing"]
+        batches = epoch(loader)
+    images, found, samples = (np.concatenate(parts) for parts in zip(*batches))
+    assert found.dtype == np.int64 and found.shape == (9, 20, 24)
+    assert np.array_equal(found, masks[samples])
+    assert sorted(samples.tolist()) == list(range(9))
+    # The pictures have the colours of their masks: both are moved alike.
+    with stokehold.Loader(folder, T.Compose([T.RandomCrop(9), T.RandomVerticalFlip(), T.ToTensor()]), batch_size=9) as loader:
+        images, found = (plain(part) for part in next(iter(loader)))
+    assert np.array_equal(images[:, 1] > 0.5, found == 1)
+    assert np.array_equal(images[:, 0] > 0.5, found != 0)
+
+
+@needs_torch
+def test_masks_fit_the_loss_of_torch(pairs):
+    import torch
+
+    with stokehold.Loader(pairs[0], WHOLE, batch_size=3) as loader:
+        images, masks = next(iter(loader))
+        loss = torch.nn.CrossEntropyLoss(ignore_index=255)(images[:, :2], masks)
+    assert loss.isfinite()
+
+
+def test_a_bad_mask_is_named(pairs):
+    folder, _ = pairs
+    write_png(folder / "masks" / "3.png", np.full((20, 24, 3), 7, np.uint8))
+    with stokehold.Loader(folder, WHOLE, batch_size=9, bad_images="skip") as loader:
+        with pytest.warns(stokehold.errors.BadImageWarning, match=r"3\.png: its mask .*3\.png: pixel \(0, 0\) has the colour"):
+            images, masks = next(iter(loader))
+    assert len(images) == len(masks) == 8

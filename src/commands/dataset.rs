@@ -38,8 +38,10 @@ pub enum Args {
         val_split: f64,
     },
     /// Count, measure and decode every image; exit with 1 if any is broken.
+    ///
+    /// Of images with masks, the masks too: it prints how many pixels each class has.
     Info {
-        /// The data set: a folder of class folders, or one that holds train/ and val/.
+        /// The data set: a folder of class folders, one that holds train/ and val/, or images and masks.
         dir: PathBuf,
         /// Print the report as JSON.
         #[arg(long)]

@@ -291,3 +291,109 @@ fn folders_that_are_no_data_set_are_errors() {
     fails(dir.path(), "no image in the class folder b");
     fails(&dir.path().join("b"), "no class folder in it");
 }
+
+/// The mask has 5 x 5 pixels of the values (x + y) mod 4.
+#[test]
+fn info_counts_the_pixels_of_masks_by_class() {
+    let dir = TempDir::new().unwrap();
+    let hostile =
+        |name: &str| fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("hostile").join(name)).unwrap();
+    let put = |name: &str, bytes: &[u8]| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    };
+    for (part, names) in [("train", &["a", "b"][..]), ("val", &["c"])] {
+        for name in names {
+            put(
+                &format!("{part}/images/{name}.jpg"),
+                &jpeg(5, 5, ColorType::Rgb, |_| ()),
+            );
+            put(
+                &format!("{part}/masks/{name}.png"),
+                &hostile("mask-interlaced.png"),
+            );
+        }
+    }
+    let class = |name: &str, value: u32| format!("[[class]]\nname = '{name}'\nvalue = {value}\n");
+    let table = format!(
+        "ignore = [3]\n{}{}{}{}",
+        class("one", 1),
+        class("none", 9),
+        class("zero", 0),
+        class("two", 2)
+    );
+    put("classes.toml", table.as_bytes());
+    let (code, text) = info(dir.path());
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.contains("2 training and 1 validation images with masks of 4 classes"),
+        "{text}"
+    );
+    assert!(text.contains("no pixel to train on: none"), "{text}");
+    let report = |dir: &Path| -> serde_json::Value {
+        serde_json::from_slice(&stokehold(&["info", "--json"], dir).stdout).unwrap()
+    };
+    let pixels = &report(dir.path())["pixels"];
+    let count = |value: u32| (0..25u32).filter(|i| (i % 5 + i / 5) % 4 == value).count();
+    assert_eq!(
+        (&pixels["total"], &pixels["ignored"]),
+        (&75.into(), &(3 * count(3)).into())
+    );
+    for (place, (name, value)) in [
+        ("one", Some(1)),
+        ("none", None),
+        ("zero", Some(0)),
+        ("two", Some(2)),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let class = &pixels["classes"][place];
+        let each = value.map_or(0, count);
+        assert_eq!(class["name"], *name);
+        assert_eq!(
+            (&class["pixels"], &class["train"], &class["val"]),
+            (&(3 * each).into(), &(2 * each).into(), &each.into())
+        );
+        assert_eq!(class["images"], if each > 0 { 3 } else { 0 });
+        assert!((class["share"].as_f64().unwrap() - each as f64 / 25.0).abs() < 1e-9);
+    }
+    // A mask of another size, and one with an unknown value.
+    put("train/masks/b.png", &hostile("mask-unknown-value.png"));
+    let broken = |dir: &Path| report(dir)["broken"][0]["reason"].as_str().unwrap().to_owned();
+    assert!(
+        broken(dir.path()).contains("masks/b.png: pixel (4, 0) has the value 4"),
+        "{}",
+        broken(dir.path())
+    );
+    put(
+        "classes.toml",
+        (0..=77)
+            .map(|value| class(&format!("c{value}"), value))
+            .collect::<String>()
+            .as_bytes(),
+    );
+    assert!(
+        broken(dir.path()).contains("it has 12x8 pixels, and the image 5x5"),
+        "{}",
+        broken(dir.path())
+    );
+    assert_eq!(info(dir.path()).0, 1);
+}
+
+#[test]
+fn images_with_masks_and_no_classes_are_refused_with_what_to_write() {
+    let dir = TempDir::new().unwrap();
+    for file in ["images/a.jpg", "masks/a.png"] {
+        let path = dir.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "").unwrap();
+    }
+    let (code, text) = failure(&["info"], dir.path());
+    assert_eq!(code, FAILED);
+    assert!(
+        text.contains("classes.toml") && text.contains("[[class]]"),
+        "{text}"
+    );
+}

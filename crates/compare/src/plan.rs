@@ -433,6 +433,21 @@ pub(crate) fn open_data(
                 split: None,
             }
         }
+        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => {
+            if learns {
+                return Err(StorageError::Pairs {
+                    path: data.to_owned(),
+                    reason: "its images have masks, and a comparison trains classifiers; choose an emulated accelerator as the trainer, \
+                             which compares the loading of the images alone"
+                        .into(),
+                });
+            }
+            Dataset {
+                train: Images::unlabelled(train.root())?,
+                val: None,
+                split: None,
+            }
+        }
         opened => opened?,
     };
     if let Some(images) = images {

@@ -19,6 +19,12 @@ pub enum PrepareError {
         /// The data set's folder.
         path: PathBuf,
     },
+    /// The images have masks, and shards have no place for them.
+    #[error("{}: the images have masks, which shards do not hold yet; train from this folder", path.display())]
+    Pairs {
+        /// The data set's folder.
+        path: PathBuf,
+    },
     /// An image cannot be decoded.
     #[error("{name}: {reason}; remove it, or skip bad images")]
     BadImage {

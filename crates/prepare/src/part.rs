@@ -85,6 +85,9 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
             Images::Shards(_) => Err(PrepareError::PreparedAlready {
                 path: data.to_owned(),
             }),
+            Images::Pairs(_) => Err(PrepareError::Pairs {
+                path: data.to_owned(),
+            }),
         })
         .collect()
 }

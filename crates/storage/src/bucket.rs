@@ -69,6 +69,11 @@ impl Remote {
         self.below(name).next().is_some()
     }
 
+    /// Whether there is an object of this name.
+    pub fn has_file(&self, name: &str) -> bool {
+        find(&self.objects, name).is_some()
+    }
+
     /// The manifest, if the data set is a prepared one.
     pub fn manifest(&self) -> Result<Option<Manifest>, StorageError> {
         if find(&self.objects, Manifest::FILE).is_none() {

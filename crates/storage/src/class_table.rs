@@ -97,7 +97,7 @@ impl ClassTable {
     }
 }
 
-fn line_of(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn line_of(bytes: &[u8], at: usize) -> usize {
     let before = &bytes[..at.min(bytes.len())];
     1 + before.iter().filter(|&&byte| byte == b'\n').count()
 }

@@ -8,6 +8,7 @@ use stokehold_base::hash::Fnv;
 use stokehold_base::random::mix;
 
 use crate::bucket::Remote;
+use crate::class_table::ClassTable;
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
 use crate::{ImageFolder, Images, Source, StorageError};
@@ -179,20 +180,18 @@ impl Dataset {
             return Self::of_parts(dir, &manifest, part, val_split, seed);
         }
         let (train, val) = (remote.has("train"), remote.has("val"));
-        for (images, masks) in [
+        let layouts = [
             ("train", "trainannot"),
             ("leftImg8bit", "gtFine"),
             ("JPEGImages", "SegmentationClass"),
-        ] {
-            if remote.has(images) && remote.has(masks) {
-                return Err(StorageError::Pairs {
-                    path: dir.to_owned(),
-                    reason: format!(
-                        "{images}/ and {masks}/ are images and masks, which are read from folders of this machine only; copy \
-                         them here"
-                    ),
-                });
-            }
+        ];
+        let has_both = |(images, masks): (&str, &str)| remote.has(images) && remote.has(masks);
+        if remote.has_file(ClassTable::FILE) || layouts.into_iter().any(has_both) {
+            return Err(StorageError::Pairs {
+                path: dir.to_owned(),
+                reason: "these are images and masks, which are read from folders of this machine only; copy them here"
+                    .into(),
+            });
         }
         if train && val {
             if val_split.is_some() {
@@ -218,7 +217,11 @@ impl Dataset {
     /// Says what was found.
     fn found(self, dir: &Path) -> Self {
         let (train, val) = (self.train.len(), self.val.as_ref().map_or(0, |val| val.len()));
-        tracing::info!(dir = %dir.display(), train, val, classes = self.train.classes().len(), "a data set");
+        let classes = match self.train.pixel_classes() {
+            Some(of_pixels) => of_pixels.names.len(),
+            None => self.train.classes().len(),
+        };
+        tracing::info!(dir = %dir.display(), train, val, classes, "a data set");
         self
     }
 

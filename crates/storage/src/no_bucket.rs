@@ -26,6 +26,10 @@ impl Remote {
         match self.0 {}
     }
 
+    pub fn has_file(&self, _: &str) -> bool {
+        match self.0 {}
+    }
+
     pub fn manifest(&self) -> Result<Option<Manifest>, StorageError> {
         match self.0 {}
     }

@@ -23,6 +23,20 @@ use crate::folder::{Listing, list, read_ahead, read_file, walk_all};
 use crate::{EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, StorageError};
 
 /// Images and their masks in folders.
+///
+/// An image and its mask have the same path below their two folders, but for what follows the stem: `.png` for a mask, where
+/// nothing else is said. [`Dataset::open`](crate::Dataset::open) finds these layouts:
+///
+/// | layout | images | masks |
+/// |---|---|---|
+/// | CamVid | `train/NAME.png` | `trainannot/NAME.png` |
+/// | Cityscapes | `leftImg8bit/train/CITY/NAME_leftImg8bit.png` | `gtFine/train/CITY/NAME_gtFine_labelIds.png`, or `_labelTrainIds` |
+/// | VOC | `JPEGImages/NAME.jpg`, those in `ImageSets/Segmentation/train.txt` | `SegmentationClass/NAME.png` |
+/// | `classes.toml` | `images/NAME.jpg`, `train/images/` or `images/train/` | `masks/NAME.png`, `train/masks/` or `masks/train/` |
+///
+/// and `val` likewise. Every image must have a mask, and every mask an image, unless a list chooses them. `classes.toml` in
+/// the data set's folder has the classes; it may name other folders, suffixes and lists. Samples are sorted as
+/// [`ImageFolder`] sorts them, or stand in the order of the list.
 #[derive(Debug, Clone)]
 pub struct PairFolder {
     /// The images: all in one class with an empty name.

@@ -1,6 +1,9 @@
 //! The classes of pixels: names, colours, and how a mask's file says them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::class_table;
 
 /// The number of a pixel without a class. Every mask in memory has it there, whatever its file has.
 pub const IGNORE: u8 = 255;
@@ -27,6 +30,19 @@ pub enum Coding {
 }
 
 impl PixelClasses {
+    /// The classes of a class table's text (`classes.toml`).
+    ///
+    /// # Errors
+    /// What is wrong with it, with its line.
+    #[doc(hidden)]
+    pub fn parse(text: &str) -> Result<PixelClasses, String> {
+        let parsed = class_table::parse(text, Path::new(""));
+        parsed.map(|table| table.classes).map_err(|(span, reason)| {
+            let line = class_table::line_of(text.as_bytes(), span.start);
+            format!("line {line}: {reason}")
+        })
+    }
+
     /// Classes and colours from a constant, with the classes of values.
     fn known(classes: &[(&str, [u8; 3])], values: impl IntoIterator<Item = (u16, u8)>) -> PixelClasses {
         PixelClasses {

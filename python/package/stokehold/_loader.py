@@ -26,6 +26,8 @@ class Loader:
 
     * ``images``: (N, 3, H, W), numbers of ``dtype``, in the range that the pipeline ends with;
     * ``labels``: (N,), int64; a folder's classes are numbered as by ``torchvision.datasets.ImageFolder``;
+    * of images with masks ``masks`` instead of labels: (N, H, W), int64, the class of each pixel, 255 for none: what
+      ``torch.nn.CrossEntropyLoss(ignore_index=255)`` takes, which wants int64. They go through the geometry of their images;
     * with ``samples=True`` also the samples' numbers, (N,), int64: what ``name`` and ``draw`` take.
 
     They are torch tensors where torch is installed, else NumPy arrays, and are not copied: the memory is yours as long as you
@@ -36,7 +38,8 @@ class Loader:
     batches beside those that you hold.
 
     Args:
-        data: a data set's folder (``data/train/<class>/..`` and ``data/val/..``, or class folders), the same in a bucket
+        data: a data set's folder (``data/train/<class>/..`` and ``data/val/..``, or class folders), images and masks
+            (docs/segmentation.md), class folders in a bucket
             (``s3://bucket/prefix``, ``gs://``, ``az://``, ``http://``), what ``stokehold prepare`` made of it, or an iterable of
             (path, label), labels from 0 to 4294967295. An iterable is gone through once.
         pipeline: a ``stokehold.transforms.Compose``, a torchvision Compose that ``from_torchvision`` can convert, the name
@@ -162,7 +165,8 @@ class Loader:
 
     @property
     def classes(self) -> list[str] | None:
-        """Names of the classes, a class's label being its place; ``None`` for a list of (path, label)."""
+        """Names of the classes (of images, or of pixels), a class's label being its place; ``None`` for a list of
+        (path, label)."""
         return self._source.classes
 
     @property
@@ -197,7 +201,7 @@ class Loader:
 
     @property
     def labels(self) -> Any:
-        """The labels of all samples by their numbers, (num_samples,), int64."""
+        """The labels of all samples by their numbers, (num_samples,), int64; of images with masks all are 0."""
         return self._take_numbers(self._source.labels())
 
     def name(self, sample: int) -> str:

@@ -1,7 +1,7 @@
 //! `stokehold dataset info`: every image of a data set, read and decoded.
 //!
 //! A header says little about a file: half of the file may be missing. So several threads decode every image
-//! as training would, and report those that fail.
+//! as training would, and report those that fail. Where images have masks, these are decoded too, and their pixels counted.
 
 use crate::terminal;
 use std::error::Error;
@@ -14,7 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::ProgressBar;
-use stokehold_pipeline::{DecodeOptions, ImageInfo, decode, probe};
+use stokehold_loader::mask_table;
+use stokehold_pipeline::{DecodeOptions, ImageInfo, Mask, MaskTable, decode, probe};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 use super::report::{Image, Report};
@@ -35,7 +36,10 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
         .flat_map(|(part, folder)| examine(part, folder, threads, &bar))
         .collect();
     bar.finish_and_clear();
-    let report = Report::new(dir, data.train.classes(), images);
+    let report = match data.train.pixel_classes() {
+        Some(classes) => Report::of_pairs(dir, &classes.names, images),
+        None => Report::new(dir, data.train.classes(), images),
+    };
     match json {
         true => terminal::json(&report)?,
         false => write!(terminal::out(), "{report}")?,
@@ -45,21 +49,35 @@ pub fn run(dir: &Path, json: bool, threads: usize) -> Result<ExitCode, Box<dyn E
 
 /// Reads and decodes all images of a folder, in the folder's order.
 fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBar) -> Vec<Image> {
+    let table = folder.pixel_classes().map(mask_table);
     let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(folder.len())));
     thread::scope(|scope| {
         for _ in 0..threads.min(folder.len()) {
             scope.spawn(|| {
-                let mut bytes = SampleBytes::new();
+                let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
                 loop {
                     let sample = next.fetch_add(1, Ordering::Relaxed);
                     if sample >= folder.len() {
                         return;
                     }
-                    let content = match folder.read(sample, &mut bytes) {
+                    let mut content = match folder.read(sample, &mut bytes) {
                         Ok(()) => content(bytes.file()),
                         Err(error) => Err(error.reason()),
                     };
+                    let mut pixels = Vec::new();
+                    if let (Some(table), Ok(info)) = (&table, &content) {
+                        let read = folder
+                            .read_mask(sample, &mut mask)
+                            .map_err(|error| error.reason());
+                        match read.and_then(|()| counts(&mask, table, info)) {
+                            Ok(found) => pixels = found,
+                            Err(reason) => {
+                                content = Err(format!("its mask {}: {reason}", folder.mask_name(sample)));
+                            }
+                        }
+                    }
                     let image = Image {
+                        pixels,
                         part,
                         class: folder.class(sample),
                         path: folder.name(sample),
@@ -80,11 +98,37 @@ fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBa
     found.into_iter().map(|(_, image)| image).collect()
 }
 
+/// How many pixels of each class an image's mask has, for those that it has.
+fn counts(mask: &[u8], table: &MaskTable, info: &ImageInfo) -> Result<Vec<(u8, u64)>, String> {
+    let decoded = catch_unwind(|| Mask::decode(mask, table));
+    let mask = decoded
+        .map_err(|_| DECODER_FAILS)?
+        .map_err(|error| error.to_string())?;
+    let size = (mask.width, mask.height);
+    // With --exif, training expects masks of the turned images.
+    if size != (info.width, info.height) && (info.orientation < 5 || size != (info.height, info.width)) {
+        return Err(format!(
+            "it has {}x{} pixels, and the image {}x{}; a mask has a pixel for each of its image",
+            mask.width, mask.height, info.width, info.height
+        ));
+    }
+    let mut counts = [0u64; 256];
+    mask.data
+        .iter()
+        .for_each(|&class| counts[usize::from(class)] += 1);
+    Ok((0..=u8::MAX)
+        .zip(counts)
+        .filter(|(_, count)| *count > 0)
+        .collect())
+}
+
+const DECODER_FAILS: &str = "the decoder fails on this file, which is a bug in stokehold; please report it";
+
 fn content(bytes: &[u8]) -> Result<ImageInfo, String> {
     let info = probe(bytes).map_err(|error| error.to_string())?;
     // A panic in a decoder must not stop the examination of the other files.
     match catch_unwind(|| decode(bytes, &DecodeOptions::default())) {
         Ok(decoded) => decoded.map(|_| info).map_err(|error| error.to_string()),
-        Err(_) => Err("the decoder fails on this file, which is a bug in stokehold; please report it".into()),
+        Err(_) => Err(DECODER_FAILS.into()),
     }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use stokehold_pipeline::{Format, ImageInfo};
+use stokehold_storage::IGNORE;
 
 use crate::terminal::cell;
 
@@ -16,8 +17,10 @@ pub struct Image {
     pub class: u32,
     pub path: String,
     pub bytes: u64,
-    /// Its properties, or why it is not an image.
+    /// Its properties, or why it or its mask is not an image.
     pub content: Result<ImageInfo, String>,
+    /// How many pixels of each class its mask has, for those that it has.
+    pub pixels: Vec<(u8, u64)>,
 }
 
 /// The whole report, and its JSON form.
@@ -40,6 +43,9 @@ pub struct Report {
     /// Files with an EXIF orientation other than upright.
     exif_rotated: usize,
     classes: Vec<Class>,
+    /// Of images with masks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pixels: Option<Pixels>,
     pub broken: Vec<Broken>,
 }
 
@@ -60,6 +66,30 @@ struct Class {
     bytes: u64,
     size: Option<Spread<[u32; 2]>>,
     broken: usize,
+}
+
+/// The classes of pixels, of all masks that are not broken.
+#[derive(Serialize)]
+struct Pixels {
+    /// Pixels of all masks.
+    total: u64,
+    classes: Vec<PixelClass>,
+    ignored: u64,
+    /// Of the total.
+    ignored_share: f64,
+}
+
+/// The numbers of one class of pixels.
+#[derive(Serialize)]
+struct PixelClass {
+    name: String,
+    pixels: u64,
+    /// Of the total.
+    share: f64,
+    train: u64,
+    val: u64,
+    /// The images that have pixels of this class.
+    images: usize,
 }
 
 /// A file that cannot be decoded.
@@ -105,6 +135,7 @@ impl Report {
                 .count(),
             exif_rotated: whole.iter().filter(|(_, info)| info.orientation != 1).count(),
             classes,
+            pixels: None,
             broken: images
                 .iter()
                 .filter_map(|image| {
@@ -116,6 +147,58 @@ impl Report {
                     })
                 })
                 .collect(),
+        }
+    }
+}
+
+impl Report {
+    /// Summarises images with masks; `names` are the classes of their pixels.
+    pub fn of_pairs(dir: &Path, names: &[String], images: Vec<Image>) -> Self {
+        let pixels = Pixels::new(names, &images);
+        Self {
+            classes: Vec::new(),
+            pixels: Some(pixels),
+            ..Self::new(dir, &[String::new()], images)
+        }
+    }
+}
+
+impl Pixels {
+    fn new(names: &[String], images: &[Image]) -> Self {
+        let of_class = |class: u8, part: Option<&str>| -> u64 {
+            let images = images
+                .iter()
+                .filter(|image| part.is_none_or(|part| image.part == part));
+            let counts = images.flat_map(|image| &image.pixels);
+            counts
+                .filter(|(counted, _)| *counted == class)
+                .map(|(_, count)| count)
+                .sum()
+        };
+        let total = images
+            .iter()
+            .flat_map(|image| &image.pixels)
+            .map(|(_, count)| count)
+            .sum();
+        let share = |pixels: u64| pixels as f64 / (total as f64).max(1.0);
+        let classes = (0..).zip(names).map(|(class, name)| {
+            let pixels = of_class(class, None);
+            let has = |image: &&Image| image.pixels.iter().any(|(counted, _)| *counted == class);
+            PixelClass {
+                name: name.clone(),
+                pixels,
+                share: share(pixels),
+                train: of_class(class, Some("train")),
+                val: of_class(class, Some("val")),
+                images: images.iter().filter(has).count(),
+            }
+        });
+        let ignored = of_class(IGNORE, None);
+        Self {
+            total,
+            classes: classes.collect(),
+            ignored,
+            ignored_share: share(ignored),
         }
     }
 }
@@ -205,12 +288,23 @@ impl fmt::Display for Report {
             bytes,
             ..
         } = self;
-        let classes = self.classes.len();
-        writeln!(
-            f,
-            "{path}: {train} training and {val} validation images in {classes} classes, {}",
-            si(*bytes)
-        )?;
+        let size = si(*bytes);
+        match &self.pixels {
+            Some(Pixels { classes, .. }) => {
+                let classes = classes.len();
+                writeln!(
+                    f,
+                    "{path}: {train} training and {val} validation images with masks of {classes} classes, {size}"
+                )?;
+            }
+            None => {
+                let classes = self.classes.len();
+                writeln!(
+                    f,
+                    "{path}: {train} training and {val} validation images in {classes} classes, {size}"
+                )?;
+            }
+        }
         writeln!(f, "\n{:<10}{:>12}{:>12}{:>12}", "", "min", "median", "max")?;
         if let Some(Spread { min, median, max }) = &self.size {
             writeln!(
@@ -256,7 +350,10 @@ impl fmt::Display for Report {
         if self.exif_rotated > 0 {
             writeln!(f, "rotated   {} by EXIF, which --exif applies", self.exif_rotated)?;
         }
-        self.fmt_classes(f)?;
+        match &self.pixels {
+            Some(pixels) => pixels.fmt(f)?,
+            None => self.fmt_classes(f)?,
+        }
         self.fmt_broken(f)
     }
 }
@@ -312,6 +409,35 @@ impl Report {
         }
         for Broken { path, reason, .. } in &self.broken {
             writeln!(f, "  {}: {reason}", cell(path))?;
+        }
+        Ok(())
+    }
+}
+
+/// A table of the classes.
+impl fmt::Display for Pixels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = || self.classes.iter().map(|class| cell(&class.name));
+        let width = names().map(|name| name.chars().count()).max().unwrap_or(0).max(7) + 2;
+        writeln!(
+            f,
+            "\n{:<width$}{:>14}{:>9}{:>14}{:>14}{:>8}",
+            "class", "pixels", "share", "train", "val", "images"
+        )?;
+        for (class, name) in self.classes.iter().zip(names()) {
+            let share = format!("{:.2} %", 100.0 * class.share);
+            writeln!(
+                f,
+                "{name:<width$}{:>14}{share:>9}{:>14}{:>14}{:>8}",
+                class.pixels, class.train, class.val, class.images
+            )?;
+        }
+        let share = format!("{:.2} %", 100.0 * self.ignored_share);
+        writeln!(f, "{:<width$}{:>14}{share:>9}", "ignored", self.ignored)?;
+        let none = self.classes.iter().filter(|class| class.train == 0);
+        let none: Vec<String> = none.map(|class| cell(&class.name)).collect();
+        if !none.is_empty() {
+            writeln!(f, "\nno pixel to train on: {}", none.join(", "))?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ mod bad_images;
 #[cfg(target_os = "linux")]
 mod memory;
 mod order;
+mod pairs;
 mod preparation;
 mod sampler;
 mod source;

@@ -548,3 +548,30 @@ fn a_mask_of_another_size_is_an_error_with_both_sizes() {
     let text = error.to_string();
     assert!(text.contains("48x64") && text.contains("64x48"), "{text}");
 }
+
+#[test]
+fn hostile_masks_are_refused_with_a_reason() {
+    let values = MaskTable::of_values((0..5).map(|v| (v, v as u8)));
+    let colors = MaskTable::of_colors([([0; 3], 0)]);
+    let hostile =
+        |name: &str| std::fs::read(format!("{}/../../hostile/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    for (name, table, part) in [
+        ("mask-unknown-value.png", &values, "pixel (7, 5) has the value 77"),
+        ("mask-cut.png", &values, "PNG: "),
+        ("mask-called.jpg", &values, "not a PNG"),
+        ("mask-16-bit-colours.png", &colors, "16 bits"),
+        ("mask-16-bit-colours.png", &values, "has colours"),
+        ("mask-short-palette.png", &values, "the value 9"),
+        ("mask-short-palette.png", &colors, "no entry 2"),
+        ("mask-60000x60000.png", &values, "60000x60000 is over the limit"),
+        ("empty.jpg", &values, "empty"),
+        ("text.jpg", &values, "not a PNG"),
+    ] {
+        let error = Mask::decode(&hostile(name), table).unwrap_err().to_string();
+        assert!(error.contains(part), "{name}: {error}");
+    }
+    // Passes of 2 bits, which end in the middle of bytes.
+    let interlaced = Mask::decode(&hostile("mask-interlaced.png"), &values).unwrap();
+    let expected: Vec<u8> = (0..25).map(|i| (i % 5 + i / 5) % 4).collect();
+    assert_eq!(interlaced.data, expected);
+}

@@ -46,6 +46,23 @@ fn assert_same(there: &Dataset, here: &Dataset) {
     assert_eq!(there.split, here.split);
 }
 
+/// Not as classes called images and masks.
+#[test]
+fn images_and_masks_in_a_bucket_are_refused() {
+    let dir = tree(&[
+        "pics/camvid/train/1.png",
+        "pics/camvid/trainannot/1.png",
+        "pics/table/images/1.png",
+        "pics/table/masks/1.png",
+        "pics/table/classes.toml",
+    ]);
+    let server = Server::start(dir.path()).unwrap();
+    for name in ["camvid", "table"] {
+        let error = open(&server, &format!("s3://pics/{name}"), None).unwrap_err();
+        assert!(error.to_string().contains("folders of this machine only"), "{error}");
+    }
+}
+
 #[test]
 fn classes_order_and_splits_are_those_of_the_folder() {
     let files = [

@@ -5,6 +5,7 @@ mod bucket;
 mod dataset;
 mod folder;
 mod list;
+mod pairs;
 mod shards;
 mod torchvision;
 mod tree;
