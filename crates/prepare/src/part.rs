@@ -81,7 +81,7 @@ pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, Prepare
         .into_iter()
         .filter_map(|(name, images)| Some((name, images?)))
         .map(|(name, images)| match images {
-            Images::Folder(_) | Images::Bucket(_) | Images::Pairs(_) => Ok(Part::new(name, images, options)),
+            Images::Folder(_) | Images::Bucket(_) => Ok(Part::new(name, images, options)),
             Images::Shards(_) => Err(PrepareError::PreparedAlready {
                 path: data.to_owned(),
             }),

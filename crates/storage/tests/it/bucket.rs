@@ -59,7 +59,10 @@ fn images_and_masks_in_a_bucket_are_refused() {
     let server = Server::start(dir.path()).unwrap();
     for name in ["camvid", "table"] {
         let error = open(&server, &format!("s3://pics/{name}"), None).unwrap_err();
-        assert!(error.to_string().contains("folders of this machine only"), "{error}");
+        assert!(
+            error.to_string().contains("folders of this machine only"),
+            "{error}"
+        );
     }
 }
 
