@@ -201,9 +201,9 @@ impl Scores {
 impl fmt::Display for Scores {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Images { top1, topk, k } => write!(f, "top-1 {top1:.4}, top-{k} {topk:.4}"),
+            Self::Images { top1, topk, k } => write!(f, "top-1 {top1:.4} top-{k} {topk:.4}"),
             Self::Pixels { miou, pixel_accuracy } => {
-                write!(f, "mIoU {miou:.4}, pixel accuracy {pixel_accuracy:.4}")
+                write!(f, "mIoU {miou:.4} pixel accuracy {pixel_accuracy:.4}")
             }
         }
     }

@@ -147,9 +147,9 @@ impl Observer for Watch {
                     let over = validation.over();
                     let average = record.ema.map_or(String::new(), |ema| {
                         let Validation { loss, scores, .. } = ema;
-                        format!(" (of the average loss {loss:.4}, {scores})")
+                        format!(" (of the average loss {loss:.4} {scores})")
                     });
-                    format!(", validation loss {loss:.4}, {scores} {over}{average}")
+                    format!(", validation loss {loss:.4} {scores} {over}{average}")
                 });
                 self.line(format!(
                     "epoch {}/{}: {}over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",
