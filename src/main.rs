@@ -18,6 +18,7 @@ mod loader;
 mod local;
 mod log;
 mod model;
+mod palette;
 mod progress;
 mod shell;
 mod size;

@@ -25,13 +25,15 @@ pub struct ModelArgs {
     /// The model: a run's folder, a checkpoint's folder, or a .safetensors or .pth file. What `stokehold train` wrote
     /// needs no options; for other files give --arch and --classes.
     model: Local,
-    /// The network of a file that does not say it: resnet18, resnet34, resnet50, resnet101 or resnet152.
+    /// The network of a file that does not say it: resnet18, resnet34, resnet50, resnet101, resnet152, fcn-resnet18,
+    /// fcn-resnet50 or deeplabv3-resnet50.
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     arch: Option<Arch>,
     /// The classes of a file that does not say them: a text file, one name a line, in the order of the model.
     #[arg(long, value_name = "FILE", help_heading = "Model")]
     classes: Option<Local>,
-    /// The pipeline of a file that does not say it: a preset, or a .toml or .json file [default: imagenet-eval].
+    /// The pipeline of a file that does not say it: a preset, or a .toml or .json file [default: imagenet-eval; for a
+    /// segmenter the whole image at 520 x 520].
     #[arg(long, value_name = "NAME|FILE", help_heading = "Model")]
     pipeline: Option<String>,
     /// Apply the EXIF orientation of photos, for a file that does not say whether to.

@@ -1,16 +1,18 @@
-//! `stokehold evaluate`: how often a model is right on labelled images.
+//! `stokehold evaluate`: how often a model is right on labelled images, or on pairs of images and masks.
 
 mod page;
 mod pictures;
+mod pixels;
 
 use std::error::Error;
 use std::fs;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Args as ClapArgs;
+use serde::Serialize;
 use stokehold_page::Table;
 use stokehold_page::words::plural;
 use stokehold_storage::{Dataset, Images, Source, StorageError};
@@ -27,7 +29,7 @@ const SHOWN: usize = 40;
 /// The most frequent mistakes that a terminal shows.
 const FREQUENT: usize = 10;
 
-/// Say how often a model is right on labelled images, class by class.
+/// Say how often a model is right on labelled images, class by class; a segmenter on pairs of images and masks.
 ///
 /// The classes of the data must be those of the model. An image that cannot be read or decoded is left out and named,
 /// and the exit code is 1.
@@ -43,11 +45,11 @@ pub struct Args {
     /// Seed of the split.
     #[arg(long, default_value_t = 0, requires = "val_split")]
     seed: u64,
-    /// The k of top-k accuracy; at most as many as the model knows classes.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    topk: u32,
-    /// Write evaluation.json and evaluation.html, a page with the confusion matrix and the worst mistakes, to this
-    /// folder.
+    /// The k of top-k accuracy of a classifier; at most as many as it knows classes [default: 5].
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    topk: Option<u32>,
+    /// Write evaluation.json and evaluation.html, a page with the confusion matrix and the worst mistakes, or the images
+    /// that were segmented worst, to this folder.
     #[arg(long, value_name = "DIR")]
     out: Option<Local>,
     #[command(flatten)]
@@ -66,22 +68,31 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let options = args.machine.options();
-    let evaluation = infer::evaluate(&classifier, &images, &options, args.topk as usize, &mut each)?;
-    bar.finish_and_clear();
-    write!(terminal::out(), "{}", text(&evaluation))?;
-    if let Some(folder) = &args.out {
-        fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
-        let page = page::page(
-            &evaluation,
-            &pictures::of(&evaluation, &images, classifier.facts().exif),
-        );
-        let json = folder.join("evaluation.json");
-        files::write(&json, serde_json::to_string_pretty(&evaluation)? + "\n")?;
-        let html = folder.join("evaluation.html");
-        files::write(&html, page)?;
-        writeln!(terminal::out(), "\n{} and {}", html.display(), json.display())?;
-    }
-    match evaluation.bad.len() {
+    let bad = if classifier.facts().arch.segments() {
+        if args.topk.is_some() {
+            return Err(Usage("--topk is for classifiers; leave it out".to_owned()).into());
+        }
+        let evaluation = infer::evaluate_pixels(&classifier, &images, &options, &mut each)?;
+        bar.finish_and_clear();
+        write!(terminal::out(), "{}", pixels::text(&evaluation))?;
+        if let Some(folder) = &args.out {
+            store(folder, &evaluation, || {
+                pixels::page(&evaluation, &images, classifier.facts())
+            })?;
+        }
+        evaluation.bad.len()
+    } else {
+        let k = args.topk.unwrap_or(5) as usize;
+        let evaluation = infer::evaluate(&classifier, &images, &options, k, &mut each)?;
+        bar.finish_and_clear();
+        write!(terminal::out(), "{}", text(&evaluation))?;
+        if let Some(folder) = &args.out {
+            let pictures = || pictures::of(&evaluation, &images, classifier.facts().exif);
+            store(folder, &evaluation, || page::page(&evaluation, &pictures()))?;
+        }
+        evaluation.bad.len()
+    };
+    match bad {
         0 => Ok(ExitCode::SUCCESS),
         bad => {
             note!(
@@ -91,6 +102,21 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+/// Writes an evaluation and its page.
+fn store(
+    folder: &Path,
+    evaluation: &impl Serialize,
+    page: impl FnOnce() -> String,
+) -> Result<(), Box<dyn Error>> {
+    fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
+    let json = folder.join("evaluation.json");
+    files::write(&json, serde_json::to_string_pretty(evaluation)? + "\n")?;
+    let html = folder.join("evaluation.html");
+    files::write(&html, page())?;
+    writeln!(terminal::out(), "\n{} and {}", html.display(), json.display())?;
+    Ok(())
 }
 
 /// The images to evaluate: what training would validate with, or else all of the class folders.
@@ -146,7 +172,7 @@ fn text(evaluation: &Evaluation) -> String {
         text += &format!("The {SHOWN} classes of {all} with the lowest recall:\n");
     }
     text += &scores(&classes).text();
-    let frequent = frequent(evaluation, FREQUENT);
+    let frequent = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT);
     if !frequent.is_empty() {
         text += &format!("\nThe most frequent mistakes:\n{}", frequent.text());
     }
@@ -174,16 +200,15 @@ fn scores(classes: &[&ClassScore]) -> Table {
 }
 
 /// The pairs of classes that are mistaken most often.
-fn frequent(evaluation: &Evaluation, most: usize) -> Table {
+fn frequent(classes: &[ClassScore], confusion: &[[u64; 3]], most: usize) -> Table {
     let mut table = Table::new(&["class", "predicted", "images", "of the class"], &[0, 1]);
-    let mistakes = evaluation
-        .confusion
+    let mistakes = confusion
         .iter()
         .filter(|[class, predicted, _]| class != predicted);
     let mut mistakes: Vec<&[u64; 3]> = mistakes.collect();
     mistakes.sort_by_key(|[_, _, images]| std::cmp::Reverse(*images));
     for &&[class, predicted, images] in mistakes.iter().take(most) {
-        let [class, predicted] = [class, predicted].map(|number| &evaluation.classes[number as usize]);
+        let [class, predicted] = [class, predicted].map(|number| &classes[number as usize]);
         let share = 100.0 * images as f64 / class.support.max(1) as f64;
         table.row([
             cell(&class.name),

@@ -1,6 +1,8 @@
-//! `stokehold predict`: the most probable classes of images.
+//! `stokehold predict`: the most probable classes of images, or of their pixels.
 
+use std::collections::HashMap;
 use std::error::Error;
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,14 +13,15 @@ use serde_json::{Value, json};
 use stokehold_objects::Location;
 use stokehold_page::words::plural;
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
-use stokehold_train::infer::{Flaw, Probability, top_k};
+use stokehold_train::infer::{self, Flaw, ModelFacts, Probability, top_k};
 
-use crate::damage;
 use crate::failure::Usage;
+use crate::local::Local;
 use crate::model::{self, MachineArgs, ModelArgs};
 use crate::terminal::{self, cell, note};
+use crate::{damage, files, palette};
 
-/// Say which classes a model sees in images.
+/// Say which classes a model sees in images; a segmenter writes a mask for each.
 ///
 /// Images come out in the order of the arguments, those of a folder sorted. An image that cannot be read or decoded
 /// is a row with the reason; the others are predicted, and the exit code is 1.
@@ -33,6 +36,10 @@ pub struct Args {
     /// How many classes to say of each image, the most probable ones first; at most as many as the model knows.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     topk: u32,
+    /// Write the masks of a segmenter to this folder: NAME.png for NAME.jpg, of the size that the network sees, with the
+    /// numbers of classes as indices of a palette. The rows then say the shares of the pixels.
+    #[arg(long, value_name = "DIR")]
+    out: Option<Local>,
     /// How to print: table, json (a line for each image) or csv.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -54,6 +61,19 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let classes = &classifier.facts().classes;
     let k = (args.topk as usize).min(classes.len());
     let feed = classifier.feed(Arc::clone(&source) as _, &args.machine.options())?;
+    let masks = match (classifier.facts().arch.segments(), &args.out) {
+        (true, Some(folder)) => Some(Masks::new(folder, &*source, classifier.facts())?),
+        (true, None) => {
+            let reason = "the predictions of a segmenter are masks; give a folder for them: --out DIR";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        (false, Some(_)) => {
+            let reason =
+                "--out is for the masks of a segmenter, and this model is a classifier; leave it out";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        (false, None) => None,
+    };
     let rows = Rows::new(args.format, &*source, classes, k);
     let bar = model::bar(source.len(), "predicting");
     rows.head()?;
@@ -61,7 +81,10 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     for outcome in classifier.outcomes(&feed) {
         let outcome = outcome?;
         let name = source.name(outcome.sample as usize);
-        let top = outcome.logits.map(|logits| top_k(&logits, k));
+        let top = match (outcome.logits, &masks) {
+            (Ok(logits), Some(masks)) => Ok(masks.write(outcome.sample as usize, &logits, k)?),
+            (logits, _) => logits.map(|logits| top_k(&logits, k)),
+        };
         without += usize::from(top.is_err());
         bar.suspend(|| rows.row(&name, &top))?;
         bar.inc(1);
@@ -112,6 +135,66 @@ fn is_file(path: &Path) -> Result<bool, Usage> {
         )));
     }
     Ok(what.is_file())
+}
+
+/// Writes the masks of a segmenter.
+struct Masks {
+    /// The file of each image.
+    files: Vec<PathBuf>,
+    width: u32,
+    height: u32,
+    colors: Vec<[u8; 3]>,
+}
+
+impl Masks {
+    fn new(folder: &Path, source: &dyn Source, facts: &ModelFacts) -> Result<Self, Box<dyn Error>> {
+        let names: Vec<String> = (0..source.len()).map(|sample| source.name(sample)).collect();
+        let mut taken = HashMap::new();
+        let mut paths = Vec::new();
+        for name in &names {
+            let stem = Path::new(name).file_stem().unwrap_or_default();
+            let file = folder.join(stem).with_added_extension("png");
+            if let Some(other) = taken.insert(file.clone(), name) {
+                let file = file.display();
+                let reason =
+                    format!("{other} and {name} would both become {file}; predict them one after the other");
+                return Err(Usage(reason).into());
+            }
+            paths.push(file);
+        }
+        let (width, height) = facts.pipeline.check()?;
+        fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
+        Ok(Self {
+            files: paths,
+            width,
+            height,
+            colors: palette::of(&facts.classes, None),
+        })
+    }
+
+    /// Writes the mask of an image; returns the `k` classes with the most pixels, with their shares.
+    fn write(&self, sample: usize, logits: &[f32], k: usize) -> Result<Vec<Probability>, Box<dyn Error>> {
+        let mask = infer::mask(logits, self.colors.len());
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, self.width, self.height);
+        encoder.set_color(png::ColorType::Indexed);
+        encoder.set_palette(self.colors.concat());
+        encoder.write_header()?.write_image_data(&mask)?;
+        files::write(&self.files[sample], bytes)?;
+        let mut pixels = vec![0u64; self.colors.len()];
+        for &class in &mask {
+            pixels[usize::from(class)] += 1;
+        }
+        let share = |class: usize| Probability {
+            class,
+            probability: pixels[class] as f64 / mask.len() as f64,
+        };
+        let mut shares: Vec<Probability> = (0..pixels.len()).map(share).collect();
+        // The sort is stable, which keeps the lower class first.
+        shares.sort_by(|a, b| b.probability.total_cmp(&a.probability));
+        shares.truncate(k);
+        Ok(shares)
+    }
 }
 
 /// Prints a row for each image.

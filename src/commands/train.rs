@@ -1,4 +1,4 @@
-//! `stokehold train`: train a classifier on a folder of images.
+//! `stokehold train`: train a classifier on a folder of images, or a segmenter on pairs of images and masks.
 //!
 //! Ctrl-C (or SIGTERM, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
 //! exits at once.

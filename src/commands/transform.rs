@@ -146,6 +146,14 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 fn open(args: &Args, stop: &std::sync::atomic::AtomicBool) -> Result<Option<Box<dyn Model>>, Box<dyn Error>> {
     let Some(script) = &args.script.script else {
         let classifier = args.model.open(&args.machine)?;
+        let arch = classifier.facts().arch;
+        if arch.segments() {
+            return Err(Usage(format!(
+                "{}: {arch} is a segmenter, whose predictions are masks; stokehold predict --out DIR writes them",
+                classifier.path().display()
+            ))
+            .into());
+        }
         let native = Native::new(classifier, args.machine.options(), args.topk as usize);
         return Ok(Some(Box::new(native)));
     };

@@ -248,6 +248,142 @@ fn an_evaluation_says_what_training_said_and_makes_a_page() {
     );
 }
 
+/// A PNG of 40x30: of two colours, or of two classes of CamVid and one that is none.
+fn half(number: u8, mask: bool) -> Vec<u8> {
+    let (mut bytes, mut data) = (Vec::new(), Vec::new());
+    for at in 0..40 * 30 {
+        let left = at % 40 < 12 + usize::from(number);
+        match (mask, left) {
+            (true, true) if at < 80 => data.push(11),
+            (true, left) => data.push(if left { 3 } else { 0 }),
+            (false, true) => data.extend([220, 90, 10 * number]),
+            (false, false) => data.extend([20, 40, 200 + number]),
+        }
+    }
+    let mut encoder = png::Encoder::new(&mut bytes, 40, 30);
+    encoder.set_color(if mask {
+        png::ColorType::Grayscale
+    } else {
+        png::ColorType::Rgb
+    });
+    encoder.write_header().unwrap().write_image_data(&data).unwrap();
+    bytes
+}
+
+#[test]
+fn a_segmenter_is_trained_evaluated_and_writes_masks() {
+    let dir = TempDir::new().unwrap();
+    for (folder, mask) in [
+        ("train", false),
+        ("trainannot", true),
+        ("val", false),
+        ("valannot", true),
+    ] {
+        fs::create_dir_all(dir.path().join("data").join(folder)).unwrap();
+        for number in 0..4 {
+            let file = dir.path().join(format!("data/{folder}/{number}.png"));
+            fs::write(file, half(number, mask)).unwrap();
+        }
+    }
+    let train = "train data --model fcn-resnet18 --name x --epochs 1 --image-size 32x48 --batch-size 2 --ceiling-batches 0 \
+                 --class-weights balanced --device cpu";
+    let run = |words: &str| stokehold(dir.path(), &words.split_whitespace().collect::<Vec<_>>());
+    let (code, out, said) = run(train);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        out.contains("mIoU") && said.contains("pixel accuracy"),
+        "{out}{said}"
+    );
+
+    let (code, out, said) = run("evaluate runs/x data --out evaluation --device cpu");
+    assert_eq!(code, Some(0), "{said}");
+    let read = |path: &str| fs::read_to_string(dir.path().join(path)).unwrap();
+    let evaluation: Value = serde_json::from_str(&read("evaluation/evaluation.json")).unwrap();
+    let summary: Value = serde_json::from_str(&read("runs/x/summary.json")).unwrap();
+    assert_eq!(evaluation["miou"], summary["validation"]["miou"], "{out}");
+    assert!(out.contains("over 4 images") && out.contains("pavement"), "{out}");
+    let page = read("evaluation/evaluation.html");
+    assert_eq!(page.matches("src=\"data:image/jpeg;base64,").count(), 4);
+    assert!(
+        page.contains("Confusion matrix") && !page.contains("http"),
+        "no page for itself"
+    );
+
+    let (code, out, said) = run("predict runs/x data/val --out masks --format json --device cpu");
+    assert_eq!(code, Some(0), "{said}");
+    for line in lines(&out) {
+        let shares = line["predictions"].as_array().unwrap().iter();
+        let sum: f64 = shares.map(|one| one["probability"].as_f64().unwrap()).sum();
+        assert!(sum > 0.0 && sum <= 1.0 + 1e-9, "{line}");
+    }
+    for number in 0..4 {
+        let file = fs::File::open(dir.path().join(format!("masks/{number}.png"))).unwrap();
+        let mut reader = png::Decoder::new(std::io::BufReader::new(file))
+            .read_info()
+            .unwrap();
+        let mut classes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut classes).unwrap();
+        assert_eq!(
+            (info.width, info.height, info.color_type),
+            (48, 32, png::ColorType::Indexed)
+        );
+        assert!(classes.iter().all(|&class| class < 11), "{classes:?}");
+    }
+
+    for (words, part) in [
+        ("predict runs/x data/val", "--out DIR"),
+        (
+            "predict runs/x data/val data/train --out masks",
+            "would both become masks/0.png",
+        ),
+        ("transform --model runs/x data/val out", "is a segmenter"),
+        ("evaluate runs/x data --topk 3", "--topk is for classifiers"),
+        (
+            "train data --name y",
+            "data has pairs of images and masks, and resnet18 classifies images",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --topk 3",
+            "--topk is for classifiers",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --eval-resize 40",
+            "--eval-resize is for classifiers",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --mixup-alpha 0.2",
+            "MixUp and CutMix",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --label-smoothing 0.1",
+            "label smoothing",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --class-balanced",
+            "class-balanced",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --executor gpu",
+            "gpu makes no masks",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --class-weights 1,2",
+            "have 11 classes",
+        ),
+        (
+            "train data --model fcn-resnet18 --name y --trainer emulated --images-per-second 9",
+            "emulated accelerator",
+        ),
+        (
+            "train data --model resnet18 --name y --image-size 32x48",
+            "32x48 is for",
+        ),
+    ] {
+        let (code, _, said) = run(words);
+        assert!(code == Some(2) && said.contains(part), "{words}: {code:?} {said}");
+    }
+}
+
 #[test]
 fn wrong_input_is_refused_by_name() {
     let dir = trained();

@@ -320,6 +320,7 @@ impl Plan {
             max_images: self.images,
             sampler: SamplerConfig::default(),
             epoch_images: None,
+            class_weights: Default::default(),
             arch: model,
             trainer: self.trainer_of(model),
             weights: None,
@@ -468,7 +469,7 @@ pub(crate) mod tests {
             images: None,
             trials: vec![Trial::PerOp, Trial::Fused],
             trainer: TrainerPlan::Emulated(
-                Arch::ALL
+                Arch::CLASSIFIERS
                     .map(|model| {
                         let label = format!("2 of the 14 cores beside H100, 2/14 of its speed: {model}");
                         (

@@ -98,6 +98,36 @@ impl Pipeline {
         Pipeline::new(ops)
     }
 
+    /// The usual training of a segmenter on pairs of images and masks: a random crop of a quarter to all of the image, of
+    /// nearly the output's shape, resized to `size`, flip, normalise. torchvision's references resize by 0.5 to 2 first and
+    /// crop then, which pads images that became too small.
+    pub fn pairs_train(size: Size) -> Pipeline {
+        let [height, width] = size.height_width().map(f64::from);
+        let mut ops = vec![
+            Op::RandomResizedCrop(RandomResizedCrop {
+                size,
+                scale: [0.25, 1.0],
+                ratio: [0.75, 4.0 / 3.0].map(|ratio| ratio * width / height),
+                interpolation: Interpolation::Bilinear,
+            }),
+            Op::RandomHorizontalFlip(RandomFlip::default()),
+        ];
+        ops.extend(to_normalised());
+        Pipeline::new(ops)
+    }
+
+    /// The usual evaluation of a segmenter: the whole image, resized to `size`, which may change its shape; normalise.
+    pub fn pairs_eval(size: Size) -> Pipeline {
+        let [height, width] = size.height_width();
+        let mut ops = vec![Op::Resize(Resize {
+            size: Size::HeightWidth([height, width]),
+            interpolation: Interpolation::Bilinear,
+            max_size: None,
+        })];
+        ops.extend(to_normalised());
+        Pipeline::new(ops)
+    }
+
     /// The published load experiment: `load` times horizontal flip, vertical flip and rotation by up to 5 degrees on
     /// the full-size image, then random resized crop. Load 0 is [`Pipeline::imagenet_train`].
     pub fn published(load: u32, size: u32) -> Pipeline {

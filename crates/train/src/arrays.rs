@@ -61,13 +61,15 @@ pub enum ArraysError {
     Device(#[from] DeviceError),
 }
 
-/// The position of a mapper or visitor in the module tree; a parameter's name is torchvision's.
+/// The position of a mapper or visitor in the module tree; a parameter's name is torchvision's. The variant of an enum is
+/// no part of it.
 #[derive(Debug, Default)]
-pub(crate) struct ParameterPath(Vec<String>);
+pub(crate) struct ParameterPath(Vec<Option<String>>);
 
 impl ParameterPath {
-    pub(crate) fn enter(&mut self, name: &str) {
-        self.0.push(name.to_string());
+    /// Enters what a module of this type has under this name.
+    pub(crate) fn enter(&mut self, name: &str, of: &str) {
+        self.0.push((!of.starts_with("Enum:")).then(|| name.to_string()));
     }
 
     pub(crate) fn exit(&mut self) {
@@ -75,7 +77,8 @@ impl ParameterPath {
     }
 
     pub(crate) fn name(&self) -> String {
-        self.0.join(".")
+        let names: Vec<&str> = self.0.iter().flatten().map(String::as_str).collect();
+        names.join(".")
     }
 }
 

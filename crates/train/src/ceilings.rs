@@ -15,7 +15,7 @@ use crate::TrainError;
 use crate::config::TrainConfig;
 use crate::device;
 use crate::feed::{FedBatch, Feed, Input};
-use crate::learner::{At, Learner, Trainer};
+use crate::learner::{At, Learner, Objective, Trainer, Truth};
 
 /// Neither measurement starts another batch after this time.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ pub(crate) fn of_loader(
 /// The trainer is consumed, with what it learns here.
 pub(crate) fn of_trainer(
     mut trainer: Trainer,
-    config: &TrainConfig,
+    objective: &Objective,
     batch: &FedBatch,
     steps: usize,
 ) -> Result<Ceiling, TrainError> {
@@ -91,12 +91,16 @@ pub(crate) fn of_trainer(
     let before = trainer.learner().and_then(|_| Contention::now());
     let begin = Instant::now();
     let (mut seconds, mut cpu_seconds) = (Vec::new(), Vec::new());
-    let (input, objective) = (batch.images.clone().into_input(), config.objective());
+    let input = batch.images.clone().into_input();
+    let truth = Truth {
+        labels: &batch.labels,
+        masks: &batch.masks,
+    };
     while seconds.is_empty() || (seconds.len() < steps && begin.elapsed() < LIMIT) {
         let images = input.clone();
         let (start, cpu) = (Instant::now(), ProcessTime::try_now().ok());
         // A learning rate of 0 keeps the numbers finite however many steps there are, and costs the same.
-        (trainer, _) = trainer.step(&objective, images, batch.shape, &batch.labels, At::default())?;
+        (trainer, _) = trainer.step(objective, images, batch.shape, truth, At::default())?;
         seconds.push(start.elapsed().as_secs_f64());
         cpu_seconds.extend(cpu.and_then(|cpu| Some(cpu.try_elapsed().ok()?.as_secs_f64())));
     }
@@ -127,9 +131,13 @@ pub fn step_times(configs: [&TrainConfig; 2], classes: usize, turns: usize) -> R
             let shape = [images, 3, height as usize, width as usize];
             let grey = Input::host(vec![0.0; shape.iter().product()]);
             let start = Instant::now();
+            let objective = config.objective(None);
+            let truth = Truth {
+                labels: &vec![0; images],
+                masks: &vec![0; images * shape[2] * shape[3]],
+            };
             if let Some(learner) = learners[side].take() {
-                let (learner, _) =
-                    learner.step(&config.objective(), grey, shape, &vec![0; images], At::default())?;
+                let (learner, _) = learner.step(&objective, grey, shape, truth, At::default())?;
                 learners[side] = Some(learner);
             }
             if turn > 0 {

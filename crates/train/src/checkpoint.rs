@@ -31,7 +31,7 @@ use stokehold_base::whole::{self, sync_folder};
 
 use crate::ema::Ema;
 use crate::infer::ModelFacts;
-use crate::model::ResNet;
+use crate::model::Network;
 use crate::optim::{Optimizer, OptimizerConfig};
 use crate::progress::Progress;
 use crate::weights;
@@ -161,9 +161,9 @@ impl Checkpoints {
     /// If the file system or the device fails. Earlier checkpoints stay complete.
     pub fn save(
         &mut self,
-        model: &ResNet,
+        model: &Network,
         optimizer: &Optimizer,
-        ema: Option<&Ema>,
+        ema: Option<&Ema<Network>>,
         progress: &Progress,
     ) -> Result<PathBuf, CheckpointError> {
         let name = name_of(progress.epochs.len() as u64, progress.step);
@@ -212,7 +212,7 @@ impl Checkpoints {
         &self,
         unfinished: &Path,
         path: &Path,
-        (model, optimizer, ema): (&ResNet, &Optimizer, Option<&Ema>),
+        (model, optimizer, ema): (&Network, &Optimizer, Option<&Ema<Network>>),
         progress: &Progress,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         fs::create_dir_all(unfinished)?;
@@ -299,10 +299,10 @@ impl Checkpoints {
 /// If a file cannot be read or belongs to another model or optimiser.
 pub fn load(
     path: &Path,
-    model: ResNet,
+    model: Network,
     optimizer: OptimizerConfig,
     device: &Device,
-) -> Result<(ResNet, Optimizer), CheckpointError> {
+) -> Result<(Network, Optimizer), CheckpointError> {
     let failed = |source| CheckpointError::Read {
         path: path.to_owned(),
         source,
@@ -321,7 +321,7 @@ pub fn load(
 ///
 /// # Errors
 /// If the file cannot be read or belongs to another model.
-pub fn load_ema(path: &Path, model: &ResNet) -> Result<Ema, CheckpointError> {
+pub fn load_ema(path: &Path, model: &Network) -> Result<Ema<Network>, CheckpointError> {
     let loaded = weights::load_weights(model.valid(), &path.join(EMA));
     let (model, _) = loaded.map_err(|error| CheckpointError::Read {
         path: path.to_owned(),
@@ -419,9 +419,9 @@ mod tests {
         }
     }
 
-    fn parts() -> (ResNet, Optimizer) {
+    fn parts() -> (Network, Optimizer) {
         let device = Device::flex().autodiff();
-        let model = ResNet::new(Arch::Resnet18, 2, 1, &device);
+        let model = Network::new(Arch::Resnet18, 2, 1, &device);
         (model, Optimizer::new(OptimizerConfig::SGD).unwrap())
     }
 

@@ -14,7 +14,7 @@ use stokehold_storage::Images;
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::feed::{Feed, Maker};
-use crate::learner::{At, Learner};
+use crate::learner::{At, Learner, Truth};
 use crate::{TrainError, device};
 
 /// Turns of each, in alternation. The first does not count: it reads files, compiles kernels and touches
@@ -49,6 +49,9 @@ pub(crate) fn choose(
     };
     if !config.trainer.learns() {
         return Ok(fused_because("the accelerator is emulated".into()));
+    }
+    if config.arch.segments() {
+        return Ok(fused_because("gpu makes no masks".into()));
     }
     if device::kind(&device::name(device)) == "cpu" {
         return Ok(fused_because("the run trains on the CPU".into()));
@@ -135,14 +138,20 @@ fn train(
     // the rate. The device is two batches further ahead.
     let ready = feed.loader().prefetch() + 3;
     let (mut begin, mut steps, mut measured) = (Instant::now(), 0, Measured::default());
-    let objective = config.objective();
+    let objective = config.objective(None);
     // Short epochs are repeated; the feed returns an error for one without a batch.
     for epoch in epoch.. {
         for batch in feed.epoch(epoch) {
             let batch = batch?;
             let input = batch.images.into_input();
             // A learning rate of 0 keeps the numbers finite, and costs the same.
-            (learner, _) = learner.step(&objective, input, batch.shape, &batch.labels, At::default())?;
+            (learner, _) = {
+                let truth = Truth {
+                    labels: &batch.labels,
+                    masks: &batch.masks,
+                };
+                learner.step(&objective, input, batch.shape, truth, At::default())?
+            };
             steps += 1;
             if steps == ready {
                 begin = Instant::now();

@@ -20,6 +20,7 @@ use crate::loss::LossKind;
 use crate::mix::Mix;
 use crate::model::Arch;
 use crate::optim::{OptimizerConfig, Undecayed};
+use crate::pixels::ClassWeights;
 use crate::precision::Precision;
 use crate::sampling::SamplerConfig;
 use crate::schedule::ScheduleConfig;
@@ -71,6 +72,9 @@ pub struct TrainConfig {
     pub drop_last: bool,
     /// The seed of the initial weights, of the order and of every random operation.
     pub seed: u64,
+    /// The weights of classes in the loss of pixels.
+    #[serde(default)]
+    pub class_weights: ClassWeights,
     /// The optimiser and its constants.
     pub optimizer: OptimizerConfig,
     /// The parameters without weight decay.
@@ -272,7 +276,50 @@ impl TrainConfig {
                 "there are none, and nothing to freeze, where the accelerator is emulated",
             ),
         ];
-        if let Some((field, _, allowed)) = checks.into_iter().find(|&(_, good, _)| !good) {
+        let pixels = [
+            (
+                "class weights",
+                self.class_weights.are_in_range(),
+                "must be 0 or more, and one of them above 0",
+            ),
+            (
+                "class weights",
+                self.class_weights == ClassWeights::Even || self.arch.segments(),
+                "are those of pixels; for classes of images give --class-balanced or a segmenter",
+            ),
+            (
+                "loss",
+                self.loss == LossKind::CrossEntropy || !self.arch.segments(),
+                "must be cross-entropy for a segmenter",
+            ),
+            (
+                "label smoothing",
+                self.label_smoothing == 0.0 || !self.arch.segments(),
+                "must be 0 for a segmenter",
+            ),
+            (
+                "MixUp and CutMix",
+                !(self.mix.mixes() && self.arch.segments()),
+                "mix the classes of images, and a segmenter has those of pixels; leave them out",
+            ),
+            (
+                "sampler",
+                !(self.arch.segments() && matches!(self.sampler, SamplerConfig::ClassBalanced { .. })),
+                "class-balanced draws by the classes of images, and a segmenter has those of pixels; give class weights",
+            ),
+            (
+                "executor",
+                !(self.arch.segments() && self.executor == ExecutorChoice::Of(AnyExecutor::Gpu)),
+                "gpu makes no masks; choose fused or per-op for a segmenter",
+            ),
+            (
+                "emulated accelerator",
+                self.trainer.learns() || !self.arch.segments(),
+                "has no speed of a segmenter; choose a classifier, or train",
+            ),
+        ];
+        let mut checks = checks.into_iter().chain(pixels);
+        if let Some((field, _, allowed)) = checks.find(|&(_, good, _)| !good) {
             return Err(TrainError::Config {
                 field,
                 problem: allowed.to_owned(),
@@ -294,7 +341,7 @@ impl TrainConfig {
     }
 
     /// What its steps minimise.
-    pub(crate) fn objective(&self) -> Objective {
+    pub(crate) fn objective(&self, class_weights: Option<Vec<f32>>) -> Objective {
         Objective {
             loss: self.loss,
             bce_threshold: self.bce_threshold,
@@ -304,6 +351,7 @@ impl TrainConfig {
             stochastic_depth: self.stochastic_depth,
             mix: self.mix,
             mix_distance: self.sampler.repeats(),
+            class_weights,
             seed: self.seed,
         }
     }

@@ -16,8 +16,8 @@ use stokehold_loader::{LoaderError, Stage};
 use crate::TrainError;
 use crate::device;
 use crate::feed::Feed;
-use crate::learner::{At, Learner, Objective};
-use crate::model::{Arch, ResNet};
+use crate::learner::{At, Learner, Objective, Truth};
+use crate::model::{Arch, Network};
 use crate::optim::{Optimizer, OptimizerConfig};
 
 /// How often to check whether the workers are done.
@@ -53,7 +53,7 @@ pub fn disturbance(
     pairs: usize,
 ) -> Result<Disturbance, TrainError> {
     let mut learner = Learner {
-        model: ResNet::new(arch, classes, 0, &plain.clone().autodiff()),
+        model: Network::new(arch, classes, 0, &plain.clone().autodiff()),
         optimizer: Optimizer::new(OptimizerConfig::SGD)?,
         ema: None,
         device: plain.clone(),
@@ -83,7 +83,10 @@ pub fn disturbance(
                     &Objective::default(),
                     images,
                     batch.shape,
-                    &batch.labels,
+                    Truth {
+                        labels: &batch.labels,
+                        masks: &batch.masks,
+                    },
                     At::default(),
                 )?;
                 if warm {

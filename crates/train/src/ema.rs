@@ -15,7 +15,6 @@ use burn::tensor::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::arrays::ParameterPath;
-use crate::model::ResNet;
 
 /// How weights are averaged.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -64,21 +63,21 @@ impl EmaConfig {
 
 /// The averaged weights.
 #[derive(Debug, Clone)]
-pub struct Ema(ResNet);
+pub struct Ema<M>(M);
 
-impl Ema {
+impl<M: Module> Ema<M> {
     /// Begins with a copy of the model, on its plain device.
-    pub fn new(model: &ResNet) -> Self {
+    pub fn new(model: &M) -> Self {
         Self(model.valid())
     }
 
     /// The averaged model.
-    pub fn model(&self) -> &ResNet {
+    pub fn model(&self) -> &M {
         &self.0
     }
 
     /// Takes the model into the average.
-    pub fn update(self, model: &ResNet, averaging: Averaging) -> Self {
+    pub fn update(self, model: &M, averaging: Averaging) -> Self {
         let keep = match averaging {
             Averaging::No => return self,
             Averaging::Copy => return Self::new(model),
@@ -102,8 +101,8 @@ struct Current {
 }
 
 impl ModuleVisitor for Current {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
@@ -123,8 +122,8 @@ struct Average {
 }
 
 impl ModuleMapper for Average {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {

@@ -4,24 +4,25 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use stokehold_loader::BadImage;
+use stokehold_storage::IGNORE;
 
 use crate::TrainError;
 use crate::device;
 use crate::feed::{FedBatch, Feed, FeedBatches};
 use crate::learner::targets;
-use crate::loss::cross_entropy;
-use crate::metrics::Accuracy;
-use crate::model::ResNet;
+use crate::loss::{PixelTargets, cross_entropy, pixel_cross_entropy};
+use crate::metrics::{Accuracy, Confusion, most_probable};
+use crate::model::{Logits, Network};
 use crate::observer::{Event, Observer};
-use crate::progress::Validation;
+use crate::progress::{Scores, Validation};
 use crate::timeline::RunTimeline;
 
 /// Validates a model on its plain device; `None` if `stop` was set meanwhile. New bad images are
 /// added to `bad`.
 pub(crate) fn evaluate(
-    (model, device): (&ResNet, &Device),
+    (model, device): (&Network, &Device),
     feed: &Feed,
     k: usize,
     bad: &mut Vec<BadImage>,
@@ -29,8 +30,7 @@ pub(crate) fn evaluate(
     spans: &RunTimeline,
     stop: &AtomicBool,
 ) -> Result<Option<Validation>, TrainError> {
-    let mut accuracy = Accuracy::new(k);
-    let mut loss = 0.0;
+    let mut count = Count::new(model.classes(), k);
     let batches = feed.loader().batches_per_epoch();
     let mut begin = Instant::now();
     let (mut coming, mut number) = (feed.epoch(0), 0);
@@ -47,11 +47,7 @@ pub(crate) fn evaluate(
         };
         number += 1;
         let images = batch.images.into_input().tensor(batch.shape, device);
-        let logits = model.forward(images);
-        let mean = device::read(cross_entropy(logits.clone(), targets(&batch.labels, device), 0.0))?;
-        // Weight by images: the last batch may be smaller.
-        loss += mean.iter().map(|&mean| f64::from(mean)).sum::<f64>() * batch.labels.len() as f64;
-        accuracy.add(logits, &batch.labels)?;
+        count.add(model.forward(images), &batch.labels, &batch.masks)?;
         spans.validated(begin, number as u64);
         begin = Instant::now();
         observer.event(Event::Validated {
@@ -59,15 +55,75 @@ pub(crate) fn evaluate(
             batches,
         });
     }
-    let images = accuracy.seen() as u64;
-    Ok(Some(Validation {
-        loss: loss / images.max(1) as f64,
-        top1: accuracy.top1(),
-        topk: accuracy.topk(),
-        k,
-        images,
-        of: feed.images() as u64,
-    }))
+    Ok(Some(count.finish(model, feed.images() as u64)))
+}
+
+/// What is counted of a validation.
+struct Count {
+    loss: f64,
+    /// What the loss is a sum over: images, or pixels that have a class.
+    of: u64,
+    images: u64,
+    accuracy: Accuracy,
+    confusion: Confusion,
+}
+
+impl Count {
+    fn new(classes: usize, k: usize) -> Self {
+        Self {
+            loss: 0.0,
+            of: 0,
+            images: 0,
+            accuracy: Accuracy::new(k),
+            confusion: Confusion::new(classes),
+        }
+    }
+
+    fn add(&mut self, logits: Logits, labels: &[u32], masks: &[u8]) -> Result<(), TrainError> {
+        self.images += labels.len() as u64;
+        let (mean, of) = match logits {
+            Logits::Images(logits) => {
+                self.accuracy.add(logits.clone(), labels)?;
+                let mean = cross_entropy(logits.clone(), targets(labels, &logits.device()), 0.0);
+                (mean, labels.len())
+            }
+            Logits::Pixels(logits) => {
+                let (mean, of) = pixel_loss(logits.out.clone(), masks);
+                self.confusion.add(masks, &most_probable(logits.out)?);
+                (mean, of)
+            }
+        };
+        // The last batch may be smaller, and images have different numbers of pixels with a class.
+        self.loss += f64::from(device::read(mean)?[0]) * of as f64;
+        self.of += of as u64;
+        Ok(())
+    }
+
+    fn finish(self, model: &Network, of: u64) -> Validation {
+        Validation {
+            loss: self.loss / self.of.max(1) as f64,
+            scores: match model {
+                Network::Classifier(_) => Scores::Images {
+                    top1: self.accuracy.top1(),
+                    topk: self.accuracy.topk(),
+                    k: self.accuracy.k(),
+                },
+                Network::Segmenter(_) => Scores::Pixels {
+                    miou: self.confusion.mean_iou(),
+                    pixel_accuracy: self.confusion.pixel_accuracy(),
+                },
+            },
+            images: self.images,
+            of,
+        }
+    }
+}
+
+/// The mean loss of the pixels that have a class, `[1]`, and their number.
+pub(crate) fn pixel_loss(logits: Tensor<4>, masks: &[u8]) -> (Tensor<1>, usize) {
+    let targets = PixelTargets::new(masks, logits.dims(), None, &logits.device());
+    let labelled = masks.iter().filter(|&&class| class != IGNORE).count();
+    (pixel_cross_entropy(logits, &targets), labelled)
 }
 
 /// The next batch. Bad images found before it, or before the end of the epoch, are added to `bad`.

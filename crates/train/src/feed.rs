@@ -110,8 +110,10 @@ pub struct FedBatch {
     pub images: FedImages,
     /// [N, 3, H, W]. N is at least 1.
     pub shape: [usize; 4],
-    /// The class of each image.
+    /// The class of each image; 0 where pixels have classes.
     pub labels: Vec<u32>,
+    /// The class of each pixel, N·H·W numbers, 255 for none; empty where images have classes.
+    pub masks: Vec<u8>,
     /// The number of each image in its source.
     pub samples: Vec<u64>,
     /// Bad images that were not reported before; [`FeedBatches::unreported`] has those after the last batch.
@@ -335,6 +337,7 @@ impl From<Batch> for FedBatch {
             },
             shape: batch.shape,
             labels: batch.labels,
+            masks: batch.masks,
             samples: batch.samples,
             bad: batch.bad,
             spans: batch.spans,

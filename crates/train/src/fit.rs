@@ -25,13 +25,13 @@ use crate::evaluate::{evaluate, next_batch};
 use crate::executor::AnyExecutor;
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::infer::ModelFacts;
-use crate::learner::{At, Learner, Trainer};
-use crate::model::ResNet;
+use crate::learner::{At, Learner, Objective, Trainer, Truth};
+use crate::model::Network;
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress, Validation};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::RunTimeline;
-use crate::{RunSummary, TrainError, ceilings, device, weights, workload};
+use crate::{RunSummary, TrainError, ceilings, device, pixels, weights, workload};
 
 /// Trains from the beginning.
 ///
@@ -140,6 +140,7 @@ fn start(
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
     let resuming = record.is_some();
+    pixels::check_kind(config.arch, &dataset.train)?;
     let facts = DatasetFacts::of(&dataset);
     let model_facts = ModelFacts {
         arch: config.arch,
@@ -178,8 +179,10 @@ fn start(
     let classes = facts.classes.len();
     let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
+    let objective = config.objective(config.class_weights.of(&dataset.train, classes)?);
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
     let feed = config.feed(dataset.train, true, &maker)?;
+    pixels::check_batches(config, &feed)?;
     let sampler = feed.loader().start_of(0).order.sampler;
     // The files that the configuration names may have changed since.
     if let Some(before) = record.as_ref().and_then(|record| record.sampler.as_ref())
@@ -256,6 +259,7 @@ fn start(
     let sampler = start_sampler(&folder, observer)?;
     let mut training = Training {
         config,
+        objective,
         executor: chosen.executor,
         workers: feed.loader().workers(),
         record,
@@ -311,6 +315,7 @@ fn announce(latest: &Latest, resuming: bool, observer: &mut dyn Observer) {
 /// A run between its first and its last step.
 struct Training<'a> {
     config: &'a TrainConfig,
+    objective: Objective,
     folder: RunFolder,
     device_name: String,
     executor: AnyExecutor,
@@ -429,6 +434,7 @@ impl Training<'_> {
             images,
             shape,
             labels,
+            masks,
             spans,
             ..
         } = batch;
@@ -444,7 +450,11 @@ impl Training<'_> {
         }
         let images = images.into_input();
         let begin = Instant::now();
-        let (trainer, loss) = trainer.step(&self.config.objective(), images, shape, &labels, at)?;
+        let truth = Truth {
+            labels: &labels,
+            masks: &masks,
+        };
+        let (trainer, loss) = trainer.step(&self.objective, images, shape, truth, at)?;
         self.progress.step += 1;
         self.spans.stepped(begin, self.progress.step);
         if !loss.is_finite() {
@@ -527,7 +537,7 @@ impl Training<'_> {
     }
 
     /// The model's results on the validation set; `None` if there is none, or if stopped meanwhile.
-    fn validate(&mut self, model: &ResNet, device: &Device) -> Result<Option<Validation>, TrainError> {
+    fn validate(&mut self, model: &Network, device: &Device) -> Result<Option<Validation>, TrainError> {
         let Some(feed) = &self.val_feed else {
             return Ok(None);
         };
@@ -634,7 +644,7 @@ impl Training<'_> {
         let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
-            ceilings = measure(self.config, &self.feed, trainer)?;
+            ceilings = measure(self.config, &self.objective, &self.feed, trainer)?;
         }
         let (of_loader, of_trainer) = ceilings.unzip();
         let total = self.progress.total();
@@ -689,6 +699,7 @@ fn place(progress: &Progress) -> (usize, u64) {
 /// Measures the loader alone and the trainer alone.
 fn measure(
     config: &TrainConfig,
+    objective: &Objective,
     feed: &Feed,
     trainer: Trainer,
 ) -> Result<Option<(Ceiling, Ceiling)>, TrainError> {
@@ -696,7 +707,7 @@ fn measure(
     let Some((of_loader, batch)) = ceilings::of_loader(feed, config.epochs, config.ceiling_batches)? else {
         return Ok(None);
     };
-    let of_trainer = ceilings::of_trainer(trainer, config, &batch, config.ceiling_batches)?;
+    let of_trainer = ceilings::of_trainer(trainer, objective, &batch, config.ceiling_batches)?;
     Ok(Some((of_loader, of_trainer)))
 }
 

@@ -8,6 +8,9 @@
 //!                                     └──► Evaluation   loss, accuracy, classes, confusion, worst mistakes
 //! ```
 //!
+//! Of a segmenter the logits are those of every pixel; [`mask`] has the most probable classes, and
+//! [`evaluate_pixels`] compares them with masks.
+//!
 //! A file that `stokehold train` wrote is complete ([`ModelFacts`]). Of torchvision's files the caller says the
 //! rest ([`Given`]). Images come from the loader of training, and the network computes what it computes in
 //! validation.
@@ -32,6 +35,7 @@
 
 mod evaluation;
 mod facts;
+mod pixels;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,18 +49,19 @@ use stokehold_storage::Source;
 use crate::device::{self, DeviceChoice};
 use crate::executor::AnyExecutor;
 use crate::feed::{FedBatch, Feed, FeedBatches, GpuOptions, Maker};
-use crate::model::ResNet;
+use crate::model::{Logits, Network};
 use crate::weights::WeightsFile;
 use crate::{TrainError, run};
 
 pub use evaluation::{ClassScore, Evaluation, Mistake, WORST, evaluate};
 pub use facts::{Given, ModelFacts};
+pub use pixels::{PixelEvaluation, PixelScore, Segmented, WORST_SEGMENTED, evaluate_pixels};
 
-/// A model from a file, on the device that computes.
+/// A model from a file, on the device that computes: it says the class of an image, or of every pixel.
 pub struct Classifier {
     path: PathBuf,
     facts: ModelFacts,
-    model: ResNet,
+    model: Network,
     device: Device,
 }
 
@@ -110,8 +115,18 @@ impl Classifier {
             });
         }
         let device = device::open(device)?;
-        let model = ResNet::new(facts.arch, facts.classes.len(), 0, &device);
-        let (model, _) = file.into_model(model)?;
+        let model = Network::new(facts.arch, facts.classes.len(), 0, &device);
+        let (model, loaded) = file.into_model(model)?;
+        if loaded.replaced_head.is_some() {
+            return Err(TrainError::Malformed {
+                path,
+                reason: format!(
+                    "it has the weights of a classifier, which are the backbone of {} only; train that first, or give the \
+                     architecture of the file",
+                    facts.arch
+                ),
+            });
+        }
         Ok(Self {
             path,
             facts,
@@ -155,13 +170,16 @@ impl Classifier {
     }
 
     /// The logits of a batch of a feed that [`Classifier::feed`] made: for each image as many numbers as there are
-    /// classes.
+    /// classes; of a segmenter `[classes, H, W]`.
     ///
     /// # Errors
     /// The device fails.
     pub fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
         let images = batch.images.into_input().tensor(batch.shape, &self.device);
-        Ok(device::read(self.model.forward(images))?)
+        Ok(match self.model.forward(images) {
+            Logits::Images(logits) => device::read(logits)?,
+            Logits::Pixels(logits) => device::read(logits.out)?,
+        })
     }
 }
 
@@ -194,8 +212,19 @@ pub fn feed(
 pub struct Outcome {
     /// Its number in the source.
     pub sample: u64,
-    /// Its finite logits, one for each class.
+    /// Its finite logits, one for each class; of a segmenter `[classes, H, W]`.
     pub logits: Result<Vec<f32>, Flaw>,
+}
+
+/// The most probable class of each pixel, of a segmenter's finite logits `[classes, H, W]`. Among equal logits the lower
+/// class comes first.
+pub fn mask(logits: &[f32], classes: usize) -> Vec<u8> {
+    let pixels = logits.len() / classes;
+    let most_probable = |pixel: usize| {
+        let of = |class: usize| logits[class * pixels + pixel];
+        (1..classes).fold(0, |best, class| if of(class) > of(best) { class } else { best }) as u8
+    };
+    (0..pixels).map(most_probable).collect()
 }
 
 /// Why there is no prediction of an image.
@@ -238,7 +267,7 @@ impl Outcomes<'_> {
         self.note(std::mem::take(&mut batch.bad));
         let samples = std::mem::take(&mut batch.samples);
         let logits = self.classifier.logits(batch)?;
-        let rows = logits.chunks_exact(self.classifier.facts.classes.len());
+        let rows = logits.chunks_exact(logits.len() / samples.len());
         for (sample, row) in std::iter::zip(samples, rows) {
             let finite = row.iter().all(|x| x.is_finite());
             let row = if finite {

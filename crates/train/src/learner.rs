@@ -3,18 +3,20 @@
 use std::path::Path;
 
 use burn::optim::GradientsParams;
-use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor, TensorData};
 
 use crate::config::TrainConfig;
 use crate::ema::{Averaging, Ema};
 use crate::emulated::{Emulated, EmulatedUse};
 use crate::feed::Input;
-use crate::loss::{LossKind, binary_cross_entropy, cross_entropy, soft_cross_entropy};
+use crate::loss::{
+    LossKind, PixelTargets, binary_cross_entropy, cross_entropy, pixel_cross_entropy, soft_cross_entropy,
+};
 use crate::mix::{Mix, Mixture};
-use crate::model::ResNet;
+use crate::model::{Logits, Network, Noise, PixelLogits};
 use crate::optim::{Optimizer, clip_global_norm};
 use crate::precision::Precision;
-use crate::{TrainError, checkpoint, depth, device, weights};
+use crate::{TrainError, checkpoint, device, weights};
 
 /// What steps minimise, and how.
 #[derive(Debug, Clone, Default)]
@@ -31,8 +33,22 @@ pub(crate) struct Objective {
     pub mix: Mix,
     /// How many places before an image is the one that it is mixed with.
     pub mix_distance: usize,
-    /// The seed of the mixtures and of stochastic depth.
+    /// The weight of each class in the loss of pixels; `None` for 1.
+    pub class_weights: Option<Vec<f32>>,
+    /// The seed of the mixtures, of stochastic depth and of dropout.
     pub seed: u64,
+}
+
+/// The weight of the auxiliary head's loss, as in torchvision's references.
+const AUX_WEIGHT: f64 = 0.5;
+
+/// What a batch should have been said of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Truth<'a> {
+    /// The class of each image.
+    pub labels: &'a [u32],
+    /// The class of each pixel; empty where images have classes.
+    pub masks: &'a [u8],
 }
 
 /// The place of a step in a run.
@@ -47,14 +63,27 @@ pub(crate) struct At {
 }
 
 impl Objective {
-    /// What stochastic depth makes of the blocks of a model in a step.
-    fn factors(&self, model: &ResNet, images: usize, step: u64, device: &Device) -> Vec<Tensor<1>> {
-        let blocks = model.blocks().count();
-        depth::factors(self.stochastic_depth, blocks, images, self.seed, step, device)
+    /// The loss of a batch.
+    fn loss(&self, logits: Logits, truth: Truth, mixture: &Mixture) -> Tensor<1> {
+        match logits {
+            Logits::Images(logits) => self.image_loss(logits, truth.labels, mixture),
+            Logits::Pixels(logits) => self.pixel_loss(logits, truth.masks),
+        }
+    }
+
+    /// The loss of the head, and half of that of the auxiliary one.
+    fn pixel_loss(&self, logits: PixelLogits, masks: &[u8]) -> Tensor<1> {
+        let weights = self.class_weights.as_deref();
+        let targets = PixelTargets::new(masks, logits.out.dims(), weights, &logits.out.device());
+        let loss = pixel_cross_entropy(logits.out, &targets);
+        match logits.aux {
+            Some(aux) => loss + pixel_cross_entropy(aux, &targets).mul_scalar(AUX_WEIGHT),
+            None => loss,
+        }
     }
 
     /// The loss of a batch whose images are mixed: of its logits and labels.
-    fn loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
+    fn image_loss(&self, logits: Tensor<2>, labels: &[u32], mixture: &Mixture) -> Tensor<1> {
         let (device, smoothing) = (logits.device(), self.label_smoothing);
         if (self.loss, mixture) == (LossKind::CrossEntropy, &Mixture::None) {
             return cross_entropy(logits, targets(labels, &device), smoothing);
@@ -85,16 +114,16 @@ impl Trainer {
         objective: &Objective,
         images: Input,
         shape: [usize; 4],
-        labels: &[u32],
+        truth: Truth,
         at: At,
     ) -> Result<(Self, f32), TrainError> {
         match self {
             Self::Burn(learner) => {
-                let (learner, loss) = learner.step(objective, images, shape, labels, at)?;
+                let (learner, loss) = learner.step(objective, images, shape, truth, at)?;
                 Ok((Self::Burn(Box::new(learner)), loss))
             }
             Self::Emulated(mut emulated) => {
-                emulated.step(images.bytes(), labels.len());
+                emulated.step(images.bytes(), truth.labels.len());
                 Ok((Self::Emulated(emulated), 0.0))
             }
         }
@@ -119,10 +148,10 @@ impl Trainer {
 
 /// A model and its optimiser. A step takes it by value, so that parameters can be updated in place.
 pub(crate) struct Learner {
-    pub model: ResNet,
+    pub model: Network,
     pub optimizer: Optimizer,
     /// The moving average of the weights.
-    pub ema: Option<Ema>,
+    pub ema: Option<Ema<Network>>,
     /// The plain device.
     pub device: Device,
 }
@@ -131,7 +160,7 @@ impl Learner {
     /// The configuration's model and optimiser before the first step, with the initial weights of its seed.
     pub fn new(config: &TrainConfig, classes: usize, device: Device) -> Result<Self, TrainError> {
         config.precision.check(&device)?;
-        let mut model = ResNet::new(config.arch, classes, config.seed, &device.clone().autodiff());
+        let mut model = Network::new(config.arch, classes, config.seed, &device.clone().autodiff());
         if config.freeze_backbone {
             model = model.freeze_backbone();
         }
@@ -186,16 +215,20 @@ impl Learner {
         objective: &Objective,
         images: Input,
         shape: [usize; 4],
-        labels: &[u32],
+        truth: Truth,
         At { step, lr, averaging }: At,
     ) -> Result<(Self, f32), TrainError> {
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
         let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
         let images = images.cast(objective.precision.dtype());
-        let factors = objective.factors(&self.model, shape[0], step, &device);
-        let logits = self.model.forward_scaled(images, &factors).cast(FloatDType::F32);
-        let loss = objective.loss(logits, labels, &mixture);
+        let noise = Noise {
+            seed: objective.seed,
+            step,
+            stochastic_depth: objective.stochastic_depth,
+        };
+        let logits = self.model.forward_train(images, &noise);
+        let loss = objective.loss(logits, truth, &mixture);
         let scaled = match self.optimizer.scale() {
             Some(scale) => loss.clone().mul_scalar(scale.factor),
             None => loss.clone(),

@@ -1,8 +1,10 @@
-//! Trains image classifiers with Burn, with the same results as PyTorch.
+//! Trains image classifiers and segmenters with Burn, with the same results as PyTorch.
 //!
 //! **Overview.** A batch comes from the [`Feed`] as one `Vec<f32>` (`[N, 3, H, W]`, normalised), or is made
-//! on the device that trains, and becomes a tensor without a copy. [`ResNet`](model::ResNet) computes logits,
-//! [`cross_entropy`](loss::cross_entropy) the loss, and Burn's autodiff the gradients.
+//! on the device that trains, and becomes a tensor without a copy. A [`Network`](model::Network) computes logits:
+//! [`ResNet`](model::ResNet) those of images, [`Segmenter`](model::Segmenter) those of pixels.
+//! [`cross_entropy`](loss::cross_entropy) or [`pixel_cross_entropy`](loss::pixel_cross_entropy) makes the loss of them,
+//! and Burn's autodiff the gradients.
 //! [`clip_global_norm`](optim::clip_global_norm) and [`Optimizer::step`](optim::Optimizer::step) update the
 //! model, at the rate that [`ScheduleConfig::lr`](schedule::ScheduleConfig::lr) gives for the step.
 //!
@@ -65,6 +67,7 @@ pub mod mix;
 pub mod model;
 mod observer;
 pub mod optim;
+mod pixels;
 mod precision;
 pub mod progress;
 pub mod run;
@@ -88,6 +91,7 @@ pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Ma
 pub use fit::{fit, resume};
 pub use loss::LossKind;
 pub use observer::{Event, Observer};
+pub use pixels::ClassWeights;
 pub use precision::{LossScale, Precision, UnknownPrecision};
 pub use stage::Stage;
 pub use steps::{StepTotals, Steps};

@@ -1,4 +1,4 @@
-//! Top-1 and top-k accuracy, counted on the host.
+//! Top-1 and top-k accuracy of images, and the confusion matrix of pixels, counted on the host.
 
 use burn::tensor::Tensor;
 
@@ -76,6 +76,85 @@ pub(crate) fn rank(row: &[f32], label: usize) -> Option<usize> {
             .filter(|&(class, &x)| x > own || (x == own && class < label))
             .count(),
     )
+}
+
+/// How often pixels of each class were predicted to be of each class, as the `ConfusionMatrix` of torchvision's
+/// `references/segmentation`. Pixels without a class do not count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confusion {
+    classes: usize,
+    /// Row by row: a row for each class, a column for each predicted class.
+    pixels: Vec<u64>,
+}
+
+impl Confusion {
+    /// Without a pixel.
+    pub fn new(classes: usize) -> Self {
+        Self {
+            classes,
+            pixels: vec![0; classes * classes],
+        }
+    }
+
+    /// Counts pixels by their class, 255 ([`stokehold_storage::IGNORE`]) where there is none, and the predicted one. A number that is no class
+    /// does not count.
+    pub fn add(&mut self, truth: &[u8], predicted: &[u8]) {
+        for (&class, &predicted) in truth.iter().zip(predicted) {
+            let (class, predicted) = (usize::from(class), usize::from(predicted));
+            if class.max(predicted) < self.classes {
+                self.pixels[class * self.classes + predicted] += 1;
+            }
+        }
+    }
+
+    /// Pixels of a class that were predicted to be of a class.
+    pub fn pixels(&self, class: usize, predicted: usize) -> u64 {
+        self.pixels[class * self.classes + predicted]
+    }
+
+    /// Pixels of a class.
+    pub fn of_class(&self, class: usize) -> u64 {
+        (0..self.classes)
+            .map(|predicted| self.pixels(class, predicted))
+            .sum()
+    }
+
+    /// Pixels that were predicted to be of a class.
+    pub fn predicted(&self, predicted: usize) -> u64 {
+        (0..self.classes).map(|class| self.pixels(class, predicted)).sum()
+    }
+
+    /// Share of the pixels whose class was predicted, 0 to 1; 0 without pixels.
+    pub fn pixel_accuracy(&self) -> f64 {
+        let right: u64 = (0..self.classes).map(|class| self.pixels(class, class)).sum();
+        right as f64 / self.pixels.iter().sum::<u64>().max(1) as f64
+    }
+
+    /// Intersection over union of a class: the pixels that are of it and were predicted to be, of those that are one or the
+    /// other; 0 to 1. `None` if there are none (NaN in torchvision's).
+    pub fn iou(&self, class: usize) -> Option<f64> {
+        let right = self.pixels(class, class);
+        let union = self.of_class(class) + self.predicted(class) - right;
+        (union > 0).then(|| right as f64 / union as f64)
+    }
+
+    /// Mean of [`Confusion::iou`] over the classes that have one; 0 without pixels.
+    pub fn mean_iou(&self) -> f64 {
+        let ious: Vec<f64> = (0..self.classes).filter_map(|class| self.iou(class)).collect();
+        ious.iter().sum::<f64>() / ious.len().max(1) as f64
+    }
+}
+
+/// The class with the highest of the logits `[N, C, H, W]`, of every pixel; C is at most 255.
+///
+/// # Errors
+/// If the device fails to return them.
+pub(crate) fn most_probable(logits: Tensor<4>) -> Result<Vec<u8>, DeviceError> {
+    let classes = logits.argmax(1).float();
+    Ok(device::read(classes)?
+        .into_iter()
+        .map(|class| class as u8)
+        .collect())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::arrays::{self, Array, ArraysError, ParameterPath};
 use crate::device::{self, DeviceError};
-use crate::model::ResNet;
+use crate::model::LAST_LAYERS;
 use crate::precision::LossScale;
 
 /// An optimiser and its constants; the learning rate is passed to each step.
@@ -75,8 +75,10 @@ impl Undecayed {
     fn has(self, name: &str, dimensions: usize) -> bool {
         match self {
             Self::None => false,
-            // The only bias besides those of normalisation.
-            Self::Norm => dimensions == 1 && name != "fc.bias",
+            Self::Norm => {
+                let layer = name.strip_suffix(".bias");
+                dimensions == 1 && !layer.is_some_and(|layer| LAST_LAYERS.contains(&layer))
+            }
             Self::NormAndBias => dimensions == 1,
         }
     }
@@ -237,10 +239,10 @@ impl Optimizer {
     ///
     /// # Errors
     /// The device fails.
-    pub fn unscale(
+    pub fn unscale<M: Module>(
         &mut self,
         mut grads: GradientsParams,
-        model: &ResNet,
+        model: &M,
     ) -> Result<Option<GradientsParams>, DeviceError> {
         let Some(scale) = self.scale else {
             return Ok(Some(grads));
@@ -263,7 +265,7 @@ impl Optimizer {
     }
 
     /// One update of the model with learning rate `lr`.
-    pub fn step(&mut self, lr: f64, model: ResNet, grads: GradientsParams) -> ResNet {
+    pub fn step<M: Module>(&mut self, lr: f64, model: M, grads: GradientsParams) -> M {
         self.steps += 1;
         model.map(&mut Update {
             optimizer: self,
@@ -480,8 +482,8 @@ struct Update<'a> {
 }
 
 impl ModuleMapper for Update<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
@@ -505,9 +507,9 @@ impl ModuleMapper for Update<'_> {
 
 /// Scales all gradients by one factor so that their joint L2 norm is at most `max_norm`, as
 /// `torch.nn.utils.clip_grad_norm_`; returns the norm before, `[1]`, still on the device.
-pub fn clip_global_norm(
+pub fn clip_global_norm<M: Module>(
     mut grads: GradientsParams,
-    model: &ResNet,
+    model: &M,
     max_norm: f64,
 ) -> (GradientsParams, Tensor<1>) {
     let mut squares = SumOfSquares {

@@ -3,6 +3,8 @@
 //! It includes the sums of the current epoch and of the current logging interval, so that a resumed run
 //! writes the same lines as an uninterrupted one.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImage, State};
 
@@ -28,8 +30,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Adds a finished epoch, and records whether it is the best: the one with the highest top-1 accuracy
-    /// (among equals the lower validation loss), or with the lowest training loss if there is no validation.
+    /// Adds a finished epoch, and records whether it is the best: the one with the highest top-1 accuracy, or
+    /// mean IoU of a segmenter (among equals the lower validation loss), or with the lowest training loss if there is no validation.
     pub(crate) fn finish_epoch(&mut self, record: EpochRecord) {
         let best = self
             .best
@@ -121,7 +123,8 @@ impl EpochRecord {
     fn better_than(&self, other: &Self) -> bool {
         match (self.validation, other.validation) {
             (Some(own), Some(other)) => {
-                own.top1 > other.top1 || (own.top1 == other.top1 && own.loss < other.loss)
+                let (score, other_score) = (own.scores.best_by(), other.scores.best_by());
+                score > other_score || (score == other_score && own.loss < other.loss)
             }
             _ => self.sums.mean_loss() < other.sums.mean_loss(),
         }
@@ -132,19 +135,78 @@ impl EpochRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Validation {
-    /// Mean cross-entropy per image, without label smoothing. It does not depend on the batch size.
+    /// Mean cross-entropy per image, or per pixel that has a class, without label smoothing and weights of classes. It does
+    /// not depend on the batch size.
     pub loss: f64,
-    /// Share of images whose class is the top guess, 0 to 1.
-    pub top1: f64,
-    /// Share of images whose class is among the first `k` guesses, 0 to 1.
-    pub topk: f64,
-    /// The k of `topk`, at most the number of classes.
-    pub k: usize,
+    /// How often the model is right.
+    #[serde(flatten)]
+    pub scores: Scores,
     /// The number of images in these figures.
     pub images: u64,
     /// Images of the validation set, bad ones included; 0 in records of versions that did not store it.
     #[serde(default)]
     pub of: u64,
+}
+
+/// How often a model is right.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(untagged)]
+pub enum Scores {
+    /// Of a classifier.
+    Images {
+        /// Share of images whose class is the top guess, 0 to 1.
+        top1: f64,
+        /// Share of images whose class is among the first `k` guesses, 0 to 1.
+        topk: f64,
+        /// The k of `topk`, at most the number of classes.
+        k: usize,
+    },
+    /// Of a segmenter.
+    Pixels {
+        /// Mean over the classes of the intersection over union, 0 to 1, as in torchvision's references. Classes that are
+        /// neither there nor predicted are left out.
+        miou: f64,
+        /// Share of the pixels that have a class whose class is the top guess, 0 to 1.
+        pixel_accuracy: f64,
+    },
+}
+
+impl Scores {
+    /// What makes an epoch the best one.
+    fn best_by(&self) -> f64 {
+        match *self {
+            Self::Images { top1, .. } => top1,
+            Self::Pixels { miou, .. } => miou,
+        }
+    }
+
+    /// Top-1 and top-k accuracy of a classifier.
+    pub fn of_images(&self) -> Option<[f64; 2]> {
+        match *self {
+            Self::Images { top1, topk, .. } => Some([top1, topk]),
+            Self::Pixels { .. } => None,
+        }
+    }
+
+    /// Mean IoU and pixel accuracy of a segmenter.
+    pub fn of_pixels(&self) -> Option<[f64; 2]> {
+        match *self {
+            Self::Images { .. } => None,
+            Self::Pixels { miou, pixel_accuracy } => Some([miou, pixel_accuracy]),
+        }
+    }
+}
+
+impl fmt::Display for Scores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Images { top1, topk, k } => write!(f, "top-1 {top1:.4} top-{k} {topk:.4}"),
+            Self::Pixels { miou, pixel_accuracy } => {
+                write!(f, "mIoU {miou:.4} pixel accuracy {pixel_accuracy:.4}")
+            }
+        }
+    }
 }
 
 impl Validation {
@@ -175,9 +237,11 @@ mod tests {
     fn record(epoch: u64, top1: f64, loss: f64) -> EpochRecord {
         let validation = Some(Validation {
             loss,
-            top1,
-            topk: 1.0,
-            k: 5,
+            scores: Scores::Images {
+                top1,
+                topk: 1.0,
+                k: 5,
+            },
             images: 10,
             of: 10,
         });

@@ -28,8 +28,8 @@ use stokehold_storage::{Dataset, Images, Source};
 
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
-use crate::progress::{EpochRecord, Progress, Sums};
-use crate::{RunSummary, TrainError};
+use crate::progress::{EpochRecord, Progress, Sums, Validation};
+use crate::{RunSummary, TrainError, pixels};
 
 /// The folder of a run and its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -217,7 +217,7 @@ impl RunRecord {
 /// What identifies a data set without its images.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetFacts {
-    /// The classes, by number.
+    /// The classes of images, or of pixels, by number.
     pub classes: Vec<String>,
     /// Training images.
     pub train: usize,
@@ -238,7 +238,7 @@ impl DatasetFacts {
             hash_names(images, &mut hash);
         }
         Self {
-            classes: dataset.train.classes().to_vec(),
+            classes: pixels::classes(&dataset.train).to_vec(),
             train: dataset.train.len(),
             val: dataset.val.as_ref().map(|val| val.len()),
             split: dataset.split.as_ref().map(ToString::to_string),
@@ -327,18 +327,27 @@ pub enum MetricsLine {
         seconds: f64,
         /// Mean loss of the validation images, without label smoothing; `None` without validation images.
         val_loss: Option<f64>,
-        /// Share of validation images whose class is the top guess, 0 to 1; `None` without validation images.
+        /// Share of validation images whose class is the top guess, 0 to 1; `None` without validation images,
+        /// and of a segmenter.
         top1: Option<f64>,
         /// Share of validation images whose class is among the first k guesses, 0 to 1; `None` without
-        /// validation images. The k is in `summary.json`.
+        /// validation images, and of a segmenter. The k is in `summary.json`.
         topk: Option<f64>,
         /// The number of training images in the loss; `None` in lines of versions that did not write it.
         #[serde(default)]
         images: Option<u64>,
-        /// The number of validation images in `val_loss`, `top1` and `topk`; `None` without validation
+        /// The number of validation images in `val_loss` and the scores; `None` without validation
         /// images, and in lines of versions that did not write it.
         #[serde(default)]
         val_images: Option<u64>,
+        /// Mean intersection over union of the classes of validation pixels, 0 to 1; only of a segmenter with validation
+        /// images.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        miou: Option<f64>,
+        /// Share of the validation pixels that have a class whose class is the top guess, 0 to 1; only of a segmenter with
+        /// validation images.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pixel_accuracy: Option<f64>,
         /// `val_loss` of the moving average of the weights; only in runs that have one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ema_loss: Option<f64>,
@@ -348,6 +357,12 @@ pub enum MetricsLine {
         /// `topk` of the moving average of the weights; only in runs that have one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ema_topk: Option<f64>,
+        /// `miou` of the moving average of the weights; only in runs of a segmenter that have one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ema_miou: Option<f64>,
+        /// `pixel_accuracy` of the moving average of the weights; only in runs of a segmenter that have one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ema_pixel_accuracy: Option<f64>,
     },
 }
 
@@ -373,6 +388,12 @@ impl MetricsLine {
     }
 
     pub(crate) fn epoch(record: &EpochRecord) -> Self {
+        let images = |validation: Option<Validation>| validation.and_then(|own| own.scores.of_images());
+        let pixels = |validation: Option<Validation>| validation.and_then(|own| own.scores.of_pixels());
+        let [top1, topk] = [0, 1].map(|at| images(record.validation).map(|scores| scores[at]));
+        let [ema_top1, ema_topk] = [0, 1].map(|at| images(record.ema).map(|scores| scores[at]));
+        let [miou, pixel_accuracy] = [0, 1].map(|at| pixels(record.validation).map(|scores| scores[at]));
+        let [ema_miou, ema_pixel_accuracy] = [0, 1].map(|at| pixels(record.ema).map(|scores| scores[at]));
         Self::Epoch {
             epoch: record.epoch,
             step: record.step,
@@ -382,13 +403,17 @@ impl MetricsLine {
             wait_share: record.sums.wait_share(),
             seconds: record.sums.seconds,
             val_loss: record.validation.map(|validation| validation.loss),
-            top1: record.validation.map(|validation| validation.top1),
-            topk: record.validation.map(|validation| validation.topk),
+            top1,
+            topk,
+            miou,
+            pixel_accuracy,
             images: Some(record.sums.images),
             val_images: record.validation.map(|validation| validation.images),
             ema_loss: record.ema.map(|validation| validation.loss),
-            ema_top1: record.ema.map(|validation| validation.top1),
-            ema_topk: record.ema.map(|validation| validation.topk),
+            ema_top1,
+            ema_topk,
+            ema_miou,
+            ema_pixel_accuracy,
         }
     }
 

@@ -17,12 +17,13 @@ use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::feed::{FedBatch, Feed, FeedBatches, Maker};
-use crate::learner::{At, Learner, Trainer};
-use crate::{TrainError, device};
+use crate::learner::{At, Learner, Objective, Trainer, Truth};
+use crate::{TrainError, device, pixels};
 
 /// A loader and a trainer between two steps.
 pub struct Steps {
     config: TrainConfig,
+    objective: Objective,
     feed: Feed,
     batches: FeedBatches,
     /// The next epoch, once it has begun to load.
@@ -56,7 +57,8 @@ pub struct StepTotals {
     pub busy: f64,
     /// The part of `busy` in which an emulated accelerator copies batches, seconds; 0 for others.
     pub copying: f64,
-    /// CRC-32 of the labels as unsigned 32 bit numbers, little endian, in order. Steps on the same images have the same one.
+    /// CRC-32 of the labels as unsigned 32 bit numbers, little endian, and of the masks, in order. Steps on the same images
+    /// have the same one.
     pub labels: u32,
     /// Mean training loss over the images; `None` where nothing learns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,8 +82,10 @@ impl Steps {
     /// batch.
     pub fn open(config: TrainConfig, images: Images) -> Result<Self, TrainError> {
         config.check()?;
+        pixels::check_kind(config.arch, &images)?;
         let plain = device::open(config.device)?;
-        let classes = images.classes().len();
+        let classes = pixels::classes(&images).len();
+        let objective = config.objective(config.class_weights.of(&images, classes)?);
         let maker = Maker::open(executor(&config)?, config.gpu, &plain)?;
         let feed = config.feed(images, true, &maker)?;
         let (trainer, device) = match &config.trainer {
@@ -103,6 +107,7 @@ impl Steps {
             batches: feed.epoch(0),
             next: None,
             config,
+            objective,
             feed,
             epoch: 0,
             period: NonZeroU64::MAX,
@@ -144,6 +149,7 @@ impl Steps {
             for label in &batch.labels {
                 labels.update(&label.to_le_bytes());
             }
+            labels.update(&batch.masks);
             let turn = Instant::now();
             let of_batch = self.step(batch)?;
             loss += f64::from(of_batch) * count as f64;
@@ -225,10 +231,13 @@ impl Steps {
         };
         let config = &self.config;
         let (trainer, loss) = trainer.step(
-            &config.objective(),
+            &self.objective,
             batch.images.into_input(),
             batch.shape,
-            &batch.labels,
+            Truth {
+                labels: &batch.labels,
+                masks: &batch.masks,
+            },
             At {
                 step: self.step,
                 lr: config.lr,

@@ -229,15 +229,9 @@ impl fmt::Display for RunSummary {
         let validations = [("validation", self.validation), ("of the average", self.ema)];
         for (name, validation) in validations {
             let Some(validation) = validation else { continue };
-            let Validation {
-                loss, top1, topk, k, ..
-            } = validation;
+            let Validation { loss, scores, .. } = validation;
             let over = validation.over();
-            row(
-                f,
-                name,
-                format!("loss {loss:.4}, top-1 {top1:.4}, top-{k} {topk:.4} {over}"),
-            )?;
+            row(f, name, format!("loss {loss:.4}, {scores} {over}"))?;
         }
         if let Some(best) = self.best {
             row(f, "best epoch", best.epoch.to_string())?;
@@ -267,6 +261,7 @@ fn plural(count: u64) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Scores;
 
     fn summary(images_per_second: f64, trainer_ceiling: Option<f64>) -> RunSummary {
         RunSummary {
@@ -310,9 +305,11 @@ mod tests {
             train_loss: Some(1.5),
             validation: Some(Validation {
                 loss: 1.25,
-                top1: 0.5,
-                topk: 0.75,
-                k: 3,
+                scores: Scores::Images {
+                    top1: 0.5,
+                    topk: 0.75,
+                    k: 3,
+                },
                 images: 8,
                 of: 9,
             }),

@@ -12,12 +12,13 @@ use pytorch_reader::{DType, PytorchReader};
 use stokehold_base::regular;
 
 use crate::arrays::{self, Array, ArraysError, ParameterPath, floats};
-use crate::model::ResNet;
+use crate::model::LAST_LAYERS;
 
 /// What [`load_weights`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loaded {
-    /// The number of classes of the file's `fc`, if it differs; then the model kept its own random one.
+    /// The number of classes of the file's last layer, if the model kept its own random layers behind the backbone or its
+    /// own random last layer: the number differs, or a segmenter's backbone got the weights of a classifier.
     pub replaced_head: Option<usize>,
 }
 
@@ -46,12 +47,15 @@ pub enum WeightsError {
 ///
 /// Reads `state_dict`s saved by `torch.save`, also inside a checkpoint (`state_dict`, `model_state_dict`,
 /// `model`) or under `DataParallel`'s `module.`, and safetensors; f16, bf16 and f64 become f32. The format is
-/// detected from the content. If only the number of classes differs, the model keeps its `fc`.
+/// detected from the content.
+///
+/// The model keeps its own last layers if only the number of classes differs. A segmenter takes the weights of a
+/// classifier of its backbone, and keeps its heads; it keeps its auxiliary head if the file has none.
 ///
 /// # Errors
 /// If the file cannot be read, or if keys or shapes differ otherwise: then the weights belong to another
 /// architecture.
-pub fn load_weights(model: ResNet, path: &Path) -> Result<(ResNet, Loaded), WeightsError> {
+pub fn load_weights<M: Module>(model: M, path: &Path) -> Result<(M, Loaded), WeightsError> {
     WeightsFile::read(path)?.into_model(model)
 }
 
@@ -81,26 +85,49 @@ impl WeightsFile {
 
     /// The number of classes of its last layer, if it has one.
     pub fn classes(&self) -> Option<usize> {
-        self.arrays.get("fc.weight")?.shape().first().copied()
+        let weight = |layer: &&str| self.arrays.get(&format!("{layer}.weight"));
+        LAST_LAYERS.iter().find_map(weight)?.shape().first().copied()
     }
 
     /// As [`load_weights`].
-    pub fn into_model(self, model: ResNet) -> Result<(ResNet, Loaded), WeightsError> {
+    pub fn into_model<M: Module>(self, model: M) -> Result<(M, Loaded), WeightsError> {
         fill(model, &self.path, self.arrays)
     }
 }
 
-fn fill(
-    model: ResNet,
+fn fill<M: Module>(
+    model: M,
     path: &Path,
     mut found: BTreeMap<String, TensorData>,
-) -> Result<(ResNet, Loaded), WeightsError> {
+) -> Result<(M, Loaded), WeightsError> {
     let expected = shapes(&model);
-    let replaced_head = other_head(&expected, &found);
-    if replaced_head.is_some() {
-        found.retain(|key, _| !HEAD.contains(&key.as_str()));
+    let mut kept = Vec::new();
+    let mut replaced_head = None;
+    if expected.contains_key("backbone.conv1.weight") && found.contains_key("conv1.weight") {
+        replaced_head = found
+            .get("fc.weight")
+            .and_then(|weight| weight.shape().first().copied());
+        found.retain(|key, _| !key.starts_with("fc."));
+        found = found
+            .into_iter()
+            .map(|(key, data)| (format!("backbone.{key}"), data))
+            .collect();
+        kept.extend(["classifier.", "aux_classifier."]);
     }
-    let skipped = |key: &str| replaced_head.is_some() && HEAD.contains(&key);
+    for (layer, prefix) in LAST_LAYERS
+        .iter()
+        .zip(["fc.", "classifier.4.", "aux_classifier.4."])
+    {
+        if let Some(classes) = other_classes(layer, &expected, &found) {
+            replaced_head.get_or_insert(classes);
+            kept.push(prefix);
+        }
+    }
+    if !found.keys().any(|key| key.starts_with("aux_classifier.")) {
+        kept.push("aux_classifier.");
+    }
+    let skipped = |key: &str| kept.iter().any(|prefix| key.starts_with(prefix));
+    found.retain(|key, _| !skipped(key));
 
     let missing = expected
         .keys()
@@ -144,8 +171,8 @@ fn fill(
 ///
 /// # Errors
 /// If the device or the file system fails.
-pub fn save_safetensors(
-    model: &ResNet,
+pub fn save_safetensors<M: Module>(
+    model: &M,
     path: &Path,
     mut metadata: BTreeMap<String, String>,
 ) -> Result<(), WeightsError> {
@@ -160,17 +187,16 @@ pub fn save_safetensors(
     Ok(arrays::save(path, &collect.arrays?, metadata)?)
 }
 
-const HEAD: [&str; 2] = ["fc.weight", "fc.bias"];
-
-/// The file's number of classes, if `fc` differs from the model's only in that.
-fn other_head(
+/// The file's number of classes, if a last layer differs from the model's only in that.
+fn other_classes(
+    layer: &str,
     expected: &BTreeMap<String, Vec<usize>>,
     found: &BTreeMap<String, TensorData>,
 ) -> Option<usize> {
-    let weight = found.get("fc.weight")?.shape().to_vec();
-    let bias = found.get("fc.bias")?.shape().to_vec();
-    let own = expected.get("fc.weight")?;
-    let same_features = weight.len() == 2 && weight[1] == own[1];
+    let (weight, bias) = (format!("{layer}.weight"), format!("{layer}.bias"));
+    let bias = found.get(&bias)?.shape().to_vec();
+    let (own, weight) = (expected.get(&weight)?, found.get(&weight)?.shape().to_vec());
+    let same_features = weight.len() == own.len() && weight[1..] == own[1..];
     (same_features && weight[0] != own[0] && bias == weight[..1]).then(|| weight[0])
 }
 
@@ -227,7 +253,7 @@ fn unwrapped(mut arrays: BTreeMap<String, TensorData>) -> BTreeMap<String, Tenso
     arrays
 }
 
-fn shapes(model: &ResNet) -> BTreeMap<String, Vec<usize>> {
+fn shapes<M: Module>(model: &M) -> BTreeMap<String, Vec<usize>> {
     let mut shapes = Shapes {
         shapes: BTreeMap::new(),
         path: ParameterPath::default(),
@@ -242,8 +268,8 @@ struct Shapes {
 }
 
 impl ModuleVisitor for Shapes {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
@@ -261,8 +287,8 @@ struct Collect {
 }
 
 impl ModuleVisitor for Collect {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {
@@ -284,8 +310,8 @@ struct Fill {
 }
 
 impl ModuleMapper for Fill {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, of: &str) {
+        self.path.enter(name, of);
     }
 
     fn exit_module(&mut self, _: &str, _: &str) {

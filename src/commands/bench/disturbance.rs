@@ -15,6 +15,7 @@ use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::{AnyExecutor, Feed, Maker, TrainError, disturbance};
 
+use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::{BatchArgs, WorkerArgs};
 use crate::progress;
@@ -54,6 +55,13 @@ pub struct DisturbanceArgs {
 
 /// Runs the subcommand.
 pub fn run(args: DisturbanceArgs) -> Result<ExitCode, Box<dyn Error>> {
+    if args.arch.segments() {
+        return Err(Usage(format!(
+            "--arch {}: give a classifier; the images have no masks",
+            args.arch
+        ))
+        .into());
+    }
     let data = match &args.data {
         Some(data) => data.clone(),
         None => progress::generated_data()?,

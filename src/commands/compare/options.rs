@@ -148,6 +148,12 @@ impl Args {
             },
         };
         let emulated = matches!(trainer, TrainerPlan::Emulated(_));
+        if let Some(model) = self.models.iter().find(|model| model.segments()) {
+            return Err(Usage(format!(
+                "--models {model}: compare trains classifiers; give one of those"
+            ))
+            .into());
+        }
         let models = match (self.models.is_empty(), self.as_published) {
             (false, _) => self.models.clone(),
             (true, true) => vec![Arch::Resnet18, Arch::Resnet50, Arch::Resnet152],
@@ -231,8 +237,8 @@ impl Args {
             (TrainerKind::Emulated | TrainerKind::Auto, None) => {
                 let cores = Machine::here().cores;
                 let default = if self.as_published { "V100" } else { ACCELERATOR };
-                let each =
-                    Arch::ALL.map(|model| Ok((model, self.speed.emulated(Some(default), model, cores)?)));
+                let each = Arch::CLASSIFIERS
+                    .map(|model| Ok((model, self.speed.emulated(Some(default), model, cores)?)));
                 Ok(TrainerPlan::Emulated(
                     each.into_iter().collect::<Result<_, Usage>>()?,
                 ))

@@ -34,7 +34,7 @@ const SHADES: u64 = 10;
 /// The page. `pictures` are those of the worst mistakes, as JPEGs.
 pub fn page(evaluation: &Evaluation, pictures: &[Option<Vec<u8>>]) -> String {
     let mut body = header(evaluation);
-    body += &matrix(evaluation);
+    body += &matrix(&evaluation.classes, &evaluation.confusion, "images");
     body += &mistakes(evaluation);
     body += &worst(evaluation, pictures);
     body += &classes(evaluation);
@@ -74,15 +74,15 @@ fn header(evaluation: &Evaluation) -> String {
 }
 
 /// The classes of the picture: all, or those with the most mistakes, in their order.
-fn drawn(evaluation: &Evaluation) -> Vec<usize> {
-    let mut classes: Vec<usize> = (0..evaluation.classes.len()).collect();
+fn drawn(scores: &[ClassScore]) -> Vec<usize> {
+    let mut classes: Vec<usize> = (0..scores.len()).collect();
     let mistakes = |&class: &usize| {
         let ClassScore {
             support,
             predicted,
             right,
             ..
-        } = evaluation.classes[class];
+        } = scores[class];
         support + predicted - 2 * right
     };
     classes.sort_by_key(|class| std::cmp::Reverse(mistakes(class)));
@@ -91,18 +91,18 @@ fn drawn(evaluation: &Evaluation) -> Vec<usize> {
     classes
 }
 
-fn matrix(evaluation: &Evaluation) -> String {
-    let classes = drawn(evaluation);
+/// The confusion matrix of classes; `counted` is what is counted: images or pixels.
+pub(super) fn matrix(scores: &[ClassScore], confusion: &[[u64; 3]], counted: &str) -> String {
+    let classes = drawn(scores);
     let cell = ((WIDTH - NAMES) / classes.len() as f64).min(CELL);
     let side = cell * classes.len() as f64;
-    let images: BTreeMap<(u64, u64), u64> = evaluation
-        .confusion
+    let images: BTreeMap<(u64, u64), u64> = confusion
         .iter()
         .map(|&[class, predicted, images]| ((class, predicted), images))
         .collect();
     let mut svg = Svg::new(WIDTH);
     for (place, &class) in classes.iter().enumerate() {
-        let label = shortened(&evaluation.classes[class].name, LETTERS);
+        let label = shortened(&scores[class].name, LETTERS);
         let middle = NAMES + cell * (place as f64 + 0.5);
         svg.text("label end", [NAMES - 8.0, middle + 4.0], &label);
         svg.text("label down", [middle, NAMES - 8.0], &label);
@@ -114,13 +114,13 @@ fn matrix(evaluation: &Evaluation) -> String {
                 .copied()
                 .unwrap_or(0);
             let corner = [NAMES + cell * column as f64, NAMES + cell * row as f64];
-            let (of, kind) = (&evaluation.classes[class], if row == column { 'r' } else { 'w' });
+            let (of, kind) = (&scores[class], if row == column { 'r' } else { 'w' });
             let title = format!(
-                "{} of {} images of {} as {}",
+                "{} of {} {counted} of {} as {}",
                 count,
                 of.support,
                 name(&of.name),
-                name(&evaluation.classes[predicted].name)
+                name(&scores[predicted].name)
             );
             let shade = shade(count, of.support);
             svg.rect(
@@ -142,14 +142,14 @@ fn matrix(evaluation: &Evaluation) -> String {
             }
         }
     }
-    let (all, shown) = (evaluation.classes.len(), classes.len());
+    let (all, shown) = (scores.len(), classes.len());
     let which = match all > shown {
         true => format!(" The {shown} of {all} classes with the most mistakes; evaluation.json has all."),
         false => String::new(),
     };
     let note = format!(
         "A row for each class, a column for each class that was predicted; the stronger the colour, the larger the share \
-         of the row's images. Blue is right, orange is wrong.{which}"
+         of the row's {counted}. Blue is right, orange is wrong.{which}"
     );
     let description = format!("Confusion matrix of {}.", plural(shown, "class"));
     noted(
@@ -165,7 +165,7 @@ fn shade(images: u64, of: u64) -> u64 {
 }
 
 fn mistakes(evaluation: &Evaluation) -> String {
-    let table = frequent(evaluation, FREQUENT);
+    let table = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT);
     if table.is_empty() {
         return noted("Mistakes", "The model made none.", "");
     }

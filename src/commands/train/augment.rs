@@ -83,7 +83,7 @@ impl AugmentOptions {
         Ok(pipeline)
     }
 
-    /// Changes the usual pipeline of validation images.
+    /// Changes the usual pipeline of validation images, or of pairs, which no policy changes.
     pub fn validation(&self, mut pipeline: Pipeline) -> Pipeline {
         self.interpolate(&mut pipeline);
         pipeline

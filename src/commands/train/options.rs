@@ -3,10 +3,12 @@
 use std::error::Error;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_loader::BadImagePolicy;
+use stokehold_pipeline::op::Size;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_profile::Machine;
 use stokehold_train::device::DeviceChoice;
@@ -16,7 +18,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice};
+use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -27,12 +29,12 @@ use crate::local::Local;
 use crate::progress;
 use crate::trainer::TrainerArgs;
 
-/// Train a classifier on a folder of images.
+/// Train a classifier on a folder of images, or a segmenter on pairs of images and masks.
 #[derive(Debug, Clone, ClapArgs)]
 #[command(allow_negative_numbers = true)]
 pub struct Args {
-    /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders with --val-split. Without it, generated
-    /// images from the user's cache folder.
+    /// The data set: DATA/train/<class>/.. and DATA/val/.., or class folders with --val-split; for a segmenter images and
+    /// masks (see docs/segmentation.md). Without it, generated images from the user's cache folder.
     pub data: Option<PathBuf>,
 
     /// Continue from the run's latest checkpoint; with the same other options the result is that of an
@@ -89,23 +91,24 @@ struct DataOptions {
     /// Training images in an epoch [default: as many as there are; without replacement, as many as have a weight above 0].
     #[arg(long, value_name = "N")]
     epoch_images: Option<usize>,
-    /// Width and height of the images that the network sees, at least 32.
-    #[arg(long, value_name = "PIXELS", default_value_t = 224)]
-    image_size: u32,
+    /// Width and height of the images that the network sees, at least 32; for a segmenter also height x width: 360x480.
+    #[arg(long, value_name = "PIXELS", default_value = "224")]
+    image_size: ImageSize,
     /// Width and height of the images in validation, at least 32 [default: --image-size].
     #[arg(long, value_name = "PIXELS", conflicts_with = "eval_pipeline")]
-    eval_size: Option<u32>,
+    eval_size: Option<ImageSize>,
     /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --eval-size].
     #[arg(long, value_name = "PIXELS")]
     eval_resize: Option<u32>,
     /// Pipeline of training images: imagenet-train, imagenet-eval, published, caltech, or a .toml or .json
-    /// file. A file and caltech have their own size.
-    #[arg(long, value_name = "NAME|FILE", default_value = "imagenet-train")]
-    pipeline: String,
+    /// file. A file and caltech have their own size [default: imagenet-train; for a segmenter a resized crop of a quarter to
+    /// all of the image, and a flip].
+    #[arg(long, value_name = "NAME|FILE")]
+    pipeline: Option<String>,
     /// The published augmentation load instead of --pipeline: N times flip, flip, rotate before the random crop.
     #[arg(long, value_name = "N", conflicts_with = "pipeline")]
     load: Option<u32>,
-    /// Pipeline of validation images [default: resize, centre crop, normalise].
+    /// Pipeline of validation images [default: resize, centre crop, normalise; for a segmenter without the crop].
     #[arg(long, value_name = "FILE")]
     eval_pipeline: Option<Local>,
     /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), gpu
@@ -123,17 +126,50 @@ struct DataOptions {
     bad_image_limit: usize,
 }
 
+/// The size of images for a network: one number is a square, two are height and width.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ImageSize(Size);
+
+impl FromStr for ImageSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse().ok();
+        let size = match text.split_once('x') {
+            None => number(text).map(Size::Side),
+            Some((height, width)) => number(height)
+                .zip(number(width))
+                .map(|(height, width)| Size::HeightWidth([height, width])),
+        };
+        size.map(Self)
+            .ok_or_else(|| "give a number of pixels, or height x width: 360x480".to_owned())
+    }
+}
+
+impl ImageSize {
+    /// The side of a square.
+    fn side(self) -> Result<u32, Usage> {
+        match self.0.height_width() {
+            [height, width] if height == width => Ok(height),
+            [height, width] => Err(Usage(format!(
+                "the size {height}x{width} is for the usual pipelines of a segmenter; give one number, or a pipeline's file"
+            ))),
+        }
+    }
+}
+
 #[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Model")]
 struct ModelOptions {
-    /// The network: resnet18, resnet34, resnet50, resnet101 or resnet152.
+    /// The network: resnet18, resnet34, resnet50, resnet101 or resnet152; for pairs of images and masks fcn-resnet18,
+    /// fcn-resnet50 or deeplabv3-resnet50.
     #[arg(long, default_value_t = Arch::Resnet18)]
     model: Arch,
     /// Start from these weights (torchvision's .pth or .safetensors); the last layer starts from random
-    /// weights if the classes differ.
+    /// weights if the classes differ. A segmenter takes those of a classifier as its backbone.
     #[arg(long, value_name = "FILE")]
     weights: Option<Local>,
-    /// Train the last layer only.
+    /// Train the last layer only, of a segmenter its heads.
     #[arg(long)]
     freeze_backbone: bool,
 }
@@ -234,6 +270,10 @@ struct OptimizerOptions {
     /// --bce-target-thresh; 0 up to below 1 [default: shares stay as they are].
     #[arg(long, value_name = "SHARE")]
     bce_threshold: Option<f32>,
+    /// Weights of the classes of pixels in the loss, for a segmenter: a number of 0 or more for each class in its order
+    /// (1,0.5,2), or balanced, by their pixels in the training masks.
+    #[arg(long, value_name = "LIST|balanced")]
+    class_weights: Option<ClassWeights>,
     /// Mix the images of a batch by MixUp, with this alpha of the share's distribution, up to 4; 0 for not at all. With
     /// --cutmix-alpha one of the two is chosen for each batch.
     #[arg(long, value_name = "ALPHA", default_value_t = 0.0)]
@@ -258,9 +298,9 @@ struct OptimizerOptions {
     /// Steps between two averages, at least 1.
     #[arg(long, value_name = "STEPS", default_value_t = 32, requires = "ema_decay")]
     ema_steps: u64,
-    /// The k of top-k accuracy.
-    #[arg(long, value_name = "K", default_value_t = 5)]
-    topk: usize,
+    /// The k of top-k accuracy [default: 5].
+    #[arg(long, value_name = "K")]
+    topk: Option<usize>,
     /// Seed of the initial weights, the order and every random operation.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -337,6 +377,16 @@ impl Args {
                 .name
                 .map_or_else(|| run_name(&data, model.model).into(), PathBuf::from),
         );
+        let (pipeline, eval_pipeline) = match model.model.segments() {
+            false => (
+                data_options.pipeline(&augment)?,
+                data_options.eval_pipeline(&augment)?,
+            ),
+            true if optimizer.topk.is_some() => {
+                return Err(Usage("--topk is for classifiers; leave it out".into()).into());
+            }
+            true => data_options.pipelines_of_pairs(&augment)?,
+        };
         Ok(TrainConfig {
             val_split: data_options.val_split,
             max_images: data_options.max_images,
@@ -346,8 +396,8 @@ impl Args {
             trainer: machine.trainer(model.model)?,
             weights: model.weights.map(PathBuf::from),
             freeze_backbone: model.freeze_backbone,
-            pipeline: data_options.pipeline(&augment)?,
-            eval_pipeline: data_options.eval_pipeline(&augment)?,
+            pipeline,
+            eval_pipeline,
             executor: data_options.executor,
             gpu: machine.gpu.options(),
             exif: data_options.exif,
@@ -355,6 +405,7 @@ impl Args {
             batch_size: optimizer.batch_size,
             drop_last: optimizer.drop_last,
             seed: optimizer.seed,
+            class_weights: optimizer.class_weights.clone().unwrap_or_default(),
             optimizer: optimizer.optimizer()?,
             undecayed: optimizer.no_decay_on.into(),
             lr: optimizer.lr(),
@@ -371,7 +422,7 @@ impl Args {
             label_smoothing: optimizer.label_smoothing,
             clip_norm: optimizer.clip_norm,
             ema: optimizer.ema(),
-            topk: optimizer.topk,
+            topk: optimizer.topk.unwrap_or(5),
             bad_images: data_options.bad_images,
             bad_image_limit: data_options.bad_image_limit,
             workers: machine.threads.workers,
@@ -430,14 +481,15 @@ impl DataOptions {
     }
 
     fn pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
-        let size = self.image_size;
-        if (self.load, self.pipeline.as_str()) == (None, "imagenet-train") {
+        let size = self.image_size.side()?;
+        let name = self.pipeline.as_deref().unwrap_or("imagenet-train");
+        if (self.load, name) == (None, "imagenet-train") {
             return Ok(augment.training(Pipeline::imagenet_train(size))?);
         }
         augment.refuse()?;
-        Ok(match (self.load, self.pipeline.as_str()) {
+        Ok(match (self.load, name) {
             (Some(load), _) => Pipeline::published(load, size),
-            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(), size),
+            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize()?, size),
             (None, "published") => Pipeline::published(1, size),
             (None, name) => Pipeline::named(name)?,
         })
@@ -446,18 +498,44 @@ impl DataOptions {
     fn eval_pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
         Ok(match &self.eval_pipeline {
             Some(path) => Pipeline::load(path)?,
-            None => augment.validation(Pipeline::imagenet_eval(self.eval_resize(), self.eval_size())),
+            None => augment.validation(Pipeline::imagenet_eval(
+                self.eval_resize()?,
+                self.eval_size().side()?,
+            )),
         })
     }
 
-    fn eval_size(&self) -> u32 {
+    /// The pipelines of training and validation of a segmenter.
+    fn pipelines_of_pairs(&self, augment: &AugmentOptions) -> Result<(Pipeline, Pipeline), Box<dyn Error>> {
+        if self.eval_resize.is_some() {
+            let reason =
+                "--eval-resize is for classifiers: a segmenter sees the whole image; give --eval-size";
+            return Err(Usage(reason.into()).into());
+        }
+        let training = match (&self.pipeline, self.load) {
+            (None, None) => {
+                augment.refuse()?;
+                augment.validation(Pipeline::pairs_train(self.image_size.0))
+            }
+            _ => self.pipeline(augment)?,
+        };
+        let validation = match &self.eval_pipeline {
+            Some(path) => Pipeline::load(path)?,
+            None => augment.validation(Pipeline::pairs_eval(self.eval_size().0)),
+        };
+        Ok((training, validation))
+    }
+
+    fn eval_size(&self) -> ImageSize {
         self.eval_size.unwrap_or(self.image_size)
     }
 
     /// 256 for 224, as usual.
-    fn eval_resize(&self) -> u32 {
-        self.eval_resize
-            .unwrap_or_else(|| (f64::from(self.eval_size()) * 8.0 / 7.0).round() as u32)
+    fn eval_resize(&self) -> Result<u32, Usage> {
+        let side = self.eval_size().side()?;
+        Ok(self
+            .eval_resize
+            .unwrap_or_else(|| (f64::from(side) * 8.0 / 7.0).round() as u32))
     }
 }
 

@@ -95,7 +95,7 @@ impl Observer for Watch {
                 ));
                 if let Some(other) = replaced_head {
                     self.line(format!(
-                        "the weights are for {other} classes: the last layer starts from random ones"
+                        "the weights are for {other} classes: the layers that say the class start from random ones"
                     ));
                 }
             }
@@ -143,15 +143,13 @@ impl Observer for Watch {
             }
             Event::EpochDone { record, best } => {
                 let validation = record.validation.map_or(String::new(), |validation| {
-                    let Validation {
-                        loss, top1, topk, k, ..
-                    } = validation;
+                    let Validation { loss, scores, .. } = validation;
                     let over = validation.over();
                     let average = record.ema.map_or(String::new(), |ema| {
-                        let Validation { loss, top1, topk, .. } = ema;
-                        format!(" (of the average loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4})")
+                        let Validation { loss, scores, .. } = ema;
+                        format!(" (of the average loss {loss:.4} {scores})")
                     });
-                    format!(", validation loss {loss:.4} top-1 {top1:.4} top-{k} {topk:.4} {over}{average}")
+                    format!(", validation loss {loss:.4} {scores} {over}{average}")
                 });
                 self.line(format!(
                     "epoch {}/{}: {}over {} images{validation}, {:.1} s, {:.1} images/s, waited {:.1} %{}",

@@ -10,9 +10,9 @@ use stokehold_loader::BadImage;
 use stokehold_storage::{Images, Source};
 
 use super::{Classifier, FeedOptions, Flaw, Outcome, log_sum_exp};
-use crate::TrainError;
 use crate::metrics::rank;
 use crate::model::Arch;
+use crate::{TrainError, pixels};
 
 /// At most this many mistakes are kept: those with the highest loss.
 pub const WORST: usize = 24;
@@ -107,10 +107,11 @@ pub struct Bad {
     pub reason: String,
 }
 
-/// Evaluates a model on labelled images. Top-k is limited to the number of classes. `each` receives the number of
+/// Evaluates a classifier on labelled images. Top-k is limited to the number of classes. `each` receives the number of
 /// images that are done, after every image, and the image if it is a bad one.
 ///
 /// # Errors
+/// The model is a segmenter, or the data are pairs of images and masks;
 /// [`TrainError::OtherClasses`] if the classes of the images are not those of the model, in whatever order;
 /// [`TrainError::NotFinite`]; the errors of the loader and of the device.
 pub fn evaluate(
@@ -120,7 +121,9 @@ pub fn evaluate(
     k: usize,
     each: &mut dyn FnMut(u64, Option<&BadImage>),
 ) -> Result<Evaluation, TrainError> {
-    let numbers = numbers(classifier, images)?;
+    pixels::check_evaluated(classifier.facts.arch, false)?;
+    pixels::check_kind(classifier.facts.arch, images)?;
+    let numbers = numbers(&classifier.facts.classes, images)?;
     let source: Arc<dyn Source> = Arc::clone(images) as _;
     let feed = classifier.feed(source, options)?;
     let mut tally = Tally::new(classifier.facts().classes.len(), k);
@@ -157,9 +160,9 @@ pub fn evaluate(
     Ok(tally.finish(classifier, images, executor, bad, seconds))
 }
 
-/// The model's number of each class of the images.
-fn numbers(classifier: &Classifier, images: &Images) -> Result<Vec<usize>, TrainError> {
-    let (model, data) = (&classifier.facts().classes, images.classes());
+/// The model's number of each class of the images, or of their pixels.
+pub(super) fn numbers(model: &[String], images: &Images) -> Result<Vec<usize>, TrainError> {
+    let data = pixels::classes(images);
     let by_name: HashMap<&String, usize> = model.iter().zip(0..).collect();
     let found: Vec<Option<usize>> = data.iter().map(|class| by_name.get(class).copied()).collect();
     let known: HashSet<&String> = data.iter().collect();

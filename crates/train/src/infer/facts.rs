@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::op::Size;
 
 use crate::TrainError;
 use crate::model::Arch;
@@ -47,7 +48,8 @@ pub struct Given {
     pub arch: Option<Arch>,
     /// The names of the classes, by number.
     pub classes: Option<Vec<String>>,
-    /// The pipeline of images; ImageNet's evaluation where neither the file nor the caller says one.
+    /// The pipeline of images; where neither the file nor the caller says one ImageNet's evaluation, and for a segmenter
+    /// the whole image at 520 x 520.
     pub pipeline: Option<Pipeline>,
     /// Whether to apply the EXIF orientation; where the file says that, `false` stands for what the file says.
     pub exif: bool,
@@ -130,9 +132,12 @@ impl ModelFacts {
             field: "classes",
             problem,
         })?;
-        let pipeline = given
-            .pipeline
-            .unwrap_or_else(|| Pipeline::imagenet_eval(256, 224));
+        let usual = || match arch.segments() {
+            // torchvision's segmenters saw images whose shorter edge has 520 pixels; the size of all must be one.
+            true => Pipeline::pairs_eval(Size::Side(520)),
+            false => Pipeline::imagenet_eval(256, 224),
+        };
+        let pipeline = given.pipeline.unwrap_or_else(usual);
         check_pipeline(&pipeline).map_err(|problem| TrainError::Config {
             field: "pipeline",
             problem,

@@ -10,17 +10,20 @@ use burn::tensor::{Device, FloatDType, Tensor, TensorData, module};
 
 use super::init::Draws;
 
-/// A 2-d convolution without bias and with square kernel, stride and zero padding.
+/// A 2-d convolution with square kernel, stride, dilation and zero padding.
 #[derive(Module, Debug)]
 pub struct Conv {
     /// `[out, in, k, k]`.
     pub weight: Param<Tensor<4>>,
+    /// `[out]`; only the last layer of a head has one.
+    pub bias: Option<Param<Tensor<1>>>,
     stride: usize,
     padding: usize,
+    dilation: usize,
 }
 
 impl Conv {
-    /// Padding keeps the size (`(kernel - 1) / 2`); weights are `kaiming_normal_(mode="fan_out")`.
+    /// Padding keeps the size (`(kernel - 1) / 2`); weights are `kaiming_normal_(mode="fan_out")`, and there is no bias.
     pub(super) fn new(
         [input, output]: [usize; 2],
         kernel: usize,
@@ -34,16 +37,57 @@ impl Conv {
         let weight = TensorData::new(weight, [output, input, kernel, kernel]);
         Self {
             weight: Param::from_data(weight, device),
+            bias: None,
             stride,
             padding: (kernel - 1) / 2,
+            dilation: 1,
+        }
+    }
+
+    /// A convolution of a head, of stride 1 and without bias: weights are uniform in `±1/sqrt(fan_in)`, PyTorch's default.
+    pub(super) fn of_head(
+        [input, output]: [usize; 2],
+        kernel: usize,
+        draws: &mut Draws,
+        device: &Device,
+    ) -> Self {
+        let fan_in = input * kernel * kernel;
+        let weight = draws.uniform(output * fan_in, 1.0 / (fan_in as f64).sqrt());
+        let weight = TensorData::new(weight, [output, input, kernel, kernel]);
+        Self {
+            weight: Param::from_data(weight, device),
+            bias: None,
+            stride: 1,
+            padding: (kernel - 1) / 2,
+            dilation: 1,
+        }
+    }
+
+    /// The last layer of a head: 1x1 with a bias, weight and bias uniform in `±1/sqrt(in)`.
+    pub(super) fn last([input, output]: [usize; 2], draws: &mut Draws, device: &Device) -> Self {
+        let conv = Self::of_head([input, output], 1, draws, device);
+        let bias = draws.uniform(output, 1.0 / (input as f64).sqrt());
+        Self {
+            bias: Some(Param::from_data(TensorData::new(bias, [output]), device)),
+            ..conv
+        }
+    }
+
+    /// The same with its kernel's points so far apart; padding keeps the size.
+    pub(super) fn dilated(self, dilation: usize) -> Self {
+        Self {
+            padding: self.padding * dilation,
+            dilation,
+            ..self
         }
     }
 
     /// `[N, in, H, W]` to `[N, out, H', W']`.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<4> {
-        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [1, 1], 1);
-        let weight = self.weight.val().cast(x.dtype());
-        module::conv2d(x, weight, None, options)
+        let options = ConvOptions::new([self.stride; 2], [self.padding; 2], [self.dilation; 2], 1);
+        let dtype = x.dtype();
+        let bias = self.bias.as_ref().map(|bias| bias.val().cast(dtype));
+        module::conv2d(x, self.weight.val().cast(dtype), bias, options)
     }
 }
 

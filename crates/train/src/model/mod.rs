@@ -1,13 +1,96 @@
-//! The networks: ResNet-18, -34, -50, -101 and -152 as torchvision builds them.
+//! The networks: ResNet-18, -34, -50, -101 and -152, and the segmenters FCN and DeepLabV3, as torchvision builds them.
 //!
 //! The modules are named and shaped so that a parameter's path in the module tree *is* torchvision's key
-//! (`layer1.0.conv1.weight`, `layer2.0.downsample.1.running_var`, `fc.bias`), and every array has PyTorch's
-//! layout. So weights, optimiser state and gradients are loaded and saved by name without a table of
+//! (`layer1.0.conv1.weight`, `backbone.layer2.0.downsample.1.running_var`, `classifier.4.bias`), and every array has
+//! PyTorch's layout. So weights, optimiser state and gradients are loaded and saved by name without a table of
 //! renamings.
+//!
+//! [`Network`] is any of them. It differs in what it says: [`Logits`] of images, or of pixels.
 
+mod arch;
 mod init;
 mod layers;
+mod noise;
 mod resnet;
+mod segmenter;
 
+use burn::module::Module;
+use burn::tensor::{Device, FloatDType, Tensor};
+
+pub use arch::{Arch, UnknownArch};
 pub use layers::{BatchNorm, Conv, Linear};
-pub use resnet::{Arch, Block, ResNet, UnknownArch};
+pub use noise::Noise;
+pub use resnet::{Block, ResNet};
+pub use segmenter::{PixelLogits, Segmenter};
+
+/// The layers whose outputs are classes, by name. No other layers but normalisation have a bias.
+pub(crate) const LAST_LAYERS: [&str; 3] = ["fc", "classifier.4", "aux_classifier.4"];
+
+/// A network that can be trained.
+#[derive(Module, Debug)]
+pub enum Network {
+    /// It says the class of an image.
+    Classifier(ResNet),
+    /// It says the class of every pixel.
+    Segmenter(Segmenter),
+}
+
+/// What a network says of a batch.
+#[derive(Debug, Clone)]
+pub enum Logits {
+    /// Of every image: `[N, classes]`.
+    Images(Tensor<2>),
+    /// Of every pixel.
+    Pixels(PixelLogits),
+}
+
+impl Network {
+    /// A network with the initial weights of a seed, as [`ResNet::new`].
+    ///
+    /// # Panics
+    /// If `classes` is 0.
+    pub fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
+        match arch.segments() {
+            true => Self::Segmenter(Segmenter::new(arch, classes, seed, device)),
+            false => Self::Classifier(ResNet::new(arch, classes, seed, device)),
+        }
+    }
+
+    /// `[N, 3, H, W]`, normalised, to logits, without noise; no auxiliary ones.
+    pub fn forward(&self, x: Tensor<4>) -> Logits {
+        match self {
+            Self::Classifier(resnet) => Logits::Images(resnet.forward(x)),
+            Self::Segmenter(segmenter) => Logits::Pixels(PixelLogits {
+                out: segmenter.forward(x),
+                aux: None,
+            }),
+        }
+    }
+
+    /// The logits of a training batch, in f32 whatever the numbers of the images.
+    pub fn forward_train(&self, x: Tensor<4>, noise: &Noise) -> Logits {
+        match self {
+            Self::Classifier(resnet) => {
+                let factors = noise.depth_factors(resnet.blocks().count(), x.dims()[0], &x.device());
+                Logits::Images(resnet.forward_scaled(x, &factors).cast(FloatDType::F32))
+            }
+            Self::Segmenter(segmenter) => Logits::Pixels(segmenter.forward_train(x, Some(noise))),
+        }
+    }
+
+    /// The number of classes.
+    pub fn classes(&self) -> usize {
+        match self {
+            Self::Classifier(resnet) => resnet.classes(),
+            Self::Segmenter(segmenter) => segmenter.classes(),
+        }
+    }
+
+    /// Fixes everything but the layers behind the backbone, as [`ResNet::freeze_backbone`].
+    pub fn freeze_backbone(self) -> Self {
+        match self {
+            Self::Classifier(resnet) => Self::Classifier(resnet.freeze_backbone()),
+            Self::Segmenter(segmenter) => Self::Segmenter(segmenter.freeze_backbone()),
+        }
+    }
+}

@@ -1,95 +1,13 @@
 //! ResNet (He et al., 2015) with the stride of a bottleneck on its 3x3 convolution, as torchvision has it
 //! ("v1.5").
 
-use std::fmt;
-use std::str::FromStr;
-
 use burn::module::Module;
 use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Device, Tensor, activation, module};
-use serde::{Deserialize, Serialize};
 
+use super::Arch;
 use super::init::Draws;
 use super::layers::{BatchNorm, Conv, Linear};
-
-/// The available architectures, by torchvision's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Arch {
-    /// 11.7 million parameters with 1000 classes.
-    Resnet18,
-    /// 21.8 million.
-    Resnet34,
-    /// 25.6 million.
-    Resnet50,
-    /// 44.5 million.
-    Resnet101,
-    /// 60.2 million.
-    Resnet152,
-}
-
-impl Arch {
-    /// Every architecture, smallest first.
-    pub const ALL: [Arch; 5] = [
-        Arch::Resnet18,
-        Arch::Resnet34,
-        Arch::Resnet50,
-        Arch::Resnet101,
-        Arch::Resnet152,
-    ];
-
-    /// The name in torchvision and on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Arch::Resnet18 => "resnet18",
-            Arch::Resnet34 => "resnet34",
-            Arch::Resnet50 => "resnet50",
-            Arch::Resnet101 => "resnet101",
-            Arch::Resnet152 => "resnet152",
-        }
-    }
-
-    /// Blocks in each of the four stages.
-    fn blocks(self) -> [usize; 4] {
-        match self {
-            Arch::Resnet18 => [2, 2, 2, 2],
-            Arch::Resnet34 | Arch::Resnet50 => [3, 4, 6, 3],
-            Arch::Resnet101 => [3, 4, 23, 3],
-            Arch::Resnet152 => [3, 8, 36, 3],
-        }
-    }
-
-    /// The ratio of a block's output channels to those of its inner convolutions: 4 in bottlenecks, else 1.
-    fn expansion(self) -> usize {
-        match self {
-            Arch::Resnet18 | Arch::Resnet34 => 1,
-            _ => 4,
-        }
-    }
-}
-
-impl fmt::Display for Arch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// An unknown name of an architecture.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no model '{0}': choose one of resnet18, resnet34, resnet50, resnet101, resnet152")]
-pub struct UnknownArch(pub String);
-
-impl FromStr for Arch {
-    type Err = UnknownArch;
-
-    fn from_str(name: &str) -> Result<Self, UnknownArch> {
-        Self::ALL
-            .into_iter()
-            .find(|arch| arch.name() == name)
-            .ok_or_else(|| UnknownArch(name.to_string()))
-    }
-}
 
 /// A residual block: two 3x3 convolutions (basic) or 1x1, 3x3, 1x1 (bottleneck), and the shortcut around
 /// them.
@@ -109,7 +27,7 @@ impl Block {
         arch: Arch,
         input: usize,
         width: usize,
-        stride: usize,
+        [stride, dilation]: [usize; 2],
         draws: &mut Draws,
         device: &Device,
     ) -> Self {
@@ -122,9 +40,10 @@ impl Block {
         };
         let around = stride != 1 || input != output;
         Self {
-            conv1: Conv::new([input, width], kernel1, stride1, draws, device),
+            // A 1x1 convolution has nothing to dilate.
+            conv1: Conv::new([input, width], kernel1, stride1, draws, device).dilated(dilation),
             bn1: BatchNorm::new(width, device),
-            conv2: Conv::new([width, width], 3, stride2, draws, device),
+            conv2: Conv::new([width, width], 3, stride2, draws, device).dilated(dilation),
             bn2: BatchNorm::new(width, device),
             conv3: bottleneck.then(|| Conv::new([width, output], 1, 1, draws, device)),
             bn3: bottleneck.then(|| BatchNorm::new(output, device)),
@@ -155,13 +74,14 @@ impl Block {
         }
         if let Some(factors) = factors {
             let images = factors.dims()[0];
-            y = y * factors.reshape([images, 1, 1, 1]);
+            let dtype = y.dtype();
+            y = y * factors.reshape([images, 1, 1, 1]).cast(dtype);
         }
         activation::relu(y + shortcut)
     }
 }
 
-/// A residual network for RGB images of any size from 32 x 32 up.
+/// A residual network for RGB images of any size from 32 x 32 up: a classifier, or the backbone of a segmenter.
 ///
 /// `Clone` shares the running statistics of batch normalisation with the original: use [`Module::valid`] for
 /// a copy of the current model.
@@ -173,11 +93,12 @@ pub struct ResNet {
     layer2: Vec<Block>,
     layer3: Vec<Block>,
     layer4: Vec<Block>,
-    fc: Linear,
+    /// None in a backbone.
+    fc: Option<Linear>,
 }
 
 impl ResNet {
-    /// A model with torchvision's initialisation, the same bits for the same `seed` on every device.
+    /// A classifier with torchvision's initialisation, the same bits for the same `seed` on every device.
     ///
     /// Convolutions are normal with variance `2 / fan_out`, batch normalisation starts as the identity, `fc`
     /// is uniform in `±1/sqrt(features)`. Pass `device.autodiff()` for training.
@@ -187,13 +108,37 @@ impl ResNet {
     pub fn new(arch: Arch, classes: usize, seed: u64, device: &Device) -> Self {
         assert!(classes > 0, "a classifier needs at least one class");
         let draws = &mut Draws::new(seed);
-        let mut channels = 64;
+        let backbone = Self::backbone(arch, draws, device);
+        let [_, features] = arch.features();
+        Self {
+            fc: Some(Linear::new(features, classes, draws, device)),
+            ..backbone
+        }
+    }
+
+    /// The layers before the last one. Stages that the architecture dilates keep the size of their input
+    /// (`replace_stride_with_dilation` of torchvision): from their second block on, the points of a 3x3 kernel are as
+    /// far apart as a stride would have made them.
+    pub(super) fn backbone(arch: Arch, draws: &mut Draws, device: &Device) -> Self {
+        let (mut channels, mut dilation) = (64, 1);
         let mut layer = |stage: usize, draws: &mut Draws| -> Vec<Block> {
             let width = 64 << stage;
+            let (stride, before) = (if stage > 0 { 2 } else { 1 }, dilation);
+            let stride = match arch.dilates(stage) {
+                true => {
+                    dilation *= stride;
+                    1
+                }
+                false => stride,
+            };
             (0..arch.blocks()[stage])
                 .map(|block| {
-                    let stride = if stage > 0 && block == 0 { 2 } else { 1 };
-                    let made = Block::new(arch, channels, width, stride, draws, device);
+                    let step = if block == 0 {
+                        [stride, before]
+                    } else {
+                        [1, dilation]
+                    };
+                    let made = Block::new(arch, channels, width, step, draws, device);
                     channels = width * arch.expansion();
                     made
                 })
@@ -206,18 +151,34 @@ impl ResNet {
             layer2: layer(1, draws),
             layer3: layer(2, draws),
             layer4: layer(3, draws),
-            fc: Linear::new(512 * arch.expansion(), classes, draws, device),
+            fc: None,
         }
     }
 
     /// `[N, 3, H, W]`, normalised, to logits `[N, classes]`.
+    ///
+    /// # Panics
+    /// If it is the backbone of a segmenter.
     pub fn forward(&self, x: Tensor<4>) -> Tensor<2> {
         self.forward_scaled(x, &[])
     }
 
     /// The same, with the own part of each block multiplied by a factor for each image, `[N]`, before the block's input is
     /// added: stochastic depth, if some are 0. Blocks beyond the factors have none.
+    ///
+    /// # Panics
+    /// If it is the backbone of a segmenter.
     pub fn forward_scaled(&self, x: Tensor<4>, factors: &[Tensor<1>]) -> Tensor<2> {
+        let [_, x] = self.features(x, factors);
+        let x = module::adaptive_avg_pool2d(x, [1, 1]).flatten::<2>(1, 3);
+        self.fc
+            .as_ref()
+            .expect("a classifier has a last layer")
+            .forward(x)
+    }
+
+    /// What the third and the fourth stage make of images, with the factors of [`ResNet::forward_scaled`].
+    pub(super) fn features(&self, x: Tensor<4>, factors: &[Tensor<1>]) -> [Tensor<4>; 2] {
         let x = activation::relu(self.bn1.forward(self.conv1.forward(x)));
         let mut x = module::max_pool2d(
             x,
@@ -225,11 +186,17 @@ impl ResNet {
                 .with_stride([2, 2])
                 .with_padding([1, 1]),
         );
-        for (number, block) in self.blocks().enumerate() {
-            x = block.forward_scaled(x, factors.get(number).cloned());
-        }
-        let x = module::adaptive_avg_pool2d(x, [1, 1]).flatten::<2>(1, 3);
-        self.fc.forward(x)
+        let mut factors = factors.iter().cloned();
+        let mut through = |stage: &[Block], x| {
+            stage
+                .iter()
+                .fold(x, |x, block| block.forward_scaled(x, factors.next()))
+        };
+        x = through(&self.layer1, x);
+        x = through(&self.layer2, x);
+        let third = through(&self.layer3, x);
+        let fourth = through(&self.layer4, third.clone());
+        [third, fourth]
     }
 
     /// The residual blocks, from the image on.
@@ -239,9 +206,9 @@ impl ResNet {
             .flatten()
     }
 
-    /// The number of classes.
+    /// The number of classes; 0 of a backbone.
     pub fn classes(&self) -> usize {
-        self.fc.bias.dims()[0]
+        self.fc.as_ref().map_or(0, |fc| fc.bias.dims()[0])
     }
 
     /// Fixes everything but `fc`: no gradients, and batch normalisation uses its running statistics without

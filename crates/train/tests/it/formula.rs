@@ -10,14 +10,27 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use stokehold_base::hash::Fnv;
 use stokehold_base::random::Random;
-use stokehold_train::model::{Arch, ResNet};
+use stokehold_train::model::{Arch, Network, ResNet};
 use stokehold_train::weights::{load_weights, save_safetensors};
 
-/// A model whose arrays follow the formula.
+/// A classifier whose arrays follow the formula.
 pub fn model(arch: Arch, classes: usize, device: &Device) -> ResNet {
+    filled(ResNet::new(arch, classes, 0, device))
+}
+
+/// A network whose arrays follow the formula.
+pub fn network(arch: Arch, classes: usize, device: &Device) -> Network {
+    filled(Network::new(arch, classes, 0, device))
+}
+
+fn filled<M: Module>(model: M) -> M {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("formula.safetensors");
-    let arrays = arrays(arch, classes, device);
+    let arrays = state(&model);
+    let arrays = arrays
+        .into_iter()
+        .map(|(key, (shape, _))| (key.clone(), (shape.clone(), weight(&key, &shape))));
+    let arrays: BTreeMap<String, (Vec<usize>, Vec<f32>)> = arrays.collect();
     let bytes: Vec<_> = arrays
         .iter()
         .map(|(key, (shape, values))| {
@@ -35,22 +48,16 @@ pub fn model(arch: Arch, classes: usize, device: &Device) -> ResNet {
         )
     });
     fs::write(&path, safetensors::serialize(views, None).unwrap()).unwrap();
-    load_weights(ResNet::new(arch, classes, 0, device), &path)
-        .unwrap()
-        .0
+    load_weights(model, &path).unwrap().0
 }
 
 /// Shape and values of every array of such a model, by key.
 pub fn arrays(arch: Arch, classes: usize, device: &Device) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
-    let shapes = state(&ResNet::new(arch, classes, 0, device));
-    shapes
-        .into_iter()
-        .map(|(key, (shape, _))| (key.clone(), (shape.clone(), weight(&key, &shape))))
-        .collect()
+    state(&model(arch, classes, device))
 }
 
 /// Shape and values of every array of a model, by key.
-pub fn state(model: &ResNet) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
+pub fn state<M: Module>(model: &M) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.safetensors");
     save_safetensors(model, &path, BTreeMap::new()).unwrap();
@@ -70,7 +77,7 @@ pub fn state(model: &ResNet) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
 }
 
 /// Gradients of a step for the parameters with these keys; the others have none.
-pub fn gradients(model: &ResNet, keys: &[&str], step: usize) -> GradientsParams {
+pub fn gradients<M: Module>(model: &M, keys: &[&str], step: usize) -> GradientsParams {
     let mut gradients = Gradients {
         step,
         keys,
@@ -89,12 +96,17 @@ struct Gradients<'a> {
 }
 
 impl ModuleVisitor for Gradients<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.to_string());
+    fn enter_module(&mut self, name: &str, of: &str) {
+        // The variant of an enum is no part of a name.
+        if !of.starts_with("Enum:") {
+            self.path.push(name.to_string());
+        }
     }
 
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
+    fn exit_module(&mut self, _: &str, of: &str) {
+        if !of.starts_with("Enum:") {
+            self.path.pop();
+        }
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -139,6 +151,15 @@ pub fn labels(key: &str, n: usize, classes: usize, device: &Device) -> Tensor<1,
     Tensor::from_data(TensorData::new(values, [n]), device)
 }
 
+/// Class numbers of `n` masks, and 255 where there is none.
+pub fn masks(key: &str, n: usize, size: usize, classes: usize) -> Vec<u8> {
+    let classes = classes as u8;
+    units(key, n * size * size)
+        .map(|u| (u * f64::from(classes + 1)) as u8)
+        .map(|class| if class == classes { 255 } else { class })
+        .collect()
+}
+
 fn weight(key: &str, shape: &[usize]) -> Vec<f32> {
     let count = shape.iter().product();
     let fan_in = shape[1..].iter().product::<usize>() as f64;
@@ -157,7 +178,7 @@ pub fn uniform(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
     units(key, n).map(|u| 2.0 * u - 1.0)
 }
 
-fn units(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
+pub fn units(key: &str, n: usize) -> impl Iterator<Item = f64> + use<> {
     let mut random = Random::from_state(Fnv::of(key.as_bytes()));
     (0..n).map(move |_| (random.bits() >> 40) as f64 / f64::from(1 << 24))
 }

@@ -10,4 +10,5 @@ mod parity;
 mod resume;
 mod run;
 mod schedule;
+mod segmentation;
 mod weights;

@@ -21,11 +21,11 @@ use crate::{formula, oracle};
 #[test]
 fn logits_are_torchvisions() {
     let (classes, batch, size) = (10, 2, 64);
-    let archs = Arch::ALL.map(Arch::name);
+    let archs = Arch::CLASSIFIERS.map(Arch::name);
     let question = json!({"archs": archs, "classes": classes, "batch": batch, "size": size});
     let theirs = oracle::ask::<BTreeMap<String, Vec<Vec<f32>>>>("logits", question);
     let device = Device::flex();
-    for arch in Arch::ALL {
+    for arch in Arch::CLASSIFIERS {
         let model = formula::model(arch, classes, &device);
         let ours = read(model.forward(formula::images("input", batch, size, &device))).unwrap();
         let theirs = theirs[arch.name()].concat();

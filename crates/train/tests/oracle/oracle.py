@@ -56,8 +56,30 @@ def weight(key, shape):
     return torch.from_numpy(u.astype(np.float32))
 
 
+def dilated_resnet18():
+    """What replace_stride_with_dilation=[False, False, True] would be if torchvision had it for basic blocks."""
+    net = torchvision.models.resnet18()
+    first, second = net.layer4
+    first.conv1.stride = first.downsample[0].stride = (1, 1)
+    for conv in (second.conv1, second.conv2):
+        conv.dilation = conv.padding = (2, 2)
+    return net
+
+
+def built(arch, classes):
+    """torchvision's own network, of random weights."""
+    segmentation = torchvision.models.segmentation
+    if arch == "fcn-resnet18":
+        backbone = torchvision.models._utils.IntermediateLayerGetter(dilated_resnet18(), {"layer4": "out"})
+        return segmentation.FCN(backbone, segmentation.fcn.FCNHead(512, classes))
+    if "-" in arch:
+        make = getattr(segmentation, arch.replace("-", "_"))
+        return make(weights=None, weights_backbone=None, num_classes=classes, aux_loss=True)
+    return getattr(torchvision.models, arch)(num_classes=classes)
+
+
 def model(arch, classes):
-    net = getattr(torchvision.models, arch)(num_classes=classes)
+    net = built(arch, classes)
     state = net.state_dict()
     for key in state:
         if not key.endswith("num_batches_tracked"):
@@ -215,6 +237,86 @@ def optimize(q):
     return {"norms": norms, "params": {key: p.flatten().tolist() for key, p in params.items()}}
 
 
+def pixel_classes(key, n, size, classes):
+    """[n, size, size]; 255 where there is none."""
+    found = (units(key, n * size * size) * (classes + 1)).astype(np.int64).reshape(n, size, size)
+    return torch.from_numpy(np.where(found == classes, 255, found))
+
+
+def pixel_logits(q):
+    with torch.no_grad():
+        return {
+            arch: model(arch, q["classes"]).eval()(images("input", q["batch"], q["size"]))["out"].flatten().tolist()
+            for arch in q["archs"]
+        }
+
+
+def pixel_loss(q):
+    """For each choice of weights the loss and its gradient's sum of squares."""
+    shape = (q["batch"], q["classes"], q["size"], q["size"])
+    answers = []
+    for weights in q["weights"]:
+        x = torch.from_numpy(4.0 * uniform("logits", shape)).float().requires_grad_()
+        y = pixel_classes("masks", q["batch"], q["size"], q["classes"])
+        weights = None if weights is None else torch.tensor(weights)
+        loss = torch.nn.CrossEntropyLoss(weight=weights, ignore_index=255)(x, y)
+        loss.backward()
+        answers.append([loss.item(), x.grad.square().sum().item()])
+    return answers
+
+
+def train_pixels(q):
+    """Losses and the first gradient's norm of steps as torchvision's references make them, without dropout."""
+    net = model(q["arch"], q["classes"]).train()
+    for module in net.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    optim = torch.optim.SGD(net.parameters(), lr=q["lr"])
+    x, y = images("images0", q["batch"], q["size"]), pixel_classes("masks", q["batch"], q["size"], q["classes"])
+    weights = torch.tensor(q["weights"])
+    losses, norms = [], []
+    for _ in range(q["steps"]):
+        out = net(x)
+        parts = {name: torch.nn.functional.cross_entropy(one, y, weights, ignore_index=255) for name, one in out.items()}
+        loss = parts["out"] + 0.5 * parts["aux"] if "aux" in parts else parts["out"]
+        optim.zero_grad()
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), q["clip_norm"]).item())
+        optim.step()
+        losses.append(loss.item())
+    return {"losses": losses, "norm": norms[0]}
+
+
+def confusion(q):
+    """The ConfusionMatrix of torchvision's references/segmentation, in numpy."""
+    n = q["classes"]
+    truth = pixel_classes("truth", 1, q["size"], n).numpy().flatten()
+    found = (units("predicted", q["size"] ** 2) * q["predicted"]).astype(np.int64)
+    there = (truth >= 0) & (truth < n)
+    matrix = np.bincount(n * truth[there] + found[there], minlength=n * n).reshape(n, n)
+    right = np.diag(matrix)
+    iou = right / (matrix.sum(1) + matrix.sum(0) - right)
+    return {"matrix": matrix.flatten().tolist(), "accuracy": right.sum() / matrix.sum(), "iou": iou.tolist(), "miou": iou.mean()}
+
+
+def write_segmenters(q):
+    """Files of random weights as torchvision's users have them, and the logits in eval mode."""
+    torch.manual_seed(q["seed"])
+    x, answers = images("input", 2, q["size"]), {}
+    for arch in q["archs"]:
+        net = built(arch, q["classes"]).eval()
+        # Otherwise what normalisation does to fresh weights is next to nothing.
+        for key, value in net.state_dict().items():
+            if key.endswith(("running_mean", "running_var")):
+                value.copy_(weight(key, tuple(value.shape)))
+        with torch.no_grad():
+            answers[arch] = net(x)["out"].flatten().tolist()
+        torch.save(net.state_dict(), f"{q['folder']}/{arch}.pth")
+    torch.save({key: value for key, value in net.state_dict().items() if "aux" not in key}, f"{q['folder']}/no-aux.pth")
+    torch.save(torchvision.models.resnet50(num_classes=7).state_dict(), f"{q['folder']}/resnet50.pth")
+    return answers
+
+
 def loss(q):
     x = torch.from_numpy(4.0 * uniform("logits", (q["batch"], q["classes"]))).float()
     y = labels("labels", q["batch"], q["classes"])
@@ -343,15 +445,17 @@ def load_safetensors(q):
         assert entry["dtype"] == "F32", entry
         begin, end = entry["data_offsets"]
         state[key] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(entry["shape"])
-    net = getattr(torchvision.models, q["arch"])(num_classes=q["classes"])
+    net = built(q["arch"], q["classes"])
     net.load_state_dict(state, strict=True)
     with torch.no_grad():
-        return {"logits": net.eval()(images("input", 2, q["size"])).tolist(), "metadata": metadata}
+        out = net.eval()(images("input", 2, q["size"]))
+    out = out["out"] if isinstance(out, dict) else out
+    return {"logits": out.flatten(1).tolist(), "metadata": metadata}
 
 
 def initial(q):
     """Standard deviations of a freshly initialised model's arrays, by key."""
-    state = getattr(torchvision.models, q["arch"])(num_classes=q["classes"]).state_dict()
+    state = built(q["arch"], q["classes"]).state_dict()
     return {key: [value.mean().item(), value.std(correction=0).item()] for key, value in state.items() if value.is_floating_point()}
 
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_loader::{BadImagePolicy, Workers};
 use stokehold_pipeline::Pipeline;
+use stokehold_pipeline::op::Size;
 use stokehold_storage::Dataset;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::model::Arch;
@@ -56,6 +57,62 @@ fn stripes(down: bool, number: usize) -> Vec<u8> {
     bytes
 }
 
+/// Writes pairs of images and masks in CamVid's layout: a dark half is sky, and a light one, at one of the four sides, road.
+/// Some pixels have no class. Nine images make three batches, the last one of one image.
+pub fn write_pairs(dir: &Path) {
+    for (images, masks, count) in [("train", "trainannot", 9), ("val", "valannot", 4)] {
+        for folder in [images, masks] {
+            fs::create_dir_all(dir.join(folder)).unwrap();
+        }
+        for number in 0..count {
+            let (image, mask) = pair(number);
+            fs::write(dir.join(images).join(format!("{number}.png")), image).unwrap();
+            fs::write(dir.join(masks).join(format!("{number}.png")), mask).unwrap();
+        }
+    }
+}
+
+fn pair(number: usize) -> (Vec<u8>, Vec<u8>) {
+    const SIDE: usize = 40;
+    let (mut pixels, mut classes) = (Vec::new(), Vec::new());
+    for at in 0..SIDE * SIDE {
+        let (x, y) = (at % SIDE, at / SIDE);
+        let along = if number.is_multiple_of(2) { x } else { y };
+        let light = (along < SIDE / 2) == (number % 4 < 2);
+        let noise = (x * 7 + y * 13 + number * 5) % 11;
+        let grey = if light { 220 + noise } else { 20 + 3 * noise };
+        pixels.extend([grey as u8, (grey / 2 + 40) as u8, (255 - grey) as u8]);
+        // CamVid's sky is 0, its road 3, and 11 is no class.
+        classes.push(match (x < 3, light) {
+            (true, _) => 11,
+            (false, true) => 3,
+            (false, false) => 0,
+        });
+    }
+    let png = |color, data: &[u8]| {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, SIDE as u32, SIDE as u32);
+        encoder.set_color(color);
+        encoder.write_header().unwrap().write_image_data(data).unwrap();
+        bytes
+    };
+    (
+        png(png::ColorType::Rgb, &pixels),
+        png(png::ColorType::Grayscale, &classes),
+    )
+}
+
+/// The same for a segmenter.
+pub fn config_of_pairs(data: &Path, run_dir: &Path) -> TrainConfig {
+    TrainConfig {
+        arch: Arch::FcnResnet18,
+        pipeline: Pipeline::pairs_train(Size::Side(32)),
+        eval_pipeline: Pipeline::pairs_eval(Size::HeightWidth([32, 48])),
+        label_smoothing: 0.0,
+        ..config(data, run_dir)
+    }
+}
+
 /// Three epochs with momentum and a cosine schedule, so that nothing stays the same from step to step.
 pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
     TrainConfig {
@@ -77,6 +134,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         batch_size: BATCH,
         drop_last: false,
         seed: 7,
+        class_weights: Default::default(),
         optimizer: OptimizerConfig::SGD,
         undecayed: Default::default(),
         lr: 0.02,
