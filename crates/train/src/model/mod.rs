@@ -28,6 +28,10 @@ pub(crate) const LAST_LAYERS: [&str; 3] = ["fc", "classifier.4", "aux_classifier
 
 /// A network that can be trained.
 #[derive(Module, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one of it, and modules have no boxes"
+)]
 pub enum Network {
     /// It says the class of an image.
     Classifier(ResNet),
@@ -37,6 +41,7 @@ pub enum Network {
 
 /// What a network says of a batch.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a step")]
 pub enum Logits {
     /// Of every image: `[N, classes]`.
     Images(Tensor<2>),

@@ -22,6 +22,10 @@ pub struct Segmenter {
 }
 
 #[derive(Module, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one of it, and modules have no boxes"
+)]
 enum Head {
     Fcn(FcnHead),
     DeepLab(DeepLabHead),
