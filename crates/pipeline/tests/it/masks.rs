@@ -332,7 +332,7 @@ fn masks_of_every_depth_are_read_as_they_are_stored() {
         Mask::decode(&png(5, 2, ColorType::Grayscale, depth, data, None), &values).map(|mask| mask.data)
     };
     assert_eq!(
-        read(BitDepth::One, &[0b10110_000, 0b01001_000]).unwrap(),
+        read(BitDepth::One, &[0b1011_0000, 0b0100_1000]).unwrap(),
         [1, 0, 1, 1, 0, 0, 1, 0, 0, 1]
     );
     assert_eq!(
