@@ -336,7 +336,7 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
             "predict runs/x data/val data/train --out masks",
             "would both become masks/0.png",
         ),
-        ("transform --model runs/x data/val out", "is a segmenter"),
+        ("transform runs/x data/val out", "is a segmenter"),
         ("evaluate runs/x data --topk 3", "--topk is for classifiers"),
         (
             "train data --name y",

@@ -46,14 +46,18 @@ impl Tables<'_> {
         self.table(schema, into);
     }
 
-    /// The table of an object: a row for each key, required keys first.
+    /// The table of an object: a row for each key, required keys first. The keys of which it has one group or another come last.
     pub fn table(&self, schema: &Value, into: &mut String) {
         let required = |key: &str| {
             schema["required"]
                 .as_array()
                 .is_some_and(|keys| keys.iter().any(|known| known == key))
         };
-        let mut keys: Vec<(&String, &Value)> = schema["properties"].as_object().unwrap().iter().collect();
+        let groups = schema["anyOf"].as_array().into_iter().flatten();
+        let objects = std::iter::once(schema).chain(groups);
+        let mut keys: Vec<(&String, &Value)> = objects
+            .flat_map(|object| object["properties"].as_object().unwrap())
+            .collect();
         let by_user = self.side == Side::User;
         keys.sort_by_key(|(key, _)| by_user && !required(key));
         *into += match self.side {

@@ -20,7 +20,7 @@ pub enum Arch {
     Resnet101,
     /// 60.2 million.
     Resnet152,
-    /// A segmenter for CPUs: [`Arch::FcnResnet50`]'s head on a ResNet-18 of which only the last stage is dilated, so that
+    /// A segmenter for CPUs: the head of FCN on a ResNet-18 of which only the last stage is dilated, so that
     /// features are of a 16th of the image's height and width; 11.8 million parameters with 21 classes, no auxiliary head.
     #[serde(rename = "fcn-resnet18")]
     FcnResnet18,
