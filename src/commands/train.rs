@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use stokehold_storage::Dataset;
 use stokehold_train::TrainerChoice;
+use stokehold_train::run::RunFolder;
 
 use crate::{damage, interrupt, shell};
 
@@ -43,6 +44,12 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let mut watch = watch::Watch::new();
+    if resuming && !RunFolder::new(&config.run_dir).record().exists() {
+        note!(
+            "{}: there is no run to resume; starting it",
+            config.run_dir.display()
+        );
+    }
     let work = if resuming {
         stokehold_train::resume
     } else {

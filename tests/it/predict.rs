@@ -340,7 +340,7 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
         ("evaluate runs/x data --topk 3", "--topk is for classifiers"),
         (
             "train data --name y",
-            "data has pairs of images and masks, and resnet18 classifies images",
+            "data/train has pairs of images and masks, and resnet18 classifies images",
         ),
         (
             "train data --model fcn-resnet18 --name y --topk 3",

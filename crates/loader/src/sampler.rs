@@ -94,6 +94,9 @@ enum Way {
 /// The most samples of an epoch that are drawn with replacement: 2 GiB of numbers.
 const MOST: usize = 1 << 28;
 
+/// Recipes repeat a sample 3 or 4 times.
+const MOST_REPEATS: usize = 1024;
+
 impl Chooser {
     /// The sampler of the options, for this source.
     pub(crate) fn new(options: &LoaderOptions, source: &dyn Source) -> Result<Self, LoaderError> {
@@ -108,6 +111,9 @@ impl Chooser {
                     ));
                 }
                 (Way::Subset(Arc::clone(list)), list.len(), list.len())
+            }
+            Sampler::Repeated(times) if times.get() > MOST_REPEATS => {
+                return refused(format!("repeats {times}: must be 1 to {MOST_REPEATS}"));
             }
             Sampler::Repeated(times) => {
                 let most = samples.saturating_mul(times.get());

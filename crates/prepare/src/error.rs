@@ -25,6 +25,12 @@ pub enum PrepareError {
         /// The data set's folder.
         path: PathBuf,
     },
+    /// The shards would be among the images.
+    #[error("{}: it lies among the images, where it would be a class of the data set; give a folder beside them", path.display())]
+    Inside {
+        /// The folder of the shards.
+        path: PathBuf,
+    },
     /// An image cannot be decoded.
     #[error("{name}: {reason}; remove it, or skip bad images")]
     BadImage {

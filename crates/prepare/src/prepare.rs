@@ -57,6 +57,24 @@ pub struct Left {
     pub reason: String,
 }
 
+/// Whether a folder, which need not be there, would be among the images of a data set.
+fn is_among(out: &Path, data: &Path) -> bool {
+    let Some(there) = std::path::absolute(out)
+        .ok()
+        .and_then(|out| out.ancestors().find_map(|folder| folder.canonicalize().ok()))
+    else {
+        return false;
+    };
+    let parts = match data.join("train").is_dir() {
+        true => vec![data.join("train"), data.join("val")],
+        false => vec![data.to_owned()],
+    };
+    parts
+        .iter()
+        .filter_map(|part| part.canonicalize().ok())
+        .any(|part| there.starts_with(part))
+}
+
 /// Prepares the data set in `data` into the folder `out`, which must be new or empty, or contain the
 /// unfinished or finished result of the same preparation.
 ///
@@ -72,6 +90,9 @@ pub fn prepare(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PrepareError> {
+    if is_among(out, data) {
+        return Err(PrepareError::Inside { path: out.to_owned() });
+    }
     let parts = parts(data, options)?;
     check_bake(data, &parts, options)?;
     let place = Place::claim(out, &parts, options, stop)?;

@@ -285,21 +285,31 @@ impl Place {
 
     fn read(&self) -> Result<String, TransformError> {
         match self {
-            Self::Here(path) => regular::read_to_string(path).map_err(TransformError::io(path)),
+            Self::Here(path) => {
+                let bytes = regular::read(path).map_err(TransformError::io(path))?;
+                text(bytes, &path.display().to_string())
+            }
             Self::Remote(uri) => {
                 let Self::Remote(folder) = self.folder() else {
                     unreachable!("the folder of an object is in its bucket")
                 };
                 let mut bytes = Vec::new();
                 Bucket::open(&folder)?.fetch(&self.file_name(), &mut bytes)?;
-                String::from_utf8(bytes).map_err(|_| TransformError::File {
-                    path: uri.clone(),
-                    line: None,
-                    reason: "it is not UTF-8".to_owned(),
-                })
+                text(bytes, uri)
             }
         }
     }
+}
+
+fn text(bytes: Vec<u8>, path: &str) -> Result<String, TransformError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        TransformError::File {
+            path: path.to_owned(),
+            line: Some(1 + before.iter().filter(|&&byte| byte == b'\n').count()),
+            reason: "it is not UTF-8".to_owned(),
+        }
+    })
 }
 
 /// Inputs that are being listed.

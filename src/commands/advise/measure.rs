@@ -96,10 +96,11 @@ pub fn can_be_predicted(workload: &Workload) -> bool {
 /// Fills in [`Workload::alternatives`]. Adds to `notes` what could not be measured, and why.
 fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<String>) {
     let images = own_images(record);
-    let batch_size = match &images {
-        Ok(images) => of_batch_size(record, workload, images.len()),
-        Err(reason) => Err(reason.clone()),
-    };
+    let count = images.as_ref().map(Source::len).map_err(String::clone);
+    let batch_size = count
+        .clone()
+        .and_then(|images| of_batch_size(record, workload, images));
+    let precision = count.and_then(|images| of_precision(record, workload, images));
     let wait = waits(workload);
     let loaders =
         images.and_then(|images| of_loader(record, images, wait).map_err(|error| error.to_string()));
@@ -111,7 +112,7 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
         Ok(batch_size) => workload.alternatives.push(batch_size),
         Err(reason) => notes.push(format!("larger batches are not predicted: {reason}")),
     }
-    match of_precision(record, workload) {
+    match precision {
         Ok(precision) => workload.alternatives.extend(precision),
         Err(reason) => notes.push(format!("bf16 is not predicted: {reason}")),
     }
@@ -329,38 +330,25 @@ fn of_batch_size(record: &RunRecord, workload: &Workload, images: usize) -> Resu
     let larger = larger
         .filter(|larger| *larger <= images && *larger as u64 <= workload.images)
         .ok_or("twice the batch would be more than all images")?;
-    let (width, height) = config.pipeline.check().map_err(|error| error.to_string())?;
-    let bytes = [larger, 3, width as usize, height as usize, size_of::<f32>()]
-        .into_iter()
-        .try_fold(1, usize::checked_mul);
-    if bytes.is_none_or(|bytes| bytes > BATCH_LIMIT) {
-        return Err(format!(
-            "a batch of {larger} images of {width}x{height} has more than {} MiB of pixels, which is not tried",
-            BATCH_LIMIT >> 20
-        ));
-    }
-    let rate = workload.trainer_ceiling.unwrap_or(0.0);
-    let seconds = (LEAST + 1) as f64 * (config.batch_size + larger) as f64 / rate;
-    if seconds > STEPS_LIMIT {
-        return Err(format!("measuring them would take {seconds:.0} s"));
-    }
-    let classes = record.dataset.classes.len();
     let batches = TrainConfig {
         batch_size: larger,
         ..config.clone()
     };
-    let [own, other] = step_times([config, &batches], classes, LEAST).map_err(|error| error.to_string())?;
     Ok(Alternative {
         change: Change::BatchSize {
             batch_size: larger as u64,
         },
         loader: 1.0,
-        trainer: other / own,
+        trainer: of_steps(record, workload, config, &batches)?,
     })
 }
 
 /// Steps in bf16, compared with the run's in alternation; `None` of a run that has another precision than f32 already.
-fn of_precision(record: &RunRecord, workload: &Workload) -> Result<Option<Alternative>, String> {
+fn of_precision(
+    record: &RunRecord,
+    workload: &Workload,
+    images: usize,
+) -> Result<Option<Alternative>, String> {
     let config = &record.config;
     if !config.trainer.learns() {
         return Err("an emulated accelerator computes nothing".to_owned());
@@ -368,22 +356,47 @@ fn of_precision(record: &RunRecord, workload: &Workload) -> Result<Option<Altern
     if config.precision != Precision::F32 {
         return Ok(None);
     }
-    let rate = workload.trainer_ceiling.unwrap_or(0.0);
-    let seconds = (LEAST + 1) as f64 * 2.0 * config.batch_size as f64 / rate;
-    if seconds > STEPS_LIMIT {
-        return Err(format!("measuring it would take {seconds:.0} s"));
-    }
-    let smaller = TrainConfig {
-        precision: Precision::Bf16,
+    let own = TrainConfig {
+        batch_size: config.batch_size.min(images),
         ..config.clone()
     };
-    let classes = record.dataset.classes.len();
-    let [own, other] = step_times([config, &smaller], classes, LEAST).map_err(|error| error.to_string())?;
+    let smaller = TrainConfig {
+        precision: Precision::Bf16,
+        ..own.clone()
+    };
     Ok(Some(Alternative {
         change: Change::Precision {
             precision: Precision::Bf16.to_string(),
         },
         loader: 1.0,
-        trainer: other / own,
+        trainer: of_steps(record, workload, &own, &smaller)?,
     }))
+}
+
+/// The time that training an image takes with `other`, divided by that with `own`, measured in alternation.
+fn of_steps(
+    record: &RunRecord,
+    workload: &Workload,
+    own: &TrainConfig,
+    other: &TrainConfig,
+) -> Result<f64, String> {
+    let (width, height) = own.pipeline.check().map_err(|error| error.to_string())?;
+    let images = own.batch_size.max(other.batch_size);
+    let bytes = [images, 3, width as usize, height as usize, size_of::<f32>()]
+        .into_iter()
+        .try_fold(1, usize::checked_mul);
+    if bytes.is_none_or(|bytes| bytes > BATCH_LIMIT) {
+        return Err(format!(
+            "a batch of {images} images of {width}x{height} has more than {} MiB of pixels, which is not tried",
+            BATCH_LIMIT >> 20
+        ));
+    }
+    let rate = workload.trainer_ceiling.unwrap_or(0.0);
+    let seconds = (LEAST + 1) as f64 * (own.batch_size + other.batch_size) as f64 / rate;
+    if seconds > STEPS_LIMIT {
+        return Err(format!("measuring them would take {seconds:.0} s"));
+    }
+    let classes = record.dataset.classes.len();
+    let [own, other] = step_times([own, other], classes, LEAST).map_err(|error| error.to_string())?;
+    Ok(other / own)
 }
