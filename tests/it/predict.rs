@@ -363,10 +363,6 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
             "class-balanced",
         ),
         (
-            "train data --model fcn-resnet18 --name y --executor gpu",
-            "gpu makes no masks",
-        ),
-        (
             "train data --model fcn-resnet18 --name y --class-weights 1,2",
             "have 11 classes",
         ),

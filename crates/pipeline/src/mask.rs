@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Cursor;
 
+use crate::ImageInfo;
 use crate::error::MaskError;
 
 /// The class of every pixel, row by row (height, width).
@@ -52,6 +53,27 @@ impl Mask {
             Coding::Colors(classes) => file.classes_of_colors(classes)?,
         };
         Ok(Mask { width, height, data })
+    }
+
+    /// As [`Mask::decode`], for the mask of a known image: it has a pixel for each of the image's, as it is stored, or as its EXIF
+    /// orientation shows it.
+    ///
+    /// # Errors
+    /// Those of [`Mask::decode`], and [`MaskError::OtherSize`].
+    pub fn decode_for(bytes: &[u8], table: &MaskTable, image: &ImageInfo) -> Result<Mask, MaskError> {
+        let mask = Mask::decode(bytes, table)?;
+        let size = (mask.width, mask.height);
+        let turned = image.orientation >= 5 && size == (image.height, image.width);
+        match size == (image.width, image.height) || turned {
+            true => Ok(mask),
+            false => Err(MaskError::OtherSize {
+                width: mask.width,
+                height: mask.height,
+                image_width: image.width,
+                image_height: image.height,
+                turned: false,
+            }),
+        }
     }
 }
 

@@ -19,10 +19,21 @@ pub enum PrepareError {
         /// The data set's folder.
         path: PathBuf,
     },
-    /// The images have masks, and shards have no place for them.
-    #[error("{}: the images have masks, which shards do not hold yet; train from this folder", path.display())]
+    /// The images have masks, and something was asked that would leave the masks behind.
+    #[error("{}: the images have masks, which {what}; leave it out", path.display())]
     Pairs {
         /// The data set's folder.
+        path: PathBuf,
+        /// What cannot be done to masks.
+        what: &'static str,
+    },
+    /// The masks that were left out are not those of the images that were.
+    #[error(
+        "{}: masks are missing here whose images are there, or the other way round: files have changed since an earlier call; \
+         remove the folder of shards, and prepare it again", path.display()
+    )]
+    Changed {
+        /// The folder of the masks' shards.
         path: PathBuf,
     },
     /// The shards would be among the images.

@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_base::whole;
 use stokehold_pipeline::{Format, probe};
-use stokehold_storage::shard::ShardFolder;
-use stokehold_storage::{SampleBytes, Source, StorageError};
+use stokehold_storage::shard::{Manifest, ShardFolder};
+use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
 
 use crate::prepare::{Progress, write_error};
 use crate::verify::manifest;
 use crate::{PrepareError, output};
 
 /// Writes every sample of the prepared data set in `out` to `dir`, as the file it was made of was called:
-/// `dir/train/cat/1.jpg`. A JPEG that is called `.png` or `.webp` gets `.jpg` behind its name. Damaged samples are left out and
+/// `dir/train/cat/1.jpg`. Masks are called as their images are, in a folder of their own (`dir/train-masks/cat/1.png`), and
+/// `dir/classes.toml` has their classes, so that it is a data set of pairs. A JPEG that is called `.png` or `.webp` gets `.jpg` behind its name. Damaged samples are left out and
 /// returned.
 ///
 /// # Errors
@@ -30,38 +31,87 @@ pub fn extract(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Vec<Lost>, PrepareError> {
     let manifest = manifest(out)?;
-    let mut done = Progress {
+    let done = Progress {
         done: 0,
         kept: 0,
         of: manifest.parts.values().map(|part| part.samples as usize).sum(),
     };
-    let (mut bytes, mut lost) = (SampleBytes::new(), Vec::new());
-    for part in manifest.parts.keys() {
-        let folder = ShardFolder::open(out, part, &manifest)?;
-        for sample in 0..folder.len() {
-            if stop.load(Ordering::Relaxed) {
-                return Err(PrepareError::Interrupted);
-            }
-            match folder.read(sample, &mut bytes) {
-                Err(error @ StorageError::ShardDamaged { .. }) => {
-                    lost.push(Lost {
-                        name: String::from_utf8_lossy(folder.below(sample)).into_owned(),
-                        reason: error.to_string(),
-                    });
-                    done.done += 1;
-                    progress(done);
-                    continue;
-                }
-                read => read?,
-            }
-            let name = file_name(folder.below(sample), bytes.file())?;
-            let path = place(dir, &Path::new(part).join(name))?;
-            whole::write(&path, bytes.file()).map_err(|source| write_error(&path, source))?;
-            done.done += 1;
-            progress(done);
+    let mut work = Work {
+        dir,
+        stop,
+        done,
+        progress,
+        bytes: SampleBytes::new(),
+        lost: Vec::new(),
+    };
+    for (part, _) in manifest.image_parts() {
+        let images = ShardFolder::open(out, part, &manifest)?;
+        let names = work.part(&images, part, |sample, file| {
+            file_name(images.below(sample), file).map(Ok)
+        })?;
+        let masks = format!("{part}{}", Manifest::MASKS);
+        if manifest.parts.contains_key(&masks) {
+            let files = ShardFolder::open(out, &masks, &manifest)?;
+            work.part(&files, &masks, |sample, _| {
+                let name = names[sample].clone();
+                let name = name.ok_or_else(|| "its image could not be extracted".to_owned());
+                Ok(name.map(|name| name.with_extension("png")))
+            })?;
         }
     }
-    Ok(lost)
+    if let Some(classes) = &manifest.pixels {
+        let table = classes.table(manifest.image_parts().map(|(part, _)| part.as_str()));
+        let path = place(dir, Path::new(PixelClasses::FILE))?;
+        whole::write(&path, table.as_bytes()).map_err(|source| write_error(&path, source))?;
+    }
+    Ok(work.lost)
+}
+
+struct Work<'a> {
+    dir: &'a Path,
+    stop: &'a AtomicBool,
+    done: Progress,
+    progress: &'a mut dyn FnMut(Progress),
+    bytes: SampleBytes,
+    lost: Vec<Lost>,
+}
+
+impl Work<'_> {
+    /// Writes the samples of a part. Returns their names below it; `None` for those that are lost.
+    fn part(
+        &mut self,
+        folder: &ShardFolder,
+        part: &str,
+        name: impl Fn(usize, &[u8]) -> Result<Result<PathBuf, String>, PrepareError>,
+    ) -> Result<Vec<Option<PathBuf>>, PrepareError> {
+        let mut names = Vec::with_capacity(folder.len());
+        for sample in 0..folder.len() {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(PrepareError::Interrupted);
+            }
+            let found = match folder.read(sample, &mut self.bytes) {
+                Err(error @ StorageError::ShardDamaged { .. }) => Err(error.to_string()),
+                read => {
+                    read?;
+                    name(sample, self.bytes.file())?
+                }
+            };
+            match &found {
+                Ok(name) => {
+                    let path = place(self.dir, &Path::new(part).join(name))?;
+                    whole::write(&path, self.bytes.file()).map_err(|source| write_error(&path, source))?;
+                }
+                Err(reason) => self.lost.push(Lost {
+                    name: String::from_utf8_lossy(folder.below(sample)).into_owned(),
+                    reason: reason.clone(),
+                }),
+            }
+            names.push(found.ok());
+            self.done.done += 1;
+            (self.progress)(self.done);
+        }
+        Ok(names)
+    }
 }
 
 /// A sample that could not be extracted.

@@ -3,9 +3,11 @@
 use std::path::Path;
 
 use stokehold_base::hash::Fnv;
-use stokehold_storage::{Dataset, Images, Source, StorageError};
+use stokehold_loader::mask_table;
+use stokehold_pipeline::MaskTable;
+use stokehold_storage::{Dataset, Images, PairFolder, Source, StorageError};
 
-use crate::options::{Container, Options};
+use crate::options::{Bake, Container, Content, Options};
 use crate::{PrepareError, tar};
 
 /// One part of a data set to be prepared.
@@ -17,19 +19,40 @@ pub(crate) struct Part {
     /// The names of the samples in a tar; empty for shards.
     pub keys: Vec<String>,
     pub id: u64,
+    /// What is done with the files.
+    pub making: Making,
+    /// How the masks of the images are read, where they have masks.
+    pub masks: Option<MaskTable>,
+    /// Whether these are the masks of the part before, of which one is left out with its image.
+    pub is_masks: bool,
+}
+
+/// What is done with the files of a part.
+pub(crate) enum Making {
+    Content(Content),
+    Bake(Bake),
+}
+
+impl Making {
+    fn of(name: &str, options: &Options) -> Self {
+        match options.bake.get(name) {
+            Some(bake) => Self::Bake(bake.clone()),
+            None => Self::Content(options.content),
+        }
+    }
 }
 
 impl Part {
-    fn new(name: &'static str, images: Images, options: &Options) -> Self {
+    fn new(name: &'static str, images: Images, options: &Options, making: Making) -> Self {
         // A missing file is reported when it is read.
         let sizes: Vec<u64> = (0..images.len())
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
         let mut id = Words::default();
-        let content = match options.bake.get(name) {
+        let content = match &making {
             // With every parameter.
-            Some(bake) => format!("{bake:?}"),
-            None => options.content.to_string(),
+            Making::Bake(bake) => format!("{bake:?}"),
+            Making::Content(content) => content.to_string(),
         };
         for word in [name, &content, options.extension()] {
             id.add(word.as_bytes());
@@ -49,10 +72,22 @@ impl Part {
         };
         Self {
             name,
+            masks: images.pixel_classes().map(mask_table),
+            is_masks: false,
             images,
             sizes,
             keys,
             id: id.0.finish(),
+            making,
+        }
+    }
+
+    /// The masks of images, which are copied.
+    fn of_masks(name: &'static str, pairs: &PairFolder, options: &Options) -> Self {
+        let masks = Images::Folder(pairs.masks());
+        Self {
+            is_masks: true,
+            ..Self::new(name, masks, options, Making::Content(Content::Raw))
         }
     }
 
@@ -65,31 +100,67 @@ impl Part {
     }
 }
 
+/// The names of the parts and of those of their masks.
+const NAMES: [(&str, &str); 2] = [("train", "train-masks"), ("val", "val-masks")];
+
 /// The images of each part of the data set in `data`; those of a folder without class folders are one part, without labels.
-pub(crate) fn images(data: &Path) -> Result<[(&'static str, Option<Images>); 2], StorageError> {
-    let (train, val) = match Dataset::open(data, None, 0) {
-        Ok(Dataset { train, val, .. }) => (train, val),
-        Err(StorageError::Flat { .. }) => (Images::unlabelled(data)?, None),
-        Err(error) => return Err(error),
-    };
-    Ok([("train", Some(train)), ("val", val)])
+fn images(data: &Path) -> Result<Vec<Images>, StorageError> {
+    match Dataset::open(data, None, 0) {
+        Ok(Dataset { train, val, .. }) => Ok([train].into_iter().chain(val).collect()),
+        Err(StorageError::Flat { .. }) => Ok(vec![Images::unlabelled(data)?]),
+        Err(error) => Err(error),
+    }
 }
 
-/// The parts of the data set in `data`.
+/// The files of each part of the data set in `data`, those of masks included.
+pub(crate) fn originals(data: &Path) -> Result<Vec<(&'static str, Images)>, StorageError> {
+    let mut parts = Vec::new();
+    for ((name, of_masks), images) in NAMES.into_iter().zip(images(data)?) {
+        if let Images::Pairs(pairs) = &images {
+            parts.push((of_masks, Images::Folder(pairs.masks())));
+        }
+        parts.push((name, images));
+    }
+    Ok(parts)
+}
+
+/// The parts of the data set in `data`: masks behind their images.
 pub(crate) fn parts(data: &Path, options: &Options) -> Result<Vec<Part>, PrepareError> {
-    images(data)?
-        .into_iter()
-        .filter_map(|(name, images)| Some((name, images?)))
-        .map(|(name, images)| match images {
-            Images::Folder(_) | Images::Bucket(_) => Ok(Part::new(name, images, options)),
-            Images::Shards(_) => Err(PrepareError::PreparedAlready {
-                path: data.to_owned(),
-            }),
-            Images::Pairs(_) => Err(PrepareError::Pairs {
-                path: data.to_owned(),
-            }),
-        })
-        .collect()
+    let mut parts = Vec::new();
+    for ((name, of_masks), images) in NAMES.into_iter().zip(images(data)?) {
+        let masks = match &images {
+            Images::Folder(_) | Images::Bucket(_) => None,
+            Images::Shards(_) => {
+                return Err(PrepareError::PreparedAlready {
+                    path: data.to_owned(),
+                });
+            }
+            Images::Pairs(pairs) => {
+                check_pairs(data, options)?;
+                Some(Part::of_masks(of_masks, pairs, options))
+            }
+        };
+        parts.push(Part::new(name, images, options, Making::of(name, options)));
+        parts.extend(masks);
+    }
+    Ok(parts)
+}
+
+/// What cannot be done to masks.
+fn check_pairs(data: &Path, options: &Options) -> Result<(), PrepareError> {
+    let what = if !options.bake.is_empty() {
+        "--pipeline does not change"
+    } else if matches!(options.content, Content::Resized { .. }) {
+        "--longer-side and --shorter-side do not shrink"
+    } else if options.container == Container::Tar {
+        "--tar has no place for"
+    } else {
+        return Ok(());
+    };
+    Err(PrepareError::Pairs {
+        path: data.to_owned(),
+        what,
+    })
 }
 
 /// A hash of words. A word's length goes first, so that words do not run into each other.

@@ -11,14 +11,15 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use stokehold_base::there::if_there;
 use stokehold_base::{lock, whole};
+use stokehold_pipeline::{Mask, MaskTable, probe};
 use stokehold_storage::shard::{Manifest, PartFacts, ShardFacts};
 use stokehold_storage::{SampleBytes, Source, StorageError};
 
 use crate::PrepareError;
 use crate::make::Maker;
-use crate::options::{Bake, Container, Options};
+use crate::options::{Container, Options};
 use crate::output::{Output, Ready, is_file_name};
-use crate::part::{Part, parts};
+use crate::part::{Making, Part, parts};
 use crate::resume::{has_begun, kept};
 
 /// How many samples a thread may be ahead of the writer.
@@ -120,8 +121,13 @@ pub fn prepare(
         progress,
     };
     let mut facts = BTreeMap::new();
+    let mut left_out = Vec::new();
     for part in &parts {
-        facts.insert(part.name.to_owned(), work.part(part)?);
+        // Masks come behind their images.
+        let with_images = if part.is_masks { &left_out[..] } else { &[] };
+        let (of_part, left) = work.part(part, with_images)?;
+        facts.insert(part.name.to_owned(), of_part);
+        left_out = left;
     }
     let format = match options.container {
         Container::Shards => Manifest::FORMAT,
@@ -133,6 +139,7 @@ pub fn prepare(
         prepared: options.prepared(),
         lossless: options.is_lossless(),
         classes: parts[0].images.classes().to_vec(),
+        pixels: parts[0].images.pixel_classes().cloned(),
         parts: facts,
     };
     let (left_out, kept_as_they_are, kept) = (work.left_out, work.kept_as_they_are, work.kept);
@@ -161,7 +168,9 @@ struct Work<'a> {
 type Outcome = Result<(Ready, Option<String>), String>;
 
 impl Work<'_> {
-    fn part(&mut self, part: &Part) -> Result<PartFacts, PrepareError> {
+    /// Makes the shards of a part, without the samples `with_images`, whose images were left out. Returns the samples that were
+    /// left out, too.
+    fn part(&mut self, part: &Part, with_images: &[usize]) -> Result<(PartFacts, Vec<usize>), PrepareError> {
         let folder = self.out.join(part.name);
         fs::create_dir_all(&folder).map_err(|source| write_error(&folder, source))?;
         remove_partial(&folder, |name| is_file_name(name, self.options))?;
@@ -190,6 +199,7 @@ impl Work<'_> {
         let options = self.options;
         in_order(part, options, kept.next, self.stop, |sample, outcome| {
             match outcome {
+                _ if with_images.binary_search(&sample).is_ok() => left_out.push(sample),
                 Ok((ready, as_it_is)) => {
                     files.push(&ready)?;
                     if let Some(reason) = as_it_is {
@@ -199,7 +209,7 @@ impl Work<'_> {
                 }
                 Err(reason) => {
                     let name = part.images.name(sample);
-                    if !options.skip_bad_images {
+                    if !options.skip_bad_images || part.is_masks {
                         return Err(PrepareError::BadImage { name, reason });
                     }
                     self.left_out.push(Left { name, reason });
@@ -211,6 +221,10 @@ impl Work<'_> {
             Ok(())
         })?;
         let shards = files.finish()?;
+        // One of them was broken at one time and whole at another.
+        if part.is_masks && left_out != with_images {
+            return Err(PrepareError::Changed { path: folder });
+        }
         if shards.is_empty() {
             return Err(PrepareError::NoGoodImage {
                 path: part.images.root().to_owned(),
@@ -229,7 +243,7 @@ impl Work<'_> {
             estimated: false,
         };
         larger.check(options)?;
-        Ok(PartFacts {
+        let facts = PartFacts {
             id: format!("{:016x}", part.id),
             samples: (part.images.len() - left_out.len()) as u64,
             source_bytes: all - out,
@@ -237,9 +251,13 @@ impl Work<'_> {
                 .iter()
                 .map(|&sample| String::from_utf8_lossy(part.images.below(sample)).into_owned())
                 .collect(),
-            baked: options.bake.get(part.name).map(Bake::facts).transpose()?,
+            baked: match &part.making {
+                Making::Bake(bake) => Some(bake.facts()?),
+                Making::Content(_) => None,
+            },
             shards,
-        })
+        };
+        Ok((facts, left_out))
     }
 }
 
@@ -260,9 +278,12 @@ const TRIED: usize = 64;
 
 /// Makes some samples of a part on which something is performed, evenly spaced, to refuse larger ones before hours are spent.
 fn estimate(part: &Part, options: &Options) -> Result<(), PrepareError> {
-    let Some(bake) = options.bake.get(part.name).filter(|_| !options.allow_larger) else {
+    let Making::Bake(bake) = &part.making else {
         return Ok(());
     };
+    if options.allow_larger {
+        return Ok(());
+    }
     let (mut maker, mut bytes) = (Maker::default(), SampleBytes::new());
     let (mut before, mut after) = (0, 0);
     let len = part.images.len();
@@ -408,11 +429,11 @@ fn in_order(
 /// One thread: samples in, outcomes out.
 fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(usize, Outcome)>) {
     let mut maker = Maker::default();
-    let mut bytes = SampleBytes::new();
+    let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
     for sample in jobs {
         // A panic in a decoder must not stop the preparation of the other files.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            ready(part, options, sample, &mut maker, &mut bytes)
+            ready(part, options, sample, &mut maker, (&mut bytes, &mut mask))
         }));
         let outcome = outcome.unwrap_or_else(|_| {
             maker = Maker::default();
@@ -429,13 +450,20 @@ fn ready(
     options: &Options,
     sample: usize,
     maker: &mut Maker,
-    bytes: &mut SampleBytes,
+    (bytes, mask): (&mut SampleBytes, &mut Vec<u8>),
 ) -> Outcome {
     part.images.read(sample, bytes).map_err(|error| error.reason())?;
     let file = bytes.file().to_vec();
-    let mut made = match options.bake.get(part.name) {
-        Some(bake) => maker.bake(file, bake)?,
-        None => maker.make(file, options.content)?,
+    if let Some(table) = &part.masks {
+        part.images
+            .read_mask(sample, mask)
+            .map_err(|error| error.reason())
+            .and_then(|()| check_mask(&file, mask, table))
+            .map_err(|reason| format!("its mask {}: {reason}", part.images.mask_name(sample)))?;
+    }
+    let mut made = match &part.making {
+        Making::Bake(bake) => maker.bake(file, bake)?,
+        Making::Content(content) => maker.make(file, *content)?,
     };
     let as_it_is = made.kept.take();
     let key = part.keys.get(sample).map_or("", String::as_str);
@@ -443,6 +471,14 @@ fn ready(
     let label = part.images.class(sample);
     let ready = Ready::new(options.container, name, key, label, made).map_err(|error| error.to_string())?;
     Ok((ready, as_it_is))
+}
+
+/// Whether a mask has a class for every pixel of its image.
+fn check_mask(image: &[u8], mask: &[u8], table: &MaskTable) -> Result<(), String> {
+    let info = probe(image).map_err(|error| error.to_string())?;
+    Mask::decode_for(mask, table, &info)
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// The output folder, locked against other processes.

@@ -13,7 +13,7 @@ use stokehold_pipeline::{DecodeOptions, Format, bake, decode, probe};
 use stokehold_storage::shard::{Baked, Manifest, PartFacts, ShardFolder};
 use stokehold_storage::{Images, SampleBytes, SampleRows, Source};
 
-use crate::part::images;
+use crate::part::originals;
 use crate::prepare::Progress;
 use crate::resume::checksum;
 use crate::{PrepareError, tar};
@@ -46,8 +46,8 @@ pub fn verify(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Findings, PrepareError> {
     let manifest = manifest(out)?;
-    let originals = match against {
-        Some(data) => Some(images(data)?),
+    let originals: Option<Vec<(&str, Images)>> = match against {
+        Some(data) => Some(originals(data)?),
         None => None,
     };
     let mut findings = Findings {
@@ -63,7 +63,7 @@ pub fn verify(
         files(out, facts, &mut findings.problems);
         let originals = originals.as_ref().map(|parts| {
             let same = parts.iter().find(|(part, _)| part == name);
-            same.and_then(|(_, images)| images.as_ref())
+            same.map(|(_, files)| files)
         });
         let originals = match originals {
             Some(None) => {
@@ -76,6 +76,7 @@ pub fn verify(
                 images,
                 facts,
                 manifest.lossless,
+                is_masks(&manifest, name),
                 &mut findings.problems,
             )),
             None => None,
@@ -105,6 +106,11 @@ pub fn verify(
         }
     }
     Ok(findings)
+}
+
+/// Whether a part has the masks of another one.
+pub(crate) fn is_masks(manifest: &Manifest, part: &str) -> bool {
+    manifest.image_parts().all(|(name, _)| name != part)
 }
 
 /// The manifest of `out`, of whatever format.
@@ -141,12 +147,20 @@ struct Originals<'a> {
     used: Vec<usize>,
     keys: Vec<String>,
     lossless: bool,
+    /// Whether they are masks, whose files are copied.
+    is_masks: bool,
     /// What was performed on them.
     baked: Option<(Vec<Op>, DecodeOptions)>,
 }
 
 impl<'a> Originals<'a> {
-    fn of(images: &'a Images, facts: &PartFacts, lossless: bool, problems: &mut Vec<String>) -> Self {
+    fn of(
+        images: &'a Images,
+        facts: &PartFacts,
+        lossless: bool,
+        is_masks: bool,
+        problems: &mut Vec<String>,
+    ) -> Self {
         let left_out: std::collections::HashSet<&str> = facts.left_out.iter().map(String::as_str).collect();
         let is_left = |image: &usize| left_out.contains(&*String::from_utf8_lossy(images.below(*image)));
         let used: Vec<usize> = (0..images.len()).filter(|image| !is_left(image)).collect();
@@ -163,6 +177,7 @@ impl<'a> Originals<'a> {
             used,
             keys: tar::keys((0..images.len()).map(|image| images.below(image))),
             lossless,
+            is_masks,
             baked: facts
                 .baked
                 .as_ref()
@@ -207,6 +222,12 @@ impl<'a> Originals<'a> {
         self.images
             .read(image, original)
             .map_err(|error| error.to_string())?;
+        if self.is_masks {
+            return match original.file() == file {
+                true => Ok(true),
+                false => Err(format!("it is not the file {}", self.images.name(image))),
+            };
+        }
         let upright = DecodeOptions { exif: true };
         let before = match &self.baked {
             Some((ops, options)) => bake(ops, original.file(), options).map_err(text)?,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
 use crate::StorageError;
@@ -37,26 +37,37 @@ struct FileText {
     val: Option<Spanned<PlaceText>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct ClassText {
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<Values>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     color: Option<[u8; 3]>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(untagged, expecting = "a value, 0 to 65535, or a list of such values")]
 enum Values {
     One(u16),
     Several(Vec<u16>),
 }
 
-#[derive(Deserialize, Clone, Copy)]
+#[derive(Deserialize, Serialize, Clone, Copy)]
 #[serde(untagged, expecting = "a value, 0 to 65535, or a colour, [red, green, blue]")]
 enum Code {
     Value(u16),
     Color([u8; 3]),
+}
+
+/// The part of the file that says what the classes are. Manifests of shards have it, too.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ClassesText {
+    #[serde(default)]
+    ignore: Vec<Code>,
+    class: Vec<ClassText>,
 }
 
 #[derive(Deserialize)]
@@ -71,12 +82,9 @@ struct PlaceText {
 type Problem = (Range<usize>, String);
 
 impl ClassTable {
-    /// The name of the file in the data set's folder.
-    pub const FILE: &'static str = "classes.toml";
-
     /// Reads the file of a data set's folder, if there is one.
     pub fn of(dir: &Path) -> Result<Option<ClassTable>, StorageError> {
-        let path = dir.join(Self::FILE);
+        let path = dir.join(PixelClasses::FILE);
         if !path.is_file() {
             return Ok(None);
         }
@@ -142,6 +150,60 @@ pub(crate) fn parse(text: &str, dir: &Path) -> Result<ClassTable, Problem> {
         image_suffix,
         mask_suffix,
     })
+}
+
+impl From<PixelClasses> for ClassesText {
+    fn from(classes: PixelClasses) -> Self {
+        let PixelClasses {
+            names,
+            colors,
+            coding,
+        } = classes;
+        let ignored = |class: u8| class == IGNORE;
+        let ignore = match &coding {
+            Coding::Values(codes) => codes
+                .iter()
+                .filter(|(_, class)| ignored(**class))
+                .map(|(value, _)| Code::Value(*value))
+                .collect(),
+            Coding::Colors(codes) => codes
+                .iter()
+                .filter(|(_, class)| ignored(**class))
+                .map(|(color, _)| Code::Color(*color))
+                .collect(),
+        };
+        let values = |number: u8| match &coding {
+            Coding::Values(codes) => Some(Values::Several(
+                codes
+                    .iter()
+                    .filter(|(_, class)| **class == number)
+                    .map(|(value, _)| *value)
+                    .collect(),
+            )),
+            Coding::Colors(_) => None,
+        };
+        let class = (0..).zip(names).map(|(number, name)| ClassText {
+            name,
+            value: values(number),
+            color: colors.as_ref().map(|colors| colors[usize::from(number)]),
+        });
+        Self {
+            ignore,
+            class: class.collect(),
+        }
+    }
+}
+
+impl TryFrom<ClassesText> for PixelClasses {
+    type Error = String;
+
+    /// Checks all that a file is checked for.
+    fn try_from(text: ClassesText) -> Result<Self, String> {
+        let text = toml::to_string(&text).map_err(|error| error.to_string())?;
+        parse(&text, Path::new(""))
+            .map(|table| table.classes)
+            .map_err(|(_, reason)| format!("the classes of pixels: {reason}"))
+    }
 }
 
 fn classes_of(classes: &[Spanned<ClassText>], ignore: &[Spanned<Code>]) -> Result<PixelClasses, Problem> {

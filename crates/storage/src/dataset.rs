@@ -8,10 +8,9 @@ use stokehold_base::hash::Fnv;
 use stokehold_base::random::mix;
 
 use crate::bucket::Remote;
-use crate::class_table::ClassTable;
 use crate::pairs::Pairs;
 use crate::shard::{Manifest, ShardFolder};
-use crate::{ImageFolder, Images, Source, StorageError};
+use crate::{ImageFolder, Images, PixelClasses, Source, StorageError};
 
 /// The images to train on and the images to validate with.
 ///
@@ -156,7 +155,7 @@ impl Dataset {
         seed: u64,
     ) -> Result<Self, StorageError> {
         // The name that `Images::unlabelled` gives.
-        if manifest.classes == [""] {
+        if manifest.classes == [""] && manifest.pixels.is_none() {
             return Err(StorageError::Unlabelled { path: dir.to_owned() });
         }
         if !manifest.parts.contains_key("val") {
@@ -186,10 +185,11 @@ impl Dataset {
             ("JPEGImages", "SegmentationClass"),
         ];
         let has_both = |(images, masks): (&str, &str)| remote.has(images) && remote.has(masks);
-        if remote.has_file(ClassTable::FILE) || layouts.into_iter().any(has_both) {
+        if remote.has_file(PixelClasses::FILE) || layouts.into_iter().any(has_both) {
             return Err(StorageError::Pairs {
                 path: dir.to_owned(),
-                reason: "these are images and masks, which are read from folders of this machine only; copy them here"
+                reason: "these are images and masks, which are read from folders of this machine or from shards; `stokehold prepare` makes \
+                         shards of a copy of them here"
                     .into(),
             });
         }

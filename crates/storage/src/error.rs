@@ -219,7 +219,7 @@ pub enum StorageError {
         "{}: {pairs} images in images/ have a mask in masks/, and nothing says what their classes are; write {} with a [[class]] \
          and its name for each value of the masks, or, if images and masks are two classes of images, rename one of the folders",
         path.display(),
-        dir.join(crate::class_table::ClassTable::FILE).display()
+        dir.join(crate::PixelClasses::FILE).display()
     )]
     ImagesAndMasks {
         /// The folder that holds the two.

@@ -194,23 +194,26 @@ impl Source for Images {
 
     fn pixel_classes(&self) -> Option<&PixelClasses> {
         match self {
-            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => None,
+            Self::Folder(_) | Self::Bucket(_) => None,
+            Self::Shards(shards) => shards.pixel_classes(),
             Self::Pairs(pairs) => pairs.pixel_classes(),
         }
     }
 
     fn mask_name(&self, sample: usize) -> String {
         match self {
-            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => String::new(),
+            Self::Folder(_) | Self::Bucket(_) => String::new(),
+            Self::Shards(shards) => shards.mask_name(sample),
             Self::Pairs(pairs) => pairs.mask_name(sample),
         }
     }
 
     fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
         match self {
-            Self::Folder(_) | Self::Bucket(_) | Self::Shards(_) => Err(StorageError::NoMasks {
+            Self::Folder(_) | Self::Bucket(_) => Err(StorageError::NoMasks {
                 path: self.name(sample).into(),
             }),
+            Self::Shards(shards) => shards.read_mask(sample, into),
             Self::Pairs(pairs) => pairs.read_mask(sample, into),
         }
     }

@@ -43,6 +43,8 @@ pub struct PairFolder {
     images: ImageFolder,
     /// The mask of each image.
     masks: Vec<PathBuf>,
+    /// The folder that the masks lie in.
+    masks_root: PathBuf,
     classes: Arc<PixelClasses>,
 }
 
@@ -119,6 +121,7 @@ impl Pairs {
                 samples,
             },
             masks,
+            masks_root: place.masks.clone(),
             classes: Arc::clone(classes),
         })
     }
@@ -380,7 +383,7 @@ fn images_and_masks(dir: &Path) -> Result<Option<(Place, Option<Place>)>, Storag
 fn of_images_and_masks(dir: &Path, table: ClassTable) -> Result<Pairs, StorageError> {
     let Some((train, val)) = images_and_masks(dir)? else {
         return Err(StorageError::Pairs {
-            path: dir.join(ClassTable::FILE),
+            path: dir.join(PixelClasses::FILE),
             reason: "there are no folders images/ and masks/ beside it; say where they are: [train] with images = \"..\" and \
                      masks = \"..\""
                 .into(),
@@ -436,6 +439,19 @@ impl PairFolder {
     /// The images, all in one class with an empty name.
     pub(crate) fn images(&self) -> &ImageFolder {
         &self.images
+    }
+
+    /// The masks as a list of files, in the order of the images: all in one class with an empty name.
+    pub fn masks(&self) -> ImageFolder {
+        let sample = |path: &PathBuf| Sample {
+            path: path.clone(),
+            class: 0,
+        };
+        ImageFolder {
+            root: self.masks_root.clone(),
+            classes: vec![String::new()],
+            samples: self.masks.iter().map(sample).collect(),
+        }
     }
 
     /// The path of a sample's mask. `sample` must be below [`Source::len`].

@@ -3,13 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::class_table;
+use serde::{Deserialize, Serialize};
+
+use crate::class_table::{self, ClassesText};
 
 /// The number of a pixel without a class. Every mask in memory has it there, whatever its file has.
 pub const IGNORE: u8 = 255;
 
 /// What the classes of a data set's pixels are. A class's number is its position, `0..names.len()`; there are at most 255.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Serialised it is what a class table (`classes.toml`) says of classes: `ignore` and `class`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "ClassesText", try_from = "ClassesText")]
 pub struct PixelClasses {
     /// The names of the classes.
     pub names: Vec<String>,
@@ -30,6 +35,21 @@ pub enum Coding {
 }
 
 impl PixelClasses {
+    /// The name of the file in a data set's folder that has its classes: a class table.
+    pub const FILE: &'static str = "classes.toml";
+
+    /// The text of a class table with these classes, for a data set whose part `x` has its images in `x/` and its masks in
+    /// `x-masks/`.
+    pub fn table<'a>(&self, parts: impl Iterator<Item = &'a str>) -> String {
+        let classes = ClassesText::from(self.clone());
+        // The classes are values that TOML has.
+        let mut text = toml::to_string(&classes).unwrap_or_default();
+        for part in parts {
+            text += &format!("\n[{part}]\nimages = \"{part}\"\nmasks = \"{part}-masks\"\n");
+        }
+        text
+    }
+
     /// The classes of a class table's text (`classes.toml`).
     ///
     /// # Errors

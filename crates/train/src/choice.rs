@@ -50,9 +50,6 @@ pub(crate) fn choose(
     if !config.trainer.learns() {
         return Ok(fused_because("the accelerator is emulated".into()));
     }
-    if config.arch.segments() {
-        return Ok(fused_because("gpu makes no masks".into()));
-    }
     if device::kind(&device::name(device)) == "cpu" {
         return Ok(fused_because("the run trains on the CPU".into()));
     }

@@ -308,11 +308,6 @@ impl TrainConfig {
                 "class-balanced draws by the classes of images, and a segmenter has those of pixels; give class weights",
             ),
             (
-                "executor",
-                !(self.arch.segments() && self.executor == ExecutorChoice::Of(AnyExecutor::Gpu)),
-                "gpu makes no masks; choose fused or per-op for a segmenter",
-            ),
-            (
                 "emulated accelerator",
                 self.trainer.learns() || !self.arch.segments(),
                 "has no speed of a segmenter; choose a classifier, or train",

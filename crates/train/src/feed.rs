@@ -191,7 +191,7 @@ impl Feed {
                     decode: of_gpu.decode,
                 };
                 let loader = DeviceLoader::new(source, pipeline, options, gpu.clone(), way, budget)?;
-                Ok(Self(Kind::Gpu(loader)))
+                Ok(Self::of(Kind::Gpu(loader)))
             }
         }
     }

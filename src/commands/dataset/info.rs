@@ -100,18 +100,11 @@ fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBa
 
 /// How many pixels of each class an image's mask has, for those that it has.
 fn counts(mask: &[u8], table: &MaskTable, info: &ImageInfo) -> Result<Vec<(u8, u64)>, String> {
-    let decoded = catch_unwind(|| Mask::decode(mask, table));
+    // With --exif, training expects masks of the turned images.
+    let decoded = catch_unwind(|| Mask::decode_for(mask, table, info));
     let mask = decoded
         .map_err(|_| DECODER_FAILS)?
         .map_err(|error| error.to_string())?;
-    let size = (mask.width, mask.height);
-    // With --exif, training expects masks of the turned images.
-    if size != (info.width, info.height) && (info.orientation < 5 || size != (info.height, info.width)) {
-        return Err(format!(
-            "it has {}x{} pixels, and the image {}x{}; a mask has a pixel for each of its image",
-            mask.width, mask.height, info.width, info.height
-        ));
-    }
     let mut counts = [0u64; 256];
     mask.data
         .iter()

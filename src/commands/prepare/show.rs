@@ -94,22 +94,28 @@ pub fn report(out: &Path, report: &Report) -> Result<ExitCode, Box<dyn Error>> {
     warn("left out", &report.left_out);
     let manifest = &report.manifest;
     let mut to = terminal::out();
-    let (mut samples, mut before, mut after, mut files, mut left_out) = (0, 0, 0, 0, 0);
-    for part in manifest.parts.values() {
+    let (mut samples, mut records, mut before, mut after, mut files, mut left_out) = (0, 0, 0, 0, 0, 0);
+    for (_, part) in manifest.image_parts() {
         samples += part.samples;
+        left_out += part.left_out.len();
+    }
+    for part in manifest.parts.values() {
+        records += part.samples;
         before += part.source_bytes;
         after += part.shards.iter().map(|shard| shard.bytes).sum::<u64>();
         files += part.shards.len();
-        left_out += part.left_out.len();
     }
-    if report.kept as u64 == samples {
+    if report.kept as u64 == records {
         writeln!(to, "nothing left to do: every image is in a finished shard")?;
     }
     writeln!(
         to,
-        "{}: {samples} images in {} classes, {files} {}, {}",
+        "{}: {samples} images {}, {files} {}, {}",
         out.display(),
-        manifest.classes.len(),
+        match &manifest.pixels {
+            None => format!("in {} classes", manifest.classes.len()),
+            Some(pixels) => format!("with masks of {} classes", pixels.names.len()),
+        },
         match (files, manifest.format == Manifest::TAR) {
             (1, true) => "tar file",
             (_, true) => "tar files",

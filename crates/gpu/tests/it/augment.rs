@@ -73,7 +73,7 @@ fn op() -> impl Strategy<Value = String> {
         (filter.clone(), 20u32..70).prop_map(|(filter, size)| format!(
             "type = \"RandomShortestSize\"\nmin_size = [{size}, 33]\nmax_size = 80\ninterpolation = \"{filter}\""
         )),
-        (filter.clone(), -20.0f64..20.0, fill.clone()).prop_map(|(filter, shear, fill)| format!(
+        (filter.clone(), 0.0f64..20.0, fill.clone()).prop_map(|(filter, shear, fill)| format!(
             "type = \"RandomAffine\"\ndegrees = 30\ntranslate = [0.1, 0.2]\nscale = [0.7, 1.4]\nshear = {shear}\n\
              interpolation = \"{filter}\"\nfill = {fill}"
         )),

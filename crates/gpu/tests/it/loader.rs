@@ -7,8 +7,8 @@ use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
 use stokehold_loader::{
     BadImage, BadImagePolicy, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
 };
-use stokehold_pipeline::Pipeline;
-use stokehold_storage::{SampleBytes, Source, StorageError};
+use stokehold_pipeline::{Pipeline, probe};
+use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
 
 /// The device, and the right to be the only test whose loaders use its memory.
 fn gpu_alone() -> Option<(Gpu, MutexGuard<'static, ()>)> {
@@ -64,23 +64,78 @@ fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     }
 }
 
-fn on_device(gpu: &Gpu, files: Arc<Files>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
+fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
     let (pipeline, way) = (Pipeline::imagenet_train(24), ForGpu { decode });
     DeviceLoader::new(files, pipeline, options, gpu.clone(), way, 1 << 30).expect("a loader")
 }
 
-fn on_cpu(files: Arc<Files>, options: LoaderOptions) -> Loader {
+fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
     Loader::new(files, Pipeline::imagenet_train(24), options).expect("a loader")
 }
 
-/// What makes a batch the same one.
-type Content = (Vec<u64>, Vec<u32>, [usize; 4], Vec<u8>);
+/// Files with a mask each, whose classes are stripes.
+struct Pairs {
+    files: Arc<Files>,
+    classes: PixelClasses,
+}
+
+fn pairs(damaged: bool) -> Arc<Pairs> {
+    let table = "[[class]]\nname = \"a\"\n[[class]]\nname = \"b\"\n[[class]]\nname = \"c\"\n";
+    Arc::new(Pairs {
+        files: files(damaged),
+        classes: PixelClasses::parse(table).expect("classes"),
+    })
+}
+
+impl Source for Pairs {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn class(&self, _: usize) -> u32 {
+        0
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.files.name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        self.files.read(sample, into)
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        Some(&self.classes)
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        let info = probe(&self.files.0[sample]).expect("an image");
+        into.clear();
+        let mut encoder = png::Encoder::new(into, info.width, info.height);
+        encoder.set_color(png::ColorType::Grayscale);
+        let stripes = (0..info.width * info.height).map(|at| (at % info.width / 5 + sample as u32) as u8 % 3);
+        let mut writer = encoder.write_header().expect("a header");
+        writer
+            .write_image_data(&stripes.collect::<Vec<u8>>())
+            .expect("a mask");
+        Ok(())
+    }
+}
+
+/// What makes a batch the same one: samples, labels, masks, shape and numbers.
+type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
 
 fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     let LoadedBatch { images, batch } = loaded;
     assert_eq!(images.shape, batch.shape);
     let numbers = loader.batcher().read(images).expect("numbers");
-    (batch.samples.clone(), batch.labels.clone(), batch.shape, numbers)
+    (
+        batch.samples.clone(),
+        batch.labels.clone(),
+        batch.masks.clone(),
+        batch.shape,
+        numbers,
+    )
 }
 
 fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
@@ -91,6 +146,7 @@ fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
     (
         batch.samples.clone(),
         batch.labels.clone(),
+        batch.masks.clone(),
         batch.shape,
         bytes.collect(),
     )
@@ -179,6 +235,31 @@ fn bad_images_have_one_policy_wherever_they_are_found() {
         .expect("nothing is left")
         .to_string();
     assert_eq!(error, "not one image of an epoch could be read and decoded");
+}
+
+/// Masks are those of the CPU's loader, wherever an image is found broken, and whatever stands in for it.
+#[test]
+fn masks_are_those_of_the_cpu() {
+    let Some((gpu, _alone)) = gpu_alone() else { return };
+    for damaged in [false, true] {
+        for policy in [BadImagePolicy::Skip, BadImagePolicy::Substitute] {
+            let cpu = on_cpu(pairs(damaged), options(policy));
+            let expected: Vec<Content> = cpu
+                .epoch(1)
+                .map(|batch| cpu_content(&batch.expect("a batch")))
+                .collect();
+            let masks = |batch: &Content| batch.2.len() == batch.3[0] * 24 * 24;
+            assert!(expected.iter().all(masks) && expected.iter().any(|batch| batch.2.contains(&2)));
+            for decode in [Decode::Hybrid, Decode::Device] {
+                let device = on_device(&gpu, pairs(damaged), options(policy), decode);
+                let batches: Vec<Content> = device
+                    .epoch(1)
+                    .map(|batch| content(&device, &batch.expect("a batch")))
+                    .collect();
+                assert!(batches == expected, "{decode:?}, {policy}, damaged: {damaged}");
+            }
+        }
+    }
 }
 
 /// A substitute for a bad image must be good itself, and if there is none, that is reported, whether the CPU

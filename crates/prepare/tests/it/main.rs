@@ -4,5 +4,6 @@ mod baked;
 mod content;
 mod data;
 mod disturbed;
+mod pairs;
 mod python;
 mod whole;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::manifest::{Baked, Manifest, PartFacts};
 use super::ranges::Ranges;
 use super::reader::Shard;
-use crate::{SampleBytes, Source, StorageError};
+use crate::{PixelClasses, SampleBytes, Source, StorageError};
 
 /// The samples of one part, `train` or `val`, of a folder of shards.
 ///
@@ -22,6 +22,14 @@ pub struct ShardFolder {
     labelled: bool,
     /// What the images have behind them.
     baked: Option<Baked>,
+    /// The masks of the samples, in their order.
+    masks: Option<Masks>,
+}
+
+#[derive(Clone)]
+struct Masks {
+    files: Box<ShardFolder>,
+    classes: Arc<PixelClasses>,
 }
 
 impl ShardFolder {
@@ -48,10 +56,26 @@ impl ShardFolder {
         let shards = open_all(dir, &manifest.classes, facts, open)?;
         let mut folder = Self::of(dir.join(part), manifest.classes.clone(), shards);
         folder.baked.clone_from(&facts.baked);
+        let masks = format!("{part}{}", Manifest::MASKS);
+        if let Some(classes) = &manifest.pixels
+            && manifest.parts.contains_key(&masks)
+        {
+            let files = Self::open_with(dir, &masks, manifest, open)?;
+            if files.len() != folder.len() {
+                return Err(StorageError::Prepared {
+                    path: dir.join(masks),
+                    reason: format!("it has {} masks for {} images", files.len(), folder.len()),
+                });
+            }
+            folder.masks = Some(Masks {
+                files: Box::new(files),
+                classes: Arc::new(classes.clone()),
+            });
+        }
         Ok(folder)
     }
 
-    /// Opens the shards of all parts of the data set in `dir`, with one class named after nothing: for measurements that
+    /// Opens the shards of all images of the data set in `dir`, with one class named after nothing: for measurements that
     /// need no labels.
     ///
     /// # Errors
@@ -67,12 +91,12 @@ impl ShardFolder {
         open: Opener<'_>,
     ) -> Result<Self, StorageError> {
         let mut shards = Vec::new();
-        for facts in manifest.parts.values() {
+        for (_, facts) in manifest.image_parts() {
             shards.extend(open_all(dir, &manifest.classes, facts, open)?);
         }
         let mut folder = Self::of(dir.to_owned(), vec![String::new()], shards);
         folder.labelled = false;
-        let mut parts = manifest.parts.values().map(|facts| &facts.baked);
+        let mut parts = manifest.image_parts().map(|(_, facts)| &facts.baked);
         folder.baked = parts.next().cloned().flatten();
         if !parts.all(|baked| *baked == folder.baked) {
             return Err(StorageError::Prepared {
@@ -97,6 +121,7 @@ impl ShardFolder {
             shards: shards.into(),
             labelled: true,
             baked: None,
+            masks: None,
         }
     }
 
@@ -124,7 +149,13 @@ impl ShardFolder {
 
     /// Keeps the samples for which `keep` says so when it is called for one after the other.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut() -> bool) {
-        self.samples.retain(|_| keep());
+        let stays: Vec<bool> = self.samples.iter().map(|_| keep()).collect();
+        let mut stay = stays.iter().copied();
+        self.samples.retain(|_| stay.next() == Some(true));
+        if let Some(masks) = &mut self.masks {
+            let mut stay = stays.iter().copied();
+            masks.files.samples.retain(|_| stay.next() == Some(true));
+        }
     }
 
     fn place(&self, sample: usize) -> (&Shard, usize) {
@@ -168,6 +199,9 @@ impl Source for ShardFolder {
         if let Some(&(shard, number)) = self.samples.get(sample) {
             self.shards[shard as usize].expect(number as usize);
         }
+        if let Some(masks) = &self.masks {
+            masks.files.expect(sample);
+        }
     }
 
     fn reach(&self) -> usize {
@@ -176,6 +210,32 @@ impl Source for ShardFolder {
 
     fn baked(&self) -> Option<&Baked> {
         self.baked.as_ref()
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        self.masks.as_ref().map(|masks| &*masks.classes)
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        self.masks
+            .as_ref()
+            .map_or_else(String::new, |masks| masks.files.name(sample))
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        let Some(masks) = &self.masks else {
+            return Err(StorageError::NoMasks {
+                path: self.name(sample).into(),
+            });
+        };
+        let mut bytes = SampleBytes {
+            buffer: std::mem::take(into),
+            ..SampleBytes::default()
+        };
+        let read = masks.files.read(sample, &mut bytes);
+        *into = bytes.buffer;
+        into.drain(..bytes.start.min(into.len()));
+        read
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::layout::{ENTRY, MOST_INDEX_BYTES};
-use crate::StorageError;
+use crate::{PixelClasses, StorageError};
 
 /// The manifest of a prepared data set. It is written last, when all other files exist.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,9 +22,13 @@ pub struct Manifest {
     pub prepared: String,
     /// Whether every sample has the pixels of its original after [`PartFacts::baked`], bit for bit.
     pub lossless: bool,
-    /// The names of the classes; a class's number is its position.
+    /// The names of the classes; a class's number is its position. One with an empty name for images without classes.
     pub classes: Vec<String>,
-    /// The parts of the data set: `train`, and `val` where there is one.
+    /// What the classes of pixels are, where the images have masks. Every part has another one then, with
+    /// [`Manifest::MASKS`] behind its name, whose samples are the masks of its samples, in their order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pixels: Option<PixelClasses>,
+    /// The parts of the data set: `train`, and `val` where there is one, and those of masks.
     pub parts: BTreeMap<String, PartFacts>,
 }
 
@@ -78,6 +82,8 @@ impl Manifest {
     pub const FORMAT: &str = "stokehold shards";
     /// What [`Manifest::format`] says of tar files in WebDataset's convention.
     pub const TAR: &str = "webdataset tar";
+    /// What follows the name of a part in that of its masks.
+    pub const MASKS: &str = "-masks";
     /// What [`Manifest::version`] says.
     pub const VERSION: u32 = 1;
 
@@ -149,7 +155,33 @@ impl Manifest {
             part.check_names(name)?;
             part.check(manifest.classes.len()).map_err(broken)?;
         }
+        manifest.check_masks().map_err(broken)?;
         Ok(manifest)
+    }
+
+    /// The parts that have images, by name.
+    pub fn image_parts(&self) -> impl Iterator<Item = (&String, &PartFacts)> {
+        let has_masks = self.pixels.is_some();
+        self.parts
+            .iter()
+            .filter(move |(name, _)| !has_masks || !name.ends_with(Self::MASKS))
+    }
+
+    fn check_masks(&self) -> Result<(), String> {
+        if self.pixels.is_none() {
+            return Ok(());
+        }
+        for (name, part) in self.image_parts() {
+            let masks = format!("{name}{}", Self::MASKS);
+            let count = self.parts.get(&masks).map_or(0, |masks| masks.samples);
+            if count != part.samples {
+                return Err(format!(
+                    "the part {masks} has {count} masks, and {name} has {} images",
+                    part.samples
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -60,7 +60,7 @@ fn images_and_masks_in_a_bucket_are_refused() {
     for name in ["camvid", "table"] {
         let error = open(&server, &format!("s3://pics/{name}"), None).unwrap_err();
         assert!(
-            error.to_string().contains("folders of this machine only"),
+            error.to_string().contains("`stokehold prepare` makes shards"),
             "{error}"
         );
     }

@@ -87,6 +87,7 @@ pub fn write_set(dir: &std::path::Path) {
         prepared: "for a test".into(),
         lossless: true,
         classes: classes(),
+        pixels: None,
         parts: [("train".to_owned(), part)].into(),
     };
     std::fs::write(dir.join(Manifest::FILE), serde_json::to_vec(&manifest).unwrap()).unwrap();

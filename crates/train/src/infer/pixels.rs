@@ -30,7 +30,7 @@ pub struct PixelEvaluation {
     pub arch: Arch,
     /// The folder of the images.
     pub data: String,
-    /// The executor of the pipeline: `per-op` or `fused`.
+    /// The executor of the pipeline: `per-op`, `fused` or `gpu`.
     pub executor: String,
     /// The device that computed.
     pub device: String,

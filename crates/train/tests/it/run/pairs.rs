@@ -14,7 +14,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::progress::Scores;
 use stokehold_train::run::{MetricsLine, RunFolder, read_metrics};
 use stokehold_train::sampling::SamplerConfig;
-use stokehold_train::{AnyExecutor, ClassWeights, ExecutorChoice, LossKind, TrainConfig};
+use stokehold_train::{ClassWeights, LossKind, TrainConfig};
 
 use super::resume::{assert_exact, computed};
 use super::tiny::{End, config, config_of_pairs, run, write_data, write_pairs};
@@ -136,10 +136,9 @@ fn what_a_segmenter_has_no_use_for_is_refused_by_name() {
         mixup_alpha,
         cutmix_alpha,
     };
-    let gpu = ExecutorChoice::Of(AnyExecutor::Gpu);
     let balanced = SamplerConfig::ClassBalanced { replacement: true };
     let deeplab = Arch::Deeplabv3Resnet50;
-    let cases: [(TrainConfig, &str); 12] = [
+    let cases: [(TrainConfig, &str); 11] = [
         (
             TrainConfig {
                 mix: mix(0.2, 0.0),
@@ -167,13 +166,6 @@ fn what_a_segmenter_has_no_use_for_is_refused_by_name() {
                 ..good.clone()
             },
             "must be cross-entropy",
-        ),
-        (
-            TrainConfig {
-                executor: gpu,
-                ..good.clone()
-            },
-            "gpu makes no masks",
         ),
         (
             TrainConfig {
