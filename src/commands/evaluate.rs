@@ -172,7 +172,7 @@ fn text(evaluation: &Evaluation) -> String {
         text += &format!("The {SHOWN} classes of {all} with the lowest recall:\n");
     }
     text += &scores(&classes).text();
-    let frequent = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT);
+    let frequent = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT, "images");
     if !frequent.is_empty() {
         text += &format!("\nThe most frequent mistakes:\n{}", frequent.text());
     }
@@ -199,9 +199,9 @@ fn scores(classes: &[&ClassScore]) -> Table {
     table
 }
 
-/// The pairs of classes that are mistaken most often.
-fn frequent(classes: &[ClassScore], confusion: &[[u64; 3]], most: usize) -> Table {
-    let mut table = Table::new(&["class", "predicted", "images", "of the class"], &[0, 1]);
+/// The pairs of classes that are mistaken most often; `counted` is what is counted: images or pixels.
+fn frequent(classes: &[ClassScore], confusion: &[[u64; 3]], most: usize, counted: &str) -> Table {
+    let mut table = Table::new(&["class", "predicted", counted, "of the class"], &[0, 1]);
     let mistakes = confusion
         .iter()
         .filter(|[class, predicted, _]| class != predicted);

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use stokehold_objects::Location;
 use stokehold_page::words::plural;
 use stokehold_storage::{ImageList, Images, Joined, Source, is_image_name};
-use stokehold_train::infer::{self, Flaw, ModelFacts, Probability, top_k};
+use stokehold_train::infer::{Flaw, ModelFacts, Outcome, Probability, top_k};
 
 use crate::failure::Usage;
 use crate::local::Local;
@@ -78,16 +78,29 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let bar = model::bar(source.len(), "predicting");
     rows.head()?;
     let mut without = 0;
-    for outcome in classifier.outcomes(&feed) {
-        let outcome = outcome?;
-        let name = source.name(outcome.sample as usize);
-        let top = match (outcome.logits, &masks) {
-            (Ok(logits), Some(masks)) => Ok(masks.write(outcome.sample as usize, &logits, k)?),
-            (logits, _) => logits.map(|logits| top_k(&logits, k)),
-        };
+    let mut row = |sample: u64, top: Result<Vec<Probability>, Flaw>| -> Result<(), Box<dyn Error>> {
         without += usize::from(top.is_err());
-        bar.suspend(|| rows.row(&name, &top))?;
+        bar.suspend(|| rows.row(&source.name(sample as usize), &top))?;
         bar.inc(1);
+        Ok(())
+    };
+    match &masks {
+        Some(masks) => {
+            for outcome in classifier.masks(&feed) {
+                let Outcome { sample, prediction } = outcome?;
+                let shares = match prediction {
+                    Ok(mask) => Ok(masks.write(sample as usize, &mask, k)?),
+                    Err(flaw) => Err(flaw),
+                };
+                row(sample, shares)?;
+            }
+        }
+        None => {
+            for outcome in classifier.outcomes(&feed) {
+                let Outcome { sample, prediction } = outcome?;
+                row(sample, prediction.map(|logits| top_k(&logits, k)))?;
+            }
+        }
     }
     bar.finish_and_clear();
     if without == 0 {
@@ -173,16 +186,15 @@ impl Masks {
     }
 
     /// Writes the mask of an image; returns the `k` classes with the most pixels, with their shares.
-    fn write(&self, sample: usize, logits: &[f32], k: usize) -> Result<Vec<Probability>, Box<dyn Error>> {
-        let mask = infer::mask(logits, self.colors.len());
+    fn write(&self, sample: usize, mask: &[u8], k: usize) -> Result<Vec<Probability>, Box<dyn Error>> {
         let mut bytes = Vec::new();
         let mut encoder = png::Encoder::new(&mut bytes, self.width, self.height);
         encoder.set_color(png::ColorType::Indexed);
         encoder.set_palette(self.colors.concat());
-        encoder.write_header()?.write_image_data(&mask)?;
+        encoder.write_header()?.write_image_data(mask)?;
         files::write(&self.files[sample], bytes)?;
         let mut pixels = vec![0u64; self.colors.len()];
-        for &class in &mask {
+        for &class in mask {
             pixels[usize::from(class)] += 1;
         }
         let share = |class: usize| Probability {

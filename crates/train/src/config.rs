@@ -258,7 +258,7 @@ impl TrainConfig {
                     TrainerChoice::Burn => true,
                     TrainerChoice::Emulated { read_latency_ms, .. } => (0.0..=1e4).contains(read_latency_ms),
                 },
-                "must be 0 to 4 s",
+                "must be 0 to 10 s",
             ),
             (
                 "executor",

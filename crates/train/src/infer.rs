@@ -4,12 +4,12 @@
 //!  model.safetensors ──► Classifier ◄── Feed (loader: batches ahead of the model)
 //!   weights and facts        │
 //!                            ▼  in the order of the source, a bad image with its reason
-//!                      Outcome: logits ──► top_k        which classes, how probable
-//!                                     └──► Evaluation   loss, accuracy, classes, confusion, worst mistakes
+//!              Outcome of logits ──► top_k        which classes, how probable
+//!                              └──► Evaluation   loss, accuracy, classes, confusion, worst mistakes
 //! ```
 //!
-//! Of a segmenter the logits are those of every pixel; [`mask`] has the most probable classes, and
-//! [`evaluate_pixels`] compares them with masks.
+//! Of a segmenter an outcome is a mask, the most probable class of every pixel, and [`evaluate_pixels`] compares it with the
+//! true one.
 //!
 //! A file that `stokehold train` wrote is complete ([`ModelFacts`]). Of torchvision's files the caller says the
 //! rest ([`Given`]). Images come from the loader of training, and the network computes what it computes in
@@ -26,7 +26,7 @@
 //! let feed = classifier.feed(photos, &FeedOptions::default())?;
 //! for outcome in classifier.outcomes(&feed) {
 //!     let outcome = outcome?;
-//!     if let Ok(logits) = &outcome.logits {
+//!     if let Ok(logits) = &outcome.prediction {
 //!         println!("{}: {:?}", outcome.sample, top_k(logits, 5));
 //!     }
 //! }
@@ -41,7 +41,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use stokehold_loader::{BadImage, BadImagePolicy, LoaderError, LoaderOptions, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline};
 use stokehold_storage::Source;
@@ -49,6 +49,7 @@ use stokehold_storage::Source;
 use crate::device::{self, DeviceChoice};
 use crate::executor::AnyExecutor;
 use crate::feed::{FedBatch, Feed, FeedBatches, GpuOptions, Maker};
+use crate::metrics::most_probable;
 use crate::model::{Logits, Network};
 use crate::weights::WeightsFile;
 use crate::{TrainError, run};
@@ -159,27 +160,53 @@ impl Classifier {
         feed(source, pipeline, *exif, options, &self.device)
     }
 
-    /// What the model makes of every image of a feed that [`Classifier::feed`] made, in the order of its source.
-    pub fn outcomes<'a>(&'a self, feed: &Feed) -> Outcomes<'a> {
-        Outcomes {
-            classifier: self,
-            batches: Some(feed.epoch(0)),
-            next: 0,
-            early: BTreeMap::new(),
-        }
+    /// The logits of every image of a feed that [`Classifier::feed`] made, in the order of its source. The model must be a
+    /// classifier of images.
+    pub fn outcomes<'a>(&'a self, feed: &Feed) -> Outcomes<'a, Vec<f32>> {
+        Outcomes::new(self, feed, Self::rows)
+    }
+
+    /// The mask of every image of a feed that [`Classifier::feed`] made, in the order of its source: `[H, W]`, the most probable
+    /// class of each pixel, the lower one among equals. The model must be a segmenter.
+    pub fn masks<'a>(&'a self, feed: &Feed) -> Outcomes<'a, Vec<u8>> {
+        Outcomes::new(self, feed, Self::masks_of)
     }
 
     /// The logits of a batch of a feed that [`Classifier::feed`] made: for each image as many numbers as there are
-    /// classes; of a segmenter `[classes, H, W]`.
+    /// classes. The model must be a classifier of images.
     ///
     /// # Errors
     /// The device fails.
     pub fn logits(&self, batch: FedBatch) -> Result<Vec<f32>, TrainError> {
         let images = batch.images.into_input().tensor(batch.shape, &self.device);
-        Ok(match self.model.forward(images) {
-            Logits::Images(logits) => device::read(logits)?,
-            Logits::Pixels(logits) => device::read(logits.out)?,
-        })
+        let Logits::Images(logits) = self.model.forward(images) else {
+            unreachable!("a segmenter has masks");
+        };
+        Ok(device::read(logits)?)
+    }
+
+    fn rows(&self, batch: FedBatch) -> Result<Vec<Prediction<Vec<f32>>>, TrainError> {
+        let logits = self.logits(batch)?;
+        let row = |row: &[f32]| match row.iter().all(|x| x.is_finite()) {
+            true => Ok(row.to_vec()),
+            false => Err(Flaw::NotFinite),
+        };
+        Ok(logits.chunks_exact(self.facts.classes.len()).map(row).collect())
+    }
+
+    fn masks_of(&self, batch: FedBatch) -> Result<Vec<Prediction<Vec<u8>>>, TrainError> {
+        let images = batch.images.into_input().tensor(batch.shape, &self.device);
+        let Logits::Pixels(logits) = self.model.forward(images) else {
+            unreachable!("a classifier has logits");
+        };
+        let finite = are_finite(logits.out.clone())?;
+        let classes = most_probable(logits.out)?;
+        let masks = classes.chunks_exact(batch.shape[2] * batch.shape[3]);
+        let mask = |(mask, finite): (&[u8], bool)| match finite {
+            true => Ok(mask.to_vec()),
+            false => Err(Flaw::NotFinite),
+        };
+        Ok(masks.zip(finite).map(mask).collect())
     }
 }
 
@@ -209,22 +236,22 @@ pub fn feed(
 
 /// What became of one image.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
+pub struct Outcome<T> {
     /// Its number in the source.
     pub sample: u64,
-    /// Its finite logits, one for each class; of a segmenter `[classes, H, W]`.
-    pub logits: Result<Vec<f32>, Flaw>,
+    /// What the model makes of it: finite logits, one for each class, or a mask.
+    pub prediction: Prediction<T>,
 }
 
-/// The most probable class of each pixel, of a segmenter's finite logits `[classes, H, W]`. Among equal logits the lower
-/// class comes first.
-pub fn mask(logits: &[f32], classes: usize) -> Vec<u8> {
-    let pixels = logits.len() / classes;
-    let most_probable = |pixel: usize| {
-        let of = |class: usize| logits[class * pixels + pixel];
-        (1..classes).fold(0, |best, class| if of(class) > of(best) { class } else { best }) as u8
-    };
-    (0..pixels).map(most_probable).collect()
+/// What the model makes of an image, or why there is nothing.
+pub type Prediction<T> = Result<T, Flaw>;
+
+/// Whether the logits of each image are finite.
+fn are_finite(logits: Tensor<4>) -> Result<Vec<bool>, TrainError> {
+    let images = logits.dims()[0];
+    // 0 of a finite number, and NaN of any other.
+    let zeros = (logits.clone() - logits).reshape([images as i32, -1]).sum_dim(1);
+    Ok(device::read(zeros)?.into_iter().map(|sum| sum == 0.0).collect())
 }
 
 /// Why there is no prediction of an image.
@@ -241,18 +268,32 @@ pub enum Flaw {
 /// An iterator over the outcomes of all images, in the order of the source. It ends after an error.
 ///
 /// The loader makes the next batches while the model computes.
-pub struct Outcomes<'a> {
+pub struct Outcomes<'a, T> {
     classifier: &'a Classifier,
+    predict: Predict<T>,
     /// `None` at the end.
     batches: Option<FeedBatches>,
     /// The number of the sample that comes next.
     next: u64,
     /// Outcomes that came before those of earlier samples: the loader reports a bad image of a batch that is
     /// still in work.
-    early: BTreeMap<u64, Result<Vec<f32>, Flaw>>,
+    early: BTreeMap<u64, Prediction<T>>,
 }
 
-impl Outcomes<'_> {
+/// What a model makes of the images of a batch.
+type Predict<T> = fn(&Classifier, FedBatch) -> Result<Vec<Prediction<T>>, TrainError>;
+
+impl<'a, T> Outcomes<'a, T> {
+    fn new(classifier: &'a Classifier, feed: &Feed, predict: Predict<T>) -> Self {
+        Self {
+            classifier,
+            predict,
+            batches: Some(feed.epoch(0)),
+            next: 0,
+            early: BTreeMap::new(),
+        }
+    }
+
     /// Computes one more batch.
     fn compute(&mut self, mut batches: FeedBatches) -> Result<(), TrainError> {
         let mut batch = match batches.next() {
@@ -266,17 +307,8 @@ impl Outcomes<'_> {
         };
         self.note(std::mem::take(&mut batch.bad));
         let samples = std::mem::take(&mut batch.samples);
-        let logits = self.classifier.logits(batch)?;
-        let rows = logits.chunks_exact(logits.len() / samples.len());
-        for (sample, row) in std::iter::zip(samples, rows) {
-            let finite = row.iter().all(|x| x.is_finite());
-            let row = if finite {
-                Ok(row.to_vec())
-            } else {
-                Err(Flaw::NotFinite)
-            };
-            self.early.insert(sample, row);
-        }
+        let predictions = (self.predict)(self.classifier, batch)?;
+        self.early.extend(samples.into_iter().zip(predictions));
         self.batches = Some(batches);
         Ok(())
     }
@@ -289,15 +321,15 @@ impl Outcomes<'_> {
     }
 }
 
-impl Iterator for Outcomes<'_> {
-    type Item = Result<Outcome, TrainError>;
+impl<T> Iterator for Outcomes<'_, T> {
+    type Item = Result<Outcome<T>, TrainError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(logits) = self.early.remove(&self.next) {
+            if let Some(prediction) = self.early.remove(&self.next) {
                 let sample = self.next;
                 self.next += 1;
-                return Some(Ok(Outcome { sample, logits }));
+                return Some(Ok(Outcome { sample, prediction }));
             }
             let batches = self.batches.take()?;
             if let Err(error) = self.compute(batches) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::{self, available_parallelism};
 
 use serde::{Deserialize, Serialize};
 use stokehold_loader::mask_table;
@@ -101,23 +103,42 @@ fn balanced(pixels: &[u64]) -> Vec<f32> {
 
 /// The pixels of each class in all masks that can be read; the loader names the others.
 fn pixels(images: &Images, classes: usize) -> Vec<u64> {
-    let mut pixels = vec![0; classes];
     let Some(table) = images.pixel_classes().map(mask_table) else {
-        return pixels;
+        return vec![0; classes];
     };
-    let mut bytes = Vec::new();
-    for sample in 0..images.len() {
-        let read = images.read_mask(sample, &mut bytes);
-        let Some(mask) = read.ok().and_then(|()| Mask::decode(&bytes, &table).ok()) else {
-            continue;
-        };
-        for class in mask.data {
-            if let Some(pixels) = pixels.get_mut(usize::from(class)) {
-                *pixels += 1;
+    let next = AtomicUsize::new(0);
+    let count = || {
+        let (mut pixels, mut bytes) = (vec![0; classes], Vec::new());
+        loop {
+            let sample = next.fetch_add(1, Ordering::Relaxed);
+            if sample >= images.len() {
+                return pixels;
+            }
+            let read = images.read_mask(sample, &mut bytes);
+            let Some(mask) = read.ok().and_then(|()| Mask::decode(&bytes, &table).ok()) else {
+                continue;
+            };
+            for class in mask.data {
+                if let Some(pixels) = pixels.get_mut(usize::from(class)) {
+                    *pixels += 1;
+                }
             }
         }
-    }
-    pixels
+    };
+    let threads = available_parallelism().map_or(1, usize::from);
+    let counted: Vec<Vec<u64>> = thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(count)).collect();
+        let own = count();
+        let others = others.into_iter().map(|thread| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        [own].into_iter().chain(others).collect()
+    });
+    (0..classes)
+        .map(|class| counted.iter().map(|of| of[class]).sum())
+        .collect()
 }
 
 /// The classes of the images, or of their pixels, by number.

@@ -18,6 +18,7 @@ use stokehold_storage::{SampleBytes, Source, StorageError};
 use stokehold_train::TrainError;
 use stokehold_train::{Feed, FeedBatches};
 
+use crate::input::Output;
 use crate::model::{Model, Prediction};
 use crate::output::Outputs;
 use crate::work::{Claim, Claimed, Counts, Work, part_range};
@@ -204,15 +205,16 @@ impl Part {
 impl Run<'_> {
     /// Refuses to call a transform complete whose outputs are gone.
     fn check_outputs(&self) -> Result<(), TransformError> {
-        let names = |record: usize| match self.options.assemble {
-            true => self.inputs.assembled().name,
-            false => self.inputs.output(record).name,
-        };
-        let mut missing = (0..self.inputs.len())
-            .map(names)
-            .filter(|name| self.outputs.is_missing(name));
-        let Some(first) = missing.next() else {
-            return Ok(());
+        let mut record = 0;
+        let first = loop {
+            if record == self.inputs.len() {
+                return Ok(());
+            }
+            let Output { name, records } = self.output(record);
+            if self.outputs.is_missing(&name) {
+                break name;
+            }
+            record = records.end;
         };
         Err(TransformError::Input(format!(
             "{}: this transform is complete, and its output {} is gone, perhaps others; remove {} to compute all of it again",
@@ -305,7 +307,7 @@ impl Run<'_> {
     fn finish(&self, work: &mut Work, part: Part, counts: &mut Counts) -> Result<(), TransformError> {
         let mut own = Counts::default();
         let mut shared = String::new();
-        let mut output: Option<(crate::input::Output, String)> = None;
+        let mut output: Option<(Output, String)> = None;
         for (record, outcome) in std::iter::zip(part.records.clone(), part.outcomes) {
             let outcome = outcome.unwrap_or_else(|| Err("the loader left it out".to_owned()));
             let (line, failed) = self.line(record, outcome);
@@ -332,7 +334,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn output(&self, record: usize) -> crate::input::Output {
+    fn output(&self, record: usize) -> Output {
         match self.options.assemble {
             true => self.inputs.assembled(),
             false => self.inputs.output(record),

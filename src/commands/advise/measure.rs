@@ -20,7 +20,7 @@ use stokehold_pipeline::{DecodeOptions, Executor};
 use stokehold_prepare::{Bake, Encoding, Options, prepare};
 use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
-use stokehold_storage::{Dataset, ImageFolder, Images, SampleBytes, SlowSource, Source};
+use stokehold_storage::{Dataset, Images, PixelClasses, SampleBytes, SlowSource, Source};
 use stokehold_train::run::{DatasetFacts, RunRecord};
 use stokehold_train::{AnyExecutor, Precision, TrainConfig, step_times};
 
@@ -153,7 +153,7 @@ fn of_loader(
         let copies = aside.path().join("images");
         copy(&images, &copies)?;
         let shards = shards(config, &copies, aside.path())?;
-        (Images::Folder(ImageFolder::open(&copies)?), shards)
+        (Dataset::open(&copies, None, 0)?.train, shards)
     };
     let storage = wait
         .map(|wait| of_storage(config, images.clone(), executor, wait))
@@ -208,7 +208,8 @@ fn shards(
     };
     make("shards", None)?;
     let ops = config.pipeline.head().moves.to_vec();
-    if !ops.is_empty() {
+    // What would change an image and not its mask is not made.
+    if !ops.is_empty() && !config.arch.segments() {
         let (exif, encoding) = (config.exif, Encoding::Jpeg(90));
         make("baked", Some(Bake { ops, exif, encoding }))?;
     }
@@ -304,17 +305,31 @@ fn cpu_seconds(loader: &Loader, epoch: u64) -> Result<f64, Box<dyn Error>> {
 
 /// Copies the images into class folders. Unreadable ones are skipped: the run itself reports them.
 fn copy(images: &Images, to: &Path) -> Result<(), Box<dyn Error>> {
-    let mut bytes = SampleBytes::new();
+    let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
+    let classes = images.pixel_classes();
     for sample in 0..images.len() {
-        if images.read(sample, &mut bytes).is_err() {
+        if images.read(sample, &mut bytes).is_err()
+            || (classes.is_some() && images.read_mask(sample, &mut mask).is_err())
+        {
             continue;
         }
-        let class = to.join(format!("{:05}", images.class(sample)));
-        fs::create_dir_all(&class)?;
+        let folder = match classes {
+            None => to.join(format!("{:05}", images.class(sample))),
+            Some(_) => to.join("train"),
+        };
+        fs::create_dir_all(&folder)?;
         let name = images.name(sample);
         let extension = Path::new(&name).extension().unwrap_or_default();
-        let file = class.join(sample.to_string()).with_extension(extension);
+        let file = folder.join(sample.to_string()).with_extension(extension);
         fs::write(file, bytes.file())?;
+        if classes.is_some() {
+            let masks = to.join("train-masks");
+            fs::create_dir_all(&masks)?;
+            fs::write(masks.join(format!("{sample}.png")), &mask)?;
+        }
+    }
+    if let Some(classes) = classes {
+        fs::write(to.join(PixelClasses::FILE), classes.table(["train"].into_iter()))?;
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ const SHADES: u64 = 10;
 /// The page. `pictures` are those of the worst mistakes, as JPEGs.
 pub fn page(evaluation: &Evaluation, pictures: &[Option<Vec<u8>>]) -> String {
     let mut body = header(evaluation);
-    body += &matrix(&evaluation.classes, &evaluation.confusion, "images");
+    body += &matrix(&evaluation.classes, &evaluation.confusion, FREQUENT, "images");
     body += &mistakes(evaluation);
     body += &worst(evaluation, pictures);
     body += &classes(evaluation);
@@ -165,7 +165,7 @@ fn shade(images: u64, of: u64) -> u64 {
 }
 
 fn mistakes(evaluation: &Evaluation) -> String {
-    let table = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT);
+    let table = frequent(&evaluation.classes, &evaluation.confusion, FREQUENT, "images");
     if table.is_empty() {
         return noted("Mistakes", "The model made none.", "");
     }

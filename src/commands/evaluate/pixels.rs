@@ -47,7 +47,7 @@ pub fn text(evaluation: &PixelEvaluation) -> String {
         *images as f64 / evaluation.seconds.max(1e-9),
     );
     text += &classes(evaluation).text();
-    let frequent = frequent(&scores(evaluation), &evaluation.confusion, FREQUENT);
+    let frequent = frequent(&scores(evaluation), &evaluation.confusion, FREQUENT, "pixels");
     if !frequent.is_empty() {
         text += &format!("\nThe most frequent mistakes, in pixels:\n{}", frequent.text());
     }
@@ -117,8 +117,8 @@ pub fn page(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -
                 the share of the class's pixels that are right. Pixels without a class do not count.";
     body += &noted("Classes", note, &classes(evaluation).html());
     let scores = scores(evaluation);
-    body += &matrix(&scores, &evaluation.confusion, "pixels");
-    let mistakes = frequent(&scores, &evaluation.confusion, FREQUENT);
+    body += &matrix(&scores, &evaluation.confusion, FREQUENT, "pixels");
+    let mistakes = frequent(&scores, &evaluation.confusion, FREQUENT, "pixels");
     if !mistakes.is_empty() {
         let note = "Which class was taken for which, most pixels first.";
         body += &noted("Most frequent mistakes", note, &mistakes.html());

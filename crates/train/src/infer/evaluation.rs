@@ -130,9 +130,9 @@ pub fn evaluate(
     let mut bad = Vec::new();
     let begin = Instant::now();
     for (done, outcome) in (1..).zip(classifier.outcomes(&feed)) {
-        let Outcome { sample, logits } = outcome?;
+        let Outcome { sample, prediction } = outcome?;
         let name = || images.name(sample as usize);
-        match logits {
+        match prediction {
             Ok(logits) => {
                 let class = numbers[images.class(sample as usize) as usize];
                 tally.add(sample, class, &logits);

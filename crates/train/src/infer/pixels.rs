@@ -8,7 +8,7 @@ use stokehold_loader::{BadImage, LoaderError};
 use stokehold_storage::{IGNORE, Images, Source};
 
 use super::evaluation::{Bad, numbers};
-use super::{Classifier, FeedOptions};
+use super::{Classifier, FeedOptions, are_finite};
 use crate::evaluate::pixel_loss;
 use crate::feed::FedBatch;
 use crate::metrics::{Confusion, most_probable};
@@ -181,12 +181,13 @@ impl Tally {
         let Logits::Pixels(logits) = segmenter.model.forward(input) else {
             unreachable!("the architecture segments");
         };
-        let (mean, labelled) = pixel_loss(logits.out.clone(), &masks);
-        let mean = f64::from(device::read(mean)?[0]);
-        if !mean.is_finite() {
-            let image = images.name(samples[0] as usize);
+        let finite = are_finite(logits.out.clone())?;
+        if let Some((&sample, _)) = samples.iter().zip(finite).find(|(_, finite)| !finite) {
+            let image = images.name(sample as usize);
             return Err(TrainError::NotFinite { image });
         }
+        let (mean, labelled) = pixel_loss(logits.out.clone(), &masks);
+        let mean = f64::from(device::read(mean)?[0]);
         self.loss += mean * labelled as f64;
         self.pixels += labelled as u64;
         self.images += samples.len() as u64;

@@ -59,12 +59,12 @@ fn equals_torchvision(images: Option<&Path>, tolerance: f32) {
     assert_eq!(names, theirs.paths);
 
     let feed = classifier.feed(Arc::clone(&source) as _, &options).unwrap();
-    let outcomes: Vec<Outcome> = classifier.outcomes(&feed).map(Result::unwrap).collect();
+    let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&feed).map(Result::unwrap).collect();
     assert_eq!(outcomes.len(), theirs.logits.len());
     let (mut worst, mut classes): (f32, Vec<usize>) = (0.0, Vec::new());
     for (number, (ours, theirs)) in outcomes.iter().zip(&theirs.logits).enumerate() {
         assert_eq!(ours.sample, number as u64);
-        let logits = ours.logits.as_ref().unwrap();
+        let logits = ours.prediction.as_ref().unwrap();
         classes.push(top_k(logits, 1)[0].class);
         for (ours, theirs) in logits.iter().zip(theirs) {
             worst = worst.max((ours - theirs).abs());
@@ -282,11 +282,11 @@ fn images_stay_in_order_around_bad_ones() {
             ..FeedOptions::default()
         };
         let feed = classifier.feed(source, &options).unwrap();
-        let outcomes: Vec<Outcome> = classifier.outcomes(&feed).map(Result::unwrap).collect();
+        let outcomes: Vec<Outcome<Vec<f32>>> = classifier.outcomes(&feed).map(Result::unwrap).collect();
         let numbers: Vec<u64> = outcomes.iter().map(|outcome| outcome.sample).collect();
         assert_eq!(numbers, (0..23).collect::<Vec<_>>());
         for (number, outcome) in (0..).zip(outcomes) {
-            match outcome.logits {
+            match outcome.prediction {
                 Ok(logits) => assert!(!is_bad(number) && logits.len() == 2),
                 Err(flaw) => assert!(is_bad(number) && matches!(flaw, Flaw::Bad(_)), "{flaw}"),
             }
