@@ -34,7 +34,7 @@ const SHADES: u64 = 10;
 /// The page. `pictures` are those of the worst mistakes, as JPEGs.
 pub fn page(evaluation: &Evaluation, pictures: &[Option<Vec<u8>>]) -> String {
     let mut body = header(evaluation);
-    body += &matrix(&evaluation.classes, &evaluation.confusion, FREQUENT, "images");
+    body += &matrix(&evaluation.classes, &evaluation.confusion, "images");
     body += &mistakes(evaluation);
     body += &worst(evaluation, pictures);
     body += &classes(evaluation);

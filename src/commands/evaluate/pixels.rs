@@ -117,7 +117,7 @@ pub fn page(evaluation: &PixelEvaluation, images: &Images, facts: &ModelFacts) -
                 the share of the class's pixels that are right. Pixels without a class do not count.";
     body += &noted("Classes", note, &classes(evaluation).html());
     let scores = scores(evaluation);
-    body += &matrix(&scores, &evaluation.confusion, FREQUENT, "pixels");
+    body += &matrix(&scores, &evaluation.confusion, "pixels");
     let mistakes = frequent(&scores, &evaluation.confusion, FREQUENT, "pixels");
     if !mistakes.is_empty() {
         let note = "Which class was taken for which, most pixels first.";
