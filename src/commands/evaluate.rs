@@ -60,6 +60,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let images = Arc::new(images(args)?);
     let classifier = args.model.open(&args.machine)?;
+    if let Some(folder) = &args.out {
+        // Before the work is done whose result goes there.
+        fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
+    }
     let bar = model::bar(images.len(), "evaluating");
     let mut each = |done, bad: Option<&stokehold_loader::BadImage>| {
         bar.set_position(done);
@@ -110,7 +114,6 @@ fn store(
     evaluation: &impl Serialize,
     page: impl FnOnce() -> String,
 ) -> Result<(), Box<dyn Error>> {
-    fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
     let json = folder.join("evaluation.json");
     files::write(&json, serde_json::to_string_pretty(evaluation)? + "\n")?;
     let html = folder.join("evaluation.html");

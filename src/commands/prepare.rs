@@ -83,13 +83,13 @@ struct BakeOptions {
     /// leave it out: a preset, or a .toml or .json file
     #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
     pipeline: Option<Local>,
-    /// Perform the head of this one on the validation images
+    /// The same for the validation images, with this pipeline
     #[arg(long, value_name = "PIPELINE", conflicts_with_all = ["raw", "max_side", "resize"])]
     eval_pipeline: Option<Local>,
     /// Turn images upright by their EXIF orientation before; runs need --exif, too
     #[arg(long)]
     exif: bool,
-    /// Make shards that are larger than the files
+    /// Allow shards that are larger than the files
     #[arg(long)]
     allow_larger: bool,
 }

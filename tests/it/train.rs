@@ -360,8 +360,8 @@ fn a_recipe_sets_what_the_command_line_leaves_open() {
     for part in [
         "the recipe torchvision sets --auto-augment trivial-augment --random-erase 0.1 --optimizer sgd --weight-decay 0.00002",
         "  the command line replaces --model, --image-size, --eval-size, --eval-resize by --eval-size",
-        "  of the original is left out: ",
-        "  it differs from the original: ",
+        "  left out of the original: ",
+        "  different from the original: ",
     ] {
         assert!(
             lines.next().is_some_and(|line| line.starts_with(part)),

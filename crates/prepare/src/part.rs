@@ -151,7 +151,7 @@ fn check_pairs(data: &Path, options: &Options) -> Result<(), PrepareError> {
     let what = if !options.bake.is_empty() {
         "--pipeline does not change"
     } else if matches!(options.content, Content::Resized { .. }) {
-        "--longer-side and --shorter-side do not shrink"
+        "--max-side and --resize do not shrink"
     } else if options.container == Container::Tar {
         "--tar has no place for"
     } else {

@@ -1,7 +1,6 @@
 //! Pairs of an image and its mask, and the layouts that have them.
 //!
-//! An image and its mask have the same path below their two folders, but for what follows the stem. A layout is known by
-//! its folders:
+//! A mask has its image's path below the folder of masks; only the suffix differs. A layout is known by its folders:
 //!
 //! ```text
 //! CamVid        train/NAME.png  trainannot/NAME.png                         val/ and valannot/ likewise
@@ -24,8 +23,8 @@ use crate::{EXTENSIONS, ImageFolder, PixelClasses, Sample, SampleBytes, Source, 
 
 /// Images and their masks in folders.
 ///
-/// An image and its mask have the same path below their two folders, but for what follows the stem: `.png` for a mask, where
-/// nothing else is said. [`Dataset::open`](crate::Dataset::open) finds these layouts:
+/// A mask has its image's path below the folder of masks; only the suffix differs, `.png` for a mask where nothing else is said.
+/// [`Dataset::open`](crate::Dataset::open) finds these layouts:
 ///
 /// | layout | images | masks |
 /// |---|---|---|

@@ -206,8 +206,7 @@ impl TrainConfig {
             (
                 "batch size",
                 !self.mix.mixes() || self.batch_size > self.sampler.repeats(),
-                "must be above the number of times that an image is in a row (1 without --aug-repeats): MixUp and CutMix mix \
-                 different images of a batch",
+                "must be above --aug-repeats (1 without it): MixUp and CutMix mix different images of a batch",
             ),
             (
                 "MixUp and CutMix",

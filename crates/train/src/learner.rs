@@ -31,7 +31,7 @@ pub(crate) struct Objective {
     /// The rate of the last block.
     pub stochastic_depth: f64,
     pub mix: Mix,
-    /// How many places before an image is the one that it is mixed with.
+    /// An image is mixed with the one this many places before it.
     pub mix_distance: usize,
     /// The weight of each class in the loss of pixels; `None` for 1.
     pub class_weights: Option<Vec<f32>>,
@@ -42,7 +42,7 @@ pub(crate) struct Objective {
 /// The weight of the auxiliary head's loss, as in torchvision's references.
 const AUX_WEIGHT: f64 = 0.5;
 
-/// What a batch should have been said of.
+/// The labels of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Truth<'a> {
     /// The class of each image.

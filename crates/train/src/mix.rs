@@ -1,7 +1,7 @@
 //! MixUp and CutMix: training on mixtures of the images of a batch, with their classes in the same shares.
 //!
 //! Every image is mixed with the one before it in the batch, the first with the last, as torchvision's
-//! `v2.MixUp` and `v2.CutMix` do. With repeated augmentation it is the one so many places before: the nearer ones are the
+//! `v2.MixUp` and `v2.CutMix` do. With `--aug-repeats K` it is the one K places before: nearer ones are the
 //! same image. The batch is mixed on the device that trains, after it has left the loader,
 //! so it costs the loader nothing and is the same for every executor.
 //!

@@ -59,7 +59,7 @@ impl Precision {
         Err(TrainError::Config {
             field: "precision",
             problem: format!(
-                "{self} is not computed by the device {}; choose f32, or another device",
+                "the device {} does not compute in {self}; choose f32, or another device",
                 crate::device::name(device)
             ),
         })

@@ -102,7 +102,7 @@ impl AugmentOptions {
         Ok(())
     }
 
-    /// Whether each option has the option that it belongs to.
+    /// Refuses an option without the one that it refines.
     fn check(&self) -> Result<(), Usage> {
         if self.ra_magnitude.is_some() && self.auto_augment != Some(PolicyName::RandAugment) {
             return Err(Usage(

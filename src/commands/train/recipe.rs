@@ -145,7 +145,7 @@ const DEIT: &[Setting] = &[
     ("label-smoothing", "0.1", &[]),
 ];
 
-/// A policy of the command line has a magnitude of its own.
+/// `--auto-augment` also replaces the recipe's magnitude.
 const OTHER_POLICY: &[&str] = &["auto-augment", "pipeline", "load"];
 
 /// 0.0005 x batch size / 512, for the recipe's batch size.
@@ -260,7 +260,7 @@ fn with_settings(recipe: Recipe, mut words: Vec<OsString>) -> Result<(Args, Stri
         announced += &format!("\nthe command line replaces {}", replaced.join(", "));
     }
     announced += &format!(
-        "\nof the original is left out: {}\nit differs from the original: {}",
+        "\nleft out of the original: {}\ndifferent from the original: {}",
         recipe.left_out(),
         recipe.differences()
     );
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!((config.epochs, config.batch_size, config.lr), (600, 1024, 0.5));
         for part in [
             "the recipe torchvision sets --model resnet50 --auto-augment trivial-augment",
-            "\nit differs from the original: the learning rate",
+            "\ndifferent from the original: the learning rate",
         ] {
             assert!(announced.contains(part), "{announced}");
         }
@@ -410,8 +410,8 @@ mod tests {
     #[test]
     fn what_is_left_out_is_said() {
         for (recipe, what) in [
-            (Recipe::A1, "left out: nothing"),
-            (Recipe::Deit, "left out: the vision transformer"),
+            (Recipe::A1, "left out of the original: nothing"),
+            (Recipe::Deit, "left out of the original: the vision transformer"),
         ] {
             let (_, announced) = followed(recipe, "data");
             assert!(announced.contains(what), "{announced}");

@@ -214,7 +214,7 @@ fn what_would_leave_masks_behind_is_refused() {
                 },
                 ..small_shards()
             },
-            "--shorter-side",
+            "--resize",
         ),
         (
             Options {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
-use stokehold_loader::BadImage;
+use stokehold_loader::{BadImage, LoaderError};
 use stokehold_storage::{Images, Source};
 
 use super::{Classifier, FeedOptions, Flaw, Outcome, log_sum_exp};
@@ -40,13 +40,13 @@ pub struct Evaluation {
     pub images: u64,
     /// Images whose most probable class is their own.
     pub right: u64,
-    /// `right` divided by `images`, 0 to 1; 0 without images.
+    /// `right` divided by `images`, 0 to 1.
     pub top1: f64,
     /// The k of `topk`.
     pub k: usize,
     /// Share of the images whose class is among the `k` most probable ones, 0 to 1.
     pub topk: f64,
-    /// Mean cross-entropy of the images, in nats, 0 or more; 0 without images.
+    /// Mean cross-entropy of the images, in nats, 0 or more.
     pub loss: f64,
     /// Every class, by number.
     pub classes: Vec<ClassScore>,
@@ -154,6 +154,9 @@ pub fn evaluate(
                 });
             }
         }
+    }
+    if bad.len() == images.len() {
+        return Err(LoaderError::AllBad { epoch: 0 }.into());
     }
     let seconds = begin.elapsed().as_secs_f64();
     let executor = options.executor.to_string();

@@ -144,6 +144,9 @@ pub fn evaluate_pixels(
         done += tally.add(segmenter, images, batch)?;
         each(done, None);
     }
+    if tally.images == 0 {
+        return Err(LoaderError::AllBad { epoch: 0 }.into());
+    }
     Ok(tally.finish(segmenter, images, options, bad, begin.elapsed().as_secs_f64()))
 }
 
