@@ -275,6 +275,16 @@ def test_colours_and_policies_are_converted(version):
         ),
     ]:
         assert T.from_torchvision([theirs, V.CenterCrop(4), V.ToTensor()]).transforms[0] == ours, theirs
+    if version == "v2":
+        from torchvision import tv_tensors
+
+        of_image = {tv_tensors.Image: 7, tv_tensors.Mask: 255}
+        for fill in (of_image, {"others": 7}):
+            pad = T.from_torchvision([V.Pad(2, fill=fill), V.CenterCrop(4), V.ToTensor()]).transforms[0]
+            assert pad == T.Pad(2, 7), fill
+        for fill, match in (({"others": 0, tv_tensors.Mask: 0}, "filled with 255"), ({tv_tensors.Mask: 255}, "no value for images")):
+            with pytest.raises(stokehold.OptionError, match=match):
+                T.from_torchvision([V.Pad(2, fill=fill), V.CenterCrop(4), V.ToTensor()])
     choice = T.from_torchvision([V.RandomChoice([V.RandomInvert(), V.RandomEqualize()]), V.CenterCrop(4), V.ToTensor()])
     assert len(set(choice.transforms[0].as_dict().get("p") or [0])) == 1, "every one as often as the others"
     with pytest.raises(stokehold.OptionError, match=r"bits = 0; allowed: 1 to 8"):

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use stokehold_compare::{Comparison, Report};
+use stokehold_storage::Source;
 
 use crate::terminal::{self, note};
 use crate::{damage, files, interrupt, progress};
@@ -34,6 +35,9 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     }
     let dataset = plan.open_data()?;
     damage::warn_of(&dataset);
+    if dataset.train.pixel_classes().is_some() {
+        note!("the trials load the images with their masks");
+    }
     if let Ok(absolute) = plan.data.canonicalize() {
         plan.data = absolute;
     }

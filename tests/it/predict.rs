@@ -309,6 +309,29 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
         "no page for itself"
     );
 
+    let (code, out, said) = run("prepare data shards");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(out.contains("8 images with masks of 11 classes"), "{out}");
+    let (code, _, said) = run("evaluate runs/x shards --out of-shards --device cpu");
+    assert_eq!(code, Some(0), "{said}");
+    let of_shards: Value = serde_json::from_str(&read("of-shards/evaluation.json")).unwrap();
+    for key in ["miou", "loss", "confusion", "pixels"] {
+        assert_eq!(of_shards[key], evaluation[key], "{key}");
+    }
+    for data in ["data", "shards"] {
+        let (code, _, said) = run(&format!(
+            "compare {data} --trials per-op,fused --images-per-second 100000 --models resnet18 --loads 0 --image-size 32 \
+             --batch-size 2 --workers 1 --round 0.05 --time-limit 0.5 --out compared-{data}"
+        ));
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("load the images with their masks"), "{said}");
+    }
+    let (code, _, said) = run("compare data --trials per-op,fused --trainer burn --out refused");
+    assert!(
+        code == Some(2) && said.contains("choose an emulated accelerator"),
+        "{said}"
+    );
+
     let (code, out, said) = run("predict runs/x data/val --out masks --format json --device cpu");
     assert_eq!(code, Some(0), "{said}");
     for line in lines(&out) {

@@ -284,7 +284,7 @@ fn options_out_of_range_say_what_is_allowed() {
         ),
         (
             &["--mixup-alpha", "0.2", "--aug-repeats", "2"],
-            "batch size: must be above the number of times that an image is in a row",
+            "batch size: must be above --aug-repeats",
         ),
         (
             &[

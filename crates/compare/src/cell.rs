@@ -321,6 +321,7 @@ impl<'a> Comparison<'a> {
                 let spec = serde_json::to_string(&NativeSpec {
                     config: plan.config(model, load, executor),
                     period: plan.period(self.images.len()),
+                    masks: plan.loads_masks(),
                 })?;
                 ((self.native)(), spec, None)
             }

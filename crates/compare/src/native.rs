@@ -18,6 +18,8 @@ pub struct Spec {
     pub config: TrainConfig,
     /// After so many epochs the order begins again, as that of the trials in Python does.
     pub period: NonZeroU64,
+    /// Whether the masks of images that have masks are loaded.
+    pub masks: bool,
 }
 
 fn unreadable(error: serde_json::Error) -> CompareError {
@@ -50,14 +52,22 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
             })
     };
     let Some(line) = next()? else { return Ok(()) };
-    let Spec { config, period } = serde_json::from_str(&line).map_err(unreadable)?;
+    let Spec {
+        config,
+        period,
+        masks,
+    } = serde_json::from_str(&line).map_err(unreadable)?;
     let dataset = open_data(
         &config.data,
         config.max_images,
         config.seed,
         config.trainer.learns(),
     )?;
-    let mut steps = Steps::open(config, dataset.train)?.with_period(period);
+    let images = match masks {
+        true => dataset.train,
+        false => dataset.train.without_masks(),
+    };
+    let mut steps = Steps::open(config, images)?.with_period(period);
     answer(&Answer::Ready(Ready {
         versions: format!("stokehold {}", env!("CARGO_PKG_VERSION")),
         device: steps.device().to_owned(),

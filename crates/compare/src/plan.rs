@@ -289,14 +289,23 @@ impl Plan {
         NonZeroU64::new(ORDERED.div_ceil(epoch) as u64).unwrap_or(NonZeroU64::MIN)
     }
 
+    /// Whether the trials load the masks of images that have masks: those in Python load images alone, and so does everything
+    /// that is compared with them.
+    pub(crate) fn loads_masks(&self) -> bool {
+        self.trials.iter().all(|trial| trial.executor().is_some())
+    }
+
     /// Opens the data: all images, without a split for validation. An emulated accelerator also takes images that have no
-    /// class folders, as images of one class.
+    /// class folders, as images of one class, and images with masks.
     ///
     /// # Errors
     /// There are no images, they do not fill a batch, or a network is to learn classes and there are none.
     pub fn open_data(&self) -> Result<Dataset, CompareError> {
         let learns = !matches!(self.trainer, TrainerPlan::Emulated(_));
-        let dataset = open_data(&self.data, self.images, self.seed, learns)?;
+        let mut dataset = open_data(&self.data, self.images, self.seed, learns)?;
+        if !self.loads_masks() {
+            dataset.train = dataset.train.without_masks();
+        }
         let images = dataset.train.len();
         if images < self.batch_size {
             return Err(CompareError::Plan(format!(
@@ -439,13 +448,12 @@ pub(crate) fn open_data(
             if learns {
                 return Err(StorageError::Pairs {
                     path: data.to_owned(),
-                    reason: "its images have masks, and a comparison trains classifiers; choose an emulated accelerator as the trainer, \
-                             which compares the loading of the images alone"
+                    reason: "its images have masks, and a comparison trains classifiers; choose an emulated accelerator as the trainer"
                         .into(),
                 });
             }
             Dataset {
-                train: Images::unlabelled(train.root())?,
+                train,
                 val: None,
                 split: None,
             }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::bucket::{BucketFolder, Remote};
+use crate::pairs::Pairs;
 use crate::shard::{Baked, Manifest, ShardFolder};
 use crate::{ImageFolder, PairFolder, PixelClasses, SampleBytes, Source, StorageError};
 
@@ -22,8 +23,8 @@ pub enum Images {
 }
 
 impl Images {
-    /// Every image below a folder, or of all parts of a prepared data set, in one class named after nothing: for
-    /// measurements that need no labels.
+    /// Every image below a folder, or of all parts of a prepared data set or of one of images and masks, in one class named after
+    /// nothing: for measurements that need no labels.
     ///
     /// # Errors
     /// As [`ImageFolder::unlabelled`] and [`ShardFolder::unlabelled`].
@@ -34,7 +35,19 @@ impl Images {
         }
         match Manifest::of(dir)? {
             Some(manifest) => Ok(Self::Shards(ShardFolder::unlabelled(dir, &manifest)?)),
-            None => Ok(Self::Folder(ImageFolder::unlabelled(dir)?)),
+            None => Ok(Self::Folder(match Pairs::of(dir) {
+                Ok(Some(pairs)) => pairs.images_of_all(dir)?,
+                _ => ImageFolder::unlabelled(dir)?,
+            })),
+        }
+    }
+
+    /// The images alone, where they have masks.
+    pub fn without_masks(self) -> Self {
+        match self {
+            Self::Pairs(pairs) => Self::Folder(pairs.into_images()),
+            Self::Shards(shards) => Self::Shards(shards.without_masks()),
+            Self::Folder(_) | Self::Bucket(_) => self,
         }
     }
 

@@ -125,6 +125,22 @@ impl Pairs {
         })
     }
 
+    /// The images of all parts without their masks, in one class with an empty name.
+    ///
+    /// # Errors
+    /// As [`Pairs::open`].
+    pub fn images_of_all(&self, dir: &Path) -> Result<ImageFolder, StorageError> {
+        let mut samples = Vec::new();
+        for place in [Some(&self.train), self.val.as_ref()].into_iter().flatten() {
+            samples.extend(self.list(place)?.into_iter().map(|(sample, _)| sample));
+        }
+        Ok(ImageFolder {
+            root: dir.to_owned(),
+            classes: vec![String::new()],
+            samples,
+        })
+    }
+
     fn list(&self, place: &Place) -> Result<Vec<(Sample, PathBuf)>, StorageError> {
         let images = self.images(place)?;
         let mut masks: BTreeMap<Vec<u8>, (PathBuf, bool)> = BTreeMap::new();
@@ -435,6 +451,11 @@ fn refuse_without_table(dir: &Path) -> Result<(), StorageError> {
 }
 
 impl PairFolder {
+    /// The images without their masks.
+    pub(crate) fn into_images(self) -> ImageFolder {
+        self.images
+    }
+
     /// The images, all in one class with an empty name.
     pub(crate) fn images(&self) -> &ImageFolder {
         &self.images

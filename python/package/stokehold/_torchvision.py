@@ -70,11 +70,27 @@ def _to_float_dtype(transform: Any) -> list[T.Operation]:
     return [T.ToTensor()]
 
 
+def _fill(transform: Any) -> Any:
+    """The fill of images, where v2 has one for each type. Masks are filled with 255 here."""
+    fill = transform.fill
+    if not isinstance(fill, dict):
+        return fill
+    by_name = {kind if isinstance(kind, str) else kind.__name__: value for kind, value in fill.items()}
+    mask = by_name.get("Mask", 255)
+    if mask != 255:
+        raise OptionError(f"fill={mask} of masks: they are filled with 255, which ignore_index leaves out of the loss")
+    # PIL's class of images has the same name as torchvision's.
+    for name in ("Image", "Tensor", "others"):
+        if name in by_name:
+            return by_name[name]
+    raise OptionError("fill: it has no value for images; give one for tv_tensors.Image, or as \"others\"")
+
+
 _CONVERT: dict[str, Any] = {
     "AugMix": lambda t: [
-        T.AugMix(t.severity, t.mixture_width, t.chain_depth, t.alpha, t.all_ops, t.interpolation, t.fill)
+        T.AugMix(t.severity, t.mixture_width, t.chain_depth, t.alpha, t.all_ops, t.interpolation, _fill(t))
     ],
-    "AutoAugment": lambda t: [T.AutoAugment(t.policy, t.interpolation, t.fill)],
+    "AutoAugment": lambda t: [T.AutoAugment(t.policy, t.interpolation, _fill(t))],
     "CenterCrop": lambda t: [T.CenterCrop(t.size)],
     "ColorJitter": lambda t: [
         T.ColorJitter(t.brightness or 0, t.contrast or 0, t.saturation or 0, (0 if t.hue is None else t.hue))
@@ -92,15 +108,15 @@ _CONVERT: dict[str, Any] = {
     ],
     "Normalize": lambda t: [T.Normalize(list(t.mean), list(t.std))],
     "PILToTensor": lambda t: [],
-    "Pad": lambda t: [T.Pad(t.padding, t.fill, t.padding_mode)],
+    "Pad": lambda t: [T.Pad(t.padding, _fill(t), t.padding_mode)],
     # Images have three channels here.
     "RGB": lambda t: [],
     "RandAugment": lambda t: [
-        T.RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, t.fill)
+        T.RandAugment(t.num_ops, t.magnitude, t.num_magnitude_bins, t.interpolation, _fill(t))
     ],
     "RandomAdjustSharpness": lambda t: [T.RandomAdjustSharpness(t.sharpness_factor, t.p)],
     "RandomAffine": lambda t: [
-        T.RandomAffine(t.degrees, t.translate, t.scale, t.shear, t.interpolation, t.fill, t.center)
+        T.RandomAffine(t.degrees, t.translate, t.scale, t.shear, t.interpolation, _fill(t), t.center)
     ],
     "RandomApply": lambda t: [T.RandomApply(_each(t.transforms), t.p)],
     "RandomAutocontrast": lambda t: [T.RandomAutocontrast(t.p)],
@@ -108,7 +124,7 @@ _CONVERT: dict[str, Any] = {
     # v2 keeps shares of 1, v1 what was given.
     "RandomChoice": lambda t: [T.RandomChoice(_each(t.transforms), getattr(t, "probabilities", None) or t.p)],
     "RandomCrop": lambda t: [
-        T.RandomCrop(t.size, t.padding, t.pad_if_needed, t.fill, t.padding_mode)
+        T.RandomCrop(t.size, t.padding, t.pad_if_needed, _fill(t), t.padding_mode)
     ],
     "RandomEqualize": lambda t: [T.RandomEqualize(t.p)],
     "RandomErasing": lambda t: [T.RandomErasing(t.p, t.scale, t.ratio, _erase_value(t.value))],
@@ -116,7 +132,7 @@ _CONVERT: dict[str, Any] = {
     "RandomHorizontalFlip": lambda t: [T.RandomHorizontalFlip(t.p)],
     "RandomInvert": lambda t: [T.RandomInvert(t.p)],
     "RandomOrder": lambda t: [T.RandomOrder(_each(t.transforms))],
-    "RandomPerspective": lambda t: [T.RandomPerspective(t.distortion_scale, t.p, t.interpolation, t.fill)],
+    "RandomPerspective": lambda t: [T.RandomPerspective(t.distortion_scale, t.p, t.interpolation, _fill(t))],
     "RandomPhotometricDistort": lambda t: [
         T.RandomPhotometricDistort(t.brightness, t.contrast, t.saturation, t.hue, t.p)
     ],
@@ -126,14 +142,14 @@ _CONVERT: dict[str, Any] = {
         T.RandomResizedCrop(t.size, t.scale, t.ratio, t.interpolation, t.antialias)
     ],
     "RandomRotation": lambda t: [
-        T.RandomRotation(t.degrees, t.interpolation, t.expand, t.center, t.fill)
+        T.RandomRotation(t.degrees, t.interpolation, t.expand, t.center, _fill(t))
     ],
     "RandomShortestSize": lambda t: [
         T.RandomShortestSize(t.min_size, t.max_size, t.interpolation, t.antialias)
     ],
     "RandomSolarize": lambda t: [T.RandomSolarize(t.threshold, t.p)],
     "RandomVerticalFlip": lambda t: [T.RandomVerticalFlip(t.p)],
-    "RandomZoomOut": lambda t: [T.RandomZoomOut(t.fill, t.side_range, t.p)],
+    "RandomZoomOut": lambda t: [T.RandomZoomOut(_fill(t), t.side_range, t.p)],
     "Resize": lambda t: [T.Resize(one_or_pair(t.size), t.interpolation, t.max_size, t.antialias)],
     "ScaleJitter": lambda t: [
         T.ScaleJitter(t.target_size, t.scale_range, t.interpolation, t.antialias)
@@ -142,7 +158,7 @@ _CONVERT: dict[str, Any] = {
     "ToImage": lambda t: [],
     "ToPureTensor": lambda t: [],
     "ToTensor": lambda t: [T.ToTensor()],
-    "TrivialAugmentWide": lambda t: [T.TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, t.fill)],
+    "TrivialAugmentWide": lambda t: [T.TrivialAugmentWide(t.num_magnitude_bins, t.interpolation, _fill(t))],
 }
 
 

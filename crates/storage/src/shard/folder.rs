@@ -125,6 +125,12 @@ impl ShardFolder {
         }
     }
 
+    /// The images without their masks.
+    pub(crate) fn without_masks(mut self) -> Self {
+        self.masks = None;
+        self
+    }
+
     /// The folder that its shards lie in.
     pub fn root(&self) -> &Path {
         &self.root

@@ -97,6 +97,8 @@ fn camvid_is_found() {
         (values[&10], values[&11], values[&255], values.get(&12)),
         (10, IGNORE, IGNORE, None)
     );
+    let all = Images::unlabelled(dir.path()).unwrap();
+    assert_eq!(all.len(), 3, "images without masks");
     fs::remove_dir_all(dir.path().join("valannot")).unwrap();
     assert_eq!(
         error(&dir),
