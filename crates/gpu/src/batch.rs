@@ -101,9 +101,12 @@ struct Launches {
     resample: Grid<6>,
     means: Vec<[u32; 3]>,
     contrast: Grid<7>,
+    counts: Vec<[u32; 4]>,
+    levels: Grid<6>,
     blur: Grid<9>,
     blur_down: Vec<[u32; 9]>,
     dilate: Grid<9>,
+    sharpen: Grid<9>,
 }
 
 /// The records of images, and the largest image.
@@ -622,6 +625,19 @@ impl Layout {
                 let record = [held, pixels, mean, factor.to_bits(), out, program, stage.points];
                 launches.contrast.push(record, pixels, 1);
             }
+            StageKind::Levels { by } => {
+                let counts = self.pixels as u32;
+                self.pixels += u64::from(colour::COUNTS);
+                launches.counts.push([held, pixels, counts, by as u32]);
+                let tables = counts + 768 * colour::COUNTING;
+                let record = [held, pixels, tables, out, program, stage.points];
+                launches.levels.push(record, pixels, 1);
+            }
+            StageKind::Sharpen { factor } => {
+                let factor = factor.to_bits();
+                let record = [width, height, held, out, program, stage.points, factor, 0, 0];
+                launches.sharpen.push(record, width, height);
+            }
             StageKind::Blur { across, down } => {
                 let sums = self.pixels as u32;
                 self.pixels += 3 * u64::from(pixels);
@@ -655,9 +671,12 @@ struct Placed {
     resample: PlacedGrid,
     means: u32,
     contrast: PlacedGrid,
+    counts: u32,
+    levels: PlacedGrid,
     blur: PlacedGrid,
     blur_down: u32,
     dilate: PlacedGrid,
+    sharpen: PlacedGrid,
 }
 
 /// The place of a [`Grid`]'s records, and the size of a launch: the largest width and height, and the number
@@ -682,9 +701,12 @@ impl Launches {
             resample: self.resample.place(words),
             means: words.records(&self.means),
             contrast: self.contrast.place(words),
+            counts: words.records(&self.counts),
+            levels: self.levels.place(words),
             blur: self.blur.place(words),
             blur_down: words.records(&self.blur_down),
             dilate: self.dilate.place(words),
+            sharpen: self.sharpen.place(words),
         }
     }
 }
@@ -743,6 +765,38 @@ impl Placed {
             zero,
         );
         gpu.check(pixels)?;
+        let [widest, _, images] = self.levels.size;
+        colour::count::launch(
+            client,
+            CubeCount::Static(images, 1, 1),
+            CubeDim::new_1d(colour::COUNTING),
+            words.arg(),
+            pixels.arg(),
+            self.counts,
+        );
+        gpu.check(pixels)?;
+        colour::tables::launch(
+            client,
+            CubeCount::Static((3 * images).div_ceil(32), 1, 1),
+            CubeDim::new_1d(32),
+            words.arg(),
+            hues(),
+            pixels.arg(),
+            self.counts,
+            images,
+        );
+        gpu.check(pixels)?;
+        colour::look_up::launch(
+            client,
+            CubeCount::Static(widest.div_ceil(colour::SUMMING), images, 1),
+            dim,
+            words.arg(),
+            hues(),
+            pixels.arg(),
+            self.levels.records,
+            zero,
+        );
+        gpu.check(pixels)?;
         surroundings::blur_across::launch(
             client,
             tiles(self.blur.size),
@@ -770,6 +824,8 @@ impl Placed {
         surroundings!(blur_down, self.blur.size, self.blur_down);
         gpu.check(pixels)?;
         surroundings!(dilate, self.dilate.size, self.dilate.records);
+        gpu.check(pixels)?;
+        surroundings!(sharpen, self.sharpen.size, self.sharpen.records);
         gpu.check(pixels)
     }
 }

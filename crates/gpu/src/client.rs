@@ -8,7 +8,7 @@ use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy, ServerError};
 use std::sync::Arc;
-use stokehold_pipeline::HueTables;
+use stokehold_pipeline::{HueTables, stretched_below};
 
 /// An open device, with the tables that every batch needs. Cheap to clone; the loaders of a process share its
 /// memory for batches.
@@ -111,7 +111,7 @@ impl Gpu {
             format!("{description} does not run the smallest kernel: {reason}; {advice}")
         })?;
         let hues = HueTables::new();
-        let hues = [hues.hue, hues.saturation].concat();
+        let hues = [hues.hue, hues.saturation, stretched_below()].concat();
         let zigzag = stokehold_jpeg::ZIGZAG.map(u32::from);
         let upload = || {
             Ok(Tables {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
-    ImageError, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
+    ImageError, LevelTable, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
 };
 
 /// The most pixels whose luminance a device can sum in 32 bits.
@@ -139,6 +139,8 @@ pub(crate) enum StageKind {
     Upright,
     Turned,
     Contrast { factor: f32 },
+    Levels { by: LevelTable },
+    Sharpen { factor: f32 },
     Blur { across: u32, down: u32 },
     Dilate { radius: u32 },
 }
@@ -335,6 +337,8 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
             )));
         }
         DeviceWork::Contrast { factor } => StageKind::Contrast { factor: *factor },
+        DeviceWork::Levels { by } => StageKind::Levels { by: *by },
+        DeviceWork::Sharpen { factor } => StageKind::Sharpen { factor: *factor },
         DeviceWork::Blur { across, down } => StageKind::Blur {
             across: across.len() as u32,
             down: down.len() as u32,

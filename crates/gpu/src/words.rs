@@ -49,13 +49,33 @@ pub(crate) fn program(work: &DeviceWork, points: &[Pointwise], apart: bool, heig
     let mut words = Words::default();
     match work {
         DeviceWork::Resample(resample) => resampling(&mut words, resample, points, apart, height),
-        DeviceWork::Contrast { .. } | DeviceWork::Dilate { .. } => self::points(&mut words, points),
+        DeviceWork::Contrast { .. }
+        | DeviceWork::Levels { .. }
+        | DeviceWork::Sharpen { .. }
+        | DeviceWork::Dilate { .. } => self::points(&mut words, points),
         DeviceWork::Blur { across, down } => {
             self::points(&mut words, points);
             across.iter().chain(down).for_each(|&weight| words.float(weight));
         }
     }
+    let places = place_of_points(work, &words) as usize;
+    for (number, point) in points.iter().enumerate() {
+        if let Pointwise::Levels { table } = point {
+            // From its word, so that the program can lie anywhere.
+            let word = places + 2 * number + 1;
+            words.0[word] = words.here() - word as u32;
+            words.extend(table.as_chunks().0.iter().map(|four| u32::from_le_bytes(*four)));
+        }
+    }
     words.0
+}
+
+/// Where a program's point operations begin.
+fn place_of_points(work: &DeviceWork, words: &Words) -> u32 {
+    match work {
+        DeviceWork::Resample(_) => words.0[4],
+        _ => 0,
+    }
 }
 
 fn points(words: &mut Words, points: &[Pointwise]) {
@@ -67,8 +87,10 @@ fn points(words: &mut Words, points: &[Pointwise]) {
             Pointwise::Grayscale => words.extend([3, 0]),
             // A plan has contrast as a stage, because the mean is not known before.
             Pointwise::Contrast { .. } => {}
-            // `Pipeline::check_on_device` has refused the operations that make them.
-            Pointwise::Levels { .. } | Pointwise::Permute { .. } => {}
+            Pointwise::Levels { .. } => words.extend([4, 0]),
+            Pointwise::Permute { channels: [r, g, b] } => {
+                words.extend([5, u32::from_le_bytes([r, g, b, 0])]);
+            }
         }
     }
 }

@@ -52,8 +52,8 @@ pub use error::{ImageError, MaskError, PipelineError};
 // What an executor on a device needs. It may change in every version.
 #[doc(hidden)]
 pub use fused::{
-    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, Lowered,
-    Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables,
+    DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, Erased, ErasedContent, LevelTable,
+    Lowered, Resample, ResampleMap, Taps, TurnedAxis, TurnedTables, UprightTables, stretched_below,
 };
 pub use fused::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use head::{Head, Stays, bake};

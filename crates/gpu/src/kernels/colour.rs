@@ -6,8 +6,15 @@ use cubecl::prelude::*;
 /// Units of a cube that sums over an image.
 pub(crate) const SUMMING: u32 = 256;
 
-/// Applies point operations, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey; then
-/// the factor's bits or the shift.
+/// Parts of an image whose levels are counted by themselves.
+pub(crate) const COUNTING: u32 = 64;
+
+/// Words of an image's histograms: three channels of 256 levels for each part, and three tables.
+pub(crate) const COUNTS: u32 = 768 * (COUNTING + 1);
+
+/// Applies point operations, two words each: 0 for brightness, 1 for saturation, 2 for hue, 3 for grey, 4 for a table of levels, 5
+/// for another order of the channels; then the factor's bits, the shift, the distance from this word to the table (four
+/// levels a word), or the channels, a byte each.
 #[cube]
 pub(crate) fn apply_points(
     words: &[u32],
@@ -28,6 +35,17 @@ pub(crate) fn apply_points(
             red = channel(shifted, 0u32);
             green = channel(shifted, 1u32);
             blue = channel(shifted, 2u32);
+        } else if kind == 4 {
+            let table = at + word(words, at);
+            red = looked_up(words, table, red);
+            green = looked_up(words, table, green);
+            blue = looked_up(words, table, blue);
+        } else if kind == 5 {
+            let all = packed(red, green, blue);
+            let order = word(words, at);
+            red = i32::reinterpret((all >> (8 * (order & 3))) & 255);
+            green = i32::reinterpret((all >> (8 * ((order >> 8) & 3))) & 255);
+            blue = i32::reinterpret((all >> (8 * ((order >> 16) & 3))) & 255);
         } else if kind == 3 {
             let grey = luminance(red, green, blue);
             red = grey;
@@ -47,6 +65,13 @@ pub(crate) fn apply_points(
     packed(red, green, blue)
 }
 
+/// A level's entry in a table with four of them in a word.
+#[cube]
+fn looked_up(words: &[u32], table: u32, level: i32) -> i32 {
+    let level = u32::reinterpret(level);
+    i32::reinterpret((word(words, table + level / 4) >> (8 * (level & 3))) & 255)
+}
+
 /// ITU-R 601-2 luma.
 #[cube]
 fn luminance(red: i32, green: i32, blue: i32) -> i32 {
@@ -55,7 +80,7 @@ fn luminance(red: i32, green: i32, blue: i32) -> i32 {
 
 /// `from + factor * (to - from)`, clipped and truncated.
 #[cube]
-fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
+pub(super) fn blend(from: i32, to: i32, factor: f32, zero: u32) -> i32 {
     let scaled = rounded(factor * f32::cast_from(to - from), zero);
     let value: f32 = f32::cast_from(from) + scaled;
     i32::cast_from(max(min(value, f32::new(255.0)), f32::new(0.0)))
@@ -180,5 +205,108 @@ pub(crate) fn contrast(words: &[u32], hues: &[u8], pixels: &mut [u32], records: 
         let count = word(words, record + 6);
         let done = apply_points(words, hues, points, count, blended, zero);
         write(pixels, word(words, record + 4) + at, done);
+    }
+}
+
+/// Adds 1 to a word.
+#[cube]
+fn one_more(pixels: &mut [u32], at: u32) {
+    let count = held(pixels, at);
+    write(pixels, at, count + 1);
+}
+
+/// Counts the levels of each channel: each of [`COUNTING`] units counts every 64th pixel, into words of its own. `records` has four
+/// words for each image, which `CUBE_POS_X` indexes: the place of its pixels, their number, the place of [`COUNTS`] words, and how
+/// [`tables`] makes the tables.
+#[cube(launch)]
+pub(crate) fn count(words: &[u32], pixels: &mut [u32], records: u32) {
+    let record = records + 4u32 * CUBE_POS_X;
+    let first = word(words, record);
+    let count = word(words, record + 1);
+    let own = word(words, record + 2) + 768u32 * UNIT_POS;
+    for level in 0..768u32 {
+        write(pixels, own + level, 0u32);
+    }
+    let mut at = UNIT_POS;
+    while at < count {
+        let pixel = held(pixels, first + at);
+        one_more(pixels, own + (pixel & 255u32));
+        one_more(pixels, own + 256u32 + ((pixel >> 8u32) & 255u32));
+        one_more(pixels, own + 512u32 + ((pixel >> 16u32) & 255u32));
+        at += 64u32;
+    }
+}
+
+/// Makes the table of a channel from its counts; a unit for each channel of each of `images` images. Records are those of [`count`],
+/// whose last word is 0 for stretching and 1 for equalising. `hues` has the bits of `stretched_below` behind its other tables.
+#[cube(launch)]
+pub(crate) fn tables(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, images: u32) {
+    if ABSOLUTE_POS_X < 3u32 * images {
+        let record = records + 4u32 * (ABSOLUTE_POS_X / 3u32);
+        let counts = word(words, record + 2) + 256u32 * (ABSOLUTE_POS_X % 3u32);
+        let table = counts + 768u32 * 64u32;
+        let mut low = 256u32;
+        let mut high = 0u32;
+        let mut last = 0u32;
+        for level in 0..256u32 {
+            let mut total = 0u32;
+            for part in 0..64u32 {
+                total += held(pixels, counts + 768u32 * part + level);
+            }
+            write(pixels, counts + level, total);
+            if total > 0 {
+                if low == 256u32 {
+                    low = level;
+                }
+                high = level;
+                last = total;
+            }
+        }
+        let step = (word(words, record + 1) - last) / 255u32;
+        let equalizes = word(words, record + 3) == 1u32;
+        let mut below = step / 2u32;
+        for level in 0..256u32 {
+            let mut new = level;
+            if equalizes {
+                if step > 0 {
+                    new = min(below / step, 255u32);
+                    below += held(pixels, counts + level);
+                }
+            } else if low < high {
+                if level <= low {
+                    new = 0u32;
+                } else if level > high {
+                    new = 255u32;
+                } else {
+                    let at = 458752u32 + (256u32 * low + high) * 32u32 + level / 8u32;
+                    let bits = u32::cast_from(read(hues, at));
+                    new = 255u32 * (level - low) / (high - low) - ((bits >> (level & 7u32)) & 1u32);
+                }
+            }
+            write(pixels, table + level, new);
+        }
+    }
+}
+
+/// Looks levels up in the tables. `records` has six words for each image, which `CUBE_POS_Y` indexes: the place of its pixels, their
+/// number, the place of its tables, the place of the result, the place of the point operations, their number.
+#[cube(launch)]
+pub(crate) fn look_up(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
+    let record = records + 6u32 * CUBE_POS_Y;
+    let at = CUBE_POS_X * 256 + UNIT_POS;
+    if at < word(words, record + 1) {
+        let pixel = held(pixels, word(words, record) + at);
+        let tables = word(words, record + 2);
+        let red = held(pixels, tables + (pixel & 255)) & 255;
+        let green = held(pixels, tables + 256 + ((pixel >> 8) & 255)) & 255;
+        let blue = held(pixels, tables + 512 + ((pixel >> 16) & 255)) & 255;
+        let levels = packed(
+            i32::reinterpret(red),
+            i32::reinterpret(green),
+            i32::reinterpret(blue),
+        );
+        let points = word(words, record + 4);
+        let done = apply_points(words, hues, points, word(words, record + 5), levels, zero);
+        write(pixels, word(words, record + 3) + at, done);
     }
 }

@@ -1,11 +1,11 @@
-//! Blur and dilation: operations that read a pixel's neighbours.
+//! Blur, sharpening and dilation: operations that read a pixel's neighbours.
 //!
 //! `records` has nine words for each image, which `CUBE_POS_Z` indexes: width, height, the place of its
 //! pixels, the place of the result, the place of the point operations, their number, the place of the weights
-//! (for a dilation the radius), their number, and the place of three floats per pixel for the intermediate
+//! (for a dilation the radius, for sharpening the factor's bits), their number, and the place of three floats per pixel for the intermediate
 //! result of a blur.
 
-use super::colour::apply_points;
+use super::colour::{apply_points, blend};
 use super::{channel, float, held, packed, rounded, word, write};
 use cubecl::prelude::*;
 
@@ -125,5 +125,40 @@ pub(crate) fn dilate(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u3
         }
         let pixel = packed(red, green, blue);
         finish(words, hues, pixels, record, v * width + u, pixel, zero);
+    }
+}
+
+/// Blends the smoothed image with the image; pixels at its edge stay.
+#[cube(launch)]
+pub(crate) fn sharpen(words: &[u32], hues: &[u8], pixels: &mut [u32], records: u32, zero: u32) {
+    let record = records + 9 * CUBE_POS_Z;
+    let width = word(words, record);
+    let height = word(words, record + 1);
+    let u = ABSOLUTE_POS_X;
+    let v = ABSOLUTE_POS_Y;
+    if u < width && v < height {
+        let first = word(words, record + 2);
+        let at = v * width + u;
+        let mut pixel = held(pixels, first + at);
+        if u > 0 && v > 0 && u + 1 < width && v + 1 < height {
+            let factor = float(words, record + 6);
+            let mut red = 4 * channel(pixel, 0u32);
+            let mut green = 4 * channel(pixel, 1u32);
+            let mut blue = 4 * channel(pixel, 2u32);
+            for y in v - 1..v + 2 {
+                for x in u - 1..u + 2 {
+                    let near = held(pixels, first + y * width + x);
+                    red += channel(near, 0u32);
+                    green += channel(near, 1u32);
+                    blue += channel(near, 2u32);
+                }
+            }
+            pixel = packed(
+                blend((2 * red + 13) / 26, channel(pixel, 0u32), factor, zero),
+                blend((2 * green + 13) / 26, channel(pixel, 1u32), factor, zero),
+                blend((2 * blue + 13) / 26, channel(pixel, 2u32), factor, zero),
+            );
+        }
+        finish(words, hues, pixels, record, at, pixel, zero);
     }
 }

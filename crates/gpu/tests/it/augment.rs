@@ -51,6 +51,73 @@ fn presets_are_the_same_in_every_type() {
     }
 }
 
+/// Operations on levels and sharpness, which are always performed.
+const LEVELS: [&str; 10] = [
+    "type = \"RandomInvert\"\np = 1",
+    "type = \"RandomPosterize\"\nbits = 3\np = 1",
+    "type = \"RandomSolarize\"\nthreshold = 101.5\np = 1",
+    "type = \"RandomAutocontrast\"\np = 1",
+    "type = \"RandomEqualize\"\np = 1",
+    "type = \"RandomAdjustSharpness\"\nsharpness_factor = 2.3\np = 1",
+    "type = \"RandomAdjustSharpness\"\nsharpness_factor = 0\np = 1",
+    "type = \"RandomPhotometricDistort\"\np = 1",
+    "type = \"RandomChannelPermutation\"",
+    "type = \"Grayscale\"",
+];
+
+/// A photograph of a single level, of two, of few close to each other, and of sides that nothing can be smoothed on.
+fn plain() -> Vec<Vec<u8>> {
+    let png = |width: u32, height: u32, level: &dyn Fn(u32) -> [u8; 3]| {
+        let mut bytes = Vec::new();
+        let mut encoder = png::Encoder::new(&mut bytes, width, height);
+        encoder.set_color(png::ColorType::Rgb);
+        let data: Vec<u8> = (0..width * height).flat_map(level).collect();
+        let mut writer = encoder.write_header().expect("a header");
+        writer.write_image_data(&data).expect("an image");
+        drop(writer);
+        bytes
+    };
+    vec![
+        png(40, 30, &|_| [77, 0, 255]),
+        png(40, 30, &|at| {
+            [if at % 7 == 0 { 255 } else { 0 }, 3, (at % 2) as u8]
+        }),
+        png(64, 64, &|at| {
+            [90 + (at % 86) as u8, (at % 256) as u8, 17 + (at % 52) as u8]
+        }),
+        png(2, 40, &|at| [(at * 3) as u8, (at * 5) as u8, (at * 7) as u8]),
+        png(40, 1, &|at| [(at * 3) as u8, (at * 5) as u8, (at * 7) as u8]),
+    ]
+}
+
+#[test]
+fn levels_and_sharpness_are_the_same() {
+    let Some(gpu) = gpu() else { return };
+    let files = [pictures(), plain()].concat();
+    let last = "[[op]]\ntype = \"Resize\"\nsize = [33, 45]\n[[op]]\ntype = \"ToFloat\"\n";
+    for op in LEVELS {
+        for before in ["", "[[op]]\ntype = \"RandomRotation\"\ndegrees = 30\nfill = 60\n"] {
+            let text = format!("{before}[[op]]\n{op}\n{last}");
+            assert_same(&gpu, &files, &pipeline(&text), SampleType::F32);
+        }
+    }
+}
+
+/// Every drawn change of the policies and what the recipes put around them.
+#[test]
+fn policies_are_the_same() {
+    let Some(gpu) = gpu() else { return };
+    for policy in ["AutoAugment", "RandAugment", "TrivialAugmentWide"] {
+        let text = format!(
+            "[[op]]\ntype = \"RandomResizedCrop\"\nsize = 40\n[[op]]\ntype = \"RandomHorizontalFlip\"\n\
+             [[op]]\ntype = \"{policy}\"\ninterpolation = \"bilinear\"\n[[op]]\ntype = \"ToFloat\"\n\
+             [[op]]\ntype = \"Normalize\"\n[[op]]\ntype = \"RandomErasing\"\n"
+        );
+        let files = vec![[pictures(), plain()].concat(); 6].concat();
+        assert_same(&gpu, &files, &pipeline(&text), SampleType::F32);
+    }
+}
+
 /// An operation at random, as text.
 fn op() -> impl Strategy<Value = String> {
     let filter = prop::sample::select(vec!["nearest", "bilinear", "bicubic"]);
@@ -87,6 +154,8 @@ fn op() -> impl Strategy<Value = String> {
         Just("type = \"ColorJitter\"\nbrightness = 0.4\ncontrast = 0.4\nsaturation = 0.4\nhue = 0.3".into()),
         (1u32..5).prop_map(|half| format!("type = \"GaussianBlur\"\nkernel_size = {}", 2 * half + 1)),
         (1u32..4).prop_map(|half| format!("type = \"Dilation\"\nkernel_size = {}", 2 * half + 1)),
+        prop::sample::select(LEVELS.to_vec()).prop_map(|op| op.to_owned()),
+        prop::sample::select(vec!["AutoAugment", "RandAugment", "TrivialAugmentWide"]).prop_map(|op| format!("type = \"{op}\"")),
     ]
 }
 

@@ -2,7 +2,7 @@
 
 use super::turned::TurnedTables;
 use super::upright::UprightTables;
-use crate::per_op::Pointwise;
+use crate::per_op::{self, Pointwise};
 
 /// What a plan does to an image that is decoded, in numbers.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +38,16 @@ pub enum DeviceWork {
         /// At least 0.
         factor: f32,
     },
+    /// Looks each level up in a table of its channel, which the histogram of the whole image decides.
+    Levels {
+        /// How the table is made.
+        by: LevelTable,
+    },
+    /// Blends the smoothed image with the image.
+    Sharpen {
+        /// At least 0.
+        factor: f32,
+    },
     /// Weights across and down, of odd lengths; borders are mirrored without repeating the last pixel.
     Blur {
         /// Weights along rows.
@@ -50,6 +60,34 @@ pub enum DeviceWork {
         /// Pixels to either side.
         radius: u32,
     },
+}
+
+/// How a histogram makes a table of levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LevelTable {
+    /// As [`Step::AutoContrast`](crate::Step::AutoContrast) does.
+    Stretched,
+    /// As [`Step::Equalize`](crate::Step::Equalize) does.
+    Equalized,
+}
+
+/// Where [`Step::AutoContrast`](crate::Step::AutoContrast), which computes in doubles, is below the whole number that it computes:
+/// bit `level % 8` of byte `(256 * low + high) * 32 + level / 8` is 1 if the level becomes `255 * (level - low) / (high - low)`,
+/// cut off, less 1. For a device without doubles.
+pub fn stretched_below() -> Vec<u8> {
+    let mut bits = vec![0; 256 * 256 * 32];
+    for low in 0..256 {
+        for high in low + 1..256 {
+            let table = per_op::stretch(low, high);
+            for level in low..=high {
+                let whole = 255 * (level - low) / (high - low);
+                debug_assert!(whole - usize::from(table[level]) <= 1);
+                let below = u8::from(usize::from(table[level]) < whole);
+                bits[(256 * low + high) * 32 + level / 8] |= below << (level % 8);
+            }
+        }
+    }
+    bits
 }
 
 /// A resampling and what lies outside of its source.

@@ -5,7 +5,9 @@
 //! left to the device is integer arithmetic that this module's types define by naming the kernels of `fused` that do
 //! it, so that a device gives the bytes that `fused` gives.
 
-use super::device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
+use super::device::{
+    DeviceStage, DeviceWork, Erased, ErasedContent, LevelTable, Lowered, Resample, ResampleMap,
+};
 use super::source::{Rgbx, Side, Sides};
 use super::upright::UprightTables;
 use super::{Pass, Plan};
@@ -189,6 +191,18 @@ impl DevicePlan {
                 Pass::Whole(Step::Contrast { factor }) => {
                     let factor = *factor as f32;
                     (width, height, DeviceWork::Contrast { factor })
+                }
+                Pass::Whole(Step::AutoContrast) => {
+                    let by = LevelTable::Stretched;
+                    (width, height, DeviceWork::Levels { by })
+                }
+                Pass::Whole(Step::Equalize) => {
+                    let by = LevelTable::Equalized;
+                    (width, height, DeviceWork::Levels { by })
+                }
+                Pass::Whole(Step::Sharpness { factor }) => {
+                    let factor = *factor as f32;
+                    (width, height, DeviceWork::Sharpen { factor })
                 }
                 Pass::Whole(Step::GaussianBlur { kernel, sigma }) => {
                     let [across, down] = kernel.map(|size| per_op::gaussian(size as usize, *sigma));

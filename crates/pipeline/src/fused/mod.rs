@@ -30,7 +30,10 @@ mod turned;
 mod upright;
 mod warp;
 
-pub use device::{DeviceStage, DeviceWork, Erased, ErasedContent, Lowered, Resample, ResampleMap};
+pub use device::{
+    DeviceStage, DeviceWork, Erased, ErasedContent, LevelTable, Lowered, Resample, ResampleMap,
+    stretched_below,
+};
 pub use explain::{Decoding, Explanation, Mcus, Performed, Resampling, explain};
 pub use lower::{DecodedPixels, DevicePlan, DeviceSource};
 pub(crate) use mask::apply_all_to_mask;

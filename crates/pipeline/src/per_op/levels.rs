@@ -75,6 +75,11 @@ fn stretched(counts: &[u64; 256]) -> Table {
     if high <= low {
         return unchanged();
     }
+    stretch(low, high)
+}
+
+/// The table that makes level `low` 0 and level `high`, above it, 255.
+pub(crate) fn stretch(low: usize, high: usize) -> Table {
     let scale = 255.0 / (high - low) as f64;
     let offset = -(low as f64) * scale;
     std::array::from_fn(|level| (level as f64 * scale + offset).clamp(0.0, 255.0) as u8)

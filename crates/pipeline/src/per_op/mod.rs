@@ -13,7 +13,7 @@ mod resize;
 pub(crate) use color::mean_luminance;
 pub use color::{HueTables, Pointwise};
 pub(crate) use geometry::source_index;
-pub(crate) use levels::{autocontrast, equalize};
+pub(crate) use levels::{autocontrast, equalize, stretch};
 pub(crate) use mask::apply_to_mask;
 pub(crate) use neighbourhood::{gaussian, sharpen};
 pub(crate) use resize::resize;
