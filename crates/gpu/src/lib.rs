@@ -46,8 +46,8 @@
 //!    samples Y, Cb and Cr directly and converts the result to colour; a turned one makes the pixels of its
 //!    window as libjpeg would. No image is written at the size of the file, unless the pipeline first asks
 //!    for the mean or the neighbourhoods of the whole picture.
-//! 4. **Colour** (`kernels::colour`) is applied by the kernel that made the pixel; contrast, blur and
-//!    dilation (`kernels::surroundings`) have their own kernels, because they read other pixels.
+//! 4. **Colour** (`kernels::colour`) is applied by the kernel that made the pixel; contrast, equalising,
+//!    stretching, and blur, sharpness and dilation (`kernels::surroundings`) have their own kernels, because they read other pixels.
 //! 5. **Numbers** (`kernels::emit`). To-float, normalisation and half precision are one look-up per byte.
 //!    Erased rectangles are filled.
 //!
