@@ -8,6 +8,8 @@ on its ResNet-18, whose last stage is dilated. Both start from the same random w
 with SGD, momentum 0.9 and a cosine schedule, on a crop of a quarter to all of the image, resized and flipped; PyTorch by torchvision's v2 on PIL
 images and tensors of masks, in a DataLoader of processes. Both are judged on the whole images, resized. The trainings take turns, seed by seed.
 
+Before that the loaders are timed alone, by CPU time, one thread each. With --seeds 0 nothing is trained.
+
 It runs in a Python that has torch and torchvision. A line of JSON for each training, then a table.
 """
 
@@ -137,6 +139,37 @@ def stokehold(options: argparse.Namespace, seed: int, weights: Path, runs: str) 
     }
 
 
+def feedings(options: argparse.Namespace, rounds: int = 5) -> None:
+    """Images with masks per second of CPU time of the training loaders alone, one thread each, in turns."""
+    train = loader(argparse.Namespace(**{**vars(options), "workers": 0}), "train")
+    height, width = options.size
+    ratio = [0.75 * width / height, 4 / 3 * width / height]
+    pipeline = [
+        {"type": "RandomResizedCrop", "size": [height, width], "scale": [0.25, 1.0], "ratio": ratio},
+        {"type": "RandomHorizontalFlip"},
+        {"type": "ToFloat"},
+        {"type": "Normalize"},
+    ]
+    rates: dict[str, list[float]] = {"pytorch": [], "per-op": [], "fused": []}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"op": pipeline}, file)
+        file.flush()
+        words = [options.stokehold, "bench", "loader", options.data, "--pipeline", file.name, "--workers", 1, "--passes", 1, "--json"]
+        words += ["--batch-size", options.batch_size, "--executor"]
+        for _ in range(rounds):
+            begin, images = time.process_time(), 0
+            for batch, _ in train:
+                images += len(batch)
+            rates["pytorch"].append(images / (time.process_time() - begin))
+            for executor in ("per-op", "fused"):
+                done = subprocess.run([str(word) for word in [*words, executor]], check=True, capture_output=True)
+                rates[executor].append(json.loads(done.stdout)["images_per_cpu_second"])
+    print("\n| loader | images with masks per CPU second | times PyTorch's |\n|---|---|---|")
+    for side, own in rates.items():
+        ratio = statistics.median(a / b for a, b in zip(own, rates["pytorch"]))
+        print(f"| {side} | {statistics.median(own):.1f} | {ratio:.2f} |")
+
+
 def size(text: str) -> tuple[int, int]:
     height, width = text.split("x")
     return int(height), int(width)
@@ -153,6 +186,8 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
+    torch.set_num_threads(1)
+    feedings(options)
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     results = []
     with tempfile.TemporaryDirectory() as folder:
@@ -164,6 +199,8 @@ def main() -> None:
             for turn in turns if seed % 2 == 0 else turns[::-1]:
                 results.append(turn())
                 print(json.dumps(results[-1]), flush=True)
+    if not results:
+        return
     print(f"\n| trainer | mIoU (last epoch, {options.seeds} seeds) | pixel accuracy | seconds per epoch |\n|---|---|---|---|")
     for trainer in ("pytorch", "stokehold"):
         own = [result for result in results if result["trainer"] == trainer]

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use stokehold_loader::{BadImage, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
-use stokehold_storage::{Images, SlowSource, Source, StorageError};
+use stokehold_storage::{Dataset, Images, SlowSource, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
 
@@ -46,7 +46,7 @@ pub enum Args {
 /// Options of `bench loader`.
 #[derive(Debug, ClapArgs)]
 pub struct LoaderBenchArgs {
-    /// A folder of images, at any depth; labels do not matter [default: generated photographs]
+    /// A folder of images, at any depth; labels do not matter, and the training images' masks are loaded where they have masks [default: generated photographs]
     data: Option<PathBuf>,
     /// Executor of the operations: per-op, fused, or gpu, whose batches stay on the device
     #[arg(long, default_value_t = AnyExecutor::default())]
@@ -139,7 +139,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 fn source(data: &Path, args: &LoaderBenchArgs) -> Result<Arc<dyn Source>, StorageError> {
-    let mut images = Images::unlabelled(data)?;
+    // Masks are a part of the work; labels are not.
+    let mut images = match Dataset::open(data, None, 0) {
+        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => train,
+        _ => Images::unlabelled(data)?,
+    };
     damage::warn(&images);
     if let Some(max) = args.max_images {
         images.limit(max);

@@ -374,10 +374,7 @@ fn what_the_device_cannot_perform_is_named() {
         ),
         None
     );
-    for op in [
-        r#"{"type": "RandomPerspective"}"#,
-        r#"{"type": "AugMix"}"#,
-    ] {
+    for op in [r#"{"type": "RandomPerspective"}"#, r#"{"type": "AugMix"}"#] {
         let said = refusal(op).unwrap_or_default();
         assert!(
             said.starts_with("operation 2 (")
