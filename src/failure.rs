@@ -50,6 +50,12 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
     {
         return ExitCode::SUCCESS;
     }
+    // Errors of files have their names.
+    let full = |e: &&std::io::Error| e.kind() == std::io::ErrorKind::StorageFull;
+    if let Some(error) = error.downcast_ref::<std::io::Error>().filter(full) {
+        note!("error: standard output: {error}");
+        return ExitCode::FAILURE;
+    }
     match options_for(error) {
         Some(options) => note!("error: {error} ({options})"),
         None => note!("error: {error}"),

@@ -104,7 +104,7 @@ impl Remote {
         let mut found: Vec<(&str, &str)> = self.below("").filter_map(split_image).collect();
         found.sort_unstable();
         if found.is_empty() {
-            return Err(StorageError::NoClasses {
+            return Err(StorageError::NoImages {
                 path: self.uri.clone(),
             });
         }

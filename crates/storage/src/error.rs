@@ -36,6 +36,15 @@ pub enum StorageError {
         /// The folder that was searched.
         path: PathBuf,
     },
+    /// There is no image in a folder whose images need no labels.
+    #[error(
+        "{}: there is no image in it; images are called .jpg, .jpeg, .png or .webp",
+        path.display()
+    )]
+    NoImages {
+        /// The folder that was searched.
+        path: PathBuf,
+    },
     /// The folder contains images and no class folders.
     #[error(
         "{}: images lie directly in this folder ({images} of them) and it has no class folders; \

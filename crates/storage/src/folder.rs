@@ -94,11 +94,10 @@ impl ImageFolder {
     /// The folder is missing, is not a folder or cannot be listed; there is no image below it.
     pub fn unlabelled(root: impl Into<PathBuf>) -> Result<Self, StorageError> {
         let root = root.into();
-        let listing = list(&root)?;
         let files = walk_all(&root)?.into_iter();
         let samples: Vec<Sample> = files.map(|path| Sample { path, class: 0 }).collect();
         if samples.is_empty() {
-            return Err(no_classes(root, &listing));
+            return Err(StorageError::NoImages { path: root });
         }
         Ok(Self {
             root,
