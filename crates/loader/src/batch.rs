@@ -18,7 +18,7 @@ pub struct Batch {
     /// device.
     #[doc(hidden)]
     pub prepared: Vec<PreparedSample>,
-    /// [N, 3, H, W]. N is at least 1.
+    /// [N, 3, H, W]. N is at least 1, except of [`Parts`](crate::Parts).
     pub shape: [usize; 4],
     /// The class of each image, N numbers.
     pub labels: Vec<u32>,

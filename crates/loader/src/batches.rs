@@ -83,7 +83,7 @@ const LOOK: Duration = Duration::from_millis(2);
 impl Batches {
     /// Starts the threads for the batches from `first` on.
     pub(crate) fn start(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64) -> Self {
-        let end = shared.layout().batches();
+        let end = shared.layout().yields();
         let workers = shared.begin_epoch();
         let prefetch = (shared.prefetch(workers) as u64).min(end - first);
         let mut batches = Self {
@@ -113,8 +113,8 @@ impl Batches {
         // More workers than open places would have nothing to do.
         let places = batches
             .shared
-            .options
-            .batch_size
+            .layout()
+            .part_size()
             .saturating_mul(prefetch as usize);
         match Crew::start(&batches.shared, workers.min(places), batches.end - first, epoch) {
             Ok(crew) => batches.crew = Some(crew),
@@ -156,7 +156,7 @@ impl Batches {
         };
         while self.opened < self.end && self.opened - self.taken < self.prefetch {
             let source = &self.shared.source;
-            let reach = source.reach().div_ceil(self.shared.options.batch_size) as u64;
+            let reach = source.reach().div_ceil(self.shared.layout().part_size()) as u64;
             while reach > 0 && self.announced < self.end.min(self.opened + 1 + reach) {
                 for sample in self.order.batch(self.announced) {
                     source.expect(sample);
@@ -164,6 +164,12 @@ impl Batches {
                 self.announced += 1;
             }
             let samples = self.order.places(self.opened);
+            if samples.is_empty() {
+                let empty = Filled::empty(Arc::clone(&self.shared.pool));
+                self.early.insert(self.opened, Ok(empty));
+                self.opened += 1;
+                continue;
+            }
             // Announce each batch only once, also for a slow consumer.
             let next = match self.opened + 1 {
                 next if next < self.end && reach == 0 => self.order.batch(next),
@@ -233,7 +239,7 @@ impl Batches {
     fn grow(&mut self) {
         let Some(crew) = &mut self.crew else { return };
         let wanted = self.shared.more_workers();
-        let places = self.shared.options.batch_size;
+        let places = self.shared.layout().part_size();
         let places = places.saturating_mul(self.shared.prefetch(wanted));
         let wanted = wanted.min(places);
         if crew.threads.len() < wanted {
@@ -304,7 +310,8 @@ impl Batches {
                 spans,
             } = filled;
             self.note_bad(bad)?;
-            if !samples.is_empty() {
+            let whole = self.shared.options.parts.are_whole();
+            if !samples.is_empty() || !whole {
                 self.any = true;
                 let shape = [samples.len(), 3, self.shape[1], self.shape[2]];
                 let bad = mem::take(&mut self.bad);

@@ -79,6 +79,7 @@ pub use error::panic_message;
 pub use images::{BatchNumbers, Floats, ImageBuffer};
 pub use loader::Loader;
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
+pub use order::Parts;
 pub use sampler::Sampler;
 pub use shared::mask_table;
 pub use state::{OrderFacts, State};

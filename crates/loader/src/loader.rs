@@ -144,7 +144,7 @@ impl Loader {
     /// The samples of an epoch on this rank, in the order in which its batches have them.
     pub fn order(&self, epoch: u64) -> Vec<usize> {
         let order = self.shared.order(epoch);
-        (0..self.shared.layout().batches())
+        (0..self.shared.layout().yields())
             .flat_map(|batch| order.batch(batch))
             .collect()
     }
@@ -181,7 +181,7 @@ impl Loader {
             Arc::clone(&self.shared),
             self.shape,
             state.epoch,
-            state.batch,
+            state.batch * self.shared.options.parts.count as u64,
         ))
     }
 }
@@ -222,13 +222,14 @@ const MOST_BYTES: u64 = 1 << 34;
 /// Refuses batches that no memory would hold.
 fn check_memory(options: &LoaderOptions, (width, height): (u32, u32)) -> Result<(), LoaderError> {
     let pixels = u64::from(width) * u64::from(height);
-    let bytes = (options.batch_size as u64).saturating_mul(3 * pixels * options.sample_type.bytes() as u64);
+    let images = options.batch_size.div_ceil(options.parts.of);
+    let bytes = (images as u64).saturating_mul(3 * pixels * options.sample_type.bytes() as u64);
     if bytes <= MOST_BYTES {
         return Ok(());
     }
     let reason = format!(
         "a batch of {} images of {width}x{height} takes {} GiB, more than {}: use a smaller batch size, or smaller images",
-        options.batch_size,
+        images,
         bytes >> 30,
         MOST_BYTES >> 30
     );

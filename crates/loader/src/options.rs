@@ -9,7 +9,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::{DecodeOptions, Executor, Preparation, SampleType};
 
-use crate::{LoaderError, Sampler};
+use crate::{LoaderError, Parts, Sampler};
 
 /// The most worker threads a loader starts.
 pub const MAX_WORKERS: usize = 1024;
@@ -41,6 +41,10 @@ pub struct LoaderOptions {
     pub rank: usize,
     /// Processes that share the epoch. Default 1.
     pub world_size: usize,
+    /// The parts of every batch that this loader yields, each as a batch. Default [`Parts::WHOLE`]. For processes that make
+    /// a step together, and for steps in several parts; then `world_size` is 1, `batch_size` is the whole batch's,
+    /// [`State::batch`](crate::State::batch) counts whole batches, and a part without samples is yielded.
+    pub parts: Parts,
     /// The executor of the pipeline. Default [`Executor::Fused`].
     pub executor: Executor,
     /// How to decode files.
@@ -71,6 +75,7 @@ impl Default for LoaderOptions {
             drop_last: false,
             rank: 0,
             world_size: 1,
+            parts: Parts::WHOLE,
             executor: Executor::Fused,
             decode: DecodeOptions::default(),
             sample_type: SampleType::default(),
@@ -93,6 +98,16 @@ impl LoaderOptions {
                 "rank {}: must be below the world size, {}",
                 self.rank, self.world_size
             )
+        } else if self.parts.count == 0 || self.parts.first + self.parts.count > self.parts.of {
+            let Parts { first, count, of } = self.parts;
+            format!("parts {first} to {first} + {count} of {of}: must be at least one, and among them")
+        } else if self.parts.of > self.batch_size {
+            format!(
+                "a batch of {} images has no {} parts: use a larger batch size, or fewer parts",
+                self.batch_size, self.parts.of
+            )
+        } else if !self.parts.are_whole() && self.world_size > 1 {
+            "parts of batches, and a world size above 1: choose one of the two".to_owned()
         } else if let Workers::Count(count) = self.workers
             && count.get() > MAX_WORKERS
         {

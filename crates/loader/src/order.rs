@@ -5,6 +5,40 @@
 //! `DistributedSampler` does, so all ranks get equally many samples. If the samples do not divide evenly, the
 //! order continues from its beginning (up to R - 1 samples occur twice in the epoch), or with `drop_last` the
 //! rest is skipped. A rank's samples are then divided into batches.
+//!
+//! With [`Parts`] the whole batches are made first, and then divided: part p of P has the places p, p + P, p + 2P, ..
+//! of each batch. So the samples of a whole batch do not depend on the number of parts, and a run can go on with
+//! another number.
+
+use serde::{Deserialize, Serialize};
+
+/// The parts of every batch that a loader yields, one after the other.
+///
+/// Part p of P has the places p, p + P, p + 2P, .. of the whole batch. It may be empty where the last batch of an
+/// epoch has fewer samples than there are parts, and where images are bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The first part.
+    pub first: usize,
+    /// How many parts, at least 1.
+    pub count: usize,
+    /// Parts of a whole batch, at least `first + count`.
+    pub of: usize,
+}
+
+impl Parts {
+    /// The whole batch.
+    pub const WHOLE: Self = Self {
+        first: 0,
+        count: 1,
+        of: 1,
+    };
+
+    /// Whether a batch is yielded as it is.
+    pub(crate) fn are_whole(self) -> bool {
+        self == Self::WHOLE
+    }
+}
 
 /// One epoch's order for one rank.
 #[derive(Debug)]
@@ -33,9 +67,20 @@ pub(crate) struct Layout {
     pub drop_last: bool,
     pub rank: usize,
     pub world_size: usize,
+    pub parts: Parts,
 }
 
 impl Layout {
+    /// What is yielded in an epoch: its batches, or parts of them. The same on every rank.
+    pub(crate) fn yields(&self) -> u64 {
+        self.batches() * self.parts.count as u64
+    }
+
+    /// The most samples of what is yielded.
+    pub(crate) fn part_size(&self) -> usize {
+        self.batch_size.div_ceil(self.parts.of)
+    }
+
     /// Batches of an epoch, the same on every rank.
     pub(crate) fn batches(&self) -> u64 {
         let batches = if self.drop_last {
@@ -66,23 +111,27 @@ impl Order {
         }
     }
 
-    /// The samples of a batch, `batch` below [`Layout::batches`].
+    /// The samples of a batch or part, `batch` below [`Layout::yields`].
     pub(crate) fn batch(&self, batch: u64) -> Vec<usize> {
         self.places(batch).into_iter().map(|place| place.sample).collect()
     }
 
-    /// The places of a batch, `batch` below [`Layout::batches`].
+    /// The places of a batch or part, `batch` below [`Layout::yields`].
     pub(crate) fn places(&self, batch: u64) -> Vec<Place> {
         let Layout {
             samples,
             batch_size,
             rank,
             world_size,
+            parts,
             ..
         } = self.layout;
-        let first = batch as usize * batch_size;
+        let (whole, part) = (batch as usize / parts.count, batch as usize % parts.count);
+        let first = whole * batch_size;
         let end = (first + batch_size).min(self.layout.samples_per_rank());
         (first..end)
+            .skip(parts.first + part)
+            .step_by(parts.of)
             .map(|place| {
                 let place = (place * world_size + rank) % samples;
                 Place {
@@ -123,7 +172,7 @@ mod tests {
             .map(|rank| {
                 let chosen = shuffle.then(|| permutation(layout.samples, seed, epoch));
                 let order = Order::new(Layout { rank, ..layout }, chosen);
-                (0..layout.batches()).map(|batch| order.batch(batch)).collect()
+                (0..layout.yields()).map(|batch| order.batch(batch)).collect()
             })
             .collect()
     }
@@ -134,7 +183,7 @@ mod tests {
             samples in 1usize..300, batch_size in 1usize..20, world_size in 1usize..9,
             shuffle: bool, drop_last: bool, seed: u64, epoch in 0u64..5,
         ) {
-            let layout = Layout { samples, batch_size, drop_last, rank: 0, world_size };
+            let layout = Layout { samples, batch_size, drop_last, rank: 0, world_size, parts: Parts::WHOLE };
             let ranks = epochs(layout, shuffle, seed, epoch);
             let mut times = BTreeMap::new();
             for rank in &ranks {
@@ -166,8 +215,41 @@ mod tests {
         }
 
         #[test]
+        fn parts_are_the_whole_batches(
+            samples in 1usize..200, batch_size in 1usize..20, of in 1usize..9, split in 0usize..8, drop_last: bool,
+        ) {
+            let whole = Layout { samples, batch_size, drop_last, rank: 0, world_size: 1, parts: Parts::WHOLE };
+            prop_assume!(whole.batches() > 0);
+            let chosen = Some(permutation(samples, 5, 1));
+            let order = Order::new(whole, chosen.clone());
+            // Two loaders have all parts of a batch between them.
+            let split = 1 + split % of;
+            let parts = [
+                Parts { first: 0, count: split, of },
+                Parts { first: split, count: of - split, of },
+            ];
+            for batch in 0..whole.batches() {
+                let mut places: Vec<Vec<usize>> = Vec::new();
+                for parts in parts.into_iter().filter(|parts| parts.count > 0) {
+                    let layout = Layout { parts, ..whole };
+                    let of_parts = Order::new(layout, chosen.clone());
+                    prop_assert_eq!(layout.yields(), whole.batches() * parts.count as u64);
+                    let first = batch * parts.count as u64;
+                    places.extend((first..first + parts.count as u64).map(|part| of_parts.batch(part)));
+                }
+                let expected = order.batch(batch);
+                for (part, samples) in places.iter().enumerate() {
+                    prop_assert!(samples.len() <= whole.batch_size.div_ceil(of));
+                    let own: Vec<usize> = expected.iter().copied().skip(part).step_by(of).collect();
+                    prop_assert_eq!(samples, &own);
+                }
+                prop_assert_eq!(places.concat().len(), expected.len());
+            }
+        }
+
+        #[test]
         fn one_rank_alone_sees_every_sample_once(samples in 1usize..500, batch_size in 1usize..40, seed: u64) {
-            let layout = Layout { samples, batch_size, drop_last: false, rank: 0, world_size: 1 };
+            let layout = Layout { samples, batch_size, drop_last: false, rank: 0, world_size: 1, parts: Parts::WHOLE };
             let mut all = epochs(layout, true, seed, 3).concat().concat();
             all.sort_unstable();
             prop_assert_eq!(all, (0..samples).collect::<Vec<_>>());

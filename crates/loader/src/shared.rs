@@ -177,7 +177,7 @@ impl Shared {
             // Nobody knows yet how fast the consumer is, and the first batch has a place for so many.
             None => costs
                 .workers(cores, f64::INFINITY)
-                .min(self.options.batch_size.max(cores)),
+                .min(self.layout().part_size().max(cores)),
         }
     }
 
@@ -202,6 +202,7 @@ impl Shared {
             drop_last,
             rank,
             world_size,
+            parts,
             ..
         } = self.options;
         Layout {
@@ -210,6 +211,7 @@ impl Shared {
             drop_last,
             rank,
             world_size,
+            parts,
         }
     }
 
@@ -217,11 +219,12 @@ impl Shared {
         Order::new(self.layout(), self.chooser.epoch(self.options.seed, epoch))
     }
 
-    pub(crate) fn state(&self, epoch: u64, batch: u64) -> State {
+    /// The state after so many yields. Of a batch that was yielded in part, the next one is the same again.
+    pub(crate) fn state(&self, epoch: u64, yielded: u64) -> State {
         State {
             seed: self.options.seed,
             epoch,
-            batch,
+            batch: yielded / self.options.parts.count as u64,
             order: self.facts.clone(),
         }
     }
@@ -271,7 +274,7 @@ pub(crate) enum Tools {
 fn prefetch(options: &LoaderOptions, workers: usize) -> usize {
     match options.prefetch {
         // One batch that is being finished, and places for every worker after it.
-        0 => 1 + workers.div_ceil(options.batch_size),
+        0 => 1 + workers.div_ceil(options.batch_size.div_ceil(options.parts.of)),
         batches => batches,
     }
 }

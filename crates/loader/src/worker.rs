@@ -81,6 +81,22 @@ pub(crate) struct Filled {
     pub spans: Vec<Span>,
 }
 
+impl Filled {
+    /// Of a part without places.
+    pub(crate) fn empty(pool: Arc<Pool>) -> Self {
+        Self {
+            images: ImageBuffer::new(pool.take(0), pool),
+            prepared: Vec::new(),
+            labels: Vec::new(),
+            masks: Vec::new(),
+            samples: Vec::new(),
+            again: Vec::new(),
+            bad: Vec::new(),
+            spans: Vec::new(),
+        }
+    }
+}
+
 impl Flight {
     /// A new batch of `places`, of `size` numbers each; `next` has the next batch's samples.
     pub(crate) fn new(batch: u64, places: Vec<Place>, next: Vec<usize>, size: usize) -> Self {

@@ -1,7 +1,7 @@
 //! Which batches come, whatever the threads do.
 
 use proptest::prelude::*;
-use stokehold_loader::{BadImagePolicy, Batch, State};
+use stokehold_loader::{BadImagePolicy, Batch, Parts, State};
 use stokehold_pipeline::SampleType;
 
 use crate::source::{Images, content, contents, loader, workers};
@@ -89,6 +89,66 @@ proptest! {
         prop_assert_eq!(state.batch, taken as u64);
         joined.extend(contents(make(counts[2]).resume(state).unwrap()));
         prop_assert_eq!(joined, whole);
+    }
+
+    /// Ranks have the parts of the same batches, and others of another number of ranks go on where they stopped.
+    #[test]
+    fn parts_are_the_batches_also_after_a_resume_with_others(
+        len in 1usize..40, size in 5usize..9, seed: u64, taken in 0usize..9,
+        bad in prop::collection::btree_set(0usize..40, 0..6), ranks in prop::array::uniform2(1usize..4),
+    ) {
+        let make = |parts| loader(Images { bad: bad.iter().copied().collect(), ..Images::new(len) }, |o| {
+            o.batch_size = size;
+            o.seed = seed;
+            o.parts = parts;
+        });
+        // Every sample with its image, by batch; within a batch in the order of their numbers.
+        let of_batch = |batches: &[Batch]| {
+            let mut samples: Vec<_> = batches.iter().flat_map(|batch| {
+                let images = batch.images.clone().into_f32();
+                assert_eq!(batch.shape[0], batch.samples.len());
+                let image = images.len() / batch.samples.len().max(1);
+                let image = |place: usize| images[place * image..][..image].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                batch.samples.iter().enumerate().map(|(place, &sample)| (sample, image(place))).collect::<Vec<_>>()
+            }).collect();
+            samples.sort();
+            samples
+        };
+        let batches = len.div_ceil(size);
+        // Each rank's own batches are in two parts.
+        let of_ranks = |ranks: usize, from: u64, to: u64| {
+            let mut whole = vec![Vec::new(); (to - from) as usize];
+            for rank in 0..ranks {
+                let parts = match 2 * ranks <= size {
+                    true => Parts { first: 2 * rank, count: 2, of: 2 * ranks },
+                    false => Parts { first: rank, count: 1, of: ranks },
+                };
+                let loader = make(parts);
+                let mut state = loader.start_of(1);
+                state.batch = from;
+                let mut coming = loader.resume(state).unwrap();
+                for (place, batch) in whole.iter_mut().enumerate() {
+                    for part in 0..parts.count {
+                        assert_eq!(coming.state().batch, from + place as u64, "in part {part}");
+                        batch.push(coming.next().unwrap().unwrap());
+                    }
+                }
+                assert_eq!(coming.state().batch, to);
+                if to == batches as u64 {
+                    assert!(coming.next().is_none());
+                }
+            }
+            whole.iter().map(|batches| of_batch(batches)).collect::<Vec<_>>()
+        };
+        prop_assume!(bad.range(..len).count() < len);
+        let expected = of_ranks(1, 0, batches as u64);
+        let plain: Vec<_> = make(Parts::WHOLE).epoch(1).map(|batch| of_batch(&[batch.unwrap()])).collect();
+        let full: Vec<_> = expected.iter().filter(|batch| !batch.is_empty()).cloned().collect();
+        prop_assert_eq!(full, plain);
+        let middle = taken.min(batches) as u64;
+        let mut joined = of_ranks(ranks[0], 0, middle);
+        joined.extend(of_ranks(ranks[1], middle, batches as u64));
+        prop_assert_eq!(joined, expected);
     }
 }
 
