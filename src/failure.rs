@@ -60,7 +60,12 @@ pub fn report(error: &(dyn Error + 'static)) -> ExitCode {
         Some(options) => note!("error: {error} ({options})"),
         None => note!("error: {error}"),
     }
-    ExitCode::from(if is_input(error) { 2 } else { 1 })
+    ExitCode::from(code(error))
+}
+
+/// 2 if the input is at fault, and 1 if the work failed.
+pub fn code(error: &(dyn Error + 'static)) -> u8 {
+    if is_input(error) { 2 } else { 1 }
 }
 
 /// The options by which this command line does what a library's error advises.

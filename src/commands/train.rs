@@ -13,12 +13,14 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread;
+use std::time::Duration;
 
 use stokehold_storage::Dataset;
-use stokehold_train::TrainerChoice;
 use stokehold_train::run::RunFolder;
+use stokehold_train::{Ranks, TrainError, TrainerChoice};
 
-use crate::{damage, interrupt, shell};
+use crate::{damage, failure, interrupt, shell};
 
 pub use options::Args;
 
@@ -28,10 +30,42 @@ pub use options::Args;
 /// Errors of the options, the data or the run. `is_input` of [`stokehold_train::TrainError`] says whether the
 /// user's input is at fault (exit code 2) or the work failed (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    let ranks = Ranks::of_launch(args.rank_timeout()?).map_err(TrainError::from)?;
+    if ranks.are_alone() {
+        return train(args, &ranks);
+    }
+    match train(args, &ranks) {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            // All ranks have the same error of this kind: rank 0 says it for all, and has a moment for that.
+            let said_by_first = matches!(error.downcast_ref(), Some(TrainError::Disagree { .. }));
+            if said_by_first && !ranks.is_first() {
+                thread::sleep(Duration::from_secs(2));
+            } else {
+                let (rank, size) = (ranks.rank(), ranks.size());
+                note!("rank {rank} of {size} on {}:", ranks.hosts()[rank]);
+                failure::report(error.as_ref());
+            }
+            let code = failure::code(error.as_ref());
+            ranks.abort(i32::from(code));
+            Ok(ExitCode::from(code))
+        }
+    }
+}
+
+/// Trains, alone or with other ranks.
+fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     let args = recipe::follow(args);
     let resuming = args.resume;
     let resume = resume_command(resuming);
+    // The first rank of a machine generates the default data set, and the others find it.
+    if !ranks.is_first() {
+        ranks.gather(Vec::new()).map_err(TrainError::from)?;
+    }
     let config = args.into_config()?;
+    if ranks.is_first() {
+        ranks.gather(Vec::new()).map_err(TrainError::from)?;
+    }
     let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
     damage::warn_of(&dataset);
     if let Some(max_images) = config.max_images {
@@ -44,19 +78,25 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     };
     let mut watch = watch::Watch::new();
-    if resuming && !RunFolder::new(&config.run_dir).record().exists() {
+    if ranks.is_first() && resuming && !RunFolder::new(&config.run_dir).record().exists() {
         note!(
             "{}: there is no run to resume; starting it",
             config.run_dir.display()
         );
     }
     let work = if resuming {
-        stokehold_train::resume
+        stokehold_train::resume_on
     } else {
-        stokehold_train::fit
+        stokehold_train::fit_on
     };
-    let summary = work(&config, dataset, &mut watch, stop)?;
+    let summary = work(ranks, &config, dataset, &mut watch, stop)?;
     drop(watch);
+    if !ranks.is_first() {
+        return Ok(match summary.interrupted {
+            true => ExitCode::from(interrupt::EXIT_CODE),
+            false => ExitCode::SUCCESS,
+        });
+    }
     writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
         match config.trainer {

@@ -102,6 +102,10 @@ pub mod span {
     pub const VALIDATION: &str = "validation";
     /// A checkpoint is written.
     pub const CHECKPOINT: &str = "checkpoint";
+    /// A rank waits for the slowest one.
+    pub const RANKS_WAIT: &str = "ranks wait";
+    /// Ranks sum their gradients, and each updates its weights.
+    pub const REDUCE: &str = "reduce";
 }
 
 /// The recording of a run: samples of the machine and spans of the program, per node.

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cpu_time::ProcessTime;
+use serde::{Deserialize, Serialize};
 use stokehold_base::stats::percentile;
 use stokehold_profile::Contention;
 
@@ -23,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(1);
 
 /// The speed of one half of a run by itself.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Ceiling {
     /// Images per second of wall time.
     pub images_per_second: f64,
@@ -54,7 +55,10 @@ pub(crate) fn of_loader(
         while let Some(batch) = coming.next().transpose()? {
             arrived += 1;
             images += batch.labels.len();
-            first.get_or_insert(batch);
+            // A part of a batch may be empty.
+            if !batch.labels.is_empty() {
+                first.get_or_insert(batch);
+            }
             if arrived >= batches || begin.elapsed() > LIMIT {
                 let images_per_second = images as f64 / begin.elapsed().as_secs_f64();
                 while coming.loading() > 0 {

@@ -340,6 +340,14 @@ fn numbers_of(name: &str) -> Option<(u64, u64)> {
     Some((epochs.parse().ok()?, step.parse().ok()?))
 }
 
+/// The progress of a checkpoint that must be whole.
+pub(crate) fn progress(path: &Path) -> Result<Progress, CheckpointError> {
+    read_whole(path).map_err(|reason| CheckpointError::Read {
+        path: path.to_owned(),
+        source: reason.into(),
+    })
+}
+
 /// The progress in a checkpoint, or what is wrong with it.
 fn read_whole(path: &Path) -> Result<Progress, String> {
     let failed = |name: &str, error: io::Error| format!("{name}: {error}");

@@ -60,7 +60,7 @@ pub(crate) fn choose(
     let gpu_unusable = |error| fused_because(format!("gpu cannot be used: {error}"));
     let feed_by = |executor| {
         let maker = Maker::open(executor, config.gpu, device)?;
-        config.feed(images.clone(), true, &maker)
+        config.feed(images.clone(), true, stokehold_loader::Parts::WHOLE, &maker)
     };
     let gpu = match feed_by(AnyExecutor::Gpu) {
         Ok(gpu) => gpu,

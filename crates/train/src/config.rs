@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stokehold_loader::{BadImagePolicy, LoaderOptions, Workers};
+use stokehold_loader::{BadImagePolicy, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
+use stokehold_ranks::Wire;
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -66,8 +67,17 @@ pub struct TrainConfig {
     pub exif: bool,
     /// Epochs, at least 1.
     pub epochs: u64,
-    /// Images per step, at least 1.
+    /// Images per step, of all ranks together, at least 1.
     pub batch_size: usize,
+    /// Pieces in which each rank computes its share of a batch, one after the other, at least 1 (gradient accumulation).
+    #[serde(default = "one")]
+    pub accumulate: usize,
+    /// Whether batch normalisation is over all ranks' images.
+    #[serde(default)]
+    pub sync_batch_norm: bool,
+    /// The type of gradients between ranks.
+    #[serde(default)]
+    pub wire: Wire,
     /// Leave out the images that do not fill the last batch of an epoch.
     pub drop_last: bool,
     /// The seed of the initial weights, of the order and of every random operation.
@@ -136,6 +146,11 @@ pub struct TrainConfig {
     pub run_dir: PathBuf,
 }
 
+/// Of runs that were recorded when there was nothing else.
+fn one() -> usize {
+    1
+}
+
 impl TrainConfig {
     /// The fields that a resumed run may change. `data` may change because the data themselves are compared.
     pub const FREE: [&'static str; 11] = [
@@ -162,6 +177,11 @@ impl TrainConfig {
         let checks = [
             ("epochs", self.epochs >= 1, at_least_one),
             ("batch size", self.batch_size >= 1, at_least_one),
+            (
+                "pieces of a batch",
+                (1..=self.batch_size.max(1)).contains(&self.accumulate),
+                "must be at least 1, and no more than its images",
+            ),
             ("learning rate", above_zero(self.lr), "must be above 0"),
             (
                 "label smoothing",
@@ -352,27 +372,43 @@ impl TrainConfig {
 
     /// The differences from `now` in the fields that determine the results, a phrase for each.
     pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
-        let (before, now) = (serde_json::to_value(self)?, serde_json::to_value(now)?);
-        let (Some(before), Some(now)) = (before.as_object(), now.as_object()) else {
+        let phrase = |(field, values): (String, Option<[String; 2]>)| match values {
+            Some([before, now]) => format!("{field} was {before} and is {now} now"),
+            None => format!("{field} is another one"),
+        };
+        Ok(self.differences(now)?.into_iter().map(phrase).collect())
+    }
+
+    /// The fields that determine the results and differ from `other`'s, with both values where they are short.
+    pub(crate) fn differences(
+        &self,
+        other: &TrainConfig,
+    ) -> Result<Vec<(String, Option<[String; 2]>)>, serde_json::Error> {
+        let (own, other) = (serde_json::to_value(self)?, serde_json::to_value(other)?);
+        let (Some(own), Some(other)) = (own.as_object(), other.as_object()) else {
             return Ok(Vec::new());
         };
         let differs = |(field, value): (&String, &serde_json::Value)| {
-            let other = now.get(field)?;
+            let other = other.get(field)?;
             if value == other || Self::FREE.contains(&field.as_str()) {
                 return None;
             }
             // A whole pipeline is too long for a message.
             let short = |value: &serde_json::Value| Some(value.to_string()).filter(|text| text.len() <= 120);
-            Some(match (short(value), short(other)) {
-                (Some(value), Some(other)) => format!("{field} was {value} and is {other} now"),
-                _ => format!("{field} is another one"),
-            })
+            let both = short(value).zip(short(other)).map(|(own, other)| [own, other]);
+            Some((field.clone(), both))
         };
-        Ok(before.iter().filter_map(differs).collect())
+        Ok(own.iter().filter_map(differs).collect())
     }
 
     /// The feed for one part of the data set.
-    pub(crate) fn feed(&self, images: Images, training: bool, maker: &Maker) -> Result<Feed, TrainError> {
+    pub(crate) fn feed(
+        &self,
+        images: Images,
+        training: bool,
+        parts: Parts,
+        maker: &Maker,
+    ) -> Result<Feed, TrainError> {
         let pipeline = match training {
             true => &self.pipeline,
             false => &self.eval_pipeline,
@@ -385,6 +421,7 @@ impl TrainConfig {
             sampler,
             epoch_samples,
             batch_size: self.batch_size,
+            parts,
             workers: self.workers,
             prefetch: self.prefetch,
             shuffle: training,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
+use stokehold_ranks::Ranks;
 
 /// The values of `--device`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -84,6 +85,17 @@ pub enum DeviceError {
         /// The requested device.
         choice: DeviceChoice,
     },
+    /// A machine has more ranks than devices.
+    #[error(
+        "this is rank {number} of its machine, counted from 0, and the machine has {count} devices: start fewer ranks on it, or \
+         train on the cpu"
+    )]
+    TooFew {
+        /// The rank's number on its machine.
+        number: usize,
+        /// The devices of the machine.
+        count: usize,
+    },
     /// A computation failed on the device.
     #[error("the device failed: {0}")]
     Failed(String),
@@ -102,6 +114,42 @@ pub fn open(choice: DeviceChoice) -> Result<Device, DeviceError> {
             .or_else(|_| vulkan(false))
             .unwrap_or_else(|_| Device::flex())),
     }
+}
+
+/// The plain device of a rank: on a machine with several GPUs the one of its number among the machine's ranks.
+///
+/// # Errors
+/// As [`open`]; a machine has fewer devices than ranks.
+pub(crate) fn open_for(choice: DeviceChoice, ranks: &Ranks) -> Result<Device, DeviceError> {
+    let device = open(choice)?;
+    let number = match ranks.are_alone() {
+        true => 0,
+        false => stokehold_ranks::local_rank().unwrap_or(0),
+    };
+    nth(device, number)
+}
+
+/// The device of this number and of the same kind.
+#[cfg(feature = "gpu")]
+fn nth(first: Device, number: usize) -> Result<Device, DeviceError> {
+    if number == 0 || cube(&first).is_none() {
+        return Ok(first);
+    }
+    let of_kind = match kind(&name(&first)).as_str() {
+        "cuda" => burn::tensor::DeviceType::Cuda,
+        _ => burn::tensor::DeviceType::Vulkan,
+    };
+    let all = Device::enumerate(of_kind).into_vec();
+    let count = all.len();
+    all.into_iter()
+        .nth(number)
+        .ok_or(DeviceError::TooFew { number, count })
+}
+
+/// There is one CPU, which the ranks of a machine share.
+#[cfg(not(feature = "gpu"))]
+fn nth(first: Device, _number: usize) -> Result<Device, DeviceError> {
+    Ok(first)
 }
 
 /// The name of a device, its kind first: `Flex(..)` for the CPU, `cuda(NVIDIA H100 80GB HBM3)`.

@@ -52,6 +52,8 @@ impl TrainerChoice {
 #[derive(Debug)]
 pub(crate) struct Emulated {
     images_per_second: f64,
+    /// The parameters of the network that it stands for.
+    parameters: usize,
     /// The memory of the device: the current batch.
     memory: Vec<u8>,
     /// When the last step ended, or should have ended; and when the caller got it back.
@@ -77,10 +79,21 @@ impl Emulated {
     pub fn new(images_per_second: f64) -> Self {
         Self {
             images_per_second,
+            parameters: 0,
             memory: Vec::new(),
             last: None,
             used: EmulatedUse::default(),
         }
+    }
+
+    /// The same for a network of so many parameters, whose gradients ranks sum.
+    pub fn of_parameters(self, parameters: usize) -> Self {
+        Self { parameters, ..self }
+    }
+
+    /// The parameters of the network that it stands for.
+    pub fn parameters(&self) -> usize {
+        self.parameters
     }
 
     /// Takes a batch of `images` images, and returns when the accelerator is done with it.

@@ -8,6 +8,7 @@ use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
 use stokehold_profile::ProfileError;
+use stokehold_ranks::RanksError;
 
 use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
@@ -57,6 +58,29 @@ pub enum TrainError {
     /// A checkpoint could not be written or read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The other ranks are gone, silent or unreachable.
+    #[error(transparent)]
+    Ranks(#[from] RanksError),
+    /// Ranks were started otherwise than rank 0.
+    #[error(
+        "the ranks are not of one run: {}; start all ranks with the same options and data",
+        differences.join("; ")
+    )]
+    Disagree {
+        /// The differences, a phrase for each.
+        differences: Vec<String>,
+    },
+    /// Ranks that trained together have different weights.
+    #[error(
+        "after {step} steps the weights of rank {rank} are not those of rank 0: their machines compute differently, or their memory \
+         fails; the checkpoints are rank 0's"
+    )]
+    Apart {
+        /// The lowest rank whose weights differ.
+        rank: usize,
+        /// Steps made.
+        step: u64,
+    },
     /// The system samples could not be written.
     #[error(transparent)]
     Profile(#[from] ProfileError),
@@ -187,6 +211,7 @@ impl Fault for TrainError {
             | Self::RunExists { .. }
             | Self::InUse { .. }
             | Self::Changed { .. }
+            | Self::Disagree { .. }
             | Self::NoGpu(_)
             | Self::Malformed { .. }
             | Self::NotDescribed { .. }
@@ -197,7 +222,17 @@ impl Fault for TrainError {
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
-            Self::Checkpoint(_) | Self::Profile(_) | Self::Io { .. } | Self::Diverged { .. } => false,
+            Self::Ranks(error) => {
+                matches!(
+                    error,
+                    RanksError::WithoutMpi { .. } | RanksError::NoInterface { .. }
+                )
+            }
+            Self::Apart { .. }
+            | Self::Checkpoint(_)
+            | Self::Profile(_)
+            | Self::Io { .. }
+            | Self::Diverged { .. } => false,
         }
     }
 }

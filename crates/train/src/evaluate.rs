@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor};
+use serde::{Deserialize, Serialize};
 use stokehold_loader::BadImage;
+use stokehold_ranks::Ranks;
 use stokehold_storage::IGNORE;
 
 use crate::TrainError;
@@ -18,11 +20,12 @@ use crate::model::{Logits, Network};
 use crate::observer::{Event, Observer};
 use crate::progress::{Scores, Validation};
 use crate::timeline::RunTimeline;
+use crate::world;
 
 /// Validates a model on its plain device; `None` if `stop` was set meanwhile. New bad images are
-/// added to `bad`.
+/// added to `bad`. Each rank validates its part, and all get the result of the whole.
 pub(crate) fn evaluate(
-    (model, device): (&Network, &Device),
+    (model, device, ranks): (&Network, &Device, &Ranks),
     feed: &Feed,
     k: usize,
     bad: &mut Vec<BadImage>,
@@ -46,8 +49,11 @@ pub(crate) fn evaluate(
             break;
         };
         number += 1;
-        let images = batch.images.into_input().tensor(batch.shape, device);
-        count.add(model.forward(images), &batch.labels, &batch.masks)?;
+        // A part of a batch may be empty.
+        if !batch.labels.is_empty() {
+            let images = batch.images.into_input().tensor(batch.shape, device);
+            count.add(model.forward(images), &batch.labels, &batch.masks)?;
+        }
         spans.validated(begin, number as u64);
         begin = Instant::now();
         observer.event(Event::Validated {
@@ -55,10 +61,15 @@ pub(crate) fn evaluate(
             batches,
         });
     }
+    let count = match ranks.are_alone() {
+        true => count,
+        false => Count::of_all(world::gather(ranks, &count)?),
+    };
     Ok(Some(count.finish(model, feed.images() as u64)))
 }
 
 /// What is counted of a validation.
+#[derive(Serialize, Deserialize)]
 struct Count {
     loss: f64,
     /// What the loss is a sum over: images, or pixels that have a class.
@@ -97,6 +108,20 @@ impl Count {
         self.loss += f64::from(device::read(mean)?[0]) * of as f64;
         self.of += of as u64;
         Ok(())
+    }
+
+    /// The counts of all ranks together; there is at least one.
+    fn of_all(counts: Vec<Self>) -> Self {
+        let mut counts = counts.into_iter();
+        let mut all = counts.next().unwrap_or_else(|| Self::new(0, 1));
+        for count in counts {
+            all.loss += count.loss;
+            all.of += count.of;
+            all.images += count.images;
+            all.accuracy.add_all(&count.accuracy);
+            all.confusion.add_all(&count.confusion);
+        }
+        all
     }
 
     fn finish(self, model: &Network, of: u64) -> Validation {

@@ -4,25 +4,33 @@
 //! described by the model, the optimiser, the moving average if there is one, and the [`Progress`]. A checkpoint stores
 //! them, and resuming restores them. The loss is fetched in every step, so that the time of a step is the device's, and the time
 //! between two steps is the trainer's waiting.
+//!
+//! Several ranks make each step together ([`together`](crate::together)). Rank 0 writes the run's folder, and sends the
+//! state of the beginning to the others; each other rank writes its own recording to `ranks/N` there. They agree on the
+//! end of a run at the end of a step, so that all stop at the same one.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
+use stokehold_loader::LoaderError;
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
+use stokehold_ranks::{Phase, Ranks};
 use stokehold_storage::{Dataset, Images};
 
 use crate::ceilings::Ceiling;
-use crate::checkpoint::{Checkpoints, Latest};
+use crate::checkpoint::{self, Checkpoints, Latest};
 use crate::choice::choose;
 use crate::config::TrainConfig;
 use crate::ema::Averaging;
 use crate::emulated::{Emulated, TrainerChoice};
 use crate::evaluate::{evaluate, next_batch};
-use crate::executor::AnyExecutor;
+use crate::executor::{AnyExecutor, Chosen};
 use crate::feed::{DecodedBy, FedBatch, Feed, FeedBatches, Maker};
 use crate::infer::ModelFacts;
 use crate::learner::{At, Learner, Objective, Trainer, Truth};
@@ -30,7 +38,10 @@ use crate::model::Network;
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress, Validation};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
+use crate::straggler::RankTimes;
 use crate::timeline::RunTimeline;
+use crate::together::{Sum, Team};
+use crate::world::{self, Scratch};
 use crate::{RunSummary, TrainError, ceilings, device, pixels, weights, workload};
 
 /// Trains from the beginning.
@@ -48,7 +59,27 @@ pub fn fit(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
+    fit_on(&Ranks::alone(), config, dataset, observer, stop)
+}
+
+/// As [`fit`], on several ranks. All of them call it, with the same configuration and data. `config.batch_size` is that of all
+/// together. Ranks but the first report to their observers no more than their own bad images and warnings. After an error
+/// the caller ends all ranks with [`Ranks::abort`].
+///
+/// # Errors
+/// As [`fit`]; [`TrainError::Disagree`] if the ranks are not of one run, [`TrainError::Ranks`] if a rank is silent.
+pub fn fit_on(
+    ranks: &Ranks,
+    config: &TrainConfig,
+    dataset: Dataset,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
     config.check()?;
+    world::agree(ranks, config, &DatasetFacts::of(&dataset), false)?;
+    if !ranks.is_first() {
+        return follow(ranks, config, dataset, observer, stop);
+    }
     let folder = RunFolder::new(&config.run_dir);
     let lock = lock_if_there(&folder)?;
     if folder.record().exists() {
@@ -56,7 +87,68 @@ pub fn fit(
             path: config.run_dir.clone(),
         });
     }
-    start(config, (folder, lock), dataset, (None, None), observer, stop)
+    Plan::of(config, None).tell(ranks)?;
+    let beginning = Beginning {
+        folder,
+        lock,
+        record: None,
+        damaged: None,
+    };
+    start(ranks, config, beginning, dataset, observer, stop)
+}
+
+/// As [`fit_on`], on another rank than the first.
+fn follow(
+    ranks: &Ranks,
+    config: &TrainConfig,
+    dataset: Dataset,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
+    let plan: Plan = world::share(ranks, None)?;
+    if let Some(finished) = plan.finished {
+        return Ok(finished);
+    }
+    let folder = RunFolder::new(plan.run_dir).of_rank(ranks.rank());
+    let beginning = Beginning {
+        lock: lock_if_there(&folder)?,
+        folder,
+        record: None,
+        damaged: None,
+    };
+    start(ranks, config, beginning, dataset, observer, stop)
+}
+
+/// What rank 0 finds in the run's folder, for the others.
+#[derive(Clone, Serialize, Deserialize)]
+struct Plan {
+    run_dir: PathBuf,
+    /// The summary of a run that is finished.
+    finished: Option<RunSummary>,
+}
+
+impl Plan {
+    fn of(config: &TrainConfig, finished: Option<&RunSummary>) -> Self {
+        Self {
+            run_dir: config.run_dir.clone(),
+            finished: finished.cloned(),
+        }
+    }
+
+    fn tell(&self, ranks: &Ranks) -> Result<(), TrainError> {
+        world::share(ranks, Some(self))?;
+        Ok(())
+    }
+}
+
+/// The folder of a run that begins or goes on.
+struct Beginning {
+    folder: RunFolder,
+    lock: Option<Lock>,
+    /// Of a run that goes on.
+    record: Option<RunRecord>,
+    /// The error of a summary that cannot be read.
+    damaged: Option<TrainError>,
 }
 
 /// Continues the run in `config.run_dir` from its latest checkpoint, or starts it if there is none. Returns
@@ -76,7 +168,27 @@ pub fn resume(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
+    resume_on(&Ranks::alone(), config, dataset, observer, stop)
+}
+
+/// As [`resume`], on several ranks, as [`fit_on`]. Their number may be another one than before: the run goes on with the
+/// same images in the same batches. Its results are those of the first number where batch normalisation is synchronised
+/// or frozen, but for the rounding of sums; otherwise every part of a batch is normalised by itself, and the parts are others.
+///
+/// # Errors
+/// As [`resume`] and [`fit_on`].
+pub fn resume_on(
+    ranks: &Ranks,
+    config: &TrainConfig,
+    dataset: Dataset,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<RunSummary, TrainError> {
     config.check()?;
+    world::agree(ranks, config, &DatasetFacts::of(&dataset), true)?;
+    if !ranks.is_first() {
+        return follow(ranks, config, dataset, observer, stop);
+    }
     let folder = RunFolder::new(&config.run_dir);
     let record = folder.read_record()?;
     let mut damaged = None;
@@ -92,13 +204,21 @@ pub fn resume(
             Err(error @ TrainError::Malformed { .. }) => damaged = Some(error),
             summary => {
                 if let Some(summary) = summary?.filter(|summary| !summary.interrupted) {
+                    Plan::of(config, Some(&summary)).tell(ranks)?;
                     return Ok(summary);
                 }
             }
         }
     }
     let lock = lock_if_there(&folder)?;
-    start(config, (folder, lock), dataset, (record, damaged), observer, stop)
+    Plan::of(config, None).tell(ranks)?;
+    let beginning = Beginning {
+        folder,
+        lock,
+        record,
+        damaged,
+    };
+    start(ranks, config, beginning, dataset, observer, stop)
 }
 
 /// Locks the run's folder if it exists. A run that is refused creates none.
@@ -129,16 +249,25 @@ fn refuse_remains(folder: &RunFolder, latest: &Latest) -> Result<(), TrainError>
     })
 }
 
-/// Sets everything up, then trains. A run that goes on has its record, and the error of a summary that cannot be
-/// read.
+/// Sets everything up, then trains.
 fn start(
+    ranks: &Ranks,
     config: &TrainConfig,
-    (folder, lock): (RunFolder, Option<Lock>),
+    Beginning {
+        folder,
+        lock,
+        record,
+        damaged,
+    }: Beginning,
     dataset: Dataset,
-    (record, damaged): (Option<RunRecord>, Option<TrainError>),
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<RunSummary, TrainError> {
+    ranks.now(Phase::Setup);
+    let observer: &mut dyn Observer = match ranks.is_first() {
+        true => observer,
+        false => &mut Troubles(observer),
+    };
     let resuming = record.is_some();
     pixels::check_kind(config.arch, &dataset.train)?;
     let facts = DatasetFacts::of(&dataset);
@@ -151,7 +280,7 @@ fn start(
     let mut checkpoints =
         Checkpoints::open(folder.checkpoints(), config.keep_checkpoints)?.describing(&model_facts);
     let latest = checkpoints.latest()?;
-    if !resuming {
+    if !resuming && ranks.is_first() {
         refuse_remains(&folder, &latest)?;
     }
     if let Some(error) = damaged {
@@ -163,7 +292,8 @@ fn start(
         let warning = format!("{error}; the run goes on without it, and writes it again");
         observer.event(Event::Warning(warning));
     }
-    let plain = device::open(config.device)?;
+    let plain = device::open_for(config.device, ranks)?;
+    let team = Team::of(config, ranks, &plain)?;
     let device_name = match &config.trainer {
         TrainerChoice::Burn => device::name(&plain),
         TrainerChoice::Emulated {
@@ -177,11 +307,15 @@ fn start(
     };
     let shards = matches!(dataset.train, Images::Shards(_));
     let classes = facts.classes.len();
-    let chosen = choose(config, &dataset.train, classes, &plain, stop)?;
+    let chosen = match ranks.is_first() {
+        true => Some(choose(config, &dataset.train, classes, &plain, stop)?),
+        false => None,
+    };
+    let chosen: Chosen = world::share(ranks, chosen.as_ref())?;
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let objective = config.objective(config.class_weights.of(&dataset.train, classes)?);
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
-    let feed = config.feed(dataset.train, true, &maker)?;
+    let feed = config.feed(dataset.train, true, team.parts(), &maker)?;
     pixels::check_batches(config, &feed)?;
     let sampler = feed.loader().start_of(0).order.sampler;
     // The files that the configuration names may have changed since.
@@ -197,7 +331,7 @@ fn start(
     let val_feed = dataset
         .val
         .filter(|_| config.trainer.learns())
-        .map(|val| config.feed(val, false, &maker))
+        .map(|val| config.feed(val, false, team.shares(), &maker))
         .transpose()?;
 
     let whole = latest
@@ -205,19 +339,21 @@ fn start(
         .as_ref()
         .map(|(path, progress)| (path.display(), progress.step));
     tracing::info!(resuming, latest = ?whole.map(|(path, step)| format!("{path} at step {step}")), "checkpoints");
-    let checkpoint = latest.whole.as_ref().map(|(path, _)| path.as_path());
-    let (trainer, replaced_head) = match &config.trainer {
+    let (trainer, replaced_head, progress) = match &config.trainer {
         TrainerChoice::Burn => {
-            let (learner, replaced_head) = Learner::of_run(config, classes, plain, checkpoint)?;
-            (Trainer::Burn(Box::new(learner)), replaced_head)
+            let (learner, replaced_head, progress) = begin(config, classes, plain, &latest, ranks)?;
+            (Trainer::Burn(Box::new(learner)), replaced_head, progress)
         }
         TrainerChoice::Emulated {
             images_per_second, ..
-        } => (Trainer::Emulated(Emulated::new(*images_per_second)), None),
-    };
-    let progress = match &latest.whole {
-        Some((_, progress)) => progress.clone(),
-        None => Progress::default(),
+        } => {
+            let parameters = match ranks.are_alone() {
+                true => 0,
+                false => Network::new(config.arch, classes, config.seed, &plain).num_params(),
+            };
+            let emulated = Emulated::new(*images_per_second).of_parameters(parameters);
+            (Trainer::Emulated(emulated), None, Progress::default())
+        }
     };
     let _lock = match lock {
         Some(lock) => lock,
@@ -234,8 +370,11 @@ fn start(
         executor: Some(chosen.clone()),
         sampler: Some(sampler),
         workers: None,
+        ranks: team.facts(&device_name)?,
     };
-    folder.write_record(&record)?;
+    if ranks.is_first() {
+        folder.write_record(&record)?;
+    }
     observer.event(Event::Started {
         epochs: config.epochs,
         batches: feed.loader().batches_per_epoch(),
@@ -252,13 +391,22 @@ fn start(
         observer.event(Event::Chosen { executor, why });
     }
     announce(&latest, resuming, observer);
-    let (metrics, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
-    if let Some(warning) = damaged {
-        observer.event(Event::Warning(warning));
+    let mut metrics = None;
+    if ranks.is_first() {
+        let (log, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
+        if let Some(warning) = damaged {
+            observer.event(Event::Warning(warning));
+        }
+        metrics = Some(log);
     }
     let sampler = start_sampler(&folder, observer)?;
+    let saved = latest.whole.map(|(_, progress)| place(&progress));
+    let saved = world::share(ranks, Some(&saved))?;
     let mut training = Training {
         config,
+        team,
+        asked: false,
+        times: RankTimes::default(),
         objective,
         executor: chosen.executor,
         workers: feed.loader().workers(),
@@ -274,7 +422,7 @@ fn start(
         folder,
         device_name,
         k: config.topk.min(classes),
-        saved: latest.whole.map(|(_, progress)| place(&progress)),
+        saved,
         progress,
         observer,
         stop,
@@ -283,6 +431,48 @@ fn start(
     let trainer = training.run(trainer)?;
     let others = before.and_then(|before| before.others_cores_until(Contention::now()?));
     training.finish(trainer, sampler, others)
+}
+
+/// The learner and the progress with which a run begins or goes on. Rank 0 has them, and sends them to the others; the number is
+/// the classes of the weights that the configuration names, if the last layer had to be replaced.
+fn begin(
+    config: &TrainConfig,
+    classes: usize,
+    plain: Device,
+    latest: &Latest,
+    ranks: &Ranks,
+) -> Result<(Learner, Option<usize>, Progress), TrainError> {
+    let checkpoint = latest.whole.as_ref().map(|(path, _)| path.as_path());
+    if !ranks.is_first() {
+        let packed = ranks.broadcast(Vec::new())?;
+        let scratch = Scratch::new()?;
+        let sent = scratch.path().join("start");
+        world::unpack(&packed, &sent).map_err(|source| TrainError::Io {
+            path: sent.clone(),
+            source,
+        })?;
+        let progress = checkpoint::progress(&sent)?;
+        let (learner, _) = Learner::of_run(config, classes, plain, Some(&sent))?;
+        return Ok((learner, None, progress));
+    }
+    let (learner, replaced_head) = Learner::of_run(config, classes, plain, checkpoint)?;
+    let progress = latest
+        .whole
+        .as_ref()
+        .map_or_else(Progress::default, |(_, progress)| progress.clone());
+    if !ranks.are_alone() {
+        let scratch = Scratch::new()?;
+        let mut folder = Checkpoints::open(scratch.path().to_owned(), 1)?;
+        let path = folder.save(
+            &learner.model,
+            &learner.optimizer,
+            learner.ema.as_ref(),
+            &progress,
+        )?;
+        let packed = world::pack(&path).map_err(|source| TrainError::Io { path, source })?;
+        ranks.broadcast(packed)?;
+    }
+    Ok((learner, replaced_head, progress))
 }
 
 /// Creates the folder of a run, and locks it.
@@ -315,6 +505,11 @@ fn announce(latest: &Latest, resuming: bool, observer: &mut dyn Observer) {
 /// A run between its first and its last step.
 struct Training<'a> {
     config: &'a TrainConfig,
+    team: Team,
+    /// Whether the ranks have agreed to stop.
+    asked: bool,
+    /// Where this rank's time went.
+    times: RankTimes,
     objective: Objective,
     folder: RunFolder,
     device_name: String,
@@ -328,7 +523,8 @@ struct Training<'a> {
     val_feed: Option<Feed>,
     model_facts: ModelFacts,
     checkpoints: Checkpoints,
-    metrics: MetricsLog,
+    /// Of rank 0.
+    metrics: Option<MetricsLog>,
     spans: RunTimeline,
     k: usize,
     /// What decoded the training images since the run was started or resumed, if the executor is `gpu`.
@@ -387,7 +583,11 @@ impl Training<'_> {
     }
 
     fn stopped(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
+        match self.team.ranks.are_alone() {
+            true => self.stop.load(Ordering::Relaxed),
+            // A rank that stops by itself would let the others wait.
+            false => self.asked,
+        }
     }
 
     /// Makes the steps of the current epoch, from the current position to its end or until stopped.
@@ -400,6 +600,16 @@ impl Training<'_> {
         };
         self.spans.phase(span::LOADER_START, epoch_began, None);
         while !self.stopped() {
+            if !self.team.is_alone() {
+                let stepped;
+                (trainer, stepped) = self.step_of_parts(trainer, &mut batches, turn)?;
+                if !stepped {
+                    break;
+                }
+                self.checkpoint_if_due(&trainer)?;
+                turn = Instant::now();
+                continue;
+            }
             let begin = Instant::now();
             let Some(batch) = next_batch(&mut batches, &mut self.progress.bad_training, self.observer)?
             else {
@@ -408,17 +618,76 @@ impl Training<'_> {
             self.spans.waited(begin, self.progress.step + 1);
             let waited = turn.elapsed().as_secs_f64();
             trainer = self.step(trainer, batch, &batches, turn, waited)?;
-            if self
-                .config
-                .checkpoint_steps
-                .is_some_and(|steps| self.progress.step.is_multiple_of(steps))
-            {
-                self.checkpoint(&trainer)?;
-            }
+            self.checkpoint_if_due(&trainer)?;
             turn = Instant::now();
         }
         self.spans.phase(span::EPOCH, epoch_began, Some(self.epoch()));
         Ok(trainer)
+    }
+
+    /// Writes a checkpoint within an epoch, if the number of steps asks for it.
+    fn checkpoint_if_due(&mut self, trainer: &Trainer) -> Result<(), TrainError> {
+        let due = |steps| self.progress.step.is_multiple_of(steps);
+        match self.config.checkpoint_steps.is_some_and(due) {
+            true => self.checkpoint(trainer),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes one step with the other ranks, or in several parts; false at the end of the epoch. `turn` is when the trainer
+    /// became free for it.
+    fn step_of_parts(
+        &mut self,
+        mut trainer: Trainer,
+        batches: &mut FeedBatches,
+        turn: Instant,
+    ) -> Result<(Trainer, bool), TrainError> {
+        let step = self.progress.step;
+        let at = self.at(step);
+        let (mut sum, mut loading, mut computing) = (Sum::default(), Duration::ZERO, Duration::ZERO);
+        for part in 0..self.config.accumulate {
+            let begin = Instant::now();
+            self.team.now(Phase::Loading);
+            let next = next_batch(batches, &mut self.progress.bad_training, self.observer)?;
+            let Some(batch) = next else {
+                return Ok((trainer, false));
+            };
+            self.spans.waited(begin, step + 1);
+            self.spans.loaded(&batch.spans, step + 1);
+            loading += begin.elapsed();
+            let begin = Instant::now();
+            self.team.now(Phase::Computing);
+            if self.team.can_compute(batch.labels.len())? {
+                if let Some(decoded) = batch.images.decoded_by() {
+                    *self.decoded.get_or_insert_default() += decoded;
+                }
+                let truth = Truth {
+                    labels: &batch.labels,
+                    masks: &batch.masks,
+                };
+                let input = (batch.images.into_input(), batch.shape, truth);
+                let part = self.team.part(part);
+                trainer.part(&self.objective, input, (step, part), &self.team, &mut sum)?;
+            }
+            self.spans.stepped(begin, step + 1);
+            computing += begin.elapsed();
+        }
+        let asked = self.stop.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        let whole = self.team.whole(&sum, asked)?;
+        self.spans.phase(span::RANKS_WAIT, begin, Some(step + 1));
+        self.asked |= whole.stop;
+        // All images are bad, or too few for synchronised batch normalisation.
+        if whole.images == 0 {
+            self.progress.position = Some(batches.state());
+            return Ok((trainer, true));
+        }
+        let begin = Instant::now();
+        let (trainer, loss) = trainer.step_of_parts(&self.objective, sum, &whole, &self.team, at)?;
+        self.spans.phase(span::REDUCE, begin, Some(step + 1));
+        self.times.add(loading, computing, whole.waited, begin.elapsed());
+        self.stepped(loss, whole.images, batches, (turn, loading.as_secs_f64()), at)?;
+        Ok((trainer, true))
     }
 
     /// Makes one step and adds it to the progress. `turn` is when the trainer became free for it.
@@ -439,12 +708,7 @@ impl Training<'_> {
             ..
         } = batch;
         self.spans.loaded(&spans, self.progress.step + 1);
-        let step = self.progress.step;
-        let at = At {
-            step,
-            lr: self.lr(step),
-            averaging: self.averaging(step),
-        };
+        let at = self.at(self.progress.step);
         if let Some(decoded) = images.decoded_by() {
             *self.decoded.get_or_insert_default() += decoded;
         }
@@ -455,8 +719,30 @@ impl Training<'_> {
             masks: &masks,
         };
         let (trainer, loss) = trainer.step(&self.objective, images, shape, truth, at)?;
+        self.spans.stepped(begin, self.progress.step + 1);
+        self.stepped(loss, labels.len(), batches, (turn, waited), at)?;
+        Ok(trainer)
+    }
+
+    /// The place of a step, counted from 0.
+    fn at(&self, step: u64) -> At {
+        At {
+            step,
+            lr: self.lr(step),
+            averaging: self.averaging(step),
+        }
+    }
+
+    /// Adds a step to the progress. The trainer was free for it since `turn`, and waited so many seconds for its batch.
+    fn stepped(
+        &mut self,
+        loss: f32,
+        images: usize,
+        batches: &FeedBatches,
+        (turn, waited): (Instant, f64),
+        at: At,
+    ) -> Result<(), TrainError> {
         self.progress.step += 1;
-        self.spans.stepped(begin, self.progress.step);
         if !loss.is_finite() {
             return Err(TrainError::Diverged {
                 step: self.progress.step,
@@ -469,16 +755,16 @@ impl Training<'_> {
             epoch: self.epoch(),
             batch: position.batch,
             loss,
-            images: labels.len(),
+            images,
         });
         self.progress.position = Some(position);
         let seconds = turn.elapsed().as_secs_f64();
-        self.progress.epoch.add(loss, labels.len(), seconds, waited);
-        self.progress.interval.add(loss, labels.len(), seconds, waited);
+        self.progress.epoch.add(loss, images, seconds, waited);
+        self.progress.interval.add(loss, images, seconds, waited);
         if self.progress.step.is_multiple_of(self.config.log_every) {
             self.log_interval()?;
         }
-        Ok(trainer)
+        Ok(())
     }
 
     fn log(&mut self, line: MetricsLine) -> Result<(), TrainError> {
@@ -486,7 +772,10 @@ impl Training<'_> {
             true => line,
             false => line.without_loss(),
         };
-        self.metrics.write(&line)
+        match &mut self.metrics {
+            Some(metrics) => metrics.write(&line),
+            None => Ok(()),
+        }
     }
 
     /// Writes the line of the current interval, if it has a step.
@@ -512,12 +801,19 @@ impl Training<'_> {
     /// Validates and records an epoch after its last step; `None` if stopped during validation.
     fn end_epoch(&mut self, trainer: &Trainer) -> Result<Option<EpochRecord>, TrainError> {
         self.log_interval()?;
+        self.share_bad_images()?;
         let (mut validation, mut ema) = (None, None);
+        if let Some(learner) = trainer.learner() {
+            self.team.check_weights(&learner.model, self.progress.step)?;
+        }
         if let Some(learner) = trainer.learner().filter(|_| self.val_feed.is_some()) {
             let begin = Instant::now();
-            validation = self.validate(&learner.model.valid(), &learner.device)?;
+            self.team.now(Phase::Validating);
+            let model = self.team.with_statistics_of_first(learner.model.valid())?;
+            validation = self.validate(&model, &learner.device)?;
             if let (Some(average), Some(_)) = (&learner.ema, validation) {
-                ema = self.validate(average.model(), &learner.device)?;
+                let model = self.team.with_statistics_of_first(average.model().clone())?;
+                ema = self.validate(&model, &learner.device)?;
             }
             self.spans
                 .phase(span::VALIDATION, begin, Some(self.progress.step));
@@ -542,15 +838,38 @@ impl Training<'_> {
             return Ok(None);
         };
         let bad = &mut self.progress.bad_validation;
-        evaluate(
-            (model, device),
-            feed,
-            self.k,
-            bad,
-            self.observer,
-            &self.spans,
-            self.stop,
-        )
+        // Ranks validate their shares to the end.
+        let never = AtomicBool::new(false);
+        let stop = match self.team.ranks.are_alone() {
+            true => self.stop,
+            false => &never,
+        };
+        let of = (model, device, &self.team.ranks);
+        let validation = evaluate(of, feed, self.k, bad, self.observer, &self.spans, stop)?;
+        self.share_bad_images()?;
+        Ok(validation)
+    }
+
+    /// Puts the other ranks' bad images into the progress, so that rank 0's has all.
+    fn share_bad_images(&mut self) -> Result<(), TrainError> {
+        let ranks = &self.team.ranks;
+        for list in [&mut self.progress.bad_training, &mut self.progress.bad_validation] {
+            if !ranks.are_alone() {
+                let mut all = world::gather(ranks, list)?.concat();
+                all.sort_by_key(|bad| bad.sample);
+                all.dedup_by_key(|bad| bad.sample);
+                *list = all;
+            }
+        }
+        let limit = self.config.bad_image_limit;
+        let last = self.progress.bad_training.last();
+        match last.filter(|_| !ranks.are_alone() && self.progress.bad_training.len() > limit) {
+            Some(last) => {
+                let last = last.clone();
+                Err(LoaderError::TooManyBadImages { limit, last }.into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn checkpoint(&mut self, trainer: &Trainer) -> Result<(), TrainError> {
@@ -559,6 +878,12 @@ impl Training<'_> {
             return Ok(());
         };
         if self.config.keep_checkpoints > 0 && self.saved != Some(place) {
+            self.share_bad_images()?;
+            self.team.now(Phase::Writing);
+            self.saved = Some(place);
+            if !self.team.ranks.is_first() {
+                return Ok(());
+            }
             let begin = Instant::now();
             let path = self.checkpoints.save(
                 &learner.model,
@@ -568,7 +893,6 @@ impl Training<'_> {
             )?;
             self.spans
                 .phase(span::CHECKPOINT, begin, Some(self.progress.step));
-            self.saved = Some(place);
             self.observer.event(Event::Checkpoint(&path));
         }
         Ok(())
@@ -613,9 +937,12 @@ impl Training<'_> {
     ) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
         let (learns, emulated) = (self.config.trainer.learns(), trainer.used());
-        let measuring = !interrupted && !self.stopped() && self.config.ceiling_batches > 0;
+        let stopped = self.stopped();
+        let measuring = !interrupted && !stopped && self.config.ceiling_batches > 0;
+        self.team.now(Phase::Writing);
         if let Some(learner) = trainer.learner()
             && !interrupted
+            && self.team.ranks.is_first()
         {
             let metadata = self.model_facts.metadata();
             if let Some(ema) = &learner.ema {
@@ -639,14 +966,18 @@ impl Training<'_> {
         if let Some(why) = why {
             let workers = num_workers;
             self.record.workers = Some(ChosenWorkers { workers, why });
-            self.folder.write_record(&self.record)?;
+            if self.team.ranks.is_first() {
+                self.folder.write_record(&self.record)?;
+            }
         }
         let mut ceilings = None;
         if measuring {
             self.observer.event(Event::MeasuringCeilings);
+            self.team.now(Phase::Measuring);
             ceilings = measure(self.config, &self.objective, &self.feed, trainer)?;
         }
-        let (of_loader, of_trainer) = ceilings.unzip();
+        let (of_loader, of_trainer) = self.team.ceilings(ceilings)?.unzip();
+        let ranks = self.team.times(&self.times, others_cores)?;
         let total = self.progress.total();
         let epochs = &self.progress.epochs;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();
@@ -681,7 +1012,11 @@ impl Training<'_> {
             bad_images: self.progress.bad_training.len(),
             bad_val_images: self.progress.bad_validation.len(),
             interrupted,
+            ranks,
         };
+        if !self.team.ranks.is_first() {
+            return Ok(summary);
+        }
         self.folder.write_summary(&summary)?;
         let images = last.map_or(0, |epoch| epoch.sums.images);
         let loaded = (self.record.workers.as_ref(), costs);
@@ -726,5 +1061,16 @@ fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Opti
             Ok(None)
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// What ranks but the first report: the others' events are rank 0's, too.
+struct Troubles<'a>(&'a mut dyn Observer);
+
+impl Observer for Troubles<'_> {
+    fn event(&mut self, event: Event<'_>) {
+        if matches!(event, Event::BadImage(_) | Event::Warning(_)) {
+            self.0.event(event);
+        }
     }
 }

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use stokehold_base::random::mix;
+use stokehold_storage::IGNORE;
 
 use crate::config::TrainConfig;
 use crate::ema::{Averaging, Ema};
@@ -13,9 +15,11 @@ use crate::loss::{
     LossKind, PixelTargets, binary_cross_entropy, cross_entropy, pixel_cross_entropy, soft_cross_entropy,
 };
 use crate::mix::{Mix, Mixture};
+use crate::model::synchronised;
 use crate::model::{Logits, Network, Noise, PixelLogits};
 use crate::optim::{Optimizer, clip_global_norm};
 use crate::precision::Precision;
+use crate::together::{Sum, Team, Whole};
 use crate::{TrainError, checkpoint, device, weights};
 
 /// What steps minimise, and how.
@@ -71,6 +75,20 @@ impl Objective {
         }
     }
 
+    /// What the loss of a batch is a mean over: its images, or the weights of its pixels.
+    pub fn weight(&self, truth: Truth) -> f64 {
+        if truth.masks.is_empty() {
+            return truth.labels.len() as f64;
+        }
+        let weights = self.class_weights.as_deref();
+        let weight = |&class: &u8| match (class, weights) {
+            (IGNORE, _) => 0.0,
+            (_, None) => 1.0,
+            (class, Some(weights)) => f64::from(weights.get(usize::from(class)).copied().unwrap_or(0.0)),
+        };
+        truth.masks.iter().map(weight).sum()
+    }
+
     /// The loss of the head, and half of that of the auxiliary one.
     fn pixel_loss(&self, logits: PixelLogits, masks: &[u8]) -> Tensor<1> {
         let weights = self.class_weights.as_deref();
@@ -124,6 +142,47 @@ impl Trainer {
             }
             Self::Emulated(mut emulated) => {
                 emulated.step(images.bytes(), truth.labels.len());
+                Ok((Self::Emulated(emulated), 0.0))
+            }
+        }
+    }
+
+    /// As [`Learner::part`]; an emulated accelerator has no gradients.
+    pub fn part(
+        &mut self,
+        objective: &Objective,
+        (images, shape, truth): (Input, [usize; 4], Truth),
+        at: (u64, usize),
+        team: &Team,
+        sum: &mut Sum,
+    ) -> Result<(), TrainError> {
+        let count = truth.labels.len();
+        match self {
+            Self::Burn(learner) => learner.part(objective, (images, shape, truth), at, team, sum)?,
+            Self::Emulated(emulated) => {
+                emulated.step(images.bytes(), count);
+                sum.count(0.0, count as f64, count);
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Learner::step_of_parts`]; ranks with emulated accelerators sum as many numbers as their network has parameters.
+    pub fn step_of_parts(
+        self,
+        objective: &Objective,
+        sum: Sum,
+        whole: &Whole,
+        team: &Team,
+        at: At,
+    ) -> Result<(Self, f32), TrainError> {
+        match self {
+            Self::Burn(learner) => {
+                let (learner, loss) = learner.step_of_parts(objective, sum, whole, team, at)?;
+                Ok((Self::Burn(Box::new(learner)), loss))
+            }
+            Self::Emulated(emulated) => {
+                team.reduce_nothing(emulated.parameters())?;
                 Ok((Self::Emulated(emulated), 0.0))
             }
         }
@@ -211,19 +270,75 @@ impl Learner {
     ///
     /// Fetching the loss waits until the device is done, so the time of this call is the time of the step.
     pub fn step(
-        mut self,
+        self,
         objective: &Objective,
         images: Input,
         shape: [usize; 4],
         truth: Truth,
-        At { step, lr, averaging }: At,
+        at: At,
     ) -> Result<(Self, f32), TrainError> {
+        let (scaled, loss) = self.losses(objective, images, shape, truth, (at.step, objective.seed));
+        let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
+        let (learner, finite) = self.update(objective, grads, at)?;
+        let loss = if finite { learner.fetched(loss)? } else { f32::NAN };
+        Ok((learner, loss))
+    }
+
+    /// Adds a part of a step's batch to the sum. Parts of a step have different numbers, on all ranks.
+    pub fn part(
+        &self,
+        objective: &Objective,
+        (images, shape, truth): (Input, [usize; 4], Truth),
+        (step, part): (u64, usize),
+        team: &Team,
+        sum: &mut Sum,
+    ) -> Result<(), TrainError> {
+        // What is left out differs between parts; the first one is as a whole batch.
+        let seed = match part {
+            0 => objective.seed,
+            part => mix(objective.seed ^ mix(part as u64)),
+        };
+        let weight = objective.weight(truth);
+        let (scaled, loss) = synchronised(team.synchronises(), || {
+            self.losses(objective, images, shape, truth, (step, seed))
+        });
+        let scaled = scaled.mul_scalar(weight / team.unit);
+        let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
+        let loss = self.fetched(loss)?;
+        sum.add(grads, &self.model, (loss, weight, truth.labels.len()));
+        Ok(())
+    }
+
+    /// The update of a step whose parts are summed; returns the loss of the whole batch.
+    pub fn step_of_parts(
+        self,
+        objective: &Objective,
+        sum: Sum,
+        whole: &Whole,
+        team: &Team,
+        at: At,
+    ) -> Result<(Self, f32), TrainError> {
+        let grads = team.reduce(sum, whole, &self.model)?;
+        let (learner, finite) = self.update(objective, grads, at)?;
+        learner.done()?;
+        Ok((learner, if finite { whole.loss } else { f32::NAN }))
+    }
+
+    /// The loss of a batch, scaled for its gradients and as it is.
+    fn losses(
+        &self,
+        objective: &Objective,
+        images: Input,
+        shape: [usize; 4],
+        truth: Truth,
+        (step, seed): (u64, u64),
+    ) -> (Tensor<1>, Tensor<1>) {
         let device = self.device.clone().autodiff();
         let mixture = objective.mix.draw(objective.seed, step, [shape[2], shape[3]]);
         let images = mixture.images(images.tensor(shape, &device), objective.mix_distance);
         let images = images.cast(objective.precision.dtype());
         let noise = Noise {
-            seed: objective.seed,
+            seed,
             step,
             stochastic_depth: objective.stochastic_depth,
         };
@@ -233,7 +348,16 @@ impl Learner {
             Some(scale) => loss.clone().mul_scalar(scale.factor),
             None => loss.clone(),
         };
-        let grads = GradientsParams::from_grads(scaled.backward(), &self.model);
+        (scaled, loss)
+    }
+
+    /// The update by these gradients, and whether there are finite ones at all.
+    fn update(
+        mut self,
+        objective: &Objective,
+        grads: GradientsParams,
+        At { lr, averaging, .. }: At,
+    ) -> Result<(Self, bool), TrainError> {
         if let Some(mut grads) = self.optimizer.unscale(grads, &self.model)? {
             if let Some(norm) = objective.clip_norm {
                 (grads, _) = clip_global_norm(grads, &self.model, norm);
@@ -244,14 +368,23 @@ impl Learner {
             .scale()
             .is_some_and(|scale| scale.factor < LEAST_SCALE)
         {
-            return Ok((self, f32::NAN));
+            return Ok((self, false));
         }
         self.ema = self.ema.map(|ema| ema.update(&self.model, averaging));
+        Ok((self, true))
+    }
+
+    /// The value of a loss, when the device is done.
+    fn fetched(&self, loss: Tensor<1>) -> Result<f32, TrainError> {
         let loss = device::read(loss)?;
-        self.device
-            .sync()
-            .map_err(|error| device::DeviceError::Failed(error.to_string()))?;
-        Ok((self, loss.first().copied().unwrap_or(f32::NAN)))
+        self.done()?;
+        Ok(loss.first().copied().unwrap_or(f32::NAN))
+    }
+
+    /// Waits until the device is done.
+    fn done(&self) -> Result<(), TrainError> {
+        let failed = |error: burn::backend::ExecutionError| device::DeviceError::Failed(error.to_string());
+        Ok(self.device.sync().map_err(failed)?)
     }
 }
 

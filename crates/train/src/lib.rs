@@ -75,10 +75,13 @@ pub mod sampling;
 pub mod schedule;
 mod stage;
 mod steps;
+mod straggler;
 mod summary;
 mod timeline;
+mod together;
 pub mod weights;
 mod workload;
+mod world;
 
 pub use arrays::ArraysError;
 pub use ceilings::step_times;
@@ -88,14 +91,18 @@ pub use emulated::{ACCELERATORS, Accelerator, EmulatedUse, TrainerChoice};
 pub use error::TrainError;
 pub use executor::{AnyExecutor, Chosen, ExecutorChoice};
 pub use feed::{DecodedBy, FedBatch, FedImages, Feed, FeedBatches, GpuOptions, Maker};
-pub use fit::{fit, resume};
+pub use fit::{fit, fit_on, resume, resume_on};
 pub use loss::LossKind;
 pub use observer::{Event, Observer};
 pub use pixels::ClassWeights;
 pub use precision::{LossScale, Precision, UnknownPrecision};
 pub use stage::Stage;
 pub use steps::{StepTotals, Steps};
+#[doc(no_inline)]
+pub use stokehold_ranks::{Ranks, RanksError, Wire};
+pub use straggler::{RankTimes, RanksSummary, Straggler};
 pub use summary::RunSummary;
+pub use world::RankFacts;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

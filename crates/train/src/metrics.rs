@@ -1,11 +1,12 @@
 //! Top-1 and top-k accuracy of images, and the confusion matrix of pixels, counted on the host.
 
 use burn::tensor::Tensor;
+use serde::{Deserialize, Serialize};
 
 use crate::device::{self, DeviceError};
 
 /// Counts how often the label is the top guess, and how often it is among the first `k`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accuracy {
     k: usize,
     seen: usize,
@@ -41,6 +42,13 @@ impl Accuracy {
             self.among += usize::from(rank.is_some_and(|rank| rank < self.k));
         }
         Ok(())
+    }
+
+    /// Adds another one's samples, counted with the same k.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        self.seen += other.seen;
+        self.first += other.first;
+        self.among += other.among;
     }
 
     /// Samples counted.
@@ -80,7 +88,7 @@ pub(crate) fn rank(row: &[f32], label: usize) -> Option<usize> {
 
 /// How often pixels of each class were predicted to be of each class, as the `ConfusionMatrix` of torchvision's
 /// `references/segmentation`. Pixels without a class do not count.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confusion {
     classes: usize,
     /// Row by row: a row for each class, a column for each predicted class.
@@ -104,6 +112,13 @@ impl Confusion {
             if class.max(predicted) < self.classes {
                 self.pixels[class * self.classes + predicted] += 1;
             }
+        }
+    }
+
+    /// Adds another one's pixels, of the same classes.
+    pub(crate) fn add_all(&mut self, other: &Self) {
+        for (own, other) in self.pixels.iter_mut().zip(&other.pixels) {
+            *own += other;
         }
     }
 

@@ -8,6 +8,7 @@
 //!             model.safetensors  the final model, torchvision's names
 //!             ema.safetensors    the moving average of its weights, if there is one
 //!             summary.json       and summary.txt, the same on one screen
+//!             ranks/N/           the lock and the recording of rank N, where several ranks train
 //!             lock               held by the process that trains
 //! ```
 //!
@@ -29,6 +30,7 @@ use stokehold_storage::{Dataset, Images, Source};
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};
 use crate::progress::{EpochRecord, Progress, Sums, Validation};
+use crate::world::RankFacts;
 use crate::{RunSummary, TrainError, pixels};
 
 /// The folder of a run and its files.
@@ -60,6 +62,11 @@ impl RunFolder {
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// The folder of another rank than the first, with its recording.
+    pub fn of_rank(&self, rank: usize) -> Self {
+        Self(self.0.join("ranks").join(rank.to_string()))
     }
 
     /// `run.json`: what is needed to repeat the run.
@@ -192,6 +199,9 @@ pub struct RunRecord {
     /// The loader's threads, and the reason; `None` if an option said how many, and before the run's end.
     #[serde(default)]
     pub workers: Option<ChosenWorkers>,
+    /// The ranks that trained together since the last start or resume; empty for one alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<RankFacts>,
 }
 
 /// Loader threads that a loader chose.

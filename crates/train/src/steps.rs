@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
+use stokehold_loader::Parts;
 use stokehold_storage::Images;
 
 use crate::config::TrainConfig;
@@ -89,7 +90,7 @@ impl Steps {
         let classes = pixels::classes(&images).len();
         let objective = config.objective(config.class_weights.of(&images, classes)?);
         let maker = Maker::open(executor(&config)?, config.gpu, &plain)?;
-        let feed = config.feed(images, true, &maker)?;
+        let feed = config.feed(images, true, Parts::WHOLE, &maker)?;
         let (trainer, device) = match &config.trainer {
             TrainerChoice::Burn => {
                 let device = device::name(&plain);

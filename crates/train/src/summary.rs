@@ -15,6 +15,7 @@ use crate::feed::DecodedBy;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::stage::Stage;
+use crate::straggler::RanksSummary;
 
 /// The results of a run. Speeds and losses are those of the whole run, even if it was resumed; stages, CPU
 /// and memory are those since the last start or resume.
@@ -96,6 +97,9 @@ pub struct RunSummary {
     pub bad_val_images: usize,
     /// Whether the run was stopped before its end.
     pub interrupted: bool,
+    /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksSummary>,
 }
 
 impl RunSummary {
@@ -212,6 +216,18 @@ impl fmt::Display for RunSummary {
             );
             row(f, "emulated trainer", costs)?;
         }
+        if let Some(ranks) = &self.ranks {
+            let [loading, computing, waiting, reducing] = ranks.shares().map(|share| 100.0 * share);
+            let count = ranks.times.len();
+            let name = format!("{count} rank{}", plural(count as u64));
+            let shares = format!(
+                "load {loading:.1} %, compute {computing:.1} %, wait for the slowest {waiting:.1} %, reduce {reducing:.1} %"
+            );
+            row(f, &name, shares)?;
+            if let Some(straggler) = ranks.straggler() {
+                row(f, "straggler", straggler.to_string())?;
+            }
+        }
         if let Some(decoded) = self.decoded {
             row(f, "decoded", decoded.to_string())?;
         }
@@ -318,6 +334,7 @@ mod tests {
             bad_images: 1,
             bad_val_images: 0,
             interrupted: false,
+            ranks: None,
         }
     }
 

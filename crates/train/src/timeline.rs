@@ -9,6 +9,7 @@
 //! | `DataLoaderWorker` | a worker's share of a batch | step |
 //! | `read`, `decode`, `augment` | a worker's time for one image | step |
 //! | `validation`, `checkpoint` | these phases | step |
+//! | `ranks wait`, `reduce` | a rank waits for the slowest one; gradients are summed and weights updated | step |
 //! | `Step:ModeKeys.EVAL` | a batch is waited for and validated | batch |
 //!
 //! All numbers count from 1. The spans are written to the run's recording, and sent to another recorder if

@@ -18,7 +18,7 @@ use stokehold_train::model::Arch;
 use stokehold_train::optim::{OptimizerConfig, Undecayed};
 use stokehold_train::sampling::SamplerConfig;
 use stokehold_train::schedule::{ScheduleConfig, ScheduleKind};
-use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice};
+use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, Precision, TrainConfig, TrainerChoice, Wire};
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
@@ -57,6 +57,8 @@ pub struct Args {
     optimizer: OptimizerOptions,
     #[command(flatten)]
     machine: MachineOptions,
+    #[command(flatten)]
+    ranks: RanksOptions,
     #[command(flatten)]
     record: RecordOptions,
 }
@@ -226,7 +228,7 @@ struct OptimizerOptions {
     /// Number of epochs, at least 1.
     #[arg(long, default_value_t = 10)]
     epochs: u64,
-    /// Images per step, at least 1.
+    /// Images per step, of all ranks together, at least 1.
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Leave out the images that do not fill the last batch of an epoch.
@@ -238,6 +240,9 @@ struct OptimizerOptions {
     /// Learning rate [default: 0.01, with AdamW and LAMB 0.001].
     #[arg(long)]
     lr: Option<f64>,
+    /// Multiply the learning rate by the batch size / 256, the linear scaling rule (Goyal et al., 2017).
+    #[arg(long)]
+    scale_lr: bool,
     /// Momentum of SGD, 0 up to below 1 [default: 0.9].
     #[arg(long)]
     momentum: Option<f64>,
@@ -333,6 +338,23 @@ struct MachineOptions {
 }
 
 #[derive(Debug, Clone, ClapArgs)]
+#[command(next_help_heading = "Ranks (under mpirun, srun or stokehold launch)")]
+struct RanksOptions {
+    /// Compute a batch in this many pieces, one after the other (gradient accumulation); with several ranks, each rank its share.
+    #[arg(long, value_name = "PIECES", default_value_t = 1)]
+    accumulate: usize,
+    /// Normalise batches by the images of all ranks, as torch.nn.SyncBatchNorm; on the CPU.
+    #[arg(long)]
+    sync_batch_norm: bool,
+    /// Numbers of gradients between ranks: f32, or bf16, which is half the bytes.
+    #[arg(long, value_name = "TYPE", default_value_t = Wire::F32)]
+    wire: Wire,
+    /// End all ranks when one lets the others wait for so long.
+    #[arg(long, value_name = "TIME", default_value = "25s", value_parser = humantime::parse_duration)]
+    rank_timeout: Duration,
+}
+
+#[derive(Debug, Clone, ClapArgs)]
 #[command(next_help_heading = "Record")]
 struct RecordOptions {
     /// The run's name, a folder below --runs [default: the data set's and the model's].
@@ -356,6 +378,16 @@ struct RecordOptions {
 }
 
 impl Args {
+    /// How long ranks wait for another one.
+    pub fn rank_timeout(&self) -> Result<Duration, Usage> {
+        match self.ranks.rank_timeout {
+            patience if patience < Duration::from_secs(5) => {
+                Err(Usage("--rank-timeout: must be at least 5s".into()))
+            }
+            patience => Ok(patience),
+        }
+    }
+
     /// The configuration of the run; generates the default data set if none is given.
     pub fn into_config(self) -> Result<TrainConfig, Box<dyn Error>> {
         let Self {
@@ -365,6 +397,7 @@ impl Args {
             model,
             optimizer,
             machine,
+            ranks,
             record,
             ..
         } = self;
@@ -403,6 +436,9 @@ impl Args {
             exif: data_options.exif,
             epochs: optimizer.epochs,
             batch_size: optimizer.batch_size,
+            accumulate: ranks.accumulate,
+            sync_batch_norm: ranks.sync_batch_norm,
+            wire: ranks.wire,
             drop_last: optimizer.drop_last,
             seed: optimizer.seed,
             class_weights: optimizer.class_weights.clone().unwrap_or_default(),
@@ -563,10 +599,14 @@ impl OptimizerOptions {
     }
 
     fn lr(&self) -> f64 {
-        self.lr.unwrap_or(match self.optimizer {
+        let lr = self.lr.unwrap_or(match self.optimizer {
             OptimizerName::Sgd => 0.01,
             OptimizerName::Adamw | OptimizerName::Lamb => 0.001,
-        })
+        });
+        match self.scale_lr {
+            true => lr * self.batch_size as f64 / 256.0,
+            false => lr,
+        }
     }
 
     fn schedule(&self) -> Result<ScheduleConfig, Usage> {

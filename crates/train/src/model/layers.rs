@@ -8,7 +8,10 @@ use burn::module::{Flag, Module, Param, RunningState};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, FloatDType, Tensor, TensorData, module};
 
+use stokehold_ranks::Ranks;
+
 use super::init::Draws;
+use super::synced;
 
 /// A 2-d convolution with square kernel, stride, dilation and zero padding.
 #[derive(Module, Debug)]
@@ -139,6 +142,9 @@ impl BatchNorm {
     }
 
     fn forward_train(&self, x: Tensor<4>) -> Tensor<4> {
+        if let Some(ranks) = synced::ranks() {
+            return self.forward_synced(x, &ranks);
+        }
         let [n, _, h, w] = x.dims();
         let count = (n * h * w) as f64;
         // PyTorch refuses a single value per channel; its variance is 0, and so is the update here.
@@ -148,6 +154,20 @@ impl BatchNorm {
         update(&self.running_mean, batch.mean.detach());
         update(&self.running_var, batch.variance.detach().mul_scalar(unbiased));
         batch.output
+    }
+}
+
+impl BatchNorm {
+    /// As `torch.nn.SyncBatchNorm`.
+    fn forward_synced(&self, x: Tensor<4>, ranks: &Ranks) -> Tensor<4> {
+        let channels = x.dims()[1];
+        let synced::Statistics { mean, var, count } = synced::statistics(&x, ranks);
+        let unbiased = if count > 1.0 { count / (count - 1.0) } else { 1.0 };
+        update(&self.running_mean, mean.clone().detach());
+        update(&self.running_var, var.clone().detach().mul_scalar(unbiased));
+        let of_channel = |x: Tensor<1>| x.reshape([1, channels, 1, 1]);
+        let scale = self.weight.val() * var.add_scalar(Self::EPSILON).sqrt().recip();
+        (x - of_channel(mean)) * of_channel(scale) + of_channel(self.bias.val())
     }
 }
 

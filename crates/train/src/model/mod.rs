@@ -13,6 +13,7 @@ mod layers;
 mod noise;
 mod resnet;
 mod segmenter;
+mod synced;
 
 use burn::module::Module;
 use burn::tensor::{Device, FloatDType, Tensor};
@@ -22,6 +23,7 @@ pub use layers::{BatchNorm, Conv, Linear};
 pub use noise::Noise;
 pub use resnet::{Block, ResNet};
 pub use segmenter::{PixelLogits, Segmenter};
+pub(crate) use synced::synchronised;
 
 /// The layers whose outputs are classes, by name. No other layers but normalisation have a bias.
 pub(crate) const LAST_LAYERS: [&str; 3] = ["fc", "classifier.4", "aux_classifier.4"];
