@@ -116,3 +116,66 @@ impl<B: SumOverRanks, C: CheckpointStrategy> SumOverRanks for Autodiff<B, C> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use burn::module::Param;
+    use burn::tensor::{Device, activation};
+
+    use super::super::init::Draws;
+    use super::super::layers::{BatchNorm, Conv};
+    use super::*;
+
+    /// Loss and gradients of the images `from..to` of 6, of a small network; the loss is a sum over images.
+    fn step(from: usize, to: usize, ranks: Option<&Ranks>) -> (Vec<f32>, Vec<Vec<f32>>) {
+        let device = Device::flex().autodiff();
+        let draws = &mut Draws::new(1);
+        let convs = [3, 4].map(|input| Conv::new([input, 4], 3, 1, draws, &device));
+        let norms = [0, 1].map(|_| BatchNorm::new(4, &device));
+        let images: Vec<f32> = Draws::new(2).uniform(6 * 3 * 5 * 5, 1.0);
+        let images = Tensor::<4>::from_data(TensorData::new(images, [6, 3, 5, 5]), &device);
+        let x = images.slice([from..to, 0..3, 0..5, 0..5]);
+        let loss = synchronised(ranks, || {
+            let x = activation::relu(norms[0].forward(convs[0].forward(x)));
+            let x = norms[1].forward(convs[1].forward(x));
+            // Something that is not constant under a shift or a scale of x.
+            (x.clone() * x.clone() * x).slice([0..to - from, 0..4, 1..3, 0..5]).sum()
+        });
+        let value = loss.clone().into_data().to_vec().unwrap();
+        let grads = loss.backward();
+        let of = |param: &Param<Tensor<4>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
+        let of_one = |param: &Param<Tensor<1>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
+        let mut all: Vec<Vec<f32>> = convs.iter().map(|conv| of(&conv.weight)).collect();
+        for norm in &norms {
+            all.extend([of_one(&norm.weight), of_one(&norm.bias)]);
+        }
+        (value, all)
+    }
+
+    #[test]
+    fn ranks_of_different_sizes_have_the_gradients_of_the_whole() {
+        let (loss, expected) = step(0, 6, None);
+        for bounds in [&[0, 3, 6][..], &[0, 4, 6], &[0, 1, 5, 6]] {
+            let threads: Vec<_> = Ranks::threads(bounds.len() - 1)
+                .into_iter()
+                .zip(bounds.windows(2))
+                .map(|(ranks, part)| {
+                    let (from, to) = (part[0], part[1]);
+                    thread::spawn(move || step(from, to, Some(&ranks)))
+                })
+                .collect();
+            let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let sum: f32 = parts.iter().map(|(loss, _)| loss[0]).sum();
+            assert!((sum - loss[0]).abs() < 1e-4 * loss[0].abs().max(1.0), "{sum} {loss:?}");
+            for (param, expected) in expected.iter().enumerate() {
+                let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                for (place, expected) in expected.iter().enumerate() {
+                    let sum: f32 = parts.iter().map(|(_, grads)| grads[param][place]).sum();
+                    assert!((sum - expected).abs() < 1e-4 * scale, "{param} {place}: {sum} {expected}");
+                }
+            }
+        }
+    }
+}
