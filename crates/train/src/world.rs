@@ -139,16 +139,16 @@ pub(crate) struct Scratch(PathBuf);
 impl Scratch {
     /// Beside other temporary files; `TMPDIR` says where.
     pub(crate) fn new() -> Result<Self, TrainError> {
-        let path = (0..)
-            .map(|number| {
-                std::env::temp_dir().join(format!("stokehold-ranks-{}-{number}", std::process::id()))
-            })
-            .find(|path| !path.exists())
-            .unwrap_or_default();
-        fs::create_dir_all(&path).map_err(|source| TrainError::Io {
-            path: path.clone(),
-            source,
-        })?;
+        let mut number = 0;
+        let path = loop {
+            let name = format!("stokehold-ranks-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            match fs::create_dir(&path) {
+                Ok(()) => break path,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(source) => return Err(TrainError::Io { path, source }),
+            }
+        };
         Ok(Self(path))
     }
 

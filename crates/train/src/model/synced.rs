@@ -141,12 +141,15 @@ mod tests {
             let x = activation::relu(norms[0].forward(convs[0].forward(x)));
             let x = norms[1].forward(convs[1].forward(x));
             // Something that is not constant under a shift or a scale of x.
-            (x.clone() * x.clone() * x).slice([0..to - from, 0..4, 1..3, 0..5]).sum()
+            (x.clone() * x.clone() * x)
+                .slice([0..to - from, 0..4, 1..3, 0..5])
+                .sum()
         });
         let value = loss.clone().into_data().to_vec().unwrap();
         let grads = loss.backward();
         let of = |param: &Param<Tensor<4>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
-        let of_one = |param: &Param<Tensor<1>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
+        let of_one =
+            |param: &Param<Tensor<1>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
         let mut all: Vec<Vec<f32>> = convs.iter().map(|conv| of(&conv.weight)).collect();
         for norm in &norms {
             all.extend([of_one(&norm.weight), of_one(&norm.bias)]);
@@ -168,12 +171,18 @@ mod tests {
                 .collect();
             let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             let sum: f32 = parts.iter().map(|(loss, _)| loss[0]).sum();
-            assert!((sum - loss[0]).abs() < 1e-4 * loss[0].abs().max(1.0), "{sum} {loss:?}");
+            assert!(
+                (sum - loss[0]).abs() < 1e-4 * loss[0].abs().max(1.0),
+                "{sum} {loss:?}"
+            );
             for (param, expected) in expected.iter().enumerate() {
                 let scale = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));
                 for (place, expected) in expected.iter().enumerate() {
                     let sum: f32 = parts.iter().map(|(_, grads)| grads[param][place]).sum();
-                    assert!((sum - expected).abs() < 1e-4 * scale, "{param} {place}: {sum} {expected}");
+                    assert!(
+                        (sum - expected).abs() < 1e-4 * scale,
+                        "{param} {place}: {sum} {expected}"
+                    );
                 }
             }
         }

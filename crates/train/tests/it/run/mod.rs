@@ -2,6 +2,7 @@
 
 mod disk;
 mod pairs;
+mod ranks;
 mod resume;
 pub mod tiny;
 mod whole;
