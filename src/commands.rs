@@ -8,6 +8,7 @@ pub mod devices;
 pub mod evaluate;
 pub mod explain;
 pub mod job;
+pub mod launch;
 pub mod predict;
 pub mod prepare;
 pub mod profile;

@@ -1,4 +1,5 @@
-//! Ctrl-C, and the signals of clusters and terminals that end a program: the first one asks the work to stop
+//! Ctrl-C, and the signals of clusters and terminals that end a program (SIGTERM, SIGHUP, and SIGUSR1, which Slurm sends on
+//! request before its limit): the first one asks the work to stop
 //! at the next good place, the second one ends the program at once.
 //!
 //! A thread waits for the signals, so that their handlers are ordinary code.
@@ -8,34 +9,58 @@
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::terminal::note;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 
+/// The first signal, for [`by_limit`].
+static FIRST: AtomicI32 = AtomicI32::new(0);
+
 /// The exit code after Ctrl-C.
 pub const EXIT_CODE: u8 = 130;
 
-/// The flag that Ctrl-C (SIGTERM, SIGHUP) sets. The first call installs the handler.
+/// Whether the first signal was SIGUSR1, a cluster's warning before its limit.
+pub fn by_limit() -> bool {
+    FIRST.load(Ordering::SeqCst) == SIGUSR1
+}
+
+/// As [`flag_for`], also for SIGUSR1, for work with checkpoints.
 ///
 /// # Errors
 /// If the system refuses the handler.
-pub fn flag() -> io::Result<&'static AtomicBool> {
-    flag_for("stopping after this step and saving a checkpoint; press Ctrl-C again to end at once")
+pub fn flag_of_checkpoints() -> io::Result<&'static AtomicBool> {
+    const SAVES: &str = "stopping after this step and saving a checkpoint; press Ctrl-C again to end at once";
+    let flag = flag_for(SAVES)?;
+    let mut signals = Signals::new([SIGUSR1])?;
+    std::thread::Builder::new()
+        .name("limits".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                // The warning may be repeated; only people end a program at once.
+                let _ = FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
+                if !flag.swap(true, Ordering::SeqCst) {
+                    say(SAVES);
+                }
+            }
+        })?;
+    Ok(flag)
 }
 
-/// As [`flag`], with the message for the first Ctrl-C; the first call determines it.
+/// The flag that Ctrl-C (SIGTERM, SIGHUP) sets. The first call installs the handler, and determines the message for the
+/// first Ctrl-C.
 ///
 /// # Errors
 /// If the system refuses the handler.
 pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.swap(true, Ordering::SeqCst) {
-        on_each(move |nth, _| {
+        on_each(move |nth, signal| {
+            let _ = FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst);
             if nth > 1 {
                 end();
             }
@@ -47,7 +72,7 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
 }
 
 /// Starts a thread that calls `act` at every signal, with the count, from 1, and the signal; instead of
-/// [`flag`], for work with its own handling.
+/// [`flag_for`], for work with its own handling.
 ///
 /// # Errors
 /// If the system refuses the handler.

@@ -49,6 +49,8 @@ enum Command {
     CompareTrial,
     /// Train a model on folders of images.
     Train(Box<commands::train::Args>),
+    /// Start a command on several ranks, which train together.
+    Launch(commands::launch::Args),
     /// Say which classes a model sees in images.
     Predict(Box<commands::predict::Args>),
     /// Say how often a model is right on labelled images, class by class.
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::CompareTrial => commands::compare::trial(),
         Command::Train(args) => commands::train::run(*args),
+        Command::Launch(args) => commands::launch::run(&args),
         Command::Predict(args) => commands::predict::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Transform(args) => commands::transform::run(&args),

@@ -1,6 +1,6 @@
 //! `stokehold train`: train a classifier on a folder of images, or a segmenter on pairs of images and masks.
 //!
-//! Ctrl-C (or SIGTERM, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
+//! Ctrl-C (or SIGTERM and SIGUSR1, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
 //! exits at once.
 
 mod augment;
@@ -12,7 +12,7 @@ use crate::terminal::{self, note};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::Duration;
 
@@ -57,6 +57,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     let args = recipe::follow(args);
     let resuming = args.resume;
+    let requeue = args.requeue;
     let resume = resume_command(resuming);
     // The first rank of a machine generates the default data set, and the others find it.
     if !ranks.is_first() {
@@ -72,7 +73,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
         dataset.limit(max_images);
     }
     let stop = match config.trainer {
-        TrainerChoice::Burn => interrupt::flag()?,
+        TrainerChoice::Burn => interrupt::flag_of_checkpoints()?,
         TrainerChoice::Emulated { .. } => {
             interrupt::flag_for("stopping after this step; press Ctrl-C again to end at once")?
         }
@@ -99,6 +100,9 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     }
     writeln!(terminal::out(), "{summary}")?;
     if summary.interrupted {
+        if requeue && interrupt::by_limit() {
+            requeue_job()?;
+        }
         match config.trainer {
             TrainerChoice::Burn if config.keep_checkpoints > 0 => {
                 note!("interrupted; this continues the run: {resume}");
@@ -125,4 +129,21 @@ fn resume_command(resuming: bool) -> String {
         words.insert(behind, "--resume".into());
     }
     shell::again(words)
+}
+
+/// Puts this job of Slurm back into the queue.
+fn requeue_job() -> Result<(), Box<dyn Error>> {
+    let job = std::env::var("SLURM_JOB_ID").map_err(|_| {
+        failure::Usage(
+            "--requeue: this is no job of Slurm (SLURM_JOB_ID is not set); the checkpoint is kept".into(),
+        )
+    })?;
+    let requeued = Command::new("scontrol").args(["requeue", &job]).output();
+    let requeued = requeued.map_err(|error| format!("scontrol: {error}; the checkpoint is kept"))?;
+    if !requeued.status.success() {
+        let said = String::from_utf8_lossy(&requeued.stderr);
+        return Err(format!("scontrol requeue {job}: {}; the checkpoint is kept", said.trim()).into());
+    }
+    note!("the job {job} is back in Slurm's queue, and goes on from the checkpoint when it starts again");
+    Ok(())
 }

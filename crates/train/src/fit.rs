@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use burn::module::Module;
 use burn::tensor::Device;
+use cpu_time::ProcessTime;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
@@ -407,6 +408,7 @@ fn start(
         team,
         asked: false,
         times: RankTimes::default(),
+        step_ended: None,
         objective,
         executor: chosen.executor,
         workers: feed.loader().workers(),
@@ -427,10 +429,12 @@ fn start(
         observer,
         stop,
     };
-    let before = Contention::now();
+    let (before, begin, cpu) = (Contention::now(), Instant::now(), ProcessTime::try_now().ok());
     let trainer = training.run(trainer)?;
     let others = before.and_then(|before| before.others_cores_until(Contention::now()?));
-    training.finish(trainer, sampler, others)
+    let own = cpu.and_then(|cpu| cpu.try_elapsed().ok()).unwrap_or_default();
+    let own = own.as_secs_f64() / begin.elapsed().as_secs_f64();
+    training.finish(trainer, sampler, (own, others))
 }
 
 /// The learner and the progress with which a run begins or goes on. Rank 0 has them, and sends them to the others; the number is
@@ -510,6 +514,8 @@ struct Training<'a> {
     asked: bool,
     /// Where this rank's time went.
     times: RankTimes,
+    /// When the last step of the epoch that ranks made together ended.
+    step_ended: Option<Instant>,
     objective: Objective,
     folder: RunFolder,
     device_name: String,
@@ -592,6 +598,7 @@ impl Training<'_> {
 
     /// Makes the steps of the current epoch, from the current position to its end or until stopped.
     fn train_epoch(&mut self, mut trainer: Trainer) -> Result<Trainer, TrainError> {
+        self.step_ended = None;
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
@@ -642,6 +649,7 @@ impl Training<'_> {
         batches: &mut FeedBatches,
         turn: Instant,
     ) -> Result<(Trainer, bool), TrainError> {
+        let (entered, stepped_before) = (Instant::now(), self.step_ended.take());
         let step = self.progress.step;
         let at = self.at(step);
         let (mut sum, mut loading, mut computing) = (Sum::default(), Duration::ZERO, Duration::ZERO);
@@ -685,7 +693,10 @@ impl Training<'_> {
         let begin = Instant::now();
         let (trainer, loss) = trainer.step_of_parts(&self.objective, sum, &whole, &self.team, at)?;
         self.spans.phase(span::REDUCE, begin, Some(step + 1));
-        self.times.add(loading, computing, whole.waited, begin.elapsed());
+        let between = stepped_before.map_or(Duration::ZERO, |ended| entered.duration_since(ended));
+        let parts = [loading, computing, whole.waited, begin.elapsed(), between];
+        self.times.add(parts);
+        self.step_ended = Some(Instant::now());
         self.stepped(loss, whole.images, batches, (turn, loading.as_secs_f64()), at)?;
         Ok((trainer, true))
     }
@@ -928,12 +939,12 @@ impl Training<'_> {
     }
 
     /// Saves the final model, measures the ceilings, and makes the summary. Other programs kept
-    /// `others_cores` cores busy meanwhile.
+    /// `others_cores` cores busy meanwhile, and this one `own_cores`.
     fn finish(
         mut self,
         trainer: Trainer,
         sampler: Option<Sampler>,
-        others_cores: Option<f64>,
+        (own_cores, others_cores): (f64, Option<f64>),
     ) -> Result<RunSummary, TrainError> {
         let interrupted = self.remaining();
         let (learns, emulated) = (self.config.trainer.learns(), trainer.used());
@@ -977,7 +988,11 @@ impl Training<'_> {
             ceilings = measure(self.config, &self.objective, &self.feed, trainer)?;
         }
         let (of_loader, of_trainer) = self.team.ceilings(ceilings)?.unzip();
-        let ranks = self.team.times(&self.times, others_cores)?;
+        let ranks = self.team.times(&self.times, own_cores, others_cores)?;
+        let own = ranks
+            .as_ref()
+            .and_then(|ranks| ranks.times.get(self.team.ranks.rank()));
+        let others_cores = own.map_or(others_cores, |own| own.others_cores);
         let total = self.progress.total();
         let epochs = &self.progress.epochs;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();

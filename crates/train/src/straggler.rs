@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The time of one rank in the steps since the last start or resume, seconds. The four parts make up its steps.
+/// The time of one rank in its epochs since the last start or resume, seconds. The five parts make it up, but for validation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RankTimes {
@@ -21,28 +21,26 @@ pub struct RankTimes {
     pub waiting: f64,
     /// Gradients were summed and weights updated.
     pub reducing: f64,
+    /// Between two steps: logs, and the checkpoints that rank 0 writes.
+    pub between: f64,
     /// The number of its machine's cores that other programs kept busy, on average; `None` if the platform does not
     /// provide it.
     pub others_cores: Option<f64>,
 }
 
 impl RankTimes {
-    pub(crate) fn add(
-        &mut self,
-        loading: Duration,
-        computing: Duration,
-        waiting: Duration,
-        reducing: Duration,
-    ) {
+    /// Adds a step, by the times of its parts in the order of the fields.
+    pub(crate) fn add(&mut self, [loading, computing, waiting, reducing, between]: [Duration; 5]) {
         self.steps += 1;
         self.loading += loading.as_secs_f64();
         self.computing += computing.as_secs_f64();
         self.waiting += waiting.as_secs_f64();
         self.reducing += reducing.as_secs_f64();
+        self.between += between.as_secs_f64();
     }
 
     fn total(&self) -> f64 {
-        self.loading + self.computing + self.waiting + self.reducing
+        self.loading + self.computing + self.waiting + self.reducing + self.between
     }
 }
 
@@ -75,9 +73,9 @@ const STRAGGLES: f64 = 0.05;
 const BUSIER: f64 = 0.3;
 
 impl RanksSummary {
-    /// The means over the ranks of the four parts of their steps, as shares of the whole: loading, computing, waiting for
-    /// the slowest, reducing. Zeros without a step.
-    pub fn shares(&self) -> [f64; 4] {
+    /// The means over the ranks of the parts of their time, as shares of the whole: loading, computing, waiting for the
+    /// slowest, reducing, between steps. Zeros without a step.
+    pub fn shares(&self) -> [f64; 5] {
         let total: f64 = self.times.iter().map(RankTimes::total).sum();
         let part = |of: fn(&RankTimes) -> f64| match total > 0.0 {
             true => self.times.iter().map(of).sum::<f64>() / total,
@@ -88,6 +86,7 @@ impl RanksSummary {
             part(|times| times.computing),
             part(|times| times.waiting),
             part(|times| times.reducing),
+            part(|times| times.between),
         ]
     }
 
@@ -112,22 +111,28 @@ impl RanksSummary {
         if !(share > STRAGGLES) {
             return None;
         }
-        let (loading, computing) = (
-            slowest.loading - mean(&|times| times.loading),
-            slowest.computing - mean(&|times| times.computing),
-        );
+        let longer = |of: fn(&RankTimes) -> f64| of(slowest) - mean(&|times| of(times));
+        let parts = [
+            (
+                longer(|times| times.loading),
+                "its loader takes",
+                "look at its storage and its cores",
+            ),
+            (
+                longer(|times| times.computing),
+                "it computes",
+                "look at its device, its cores and its clock",
+            ),
+            (
+                longer(|times| times.between),
+                "between steps it writes checkpoints and logs for",
+                "write fewer checkpoints, or to faster storage",
+            ),
+        ];
+        let (seconds, what, advice) = parts.into_iter().max_by(|one, other| one.0.total_cmp(&other.0))?;
+        let per_step = 1e3 * seconds / slowest.steps.max(1) as f64;
+        let mut cause = format!("{what} {per_step:.1} ms longer a step: {advice}");
         let busier = slowest.others_cores.unwrap_or(0.0) - mean(&|times| times.others_cores.unwrap_or(0.0));
-        let per_step = |seconds: f64| 1e3 * seconds / slowest.steps.max(1) as f64;
-        let mut cause = match loading > computing {
-            true => format!(
-                "its loader takes {:.1} ms longer a step: look at its storage and its cores",
-                per_step(loading)
-            ),
-            false => format!(
-                "it computes {:.1} ms longer a step: look at its device, its cores and its clock",
-                per_step(computing)
-            ),
-        };
         if busier > BUSIER {
             cause = format!(
                 "other programs keep {:.1} cores of its machine busy; {cause}",
@@ -171,6 +176,7 @@ mod tests {
             computing,
             waiting,
             reducing: 1.0,
+            between: 0.0,
             others_cores: Some(0.0),
         }
     }

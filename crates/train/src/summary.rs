@@ -217,11 +217,11 @@ impl fmt::Display for RunSummary {
             row(f, "emulated trainer", costs)?;
         }
         if let Some(ranks) = &self.ranks {
-            let [loading, computing, waiting, reducing] = ranks.shares().map(|share| 100.0 * share);
+            let [loading, computing, waiting, reducing, between] = ranks.shares().map(|share| 100.0 * share);
             let count = ranks.times.len();
             let name = format!("{count} rank{}", plural(count as u64));
             let shares = format!(
-                "load {loading:.1} %, compute {computing:.1} %, wait for the slowest {waiting:.1} %, reduce {reducing:.1} %"
+                "load {loading:.1} %, compute {computing:.1} %, wait for the slowest {waiting:.1} %, reduce {reducing:.1} %, between steps {between:.1} %"
             );
             row(f, &name, shares)?;
             if let Some(straggler) = ranks.straggler() {

@@ -217,10 +217,12 @@ impl Team {
         }))
     }
 
-    /// Where the time of all ranks went; `None` where steps are neither shared nor divided.
+    /// Where the time of all ranks went; `None` where steps are neither shared nor divided. This process kept `own_cores`
+    /// cores busy, and all others `others_cores`; ranks on the same machine are no other programs.
     pub fn times(
         &self,
         own: &RankTimes,
+        own_cores: f64,
         others_cores: Option<f64>,
     ) -> Result<Option<RanksSummary>, RanksError> {
         if self.is_alone() {
@@ -231,7 +233,19 @@ impl Team {
             others_cores,
             ..own.clone()
         };
-        let times = world::gather(&self.ranks, &own)?;
+        let all: Vec<(RankTimes, f64)> = world::gather(&self.ranks, &(own, own_cores))?;
+        let of_ranks = |rank: usize, host: &str| -> f64 {
+            let others = all.iter().enumerate().filter(|(other, _)| *other != rank);
+            let there = others.filter(|(_, (times, _))| times.host == host);
+            there.map(|(_, (_, cores))| cores).sum()
+        };
+        let times = all.iter().enumerate().map(|(rank, (times, _))| RankTimes {
+            others_cores: times
+                .others_cores
+                .map(|others| (others - of_ranks(rank, &times.host)).max(0.0)),
+            ..times.clone()
+        });
+        let times = times.collect();
         let accumulate = self.accumulate;
         Ok(Some(RanksSummary { accumulate, times }))
     }

@@ -41,6 +41,10 @@ pub struct Args {
     /// uninterrupted run.
     #[arg(long)]
     pub resume: bool,
+    /// In a job of Slurm: after SIGUSR1 (sbatch --signal=USR1@120), put the job back into the queue when the checkpoint is
+    /// written. With --resume the job goes on by itself when it starts again.
+    #[arg(long, requires = "resume")]
+    pub requeue: bool,
 
     /// Set the options of a published recipe, and say which: torchvision (new, of its ResNet-50 V2), a1, a2 or a3 (of
     /// "ResNet strikes back"), or deit. Options of the command line replace the recipe's. See docs/recipes.md.

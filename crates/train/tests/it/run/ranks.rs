@@ -160,6 +160,7 @@ fn without_batch_norm_ranks_compute_what_one_does() {
     let dir = tempfile::tempdir().unwrap();
     write_data(dir.path());
     let config = TrainConfig {
+        epochs: 6,
         freeze_backbone: true,
         ema: Some(EmaConfig { decay: 0.9, steps: 2 }),
         ..long(dir.path())
