@@ -18,6 +18,9 @@ use crate::failure::Usage;
 use crate::interrupt;
 use crate::terminal::note;
 
+/// The variable that tells ranks how they were launched: the words of this command before theirs, a line each.
+pub const CALLED: &str = "STOKEHOLD_LAUNCHED";
+
 /// Start a stokehold command on several ranks, with the mpirun that is installed (Open MPI, MPICH or Intel MPI).
 ///
 /// In a job of Slurm, mpirun starts the ranks on the job's machines. Ctrl-C (and SIGUSR1, and SIGTERM) stops all ranks after
@@ -70,6 +73,12 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
             (cores / args.ranks as usize).max(1).to_string(),
         );
     }
+    let mut called = vec!["launch".to_owned(), "-n".to_owned(), args.ranks.to_string()];
+    if !args.hosts.is_empty() {
+        called.extend(["--hosts".to_owned(), args.hosts.join(",")]);
+    }
+    called.push("--".to_owned());
+    mpirun.env(CALLED, called.join("\n"));
     mpirun.arg(env::current_exe()?).args(&args.command);
     let words = std::iter::once(mpirun.get_program()).chain(mpirun.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();

@@ -120,6 +120,8 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
 /// This command with `--resume`; in the same folder it names the same run.
 fn resume_command(resuming: bool) -> String {
     let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    // What `launch` was called with, up to this command.
+    let launched = std::env::var(super::launch::CALLED).unwrap_or_default();
     if !resuming {
         // Directly after the subcommand, because words after `--` are not options.
         let behind = words
@@ -128,7 +130,8 @@ fn resume_command(resuming: bool) -> String {
             .map_or(0, |at| at + 1);
         words.insert(behind, "--resume".into());
     }
-    shell::again(words)
+    let launched = launched.split('\n').filter(|word| !word.is_empty());
+    shell::again(launched.map(OsString::from).chain(words))
 }
 
 /// Puts this job of Slurm back into the queue.

@@ -17,6 +17,7 @@ mod log;
 mod predict;
 mod prepare;
 mod profile;
+mod ranks;
 mod reference;
 mod report;
 mod spot;

@@ -13,9 +13,9 @@ pub(crate) struct Meeting {
 
 struct State {
     /// What each rank has left for the current operation.
-    left: Vec<Option<Vec<u8>>>,
+    left: Vec<Option<Left>>,
     /// What all had left for the last operation.
-    all: Arc<Vec<Vec<u8>>>,
+    all: Arc<Vec<Left>>,
     /// Operations done.
     done: u64,
 }
@@ -24,11 +24,33 @@ impl Meeting {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             state: Mutex::new(State {
-                left: vec![None; size],
+                left: (0..size).map(|_| None).collect(),
                 all: Arc::default(),
                 done: 0,
             }),
             changed: Condvar::new(),
+        }
+    }
+}
+
+/// What a rank leaves.
+enum Left {
+    Bytes(Vec<u8>),
+    Numbers(Vec<f32>),
+}
+
+impl Left {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            Self::Numbers(_) => &[],
+        }
+    }
+
+    fn numbers(&self) -> &[f32] {
+        match self {
+            Self::Bytes(_) => &[],
+            Self::Numbers(numbers) => numbers,
         }
     }
 }
@@ -49,7 +71,7 @@ impl Member {
         }
     }
 
-    fn meet(&self, own: Vec<u8>) -> Result<Arc<Vec<Vec<u8>>>, RanksError> {
+    fn meet(&self, own: Left) -> Result<Arc<Vec<Left>>, RanksError> {
         let begin = Instant::now();
         let mut state = self.meeting.state.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = state.done;
@@ -89,23 +111,25 @@ impl Link for Member {
     }
 
     fn gather(&mut self, own: Vec<u8>, _desk: &Desk) -> Result<Vec<Vec<u8>>, RanksError> {
-        Ok(self.meet(own)?.to_vec())
+        let all = self.meet(Left::Bytes(own))?;
+        Ok(all.iter().map(|left| left.bytes().to_vec()).collect())
     }
 
     fn sum(&mut self, own: Vec<f32>, _desk: &Desk) -> Result<Vec<f32>, RanksError> {
-        let bytes = own.iter().flat_map(|x| x.to_le_bytes()).collect();
-        let all = self.meet(bytes)?;
-        let mut sums = vec![0.0; own.len()];
+        let len = own.len();
+        let all = self.meet(Left::Numbers(own))?;
+        let mut sums = vec![0.0; len];
         for (rank, of_rank) in all.iter().enumerate() {
-            if of_rank.len() != 4 * own.len() {
-                let (theirs, ours) = (of_rank.len() / 4, own.len());
+            let numbers = of_rank.numbers();
+            if numbers.len() != len {
                 return Err(RanksError::Unequal(format!(
-                    "rank {rank} sums {theirs} numbers, and rank {} sums {ours}",
+                    "rank {rank} sums {} numbers, and rank {} sums {len}",
+                    numbers.len(),
                     self.world.rank
                 )));
             }
-            for (sum, bytes) in sums.iter_mut().zip(of_rank.chunks_exact(4)) {
-                *sum += f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+            for (sum, number) in sums.iter_mut().zip(numbers) {
+                *sum += number;
             }
         }
         Ok(sums)
@@ -114,10 +138,10 @@ impl Link for Member {
     fn exchange(&mut self, parts: Vec<Vec<u16>>, _desk: &Desk) -> Result<Vec<Vec<u16>>, RanksError> {
         let share = parts.first().map_or(0, Vec::len);
         let bytes = parts.concat().iter().flat_map(|x| x.to_le_bytes()).collect();
-        let all = self.meet(bytes)?;
+        let all = self.meet(Left::Bytes(bytes))?;
         let first = 2 * share * self.world.rank;
-        let to_us = |of_rank: &Vec<u8>| {
-            let bytes = of_rank.get(first..first + 2 * share).unwrap_or_default();
+        let to_us = |of_rank: &Left| {
+            let bytes = of_rank.bytes().get(first..first + 2 * share).unwrap_or_default();
             bytes
                 .chunks_exact(2)
                 .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
@@ -128,7 +152,8 @@ impl Link for Member {
 
     fn broadcast(&mut self, own: Vec<u8>, _desk: &Desk) -> Result<Vec<u8>, RanksError> {
         let own = if self.world.rank == 0 { own } else { Vec::new() };
-        Ok(self.meet(own)?.first().cloned().unwrap_or_default())
+        let all = self.meet(Left::Bytes(own))?;
+        Ok(all.first().map(|left| left.bytes().to_vec()).unwrap_or_default())
     }
 
     fn abort(&mut self, _code: i32) {}

@@ -395,9 +395,15 @@ impl Gradients {
             .into_iter()
             .map(Pending::wait)
             .collect::<Result<_, RanksError>>()?;
-        let mut rest = sums.into_iter().flatten();
+        // A parameter lies whole in one bucket.
+        let mut sums = sums.into_iter();
+        let (mut bucket, mut first) = (sums.next().unwrap_or_default(), 0);
         let flat = shapes.into_iter().map(|(len, device)| {
-            let numbers: Vec<f32> = rest.by_ref().take(len).collect();
+            if first == bucket.len() {
+                (bucket, first) = (sums.next().unwrap_or_default(), 0);
+            }
+            let numbers = bucket[first..first + len].to_vec();
+            first += len;
             Tensor::from_data(TensorData::new(numbers, [len]), &device)
         });
         Ok(Self(flat.collect()))
