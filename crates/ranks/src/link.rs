@@ -213,8 +213,12 @@ pub(crate) trait Link {
 
     fn sum(&mut self, own: Vec<f32>, desk: &Desk) -> Result<Vec<f32>, RanksError>;
 
-    /// Sends `parts[r]` to rank r; returns what each rank sent here. All parts of all ranks have one length.
-    fn exchange(&mut self, parts: Vec<Vec<u16>>, desk: &Desk) -> Result<Vec<Vec<u16>>, RanksError>;
+    /// Sends the r-th of equal parts to rank r; returns the parts that all ranks sent here. All ranks have equally many
+    /// numbers.
+    fn exchange(&mut self, parts: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError>;
+
+    /// The numbers of all ranks, which have equally many.
+    fn gather_numbers(&mut self, own: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError>;
 
     /// From rank 0.
     fn broadcast(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<u8>, RanksError>;

@@ -37,19 +37,27 @@ impl Meeting {
 enum Left {
     Bytes(Vec<u8>),
     Numbers(Vec<f32>),
+    Halves(Vec<u16>),
 }
 
 impl Left {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Bytes(bytes) => bytes,
-            Self::Numbers(_) => &[],
+            Self::Numbers(_) | Self::Halves(_) => &[],
+        }
+    }
+
+    fn halves(&self) -> &[u16] {
+        match self {
+            Self::Halves(halves) => halves,
+            Self::Numbers(_) | Self::Bytes(_) => &[],
         }
     }
 
     fn numbers(&self) -> &[f32] {
         match self {
-            Self::Bytes(_) => &[],
+            Self::Bytes(_) | Self::Halves(_) => &[],
             Self::Numbers(numbers) => numbers,
         }
     }
@@ -135,19 +143,23 @@ impl Link for Member {
         Ok(sums)
     }
 
-    fn exchange(&mut self, parts: Vec<Vec<u16>>, _desk: &Desk) -> Result<Vec<Vec<u16>>, RanksError> {
-        let share = parts.first().map_or(0, Vec::len);
-        let bytes = parts.concat().iter().flat_map(|x| x.to_le_bytes()).collect();
-        let all = self.meet(Left::Bytes(bytes))?;
-        let first = 2 * share * self.world.rank;
+    fn exchange(&mut self, parts: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {
+        let share = parts.len() / self.world.size;
+        let first = share * self.world.rank;
+        let all = self.meet(Left::Halves(parts))?;
         let to_us = |of_rank: &Left| {
-            let bytes = of_rank.bytes().get(first..first + 2 * share).unwrap_or_default();
-            bytes
-                .chunks_exact(2)
-                .map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
-                .collect()
+            of_rank
+                .halves()
+                .get(first..first + share)
+                .unwrap_or_default()
+                .to_vec()
         };
-        Ok(all.iter().map(to_us).collect())
+        Ok(all.iter().flat_map(to_us).collect())
+    }
+
+    fn gather_numbers(&mut self, own: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {
+        let all = self.meet(Left::Halves(own))?;
+        Ok(all.iter().flat_map(|of_rank| of_rank.halves().to_vec()).collect())
     }
 
     fn broadcast(&mut self, own: Vec<u8>, _desk: &Desk) -> Result<Vec<u8>, RanksError> {

@@ -47,6 +47,8 @@ struct Process {
     pulses: Pulses,
     rank: usize,
     size: usize,
+    /// The numbers of the last sum.
+    spare: Vec<f32>,
     /// Last, so that MPI ends after all that uses it.
     _universe: Universe,
 }
@@ -71,6 +73,15 @@ struct Other {
     heard: Option<(Instant, u64, Option<Phase>)>,
 }
 
+/// What an operation waits for.
+#[derive(Clone, Copy)]
+enum Pace {
+    /// For other ranks, perhaps for long.
+    Waiting,
+    /// For the network.
+    Bulk,
+}
+
 /// A tag can be at least 32767 in every MPI: 12 bits of the number of operations, and 3 of the phase.
 const OPERATIONS: u64 = 1 << 12;
 const PHASES: u64 = 8;
@@ -78,6 +89,8 @@ const PHASES: u64 = 8;
 const PULSE: Duration = Duration::from_secs(1);
 /// How long an operation is tested without a pause: most are done sooner.
 const EAGER: Duration = Duration::from_micros(200);
+/// The same of many numbers, which MPI moves only while it is called. All ranks are there then.
+const BULK: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_micros(50);
 /// A number of bytes that fits MPI's counts (`int`).
 const MOST: usize = i32::MAX as usize / 2;
@@ -106,6 +119,7 @@ impl Process {
             pulses,
             rank,
             size,
+            spare: Vec::new(),
             _universe: universe,
         };
         let (_sender, calls) = bounded(0);
@@ -137,7 +151,7 @@ impl Process {
         let (comm, pulses) = (&self.comm, &mut self.pulses);
         mpi::request::scope(|scope| {
             let request = comm.immediate_all_gather_into(scope, &length[..], &mut lengths[..]);
-            pulses.until_done(request, desk);
+            pulses.until_done(request, Pace::Waiting, desk);
         });
         let total: u64 = lengths.iter().sum();
         if total > MOST as u64 {
@@ -161,7 +175,7 @@ impl Process {
             let mut parts = PartitionMut::new(&mut bytes[..], counts, &firsts[..]);
             mpi::request::scope(|scope| {
                 let request = comm.immediate_all_gather_varcount_into(scope, &own[..], &mut parts);
-                pulses.until_done(request, desk);
+                pulses.until_done(request, Pace::Waiting, desk);
             });
         }
         let part = |(&first, &length): (&i32, &u64)| bytes[first as usize..][..length as usize].to_vec();
@@ -172,7 +186,12 @@ impl Process {
 impl Pulses {
     /// Tests until the request is done. If a rank is silent, says so and ends all ranks: an operation under way cannot be
     /// left, because MPI may still write into its memory.
-    fn until_done<'a, D: ?Sized, S: Scope<'a>>(&mut self, mut request: Request<'a, D, S>, desk: &Desk) {
+    fn until_done<'a, D: ?Sized, S: Scope<'a>>(
+        &mut self,
+        mut request: Request<'a, D, S>,
+        pace: Pace,
+        desk: &Desk,
+    ) {
         let begin = Instant::now();
         loop {
             request = match request.test() {
@@ -180,8 +199,13 @@ impl Pulses {
                 Err(request) => request,
             };
             let waited = begin.elapsed();
-            if waited < EAGER {
-                std::hint::spin_loop();
+            let eager = match pace {
+                Pace::Waiting => EAGER,
+                Pace::Bulk => BULK,
+            };
+            if waited < eager {
+                // Others may need the core to take part.
+                thread::yield_now();
                 continue;
             }
             self.exchange();
@@ -274,30 +298,40 @@ impl Link for Process {
 
     fn sum(&mut self, own: Vec<f32>, desk: &Desk) -> Result<Vec<f32>, RanksError> {
         self.pulses.performing += 1;
-        let mut sums = vec![0.0f32; own.len()];
+        // Memory that was used before has been touched.
+        let mut sums = std::mem::take(&mut self.spare);
+        sums.resize(own.len(), 0.0);
         let (comm, pulses) = (&self.comm, &mut self.pulses);
         for (own, sums) in own.chunks(MOST / 4).zip(sums.chunks_mut(MOST / 4)) {
             mpi::request::scope(|scope| {
                 let request = comm.immediate_all_reduce_into(scope, own, sums, SystemOperation::sum());
-                pulses.until_done(request, desk);
+                pulses.until_done(request, Pace::Bulk, desk);
             });
         }
+        self.spare = own;
         Ok(sums)
     }
 
-    fn exchange(&mut self, parts: Vec<Vec<u16>>, desk: &Desk) -> Result<Vec<Vec<u16>>, RanksError> {
+    fn exchange(&mut self, parts: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError> {
         self.pulses.performing += 1;
-        let own = parts.concat();
-        let share = own.len() / self.size;
-        let mut theirs = vec![0u16; own.len()];
+        let mut theirs = vec![0u16; parts.len()];
         let (comm, pulses) = (&self.comm, &mut self.pulses);
         mpi::request::scope(|scope| {
-            let request = comm.immediate_all_to_all_into(scope, &own[..], &mut theirs[..]);
-            pulses.until_done(request, desk);
+            let request = comm.immediate_all_to_all_into(scope, &parts[..], &mut theirs[..]);
+            pulses.until_done(request, Pace::Bulk, desk);
         });
-        // The gather that follows belongs to the same operation of the front.
-        self.pulses.performing -= 1;
-        Ok(theirs.chunks_exact(share.max(1)).map(<[u16]>::to_vec).collect())
+        Ok(theirs)
+    }
+
+    fn gather_numbers(&mut self, own: Vec<u16>, desk: &Desk) -> Result<Vec<u16>, RanksError> {
+        // Part of the operation of the front that the exchange began.
+        let mut all = vec![0u16; own.len() * self.size];
+        let (comm, pulses) = (&self.comm, &mut self.pulses);
+        mpi::request::scope(|scope| {
+            let request = comm.immediate_all_gather_into(scope, &own[..], &mut all[..]);
+            pulses.until_done(request, Pace::Bulk, desk);
+        });
+        Ok(all)
     }
 
     fn broadcast(&mut self, own: Vec<u8>, desk: &Desk) -> Result<Vec<u8>, RanksError> {
@@ -308,14 +342,14 @@ impl Link for Process {
             let request = comm
                 .process_at_rank(0)
                 .immediate_broadcast_into(scope, &mut length[..]);
-            pulses.until_done(request, desk);
+            pulses.until_done(request, Pace::Waiting, desk);
         });
         let mut bytes = own;
         bytes.resize(length[0] as usize, 0);
         for part in bytes.chunks_mut(MOST) {
             mpi::request::scope(|scope| {
                 let request = comm.process_at_rank(0).immediate_broadcast_into(scope, part);
-                pulses.until_done(request, desk);
+                pulses.until_done(request, Pace::Waiting, desk);
             });
         }
         Ok(bytes)
@@ -330,7 +364,7 @@ impl Link for Process {
         self.pulses.own.operations.fetch_add(1, Ordering::Relaxed);
         self.pulses.performing += 1;
         let request = self.comm.immediate_barrier();
-        self.pulses.until_done(request, desk);
+        self.pulses.until_done(request, Pace::Waiting, desk);
         let begin = Instant::now();
         while self.pulses.others.iter().any(|other| other.sending.is_some()) {
             for other in &mut self.pulses.others {

@@ -303,25 +303,22 @@ fn perform<T>(
 fn sum_of_halves(link: &mut impl Link, own: Vec<f32>, desk: &Desk) -> Result<Vec<f32>, RanksError> {
     let size = link.size();
     let share = own.len().div_ceil(size).max(1);
-    let mut parts: Vec<Vec<u16>> = own
-        .chunks(share)
-        .map(|part| part.iter().map(|&x| bf16::from_f32(x).to_bits()).collect())
-        .collect();
-    parts.resize_with(size, Vec::new);
-    parts.iter_mut().for_each(|part| part.resize(share, 0));
-    let of_ranks = link.exchange(parts, desk)?;
+    let mut halves = vec![0; share * size];
+    for (half, &number) in halves.iter_mut().zip(&own) {
+        *half = bf16::from_f32(number).to_bits();
+    }
+    let of_ranks = link.exchange(halves, desk)?;
     let mut sums = vec![0.0f32; share];
-    for part in &of_ranks {
+    for part in of_ranks.chunks_exact(share) {
         for (sum, &bits) in sums.iter_mut().zip(part) {
             *sum += bf16::from_bits(bits).to_f32();
         }
     }
-    let sums = sums
-        .iter()
-        .flat_map(|&sum| bf16::from_f32(sum).to_bits().to_le_bytes());
-    let all = link.gather(sums.collect(), desk)?.concat();
-    let numbers = all.chunks_exact(2).take(own.len());
-    Ok(numbers
-        .map(|bytes| bf16::from_le_bytes([bytes[0], bytes[1]]).to_f32())
-        .collect())
+    let sums = sums.iter().map(|&sum| bf16::from_f32(sum).to_bits());
+    let all = link.gather_numbers(sums.collect(), desk)?;
+    let mut result = own;
+    for (number, &bits) in result.iter_mut().zip(&all) {
+        *number = bf16::from_bits(bits).to_f32();
+    }
+    Ok(result)
 }

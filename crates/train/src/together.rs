@@ -13,6 +13,7 @@
 //!
 //! Without other ranks steps 2 and 3 are left out.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::module::ModuleMapper;
@@ -44,6 +45,8 @@ pub(crate) struct Team {
     /// What the loss of an ordinary part is a mean over: weights are divided by it, so that the gradients of 16-bit numbers
     /// keep their size.
     pub unit: f64,
+    /// Buckets of earlier steps: their memory has been touched.
+    buckets: Arc<Mutex<Vec<Vec<f32>>>>,
 }
 
 /// What is summed over the parts of a step.
@@ -115,6 +118,7 @@ impl Team {
             wire: config.wire,
             sync_batch_norm: config.sync_batch_norm,
             unit: images as f64 * of_image,
+            buckets: Arc::default(),
         })
     }
 
@@ -308,7 +312,7 @@ impl Team {
         };
         let all = match self.ranks.are_alone() {
             true => own,
-            false => own.sum_over(&self.ranks, self.wire)?,
+            false => own.sum_over(self)?,
         };
         Ok(all.into_params(model, self.unit / whole.weight))
     }
@@ -321,11 +325,31 @@ impl Team {
         let sums: Vec<_> = (0..numbers)
             .step_by(BUCKET)
             .map(|first| {
-                let own = vec![0.0; BUCKET.min(numbers - first)];
+                let mut own = self.bucket();
+                own.resize(BUCKET.min(numbers - first), 0.0);
                 self.ranks.begin_sum(own, self.wire)
             })
             .collect();
-        sums.into_iter().try_for_each(|sum| sum.wait().map(drop))
+        for sum in sums {
+            self.keep(sum.wait()?);
+        }
+        Ok(())
+    }
+
+    /// An empty bucket.
+    fn bucket(&self) -> Vec<f32> {
+        let mut kept = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = kept.pop().unwrap_or_default();
+        bucket.clear();
+        bucket
+    }
+
+    /// Keeps a bucket for the next step.
+    fn keep(&self, bucket: Vec<f32>) {
+        self.buckets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(bucket);
     }
 
     /// Says what this rank does from now on.
@@ -377,8 +401,8 @@ impl Gradients {
         Self(self.0.into_iter().zip(other.0).map(|(a, b)| a + b).collect())
     }
 
-    fn sum_over(self, ranks: &Ranks, wire: Wire) -> Result<Self, TrainError> {
-        let (mut pending, mut bucket): (Vec<Pending<Vec<f32>>>, _) = (Vec::new(), Vec::new());
+    fn sum_over(self, team: &Team) -> Result<Self, TrainError> {
+        let (mut pending, mut bucket): (Vec<Pending<Vec<f32>>>, _) = (Vec::new(), team.bucket());
         let shapes: Vec<_> = self
             .0
             .iter()
@@ -387,26 +411,26 @@ impl Gradients {
         for flat in self.0 {
             bucket.extend(device::read(flat)?);
             if bucket.len() >= BUCKET {
-                pending.push(ranks.begin_sum(std::mem::take(&mut bucket), wire));
+                let full = std::mem::replace(&mut bucket, team.bucket());
+                pending.push(team.ranks.begin_sum(full, team.wire));
             }
         }
-        pending.push(ranks.begin_sum(bucket, wire));
-        let sums: Vec<Vec<f32>> = pending
-            .into_iter()
-            .map(Pending::wait)
-            .collect::<Result<_, RanksError>>()?;
+        pending.push(team.ranks.begin_sum(bucket, team.wire));
         // A parameter lies whole in one bucket.
-        let mut sums = sums.into_iter();
-        let (mut bucket, mut first) = (sums.next().unwrap_or_default(), 0);
-        let flat = shapes.into_iter().map(|(len, device)| {
-            if first == bucket.len() {
-                (bucket, first) = (sums.next().unwrap_or_default(), 0);
+        let mut shapes = shapes.into_iter();
+        let mut flat = Vec::new();
+        for sums in pending {
+            let sums = sums.wait()?;
+            let mut first = 0;
+            while first < sums.len() {
+                let Some((len, device)) = shapes.next() else { break };
+                let numbers = sums[first..first + len].to_vec();
+                first += len;
+                flat.push(Tensor::from_data(TensorData::new(numbers, [len]), &device));
             }
-            let numbers = bucket[first..first + len].to_vec();
-            first += len;
-            Tensor::from_data(TensorData::new(numbers, [len]), &device)
-        });
-        Ok(Self(flat.collect()))
+            team.keep(sums);
+        }
+        Ok(Self(flat))
     }
 
     fn into_params<M: Module>(self, model: &M, factor: f64) -> GradientsParams {
