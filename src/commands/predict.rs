@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -164,13 +164,20 @@ impl Masks {
         let names: Vec<String> = (0..source.len()).map(|sample| source.name(sample)).collect();
         let mut taken = HashMap::new();
         let mut paths = Vec::new();
+        let above = common(&names);
         for name in &names {
-            let stem = Path::new(name).file_stem().unwrap_or_default();
-            let file = folder.join(stem).with_added_extension("png");
+            let below = Path::new(name).strip_prefix(&above).unwrap_or(Path::new(name));
+            let stem = below.with_file_name(below.file_stem().unwrap_or_default());
+            // Names in shards may lead upwards.
+            let stem = stem
+                .components()
+                .filter(|part| matches!(part, Component::Normal(_)));
+            let file = folder.join(stem.collect::<PathBuf>()).with_added_extension("png");
             if let Some(other) = taken.insert(file.clone(), name) {
                 let file = file.display();
-                let reason =
-                    format!("{other} and {name} would both become {file}; predict them one after the other");
+                let reason = format!(
+                    "{other} and {name} would both become {file}; predict them into different folders"
+                );
                 return Err(Usage(reason).into());
             }
             paths.push(file);
@@ -192,7 +199,11 @@ impl Masks {
         encoder.set_color(png::ColorType::Indexed);
         encoder.set_palette(self.colors.concat());
         encoder.write_header()?.write_image_data(mask)?;
-        files::write(&self.files[sample], bytes)?;
+        let file = &self.files[sample];
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).map_err(|error| files::named(folder, &error))?;
+        }
+        files::write(file, bytes)?;
         let mut pixels = vec![0u64; self.colors.len()];
         for &class in mask {
             pixels[usize::from(class)] += 1;
@@ -207,6 +218,18 @@ impl Masks {
         shares.truncate(k);
         Ok(shares)
     }
+}
+
+/// The folder that all these files are in, themselves or further below.
+fn common(names: &[String]) -> PathBuf {
+    let folder = |name: &String| Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
+    let Some(mut above) = names.first().map(folder) else {
+        return PathBuf::new();
+    };
+    for name in names {
+        while !Path::new(name).starts_with(&above) && above.pop() {}
+    }
+    above
 }
 
 /// Prints a row for each image.

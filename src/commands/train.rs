@@ -67,6 +67,15 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     if ranks.is_first() {
         ranks.gather(Vec::new()).map_err(TrainError::from)?;
     }
+    if ranks.is_first() && config.schedule.warmup_epochs > config.epochs as f64 {
+        note!(
+            "the warm-up takes {} epochs and the run {}: the learning rate rises to {:.0} % of {}, and no further",
+            config.schedule.warmup_epochs,
+            config.epochs,
+            100.0 * config.epochs as f64 / config.schedule.warmup_epochs,
+            config.lr
+        );
+    }
     let mut dataset = Dataset::open(&config.data, config.val_split, config.seed)?;
     damage::warn_of(&dataset);
     if let Some(max_images) = config.max_images {

@@ -353,11 +353,28 @@ fn a_segmenter_is_trained_evaluated_and_writes_masks() {
         assert!(classes.iter().all(|&class| class < 11), "{classes:?}");
     }
 
+    // Folders stay, so that images of one name in two folders have two masks.
+    let (code, _, said) = run("predict runs/x data/val data/train --out both");
+    assert_eq!(code, Some(0), "{said}");
+    for part in ["val", "train"] {
+        assert!(
+            dir.path().join("both").join(part).join("0.png").exists(),
+            "{part}"
+        );
+    }
+    fs::create_dir(dir.path().join("twins")).unwrap();
+    for name in ["0.png", "0.jpg"] {
+        fs::copy(
+            dir.path().join("data/val/0.png"),
+            dir.path().join("twins").join(name),
+        )
+        .unwrap();
+    }
     for (words, part) in [
         ("predict runs/x data/val", "--out DIR"),
         (
-            "predict runs/x data/val data/train --out masks",
-            "would both become masks/0.png",
+            "predict runs/x twins --out masks",
+            "twins/0.jpg and twins/0.png would both become masks/0.png",
         ),
         ("transform runs/x data/val out", "is a segmenter"),
         ("evaluate runs/x data --topk 3", "--topk is for classifiers"),

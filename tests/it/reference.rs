@@ -643,6 +643,8 @@ fn the_reference_of_metrics_is_true() {
         ("EmulatedUse", "Of `emulated`"),
         ("Validation", "Of `validation`"),
         ("Best", "Of `best`"),
+        ("RanksSummary", "Of `ranks`"),
+        ("RankTimes", "Of `times`"),
     ];
     let summary = tables(&root, &headings);
     summary.table(&root, &mut text);

@@ -71,6 +71,20 @@ impl Pipeline {
         }
     }
 
+    /// The same with the other one's `Normalize` in the place of its own, or without one.
+    #[must_use]
+    pub fn normalised_as(mut self, other: &Pipeline) -> Pipeline {
+        let is_normalize = |op: &&Op| matches!(op, Op::Normalize(_));
+        let normalize = other.ops.iter().find(is_normalize);
+        self.ops = self
+            .ops
+            .iter()
+            .filter_map(|op| if is_normalize(&op) { normalize } else { Some(op) })
+            .cloned()
+            .collect();
+        self
+    }
+
     /// The usual ImageNet training recipe: random resized crop, horizontal flip, normalise.
     pub fn imagenet_train(size: u32) -> Pipeline {
         let mut ops = vec![

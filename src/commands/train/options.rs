@@ -100,7 +100,7 @@ struct DataOptions {
     /// Width and height of the images that the network sees, at least 32; for a segmenter also height x width: 360x480.
     #[arg(long, value_name = "PIXELS", default_value = "224")]
     image_size: ImageSize,
-    /// Width and height of the images in validation, at least 32 [default: --image-size].
+    /// Width and height of the images in validation, at least 32 [default: that of training images].
     #[arg(long, value_name = "PIXELS", conflicts_with = "eval_pipeline")]
     eval_size: Option<ImageSize>,
     /// Length of the shorter edge before the centre crop in validation [default: 8/7 of --eval-size].
@@ -114,9 +114,10 @@ struct DataOptions {
     /// The published augmentation load instead of --pipeline: N times flip, flip, rotate before the random crop.
     #[arg(long, value_name = "N", conflicts_with = "pipeline")]
     load: Option<u32>,
-    /// Pipeline of validation images [default: resize, centre crop, normalise; for a segmenter without the crop].
-    #[arg(long, value_name = "FILE")]
-    eval_pipeline: Option<Local>,
+    /// Pipeline of validation images, as --pipeline [default: resize, centre crop, and normalise as training; for a
+    /// segmenter without the crop].
+    #[arg(long, value_name = "NAME|FILE")]
+    eval_pipeline: Option<String>,
     /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), gpu
     /// (as fused, on the device that trains), or auto (fused or gpu, whichever trains faster here).
     #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
@@ -415,10 +416,11 @@ impl Args {
                 .map_or_else(|| run_name(&data, model.model).into(), PathBuf::from),
         );
         let (pipeline, eval_pipeline) = match model.model.segments() {
-            false => (
-                data_options.pipeline(&augment)?,
-                data_options.eval_pipeline(&augment)?,
-            ),
+            false => {
+                let training = data_options.pipeline(&augment)?;
+                let validation = data_options.eval_pipeline(&augment, &training)?;
+                (training, validation)
+            }
             true if optimizer.topk.is_some() => {
                 return Err(Usage("--topk is for classifiers; leave it out".into()).into());
             }
@@ -529,19 +531,26 @@ impl DataOptions {
         augment.refuse()?;
         Ok(match (self.load, name) {
             (Some(load), _) => Pipeline::published(load, size),
-            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize()?, size),
+            (None, "imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(size), size),
             (None, "published") => Pipeline::published(1, size),
             (None, name) => Pipeline::named(name)?,
         })
     }
 
-    fn eval_pipeline(&self, augment: &AugmentOptions) -> Result<Pipeline, Box<dyn Error>> {
-        Ok(match &self.eval_pipeline {
-            Some(path) => Pipeline::load(path)?,
-            None => augment.validation(Pipeline::imagenet_eval(
-                self.eval_resize()?,
-                self.eval_size().side()?,
-            )),
+    /// The validation pipeline for images of the size and the range that training has.
+    fn eval_pipeline(
+        &self,
+        augment: &AugmentOptions,
+        training: &Pipeline,
+    ) -> Result<Pipeline, Box<dyn Error>> {
+        let side = self.eval_side(training)?;
+        Ok(match self.eval_pipeline.as_deref() {
+            Some("imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(side), side),
+            Some(name) => Pipeline::named(name)?,
+            None => {
+                let validation = Pipeline::imagenet_eval(self.eval_resize(side), side);
+                augment.validation(validation).normalised_as(training)
+            }
         })
     }
 
@@ -559,23 +568,40 @@ impl DataOptions {
             }
             _ => self.pipeline(augment)?,
         };
-        let validation = match &self.eval_pipeline {
-            Some(path) => Pipeline::load(path)?,
-            None => augment.validation(Pipeline::pairs_eval(self.eval_size().0)),
+        let validation = match self.eval_pipeline.as_deref() {
+            Some(name) => Pipeline::named(name)?,
+            None => {
+                let (width, height) = training.check()?;
+                let size = self
+                    .eval_size
+                    .map_or(Size::HeightWidth([height, width]), |size| size.0);
+                augment
+                    .validation(Pipeline::pairs_eval(size))
+                    .normalised_as(&training)
+            }
         };
         Ok((training, validation))
     }
 
-    fn eval_size(&self) -> ImageSize {
-        self.eval_size.unwrap_or(self.image_size)
+    /// The side of validation images: the option's, or else that of training images.
+    fn eval_side(&self, training: &Pipeline) -> Result<u32, Box<dyn Error>> {
+        if let Some(size) = self.eval_size {
+            return Ok(size.side()?);
+        }
+        match (training.check()?, &self.eval_pipeline) {
+            ((width, height), _) if width == height => Ok(width),
+            (_, Some(name)) if name != "imagenet-eval" => Ok(self.image_size.side()?),
+            ((width, height), _) => Err(Usage(format!(
+                "the training pipeline makes images of {width}x{height}: give --eval-size, or an --eval-pipeline"
+            ))
+            .into()),
+        }
     }
 
     /// 256 for 224, as usual.
-    fn eval_resize(&self) -> Result<u32, Usage> {
-        let side = self.eval_size().side()?;
-        Ok(self
-            .eval_resize
-            .unwrap_or_else(|| (f64::from(side) * 8.0 / 7.0).round() as u32))
+    fn eval_resize(&self, side: u32) -> u32 {
+        self.eval_resize
+            .unwrap_or_else(|| (f64::from(side) * 8.0 / 7.0).round() as u32)
     }
 }
 

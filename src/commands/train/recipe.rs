@@ -36,16 +36,18 @@ pub enum Recipe {
 type Setting = (&'static str, &'static str, &'static [&'static str]);
 
 const OTHER_PIPELINE: &[&str] = &["pipeline", "load"];
-const OTHER_VALIDATION: &[&str] = &["eval-pipeline"];
+/// It has a size of its own, and validation has that.
+const OTHER_FILE: &[&str] = &["pipeline"];
+const OTHER_VALIDATION: &[&str] = &["eval-pipeline", "pipeline"];
 const OTHER_SAMPLER: &[&str] = &["class-balanced", "sample-weights", "subset"];
 
 const TORCHVISION: &[Setting] = &[
     ("model", "resnet50", &[]),
     ("auto-augment", "trivial-augment", OTHER_PIPELINE),
     ("random-erase", "0.1", OTHER_PIPELINE),
-    ("image-size", "176", &[]),
+    ("image-size", "176", OTHER_FILE),
     ("eval-size", "224", OTHER_VALIDATION),
-    ("eval-resize", "232", &["eval-pipeline", "eval-size"]),
+    ("eval-resize", "232", &["eval-pipeline", "eval-size", "pipeline"]),
     ("aug-repeats", "4", OTHER_SAMPLER),
     ("epochs", "600", &[]),
     ("batch-size", "1024", &[]),
@@ -67,10 +69,10 @@ const TORCHVISION: &[Setting] = &[
 const STRIKES_BACK: &[Setting] = &[
     ("model", "resnet50", &[]),
     ("auto-augment", "rand-augment", OTHER_PIPELINE),
-    ("interpolation", "bicubic", &[]),
+    ("interpolation", "bicubic", OTHER_PIPELINE),
     ("eval-size", "224", OTHER_VALIDATION),
     // 224 of it are 95 %.
-    ("eval-resize", "235", &["eval-pipeline", "eval-size"]),
+    ("eval-resize", "235", &["eval-pipeline", "eval-size", "pipeline"]),
     ("batch-size", "2048", &[]),
     ("optimizer", "lamb", &[]),
     ("no-decay-on", "norm-and-bias", &[]),
@@ -84,7 +86,7 @@ const STRIKES_BACK: &[Setting] = &[
 
 const A1: &[Setting] = &[
     ("ra-magnitude", "21", OTHER_POLICY),
-    ("image-size", "224", &[]),
+    ("image-size", "224", OTHER_FILE),
     ("aug-repeats", "3", OTHER_SAMPLER),
     ("epochs", "600", &[]),
     ("lr", "0.005", &[]),
@@ -96,7 +98,7 @@ const A1: &[Setting] = &[
 
 const A2: &[Setting] = &[
     ("ra-magnitude", "21", OTHER_POLICY),
-    ("image-size", "224", &[]),
+    ("image-size", "224", OTHER_FILE),
     ("aug-repeats", "3", OTHER_SAMPLER),
     ("epochs", "300", &[]),
     ("lr", "0.005", &[]),
@@ -108,7 +110,7 @@ const A2: &[Setting] = &[
 
 const A3: &[Setting] = &[
     ("ra-magnitude", "18", OTHER_POLICY),
-    ("image-size", "160", &[]),
+    ("image-size", "160", OTHER_FILE),
     ("epochs", "100", &[]),
     ("lr", "0.008", &[]),
     ("weight-decay", "0.02", &[]),
@@ -122,12 +124,12 @@ const DEIT: &[Setting] = &[
     ("ra-magnitude", "27", OTHER_POLICY),
     ("random-erase", "0.25", OTHER_PIPELINE),
     ("erase-with", "noise", &["pipeline", "load", "random-erase"]),
-    ("interpolation", "bicubic", &[]),
-    ("image-size", "224", &[]),
+    ("interpolation", "bicubic", OTHER_PIPELINE),
+    ("image-size", "224", OTHER_FILE),
     (
         "eval-resize",
         "256",
-        &["eval-pipeline", "eval-size", "image-size"],
+        &["eval-pipeline", "eval-size", "image-size", "pipeline"],
     ),
     ("aug-repeats", "3", OTHER_SAMPLER),
     ("epochs", "300", &[]),
