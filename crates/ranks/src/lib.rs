@@ -11,7 +11,7 @@
 //!
 //! * **Nothing waits for ever.** A link's thread uses MPI's operations that return at once, and looks whether they are
 //!   done. Meanwhile it tells the other ranks how many operations its rank has begun, and what the rank does
-//!   ([`Phase`]). A rank that lets the others wait for longer than [`Ranks::with_patience`] is named in
+//!   ([`Phase`]). A rank that lets the others wait for longer than their patience ([`Ranks::of_launch`]) is named in
 //!   [`RanksError::Silent`], with its machine, what it did last, and whether its process still answers. Then the caller
 //!   calls [`Ranks::abort`], which ends all ranks.
 //! * **One thread talks to MPI**, as the levels `single` to `serialized` of MPI's threading ask for, and a rank may use

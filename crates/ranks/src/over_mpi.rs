@@ -376,7 +376,9 @@ impl Link for Process {
             if begin.elapsed() > PULSE {
                 // The receiver has gone: MPI ends without it.
                 for other in &mut self.pulses.others {
-                    other.sending.take().map(std::mem::forget);
+                    if let Some(request) = other.sending.take() {
+                        std::mem::forget(request);
+                    }
                 }
             }
         }

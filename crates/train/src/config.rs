@@ -146,6 +146,9 @@ pub struct TrainConfig {
     pub run_dir: PathBuf,
 }
 
+/// A field that differs between two configurations, and both values where they are short.
+pub(crate) type Difference = (String, Option<[String; 2]>);
+
 /// Of runs that were recorded when there was nothing else.
 fn one() -> usize {
     1
@@ -372,7 +375,7 @@ impl TrainConfig {
 
     /// The differences from `now` in the fields that determine the results, a phrase for each.
     pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
-        let phrase = |(field, values): (String, Option<[String; 2]>)| match values {
+        let phrase = |(field, values): Difference| match values {
             Some([before, now]) => format!("{field} was {before} and is {now} now"),
             None => format!("{field} is another one"),
         };
@@ -380,10 +383,7 @@ impl TrainConfig {
     }
 
     /// The fields that determine the results and differ from `other`'s, with both values where they are short.
-    pub(crate) fn differences(
-        &self,
-        other: &TrainConfig,
-    ) -> Result<Vec<(String, Option<[String; 2]>)>, serde_json::Error> {
+    pub(crate) fn differences(&self, other: &TrainConfig) -> Result<Vec<Difference>, serde_json::Error> {
         let (own, other) = (serde_json::to_value(self)?, serde_json::to_value(other)?);
         let (Some(own), Some(other)) = (own.as_object(), other.as_object()) else {
             return Ok(Vec::new());

@@ -108,7 +108,7 @@ impl RanksSummary {
         let mean =
             |of: &dyn Fn(&RankTimes) -> f64| others().map(of).sum::<f64>() / others().count().max(1) as f64;
         let share = (mean(&|times| times.waiting) - slowest.waiting) / total;
-        if !(share > STRAGGLES) {
+        if share.is_nan() || share <= STRAGGLES {
             return None;
         }
         let longer = |of: fn(&RankTimes) -> f64| of(slowest) - mean(&|times| of(times));

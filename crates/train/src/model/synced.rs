@@ -51,8 +51,8 @@ pub(super) fn statistics(x: &Tensor<4>, ranks: &Ranks) -> Statistics {
     let own = Tensor::<1>::from_data([(n * h * w) as f32], &x.device());
     let sums = per_channel(x.clone()).reshape([channels]);
     let sums = sum(Tensor::cat(vec![sums, own], 0), ranks);
-    let all = sums.clone().slice([channels..channels + 1]);
-    let mean = sums.slice([0..channels]) / all.clone().detach();
+    let all = sums.clone().slice(channels..channels + 1);
+    let mean = sums.slice(0..channels) / all.clone().detach();
     let apart = x.clone() - mean.clone().reshape([1, channels, 1, 1]);
     let squares = per_channel(apart.clone() * apart).reshape([channels]);
     let all = all.detach();
@@ -145,11 +145,26 @@ mod tests {
                 .slice([0..to - from, 0..4, 1..3, 0..5])
                 .sum()
         });
-        let value = loss.clone().into_data().to_vec().unwrap();
+        let value = loss.clone().into_data().try_to_vec::<f32>().unwrap();
         let grads = loss.backward();
-        let of = |param: &Param<Tensor<4>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
-        let of_one =
-            |param: &Param<Tensor<1>>| param.val().grad(&grads).unwrap().into_data().to_vec().unwrap();
+        let of = |param: &Param<Tensor<4>>| {
+            param
+                .val()
+                .grad(&grads)
+                .unwrap()
+                .into_data()
+                .try_to_vec::<f32>()
+                .unwrap()
+        };
+        let of_one = |param: &Param<Tensor<1>>| {
+            param
+                .val()
+                .grad(&grads)
+                .unwrap()
+                .into_data()
+                .try_to_vec::<f32>()
+                .unwrap()
+        };
         let mut all: Vec<Vec<f32>> = convs.iter().map(|conv| of(&conv.weight)).collect();
         for norm in &norms {
             all.extend([of_one(&norm.weight), of_one(&norm.bias)]);
