@@ -29,6 +29,7 @@ use crate::arrays::ParameterPath;
 use crate::ceilings::Ceiling;
 use crate::config::TrainConfig;
 use crate::device::{self, DeviceError};
+use crate::executor::{AnyExecutor, ExecutorChoice};
 use crate::straggler::{RankTimes, RanksSummary};
 use crate::world::{self, RankFacts};
 
@@ -99,6 +100,13 @@ impl Team {
                     "a rank computes {images} images at a time, and MixUp and CutMix mix different ones of these: give a larger batch \
                      size, or fewer ranks"
                 ),
+            );
+        }
+        if parts > 1 && !matches!(config.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))) {
+            return refused(
+                "executor",
+                "must be fused or per-op where batches are computed in parts, by ranks or in pieces: gpu makes whole batches"
+                    .to_owned(),
             );
         }
         if config.sync_batch_norm && device::kind(&device::name(device)) != "cpu" {

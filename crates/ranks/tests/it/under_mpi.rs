@@ -25,7 +25,7 @@ fn play(part: &str, size: usize) -> Option<(Output, Duration)> {
     match mpirun.env(PART, part).output() {
         Ok(output) => Some((output, begin.elapsed())),
         Err(error) => {
-            stokehold_untested::skip(&format!("mpirun: {error}"));
+            stokehold_untested::skip(format!("mpirun: {error}"));
             None
         }
     }

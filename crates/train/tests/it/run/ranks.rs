@@ -345,6 +345,16 @@ fn ranks_that_are_not_of_one_run_are_refused_and_say_what_differs() {
         said.contains("the number of its training images is 9, and rank 0's is 10"),
         "{said}"
     );
+    // What makes whole batches only.
+    let auto = TrainConfig {
+        executor: stokehold_train::ExecutorChoice::Auto,
+        ..config.clone()
+    };
+    let (results, _) = together(2, &auto, false, None);
+    for result in results {
+        let said = result.unwrap_err().to_string();
+        assert!(said.contains("executor: must be fused or per-op"), "{said}");
+    }
     // Too many ranks.
     let small = TrainConfig {
         batch_size: 2,
