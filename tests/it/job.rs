@@ -547,6 +547,68 @@ fn mpirun_starts_a_process_an_instance() {
     );
 }
 
+/// The two forms in which SageMaker's documents use its data parallel library. They leave without torch's own end, in which
+/// gloo aborts now and then.
+const SMDISTRIBUTED: [&str; 2] = [
+    "import os, torch
+import smdistributed.dataparallel.torch.distributed as dist
+from smdistributed.dataparallel.torch.parallel.distributed import DistributedDataParallel as DDP
+dist.init_process_group()
+model = DDP(torch.nn.Linear(1, 1, bias=False))
+torch.nn.init.ones_(model.module.weight)
+model(torch.full((1, 1), float(dist.get_rank()))).sum().backward()
+os.write(1, b'grad=%g of %d local %d\\n' % (model.module.weight.grad.item(), dist.get_world_size(), dist.get_local_rank()))
+dist.barrier()
+os._exit(0)
+",
+    "import os, torch, torch.distributed as dist
+import smdistributed.dataparallel.torch.torch_smddp
+dist.init_process_group(backend='smddp')
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1, bias=False))
+torch.nn.init.ones_(model.module.weight)
+model(torch.full((1, 1), float(dist.get_rank()))).sum().backward()
+os.write(1, b'grad=%g of %d local %s\\n' % (model.module.weight.grad.item(), dist.get_world_size(), os.environ['LOCAL_RANK'].encode()))
+dist.barrier()
+os._exit(0)
+",
+];
+
+#[test]
+fn scripts_of_sagemakers_data_parallel_library_run_unchanged() {
+    let Some(python) = stokehold_untested::needs::torch() else {
+        return;
+    };
+    for (form, script) in SMDISTRIBUTED.into_iter().enumerate() {
+        let jobs = Jobs::new();
+        jobs.write("train.py", script);
+        let words = [
+            "run",
+            "--entry-point",
+            "train.py",
+            "--instances",
+            "1",
+            "--distribution",
+            "smdistributed",
+        ];
+        let mut command = jobs.command(&words);
+        command
+            .args(["--processes-per-host", "2", "--max-run", "300", "--python"])
+            .arg(&python);
+        let (code, out, err) = ended(&mut command);
+        assert_eq!(code, Some(0), "form {form}: {out} {err}");
+        for rank in 0..2 {
+            assert!(
+                out.contains(&format!("grad=0.5 of 2 local {rank}")),
+                "form {form}: {out} {err}"
+            );
+        }
+        assert!(
+            format!("{out}{err}").contains("smdistributed is a stand-in on torch.distributed"),
+            "{out} {err}"
+        );
+    }
+}
+
 #[test]
 fn torch_trains_on_two_instances() {
     let Some(python) = stokehold_untested::needs::torch() else {

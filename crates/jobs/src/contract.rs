@@ -129,6 +129,10 @@ fn all_hyperparameters(job: &Job, instance: &Instance) -> BTreeMap<String, Value
             own("sagemaker_torch_distributed_enabled", json!(true));
             own("sagemaker_instance_type", json!(job.instance_type));
         }
+        Distribution::Smdistributed => {
+            own("sagemaker_distributed_dataparallel_enabled", json!(true));
+            own("sagemaker_instance_type", json!(job.instance_type));
+        }
         Distribution::Mpi => {
             own("sagemaker_mpi_enabled", json!(true));
             own(
@@ -220,7 +224,7 @@ pub fn variables(job: &Job, instance: &Instance) -> BTreeMap<String, String> {
         .collect();
     let distributed: Vec<&str> = match job.distribution {
         Distribution::None => Vec::new(),
-        Distribution::Torch | Distribution::Mpi => vec![GROUP],
+        Distribution::Torch | Distribution::Mpi | Distribution::Smdistributed => vec![GROUP],
     };
     let distribution_hosts = if distributed.is_empty() {
         Vec::new()
@@ -371,7 +375,7 @@ pub fn command(job: &Job, instance: &Instance) -> Option<Vec<String>> {
     let per_host = processes(job, instance).to_string();
     let mut all = match job.distribution {
         Distribution::None => script,
-        Distribution::Torch => {
+        Distribution::Torch | Distribution::Smdistributed => {
             let nodes = job.instances.to_string();
             let launcher = [
                 python.as_str(),

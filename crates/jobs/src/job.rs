@@ -143,6 +143,8 @@ pub enum Distribution {
     Torch,
     /// One `mpirun` for all instances.
     Mpi,
+    /// As `torch`, with a stand-in for the Python package `smdistributed`, SageMaker's data parallel library.
+    Smdistributed,
 }
 
 /// What runs.

@@ -24,6 +24,7 @@ pub(crate) mod profiler;
 pub(crate) mod python;
 mod results;
 pub(crate) mod room;
+mod standin;
 mod start;
 pub(crate) mod venv;
 

@@ -90,10 +90,10 @@ struct Asked {
     /// Number of processes that act as machines [default: 1]
     #[arg(long, value_name = "N")]
     instances: Option<usize>,
-    /// How they find each other: none, torch or mpi
+    /// How they find each other: none, torch, mpi or smdistributed
     #[arg(long, value_name = "WAY", value_parser = distribution)]
     distribution: Option<Distribution>,
-    /// Processes of each under torch and mpi [default: one a GPU, or one]
+    /// Processes of each under torch, mpi and smdistributed [default: one a GPU, or one]
     #[arg(long, value_name = "N")]
     processes_per_host: Option<usize>,
     /// The interpreter of Python scripts [default: python3]

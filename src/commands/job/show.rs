@@ -167,6 +167,7 @@ fn runs(job: &Job) -> String {
         Distribution::None => {}
         Distribution::Torch => text += ", torch",
         Distribution::Mpi => text += ", mpi",
+        Distribution::Smdistributed => text += ", smdistributed",
     }
     text
 }

@@ -20,8 +20,9 @@ use crate::data::{self, Flow};
 use crate::runner::place::{Place, VISIBLE_GPUS};
 use crate::runner::process::{Process, exit_code, signal_group};
 use crate::runner::room::{self, Bound, Room};
+use crate::runner::standin;
 use crate::store::{Secondary, Status};
-use crate::{Job, JobError};
+use crate::{Distribution, Job, JobError};
 
 impl Runner<'_> {
     /// Runs every instance to its end. The second value says whether the time limit was reached.
@@ -136,7 +137,7 @@ impl Runner<'_> {
         };
         // Under MPI the first instance starts the processes of all instances.
         let place = match job.distribution {
-            crate::Distribution::Mpi => self.place.clone(),
+            Distribution::Mpi => self.place.clone(),
             _ => self.place.share(instance.rank, job.instances),
         };
         let mut command = self.command(job, instance, &words, &place);
@@ -195,7 +196,19 @@ impl Runner<'_> {
             command.env(stokehold_profile::timeline::VARIABLE, address);
         }
         command.envs(self.home(instance).variables());
-        command.envs(contract::surroundings(job, instance));
+        let mut surroundings = contract::surroundings(job, instance);
+        if job.distribution == Distribution::Smdistributed {
+            let standin = standin::path(&self.folder.0).display().to_string();
+            // Behind the script's own code, and before what is installed.
+            if let Some(paths) = surroundings.get_mut("PYTHONPATH") {
+                let code = instance.code().display().to_string();
+                *paths = match paths.strip_prefix(&code) {
+                    Some(rest) => format!("{code}:{standin}{rest}"),
+                    None => format!("{standin}:{paths}"),
+                };
+            }
+        }
+        command.envs(surroundings);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

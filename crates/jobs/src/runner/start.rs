@@ -15,8 +15,8 @@ use crate::data::Flow;
 use crate::data::mount;
 use crate::data::{archive, pipe, source};
 use crate::runner::home::Home;
-use crate::runner::venv;
-use crate::{EntryPoint, JobError, Kept, Mode};
+use crate::runner::{standin, venv};
+use crate::{Distribution, EntryPoint, JobError, Kept, Mode};
 
 impl Runner<'_> {
     /// Prepares folders, code and configuration of every instance.
@@ -64,6 +64,13 @@ impl Runner<'_> {
             instances.push(instance);
         }
         self.install(&instances[0])?;
+        if job.distribution == Distribution::Smdistributed {
+            standin::write(&self.folder.0)?;
+            self.lines.say(&format!(
+                "distribution: smdistributed is a stand-in on torch.distributed (gloo on CPUs, NCCL on GPUs), in {}",
+                standin::path(&self.folder.0).display()
+            ));
+        }
         Ok(instances)
     }
 
