@@ -117,7 +117,7 @@ struct DataOptions {
     /// Pipeline of validation images, as --pipeline [default: resize, centre crop, and normalise as training; for a
     /// segmenter without the crop].
     #[arg(long, value_name = "NAME|FILE")]
-    eval_pipeline: Option<String>,
+    eval_pipeline: Option<Local>,
     /// Executor of the pipeline: fused (one resampling per image), per-op (operation after operation), gpu
     /// (as fused, on the device that trains), or auto (fused or gpu, whichever trains faster here).
     #[arg(long, value_name = "EXECUTOR", default_value_t = ExecutorChoice::default())]
@@ -544,14 +544,21 @@ impl DataOptions {
         training: &Pipeline,
     ) -> Result<Pipeline, Box<dyn Error>> {
         let side = self.eval_side(training)?;
-        Ok(match self.eval_pipeline.as_deref() {
-            Some("imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(side), side),
-            Some(name) => Pipeline::named(name)?,
-            None => {
-                let validation = Pipeline::imagenet_eval(self.eval_resize(side), side);
-                augment.validation(validation).normalised_as(training)
-            }
-        })
+        Ok(
+            match self
+                .eval_pipeline
+                .as_ref()
+                .map(|name| name.to_string_lossy())
+                .as_deref()
+            {
+                Some("imagenet-eval") => Pipeline::imagenet_eval(self.eval_resize(side), side),
+                Some(name) => Pipeline::named(name)?,
+                None => {
+                    let validation = Pipeline::imagenet_eval(self.eval_resize(side), side);
+                    augment.validation(validation).normalised_as(training)
+                }
+            },
+        )
     }
 
     /// The pipelines of training and validation of a segmenter.
@@ -568,7 +575,12 @@ impl DataOptions {
             }
             _ => self.pipeline(augment)?,
         };
-        let validation = match self.eval_pipeline.as_deref() {
+        let validation = match self
+            .eval_pipeline
+            .as_ref()
+            .map(|name| name.to_string_lossy())
+            .as_deref()
+        {
             Some(name) => Pipeline::named(name)?,
             None => {
                 let (width, height) = training.check()?;
@@ -590,7 +602,7 @@ impl DataOptions {
         }
         match (training.check()?, &self.eval_pipeline) {
             ((width, height), _) if width == height => Ok(width),
-            (_, Some(name)) if name != "imagenet-eval" => Ok(self.image_size.side()?),
+            (_, Some(name)) if name.as_os_str() != "imagenet-eval" => Ok(self.image_size.side()?),
             ((width, height), _) => Err(Usage(format!(
                 "the training pipeline makes images of {width}x{height}: give --eval-size, or an --eval-pipeline"
             ))
