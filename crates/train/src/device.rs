@@ -132,12 +132,15 @@ pub(crate) fn open_for(choice: DeviceChoice, ranks: &Ranks) -> Result<Device, De
 /// The device of this number and of the same kind.
 #[cfg(feature = "gpu")]
 fn nth(first: Device, number: usize) -> Result<Device, DeviceError> {
-    if number == 0 || cube(&first).is_none() {
+    if number == 0 {
         return Ok(first);
     }
-    let of_kind = match kind(&name(&first)).as_str() {
-        "cuda" => burn::tensor::DeviceType::Cuda,
-        _ => burn::tensor::DeviceType::Vulkan,
+    let of_kind = match cube(&first) {
+        #[cfg(feature = "cuda")]
+        Some(burn_cubecl::CubeDevice::Cuda(_)) => burn::tensor::DeviceType::Cuda,
+        #[cfg(feature = "vulkan")]
+        Some(_) => burn::tensor::DeviceType::Vulkan,
+        _ => return Ok(first),
     };
     let all = Device::enumerate(of_kind).into_vec();
     let count = all.len();
