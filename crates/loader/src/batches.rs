@@ -8,11 +8,16 @@
 //! and goes to the next. A channel has room for `prefetch` batches. That is enough to never wait for a busy
 //! worker: its batch is unfinished, so at most `prefetch - 1` are open after it.
 //!
+//! An epoch can have a [`Supply`] instead of workers: then the batches come from elsewhere, and everything behind that, such
+//! as the policy for bad images and the position, is the same code.
+//!
 //! With [`Workers::Auto`](crate::Workers::Auto) the consumer looks, while it waits for a batch, whether more workers
 //! would help, and starts them at once; they take part in the batches that are open.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -23,8 +28,33 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::order::Order;
 use crate::shared::Shared;
-use crate::worker::{Done, Filled, Flight, Worker};
-use crate::{BadImage, BadImagePolicy, Batch, LoaderError, State};
+use crate::worker::{Done, FilledBatch, Flight, Worker};
+use crate::{BadImage, BadImagePolicy, Batch, Loader, LoaderError, State};
+
+/// Who makes the batches of a loader in place of its own workers, such as other machines.
+pub trait Elsewhere: fmt::Debug + Send + Sync {
+    /// Begins with these batches of an epoch. `loader` is the one that asks; the sampler, the policy for bad images and the
+    /// positions are its own.
+    fn begin(&self, loader: &Loader, epoch: u64, batches: Range<u64>) -> Box<dyn Supply>;
+}
+
+/// An epoch's batches from elsewhere.
+///
+/// A batch is what [`NumberedEpoch`](crate::NumberedEpoch) says of its number. Dropping the supply ends its work.
+pub trait Supply: Send + Sync {
+    /// The batch of a number: they are asked for in order, each once, from the first on to the last. Waits for it, until
+    /// `deadline` if there is one; `None` if that has passed, and then the same number is asked for again.
+    ///
+    /// # Errors
+    /// The batch cannot be made; the epoch ends.
+    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError>;
+
+    /// Batches in work or ready.
+    fn in_flight(&self) -> usize;
+
+    /// Batches in work.
+    fn loading(&self) -> usize;
+}
 
 /// An iterator over the batches of one epoch.
 ///
@@ -43,7 +73,7 @@ pub struct Batches {
     end: u64,
     prefetch: u64,
     /// Batches that are done before their turn.
-    early: BTreeMap<u64, Result<Filled, LoaderError>>,
+    early: BTreeMap<u64, Result<FilledBatch, LoaderError>>,
     /// The batches that are open, for workers that begin later; empty if there will be none.
     open: VecDeque<Arc<Flight>>,
     /// Bad images of batches that became empty, to be reported with the next one or by
@@ -60,6 +90,8 @@ pub struct Batches {
     ended: bool,
     shape: [usize; 3],
     crew: Option<Crew>,
+    /// In place of the crew.
+    supply: Option<Box<dyn Supply>>,
 }
 
 /// The worker threads and the channels to and from them.
@@ -83,10 +115,43 @@ const LOOK: Duration = Duration::from_millis(2);
 impl Batches {
     /// Starts the threads for the batches from `first` on.
     pub(crate) fn start(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64) -> Self {
-        let end = shared.layout().yields();
         let workers = shared.begin_epoch();
+        let mut batches = Self::new(shared, shape, epoch, first, workers);
+        if let Err(forked) = batches.shared.check_process() {
+            batches.failed = Some(forked);
+            return batches;
+        }
+        // More workers than open places would have nothing to do.
+        let places = batches
+            .shared
+            .layout()
+            .part_size()
+            .saturating_mul(batches.prefetch as usize);
+        match Crew::start(&batches.shared, workers.min(places), batches.end - first, epoch) {
+            Ok(crew) => batches.crew = Some(crew),
+            Err(error) => batches.failed = Some(error),
+        }
+        batches.open();
+        batches
+    }
+
+    /// The batches from `first` on, which `supply` makes.
+    pub(crate) fn supplied(
+        shared: Arc<Shared>,
+        shape: [usize; 3],
+        epoch: u64,
+        first: u64,
+        supply: Box<dyn Supply>,
+    ) -> Self {
+        let mut batches = Self::new(shared, shape, epoch, first, 0);
+        batches.supply = Some(supply);
+        batches
+    }
+
+    fn new(shared: Arc<Shared>, shape: [usize; 3], epoch: u64, first: u64, workers: usize) -> Self {
+        let end = shared.layout().yields();
         let prefetch = (shared.prefetch(workers) as u64).min(end - first);
-        let mut batches = Self {
+        Self {
             order: shared.order(epoch),
             shared,
             epoch,
@@ -105,23 +170,8 @@ impl Batches {
             ended: false,
             shape,
             crew: None,
-        };
-        if let Err(forked) = batches.shared.check_process() {
-            batches.failed = Some(forked);
-            return batches;
+            supply: None,
         }
-        // More workers than open places would have nothing to do.
-        let places = batches
-            .shared
-            .layout()
-            .part_size()
-            .saturating_mul(prefetch as usize);
-        match Crew::start(&batches.shared, workers.min(places), batches.end - first, epoch) {
-            Ok(crew) => batches.crew = Some(crew),
-            Err(error) => batches.failed = Some(error),
-        }
-        batches.open();
-        batches
     }
 
     /// Bad images that no batch has reported, because none came after them: those after the last nonempty
@@ -138,11 +188,17 @@ impl Batches {
 
     /// Batches in work or ready.
     pub fn in_flight(&self) -> usize {
-        (self.opened - self.taken) as usize
+        match &self.supply {
+            Some(supply) => supply.in_flight(),
+            None => (self.opened - self.taken) as usize,
+        }
     }
 
     /// Batches in work: 0 when the workers can do nothing more before the next batch is taken.
     pub fn loading(&self) -> usize {
+        if let Some(supply) = &self.supply {
+            return supply.loading();
+        }
         let crew = self.crew.as_ref();
         crew.map_or(0, |crew| self.in_flight() - self.early.len() - crew.done.len())
     }
@@ -165,7 +221,7 @@ impl Batches {
             }
             let samples = self.order.places(self.opened);
             if samples.is_empty() {
-                let empty = Filled::empty(Arc::clone(&self.shared.pool));
+                let empty = FilledBatch::empty(Arc::clone(&self.shared.pool));
                 self.early.insert(self.opened, Ok(empty));
                 self.opened += 1;
                 continue;
@@ -196,7 +252,12 @@ impl Batches {
 
     /// Waits for the next batch in order, until `deadline` if there is one, and then opens another one.
     /// `None` if the deadline has passed.
-    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<Filled>, LoaderError> {
+    fn take(&mut self, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError> {
+        if let Some(supply) = &mut self.supply {
+            let filled = supply.take(self.taken, deadline)?;
+            self.taken += u64::from(filled.is_some());
+            return Ok(filled);
+        }
         let outcome = loop {
             if let Some(outcome) = self.early.remove(&self.taken) {
                 break outcome;
@@ -299,7 +360,7 @@ impl Batches {
             let Some(filled) = self.take(deadline)? else {
                 return Ok(Poll::Pending);
             };
-            let Filled {
+            let FilledBatch {
                 images,
                 prepared,
                 labels,
@@ -429,7 +490,9 @@ impl Batches {
         let crew = self.crew.take();
         if self.shared.check_process().is_err() {
             mem::forget(crew);
+            mem::forget(self.supply.take());
         }
+        self.supply = None;
         self.early.clear();
     }
 }

@@ -79,6 +79,14 @@ pub enum LoaderError {
         /// The process that made the loader.
         made_by: u32,
     },
+    /// A [`Supply`](crate::Supply) failed.
+    #[error("{reason}")]
+    Supply {
+        /// What happened, where, and what to do.
+        reason: String,
+        /// Whether the caller's input is at fault.
+        input: bool,
+    },
     /// A worker thread could not be started.
     #[error("cannot start a worker thread: {0}; use fewer workers")]
     Spawn(io::Error),
@@ -100,7 +108,11 @@ impl LoaderError {
 
 impl Fault for LoaderError {
     fn is_input(&self) -> bool {
-        !matches!(self, Self::Spawn(_) | Self::WorkerPanicked { .. })
+        match self {
+            Self::Supply { input, .. } => *input,
+            Self::Spawn(_) | Self::WorkerPanicked { .. } => false,
+            _ => true,
+        }
     }
 }
 

@@ -32,6 +32,9 @@
 //! is replaced by another image of its class. Each one is reported once in the life of a [`Loader`], in
 //! [`Batch::bad`], and [`Loader::bad_images`] has all of them for a final count.
 //!
+//! A batch can be made by its number, without the epoch around it: [`Loader::numbered`] and a [`WorkerPool`] do so for
+//! consumers on other machines. The loader of such a consumer has its batches from [`LoaderOptions::elsewhere`].
+//!
 //! ```
 //! use std::sync::Arc;
 //! use stokehold_loader::{Loader, LoaderError, LoaderOptions, Pipeline, Source};
@@ -62,6 +65,7 @@ mod error;
 mod gate;
 mod images;
 mod loader;
+mod numbered;
 mod options;
 mod order;
 mod sampler;
@@ -71,13 +75,14 @@ mod state;
 mod worker;
 
 pub use batch::{BadImage, Batch, Span, Stage};
-pub use batches::Batches;
+pub use batches::{Batches, Elsewhere, Supply};
 pub use costs::Costs;
 pub use error::LoaderError;
 #[doc(hidden)]
 pub use error::panic_message;
 pub use images::{BatchNumbers, Floats, ImageBuffer};
 pub use loader::Loader;
+pub use numbered::{NumberedEpoch, WorkerPool};
 pub use options::{BadImagePolicy, LoaderOptions, MAX_WORKERS, Workers};
 pub use order::Parts;
 pub use sampler::Sampler;
@@ -87,6 +92,7 @@ pub use state::{OrderFacts, State};
 pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};
 #[doc(no_inline)]
 pub use stokehold_storage::{Dataset, ImageFolder, ImageList, Source, StorageError};
+pub use worker::FilledBatch;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

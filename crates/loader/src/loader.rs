@@ -11,15 +11,20 @@ use stokehold_storage::shard::Baked;
 use crate::order::Layout;
 use crate::sampler::Chooser;
 use crate::shared::Shared;
-use crate::{BadImage, Batches, Costs, LoaderError, LoaderOptions, State, Workers};
+use crate::{
+    BadImage, Batches, Costs, ImageBuffer, LoaderError, LoaderOptions, NumberedEpoch, State, Workers,
+};
 
 /// Iterates over a source in batches, epoch by epoch.
 ///
 /// It belongs to the process that made it: in a fork every epoch fails with [`LoaderError::Forked`]. It has
 /// no threads; those belong to the [`Batches`] of an epoch. Between epochs it keeps the workers' buffers and
-/// the memory of dropped batches, at most [`Loader::prefetch`] plus one.
+/// the memory of dropped batches, at most [`Loader::prefetch`] plus one. A clone is the same loader.
+#[derive(Clone)]
 pub struct Loader {
     shared: Arc<Shared>,
+    /// As it was given.
+    pipeline: Arc<Pipeline>,
     shape: [usize; 3],
 }
 
@@ -39,6 +44,7 @@ impl Loader {
         if source.is_empty() {
             return Err(LoaderError::Empty);
         }
+        let given = Arc::new(pipeline.clone());
         let pipeline = rest(pipeline, source.baked(), options.decode.exif)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
@@ -68,6 +74,7 @@ impl Loader {
         tracing::info!(samples, batch_size, batches, workers, prefetch, "a loader");
         Ok(Self {
             shared: Arc::new(shared),
+            pipeline: given,
             shape: [3, height as usize, width as usize],
         })
     }
@@ -138,7 +145,49 @@ impl Loader {
 
     /// Starts an epoch: its threads begin at once.
     pub fn epoch(&self, epoch: u64) -> Batches {
-        Batches::start(Arc::clone(&self.shared), self.shape, epoch, 0)
+        self.begin(epoch, 0)
+    }
+
+    /// The epoch from a number on, of the workers or of [`LoaderOptions::elsewhere`].
+    fn begin(&self, epoch: u64, first: u64) -> Batches {
+        let shared = Arc::clone(&self.shared);
+        match &self.shared.options.elsewhere {
+            None => Batches::start(shared, self.shape, epoch, first),
+            Some(elsewhere) => {
+                let supply = elsewhere.begin(self, epoch, first..self.shared.layout().yields());
+                Batches::supplied(shared, self.shape, epoch, first, supply)
+            }
+        }
+    }
+
+    /// An epoch whose batches are made by their numbers, each by itself, by a [`WorkerPool`](crate::WorkerPool).
+    pub fn numbered(&self, epoch: u64) -> NumberedEpoch {
+        NumberedEpoch::new(Arc::clone(&self.shared), self.shape, epoch)
+    }
+
+    /// Memory for `images` images of a [`FilledBatch`](crate::FilledBatch): N·3·H·W numbers of the loader's sample
+    /// type with unspecified values. Dropped, it goes back to the loader.
+    pub fn buffer(&self, images: usize) -> ImageBuffer {
+        let numbers = self
+            .shared
+            .pool
+            .take(images * self.shape.iter().product::<usize>());
+        ImageBuffer::new(numbers, Arc::clone(&self.shared.pool))
+    }
+
+    /// Its source.
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.shared.source
+    }
+
+    /// Its pipeline, with the head that its images may have behind them.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Its options.
+    pub fn options(&self) -> &LoaderOptions {
+        &self.shared.options
     }
 
     /// The samples of an epoch on this rank, in the order in which its batches have them.
@@ -177,12 +226,7 @@ impl Loader {
     /// The state was saved with another seed, other data, or options that make other batches.
     pub fn resume(&self, state: State) -> Result<Batches, LoaderError> {
         self.check_state(&state)?;
-        Ok(Batches::start(
-            Arc::clone(&self.shared),
-            self.shape,
-            state.epoch,
-            state.batch * self.shared.options.parts.count as u64,
-        ))
+        Ok(self.begin(state.epoch, state.batch * self.shared.options.parts.count as u64))
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 use stokehold_pipeline::{DecodeOptions, Executor, Preparation, SampleType};
 
-use crate::{LoaderError, Parts, Sampler};
+use crate::{Elsewhere, LoaderError, Parts, Sampler};
 
 /// The most worker threads a loader starts.
 pub const MAX_WORKERS: usize = 1024;
@@ -55,6 +55,8 @@ pub struct LoaderOptions {
     /// [`Batch::prepared`](crate::Batch::prepared) instead of images. Default none. For an executor on a device.
     #[doc(hidden)]
     pub preparation: Option<Arc<dyn Preparation>>,
+    /// Who makes the batches in place of the loader's workers. Default none.
+    pub elsewhere: Option<Arc<dyn Elsewhere>>,
     /// What to do about an image that cannot be read or decoded. Default [`BadImagePolicy::Skip`].
     pub bad_images: BadImagePolicy,
     /// The number of different bad images that skip and substitute tolerate; one more is an error. Default
@@ -80,6 +82,7 @@ impl Default for LoaderOptions {
             decode: DecodeOptions::default(),
             sample_type: SampleType::default(),
             preparation: None,
+            elsewhere: None,
             bad_images: BadImagePolicy::Skip,
             bad_image_limit: 100,
         }

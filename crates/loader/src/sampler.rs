@@ -7,13 +7,15 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use stokehold_base::random::{Random, mix};
 use stokehold_storage::Source;
 
 use crate::{LoaderError, LoaderOptions};
 
 /// Which samples of its source an epoch has, and how often. [`LoaderOptions::epoch_samples`] says how many it has.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Sampler {
     /// Every sample once.
     #[default]

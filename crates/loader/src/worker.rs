@@ -1,5 +1,6 @@
 //! A batch in work, and the threads that fill its places.
 
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,22 +67,34 @@ struct Times {
 /// A batch as a worker hands it over.
 pub(crate) struct Done {
     pub batch: u64,
-    pub outcome: Result<Filled, LoaderError>,
+    pub outcome: Result<FilledBatch, LoaderError>,
 }
 
-/// The content of a batch; it may be empty if every image was skipped.
-pub(crate) struct Filled {
+/// A batch as its workers left it, before it takes its turn in an epoch: it may be empty, if every image was skipped, and
+/// names all its bad images, also those that an earlier batch has named.
+#[derive(Debug)]
+pub struct FilledBatch {
+    /// As [`Batch::images`](crate::Batch::images).
     pub images: ImageBuffer,
+    /// As [`Batch::prepared`](crate::Batch::prepared).
+    #[doc(hidden)]
     pub prepared: Vec<PreparedSample>,
+    /// The class of each image, N numbers. N is 0 if every image was skipped.
     pub labels: Vec<u32>,
+    /// As [`Batch::masks`](crate::Batch::masks).
     pub masks: Vec<u8>,
+    /// As [`Batch::samples`](crate::Batch::samples).
     pub samples: Vec<u64>,
+    /// As [`Batch::again`](crate::Batch::again).
+    #[doc(hidden)]
     pub again: Vec<u32>,
+    /// The bad images that were met on the way, in order.
     pub bad: Vec<BadImage>,
+    /// As [`Batch::spans`](crate::Batch::spans).
     pub spans: Vec<Span>,
 }
 
-impl Filled {
+impl FilledBatch {
     /// Of a part without places.
     pub(crate) fn empty(pool: Arc<Pool>) -> Self {
         Self {
@@ -117,10 +130,10 @@ impl Flight {
         outcomes: Vec<Outcome>,
         worker: usize,
         shared: &Shared,
-    ) -> Result<Filled, LoaderError> {
+    ) -> Result<FilledBatch, LoaderError> {
         let count = outcomes.len();
         let size = images.len() / count;
-        let mut filled = Filled {
+        let mut filled = FilledBatch {
             images: ImageBuffer::new(images, Arc::clone(&shared.pool)),
             prepared: Vec::new(),
             labels: Vec::with_capacity(count),
@@ -250,28 +263,58 @@ impl Worker {
     /// every earlier batch is claimed already.
     pub(crate) fn work(mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
         self.fill_all(flights, done);
-        if !self.spoiled {
-            self.shared.keep_tools(self.tools, self.bytes);
-        }
+        self.retire();
     }
 
     fn fill_all(&mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
-        let pool: Arc<Pool> = Arc::clone(&self.shared.pool);
         for flight in flights {
-            while let Some(mut slot) = flight.slots.claim(|len| pool.take(len)) {
-                if self.stop.load(Ordering::Relaxed) {
-                    return;
-                }
-                self.fill(&flight, &mut slot);
-                let Some((images, outcomes)) = slot.finish() else {
-                    continue;
-                };
-                let outcome = no_panic(|| flight.assemble(images, outcomes, self.number, &self.shared));
-                let batch = flight.batch;
-                if done.send(Done { batch, outcome }).is_err() {
-                    return;
-                }
+            let batch = flight.batch;
+            let outcome = match self.fill_flight(&flight) {
+                ControlFlow::Continue(None) => continue,
+                ControlFlow::Continue(Some(outcome)) => outcome,
+                ControlFlow::Break(()) => return,
+            };
+            if done.send(Done { batch, outcome }).is_err() {
+                return;
             }
+        }
+    }
+
+    /// Fills places of a batch until there is none left: the batch, if this worker finished its last place. Breaks off if the
+    /// consumer stops.
+    pub(crate) fn fill_flight(
+        &mut self,
+        flight: &Flight,
+    ) -> ControlFlow<(), Option<Result<FilledBatch, LoaderError>>> {
+        let pool: Arc<Pool> = Arc::clone(&self.shared.pool);
+        while let Some(mut slot) = flight.slots.claim(|len| pool.take(len)) {
+            if self.stop.load(Ordering::Relaxed) {
+                return ControlFlow::Break(());
+            }
+            self.fill(flight, &mut slot);
+            // Whoever finishes the last place knows that all are claimed.
+            if let Some((images, outcomes)) = slot.finish() {
+                let outcome = no_panic(|| flight.assemble(images, outcomes, self.number, &self.shared));
+                return ControlFlow::Continue(Some(outcome));
+            }
+        }
+        ControlFlow::Continue(None)
+    }
+
+    /// Whether it makes images of this loader.
+    pub(crate) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
+    /// Goes on with images of another epoch.
+    pub(crate) fn turn_to(&mut self, epoch: u64) {
+        self.epoch = epoch;
+    }
+
+    /// Ends, and leaves its tools to the next worker.
+    pub(crate) fn retire(self) {
+        if !self.spoiled {
+            self.shared.keep_tools(self.tools, self.bytes);
         }
     }
 

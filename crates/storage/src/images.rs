@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use stokehold_base::hash::Fnv;
+
 use crate::bucket::{BucketFolder, Remote};
 use crate::pairs::Pairs;
 use crate::shard::{Baked, Manifest, ShardFolder};
@@ -23,6 +25,16 @@ pub enum Images {
 }
 
 impl Images {
+    /// Adds the names of all images below their folder and their classes to a hash, in order.
+    pub fn add_names(&self, hash: &mut Fnv) {
+        for sample in 0..self.len() {
+            hash.add(self.below(sample));
+            // A byte that no name contains separates the names.
+            hash.add(&[0]);
+            hash.add(&self.class(sample).to_le_bytes());
+        }
+    }
+
     /// Every image below a folder, or of all parts of a prepared data set or of one of images and masks, in one class named after
     /// nothing: for measurements that need no labels.
     ///

@@ -245,7 +245,7 @@ impl DatasetFacts {
     pub fn of(dataset: &Dataset) -> Self {
         let mut hash = Fnv::default();
         for images in std::iter::once(&dataset.train).chain(&dataset.val) {
-            hash_names(images, &mut hash);
+            images.add_names(&mut hash);
         }
         Self {
             classes: pixels::classes(&dataset.train).to_vec(),
@@ -284,15 +284,6 @@ impl DatasetFacts {
             changes.push("the names of the images are other ones".to_owned());
         }
         changes
-    }
-}
-
-fn hash_names(images: &Images, hash: &mut Fnv) {
-    for sample in 0..images.len() {
-        hash.add(images.below(sample));
-        // A byte that no name contains separates the names.
-        hash.add(&[0]);
-        hash.add(&images.class(sample).to_le_bytes());
     }
 }
 

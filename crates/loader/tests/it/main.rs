@@ -3,6 +3,7 @@
 mod bad_images;
 #[cfg(target_os = "linux")]
 mod memory;
+mod numbered;
 mod order;
 mod pairs;
 mod preparation;

@@ -1,0 +1,648 @@
+//! The trainer's side: servers, and the threads that ask them.
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use stokehold_loader::{
+    Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, WorkerPool,
+};
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body, http};
+
+use crate::board::Board;
+use crate::spec::VERSION;
+use crate::wire::decode;
+use crate::{DataPart, Facts, Made, RemoteError, Spec};
+
+/// Connections of a trainer to a server, and so the most batches that it has in work there.
+pub const CONNECTIONS: usize = 3;
+
+/// The time without a batch after which an epoch ends, if every server has failed.
+pub const GIVE_UP: Duration = Duration::from_secs(60);
+
+/// The environment variable with the token of both sides.
+pub const TOKEN: &str = "STOKEHOLD_TOKEN";
+
+/// The longest time for one request, and for a connection to be made.
+const REQUEST: Duration = Duration::from_secs(60);
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// The pause after a failure, which doubles with each one up to the longest.
+const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// The largest batch: 16 GiB.
+const LARGEST: u64 = 16 << 30;
+
+/// Where a server is: `tcp://HOST:PORT`, or with TLS `tls://HOST:PORT`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    tls: bool,
+    /// `HOST:PORT`.
+    place: String,
+}
+
+impl FromStr for Address {
+    type Err = RemoteError;
+
+    fn from_str(text: &str) -> Result<Self, RemoteError> {
+        let refuse = |reason: &str| RemoteError::Address {
+            text: text.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let (tls, place) = match text.split_once("://") {
+            Some(("tcp", place)) => (false, place),
+            Some(("tls", place)) => (true, place),
+            Some(_) => return Err(refuse("it begins with another word than tcp or tls")),
+            None => return Err(refuse("it does not say whether to use TLS")),
+        };
+        let (host, port) = place.rsplit_once(':').ok_or_else(|| refuse("it has no port"))?;
+        if port.parse::<u16>().map_or(true, |port| port == 0) {
+            return Err(refuse("the port is no number from 1 to 65535"));
+        }
+        let allowed = |letter: char| letter.is_ascii_alphanumeric() || ".-_[]:".contains(letter);
+        if host.is_empty() || !host.chars().all(allowed) {
+            return Err(refuse("it has no name of a machine"));
+        }
+        Ok(Self {
+            tls,
+            place: place.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "tls" } else { "tcp" };
+        write!(f, "{scheme}://{}", self.place)
+    }
+}
+
+/// The servers of a trainer, which make the batches of its loader.
+pub struct Servers {
+    servers: Vec<Arc<Server>>,
+    data: DataPart,
+    /// Threads of this machine that take part.
+    local: Option<NonZeroUsize>,
+    pool: OnceLock<Arc<WorkerPool>>,
+    made_here: Arc<AtomicU64>,
+}
+
+impl Servers {
+    /// Asks each server what it is; at least one has to answer. Those that do not are asked again while batches are made.
+    ///
+    /// `data` says which images of their data sets are meant, and `token` is what they ask for, if they do. With `tls` in an address
+    /// the system's certificates count, or those in the file `SSL_CERT_FILE`.
+    ///
+    /// # Errors
+    /// No server can be used; the token cannot be sent; there are no certificates.
+    pub fn connect(
+        addresses: &[Address],
+        data: DataPart,
+        token: Option<String>,
+    ) -> Result<Self, RemoteError> {
+        if let Some(token) = &token {
+            check_token(token)?;
+        }
+        let agent = agent(addresses.iter().any(|address| address.tls))?;
+        let servers: Vec<Arc<Server>> = addresses
+            .iter()
+            .map(|address| Arc::new(Server::new(address, agent.clone(), token.as_deref())))
+            .collect();
+        let mut said = Vec::new();
+        for server in &servers {
+            match server.facts() {
+                Ok(facts) => {
+                    tracing::info!(server = %server.name, workers = facts.workers, "a server of batches");
+                }
+                Err(failure) => {
+                    server.note(&failure);
+                    let reason = format!("{}: {}", server.name, failure.reason());
+                    tracing::warn!("{reason}");
+                    said.push(reason);
+                }
+            }
+        }
+        if said.len() == servers.len() {
+            return Err(RemoteError::None { said });
+        }
+        Ok(Self {
+            servers,
+            data,
+            local: None,
+            pool: OnceLock::new(),
+            made_here: Arc::default(),
+        })
+    }
+
+    /// With threads of this machine that make batches, too.
+    #[must_use]
+    pub fn with_local(self, workers: Option<NonZeroUsize>) -> Self {
+        Self { local: workers, ..self }
+    }
+
+    /// The batches that each server has made so far, and `here` those of this machine's threads, if there are any.
+    pub fn made(&self) -> Vec<(String, u64)> {
+        let servers = self.servers.iter();
+        let mut made: Vec<_> = servers
+            .map(|server| (server.name.clone(), server.made.load(Ordering::Relaxed)))
+            .collect();
+        if self.local.is_some() {
+            made.push(("here".to_owned(), self.made_here.load(Ordering::Relaxed)));
+        }
+        made
+    }
+
+    /// The threads of this machine.
+    fn pool(&self, workers: NonZeroUsize) -> Result<Arc<WorkerPool>, LoaderError> {
+        if let Some(pool) = self.pool.get() {
+            return Ok(Arc::clone(pool));
+        }
+        let pool = Arc::new(WorkerPool::start(workers)?);
+        Ok(Arc::clone(self.pool.get_or_init(|| pool)))
+    }
+
+    fn ways(&self, loader: &Loader, epoch: u64) -> Result<Vec<Arc<dyn Way>>, LoaderError> {
+        let mut ways: Vec<Arc<dyn Way>> = Vec::new();
+        let spec = Spec::of(loader, self.data.clone());
+        let text = serde_json::to_string(&spec).map_err(|error| failed(error.to_string(), true))?;
+        let spec = Arc::new((spec.key(), text));
+        for server in &self.servers {
+            for number in 0..CONNECTIONS {
+                ways.push(Arc::new(Connection {
+                    server: Arc::clone(server),
+                    spec: Arc::clone(&spec),
+                    loader: loader.clone(),
+                    epoch,
+                    first: number == 0,
+                }));
+            }
+        }
+        if let Some(workers) = self.local {
+            let pool = self.pool(workers)?;
+            let numbered = Arc::new(loader.numbered(epoch));
+            // One that is being finished, and one for the threads that have no place in it.
+            for _ in 0..2 {
+                ways.push(Arc::new(Local {
+                    pool: Arc::clone(&pool),
+                    epoch: Arc::clone(&numbered),
+                    made: Arc::clone(&self.made_here),
+                }));
+            }
+        }
+        Ok(ways)
+    }
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.servers.iter().map(|server| &server.name)).finish()
+    }
+}
+
+impl Elsewhere for Servers {
+    fn begin(&self, loader: &Loader, epoch: u64, batches: Range<u64>) -> Box<dyn Supply> {
+        let nobody = |error| Asked {
+            board: Arc::new(Board::new(0..0, 1)),
+            servers: Vec::new(),
+            failed: Some(error),
+            since: None,
+        };
+        let ways = match self.ways(loader, epoch) {
+            Ok(ways) => ways,
+            Err(error) => return Box::new(nobody(error)),
+        };
+        let window = loader.prefetch().max(ways.len() + 1) as u64;
+        let board = Arc::new(Board::new(batches, window));
+        for (who, way) in ways.into_iter().enumerate() {
+            let own = Arc::clone(&board);
+            let thread = Builder::new()
+                .name(format!("remote-{who}"))
+                .spawn(move || work(&*way, who, &own));
+            if let Err(error) = thread {
+                board.stop();
+                return Box::new(nobody(LoaderError::Spawn(error)));
+            }
+        }
+        Box::new(Asked {
+            board,
+            servers: match self.local {
+                Some(_) => Vec::new(),
+                None => self.servers.clone(),
+            },
+            failed: None,
+            since: None,
+        })
+    }
+}
+
+fn failed(reason: String, input: bool) -> LoaderError {
+    LoaderError::Supply { reason, input }
+}
+
+/// The batches of an epoch. Its threads are not waited for: a request may last, and nobody needs it.
+struct Asked {
+    board: Arc<Board>,
+    /// Those that all have to fail before the epoch does; none where this machine takes part.
+    servers: Vec<Arc<Server>>,
+    failed: Option<LoaderError>,
+    /// When the consumer began to wait for the next batch.
+    since: Option<Instant>,
+}
+
+/// How often the consumer looks whether every server has failed.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Supply for Asked {
+    fn take(&mut self, batch: u64, deadline: Option<Instant>) -> Result<Option<FilledBatch>, LoaderError> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        loop {
+            let look = Instant::now() + LOOK;
+            let until = deadline.map_or(look, |deadline| deadline.min(look));
+            match self.board.take(batch, until) {
+                Ok(outcome) => {
+                    self.since = None;
+                    return outcome.map(Some);
+                }
+                Err(quiet) => self.check(quiet.min(since.elapsed()))?,
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        let (working, ready) = self.board.counts();
+        working + ready
+    }
+
+    fn loading(&self) -> usize {
+        self.board.counts().0
+    }
+}
+
+impl Asked {
+    /// Ends the epoch if all servers have failed, and no batch has come for long.
+    fn check(&self, quiet: Duration) -> Result<(), LoaderError> {
+        if self.servers.is_empty() {
+            return Ok(());
+        }
+        let failures: Vec<Failure> = self.servers.iter().filter_map(|server| server.failure()).collect();
+        let left_out = |failure: &Failure| matches!(failure, Failure::Refuses(_));
+        let all = failures.len() == self.servers.len();
+        if !all || (quiet < GIVE_UP && !failures.iter().all(left_out)) {
+            return Ok(());
+        }
+        let said: Vec<String> = self
+            .servers
+            .iter()
+            .zip(&failures)
+            .map(|(server, failure)| format!("{}: {}", server.name, failure.reason()))
+            .collect();
+        let input = failures.iter().all(left_out);
+        Err(failed(
+            format!("no server makes batches: {}", said.join("; ")),
+            input,
+        ))
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.board.stop();
+    }
+}
+
+/// Why a batch has not come.
+#[derive(Debug, Clone)]
+enum Failure {
+    /// Another server may make it, or the same one later.
+    Passing(String),
+    /// The server will not make any.
+    Refuses(String),
+    /// The batch cannot be made.
+    Batch(String),
+    /// The work ended.
+    Ended,
+}
+
+impl Failure {
+    fn reason(&self) -> &str {
+        match self {
+            Self::Passing(reason) | Self::Refuses(reason) | Self::Batch(reason) => reason,
+            Self::Ended => "the end",
+        }
+    }
+}
+
+/// What makes batches, one at a time.
+trait Way: Send + Sync {
+    fn make(&self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure>;
+
+    /// Whether it should make nothing now, because another one finds out whether it can.
+    fn holds_back(&self) -> bool {
+        false
+    }
+}
+
+/// The work of one thread.
+fn work(way: &dyn Way, who: usize, board: &Board) {
+    let (mut pause, mut usual) = (PAUSE, Duration::ZERO);
+    loop {
+        if way.holds_back() {
+            match board.pause(PAUSE) {
+                true => continue,
+                false => return,
+            }
+        }
+        let Some(number) = board.next(who, usual) else { return };
+        let begun = Instant::now();
+        match way.make(number, who, board) {
+            Ok(batch) => {
+                pause = PAUSE;
+                usual = (usual * 3 + begun.elapsed()) / 4;
+                board.made(who, number, Ok(batch));
+            }
+            Err(Failure::Batch(reason)) => board.made(who, number, Err(failed(reason, true))),
+            Err(Failure::Passing(_)) => {
+                board.failed(who, number);
+                if !board.pause(pause) {
+                    return;
+                }
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            }
+            Err(Failure::Refuses(_) | Failure::Ended) => {
+                board.failed(who, number);
+                return;
+            }
+        }
+    }
+}
+
+/// Threads of this machine.
+struct Local {
+    pool: Arc<WorkerPool>,
+    epoch: Arc<NumberedEpoch>,
+    made: Arc<AtomicU64>,
+}
+
+impl Way for Local {
+    fn make(&self, number: u64, _: usize, board: &Board) -> Result<FilledBatch, Failure> {
+        let (send, made) = mpsc::sync_channel(1);
+        let asked = self.pool.make(&self.epoch, number, move |batch| {
+            let _ = send.send(batch);
+        });
+        asked.map_err(|error| Failure::Batch(error.to_string()))?;
+        loop {
+            match made.recv_timeout(LOOK) {
+                Ok(Ok(batch)) => {
+                    self.made.fetch_add(1, Ordering::Relaxed);
+                    return Ok(batch);
+                }
+                Ok(Err(error)) => return Err(Failure::Batch(error.to_string())),
+                Err(RecvTimeoutError::Timeout) if !board.is_stopped() => {}
+                Err(_) => return Err(Failure::Ended),
+            }
+        }
+    }
+}
+
+/// A server.
+#[derive(Debug)]
+struct Server {
+    /// As it was given.
+    name: String,
+    /// `http://HOST:PORT`.
+    root: String,
+    agent: Agent,
+    /// The header's value.
+    token: Option<String>,
+    /// What it failed with last, if it failed.
+    failure: Mutex<Option<Failure>>,
+    failing: AtomicBool,
+    made: AtomicU64,
+}
+
+/// The answer to a request that failed.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+impl Server {
+    fn new(address: &Address, agent: Agent, token: Option<&str>) -> Self {
+        let scheme = if address.tls { "https" } else { "http" };
+        Self {
+            name: address.to_string(),
+            root: format!("{scheme}://{}", address.place),
+            agent,
+            token: token.map(|token| format!("Bearer {token}")),
+            failure: Mutex::default(),
+            failing: AtomicBool::new(false),
+            made: AtomicU64::new(0),
+        }
+    }
+
+    fn failure(&self) -> Option<Failure> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers that it failed. The first of several failures is logged.
+    fn note(&self, failure: &Failure) {
+        let mut own = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        if own.is_none() {
+            tracing::warn!(server = %self.name, "{}", failure.reason());
+        }
+        *own = Some(failure.clone());
+        self.failing.store(true, Ordering::Relaxed);
+    }
+
+    fn works(&self) {
+        if self.failing.swap(false, Ordering::Relaxed) {
+            tracing::info!(server = %self.name, "it makes batches again");
+            *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+    }
+
+    fn facts(&self) -> Result<Facts, Failure> {
+        let facts: Facts = self.read(self.get("/v1/facts")?)?;
+        match facts.version == VERSION {
+            true => Ok(facts),
+            false => Err(Failure::Refuses(format!(
+                "it has version {} of Stokehold, and this is {VERSION}; use the same on both sides",
+                facts.version
+            ))),
+        }
+    }
+
+    fn get(&self, path: &str) -> Result<http::Response<Body>, Failure> {
+        let mut request = self.agent.get(format!("{}{path}", self.root));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", token);
+        }
+        request.call().map_err(|error| passing(&error))
+    }
+
+    /// Makes the server know a loader.
+    fn register(&self, spec: &str) -> Result<(), Failure> {
+        let mut request = self.agent.post(format!("{}/v1/loaders", self.root));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", token);
+        }
+        let sent = request.header("content-type", "application/json").send(spec);
+        let made: Made = self.read(sent.map_err(|error| passing(&error))?)?;
+        tracing::debug!(server = %self.name, loader = %made.loader, "it knows the loader");
+        Ok(())
+    }
+
+    /// The JSON of an answer, if it is one of success.
+    fn read<T: DeserializeOwned>(&self, mut answer: http::Response<Body>) -> Result<T, Failure> {
+        let status = answer.status().as_u16();
+        let text = answer.body_mut().with_config().limit(1 << 20).read_to_vec();
+        let text = text.map_err(|error| passing(&error))?;
+        if status == 200 {
+            return serde_json::from_slice(&text)
+                .map_err(|_| Failure::Refuses("its answer is not that of a server of batches".to_owned()));
+        }
+        let said = serde_json::from_slice(&text).map(|Refusal { error }| error);
+        let reason = said.unwrap_or_else(|_| format!("it answered with the status {status}"));
+        Err(match status {
+            401 if self.token.is_none() => {
+                Failure::Refuses(format!("it asks for a token; set {TOKEN} to the one that it has"))
+            }
+            400..=421 => Failure::Refuses(reason),
+            422 => Failure::Batch(reason),
+            _ => Failure::Passing(reason),
+        })
+    }
+
+    fn batch(&self, path: &str, spec: &str, loader: &Loader) -> Result<(FilledBatch, usize), Failure> {
+        let mut answer = self.get(path)?;
+        if answer.status().as_u16() == 404 {
+            self.register(spec)?;
+            answer = self.get(path)?;
+        }
+        if answer.status().as_u16() != 200 {
+            return match self.read(answer) {
+                Ok(()) => Err(Failure::Passing("an answer without a batch".to_owned())),
+                Err(failure) => Err(failure),
+            };
+        }
+        let sum = answer.headers().get("stokehold-crc32");
+        let sum = sum.and_then(|sum| u32::from_str_radix(sum.to_str().ok()?, 16).ok());
+        let body = answer.body_mut().with_config().limit(LARGEST).read_to_vec();
+        let body = body.map_err(|error| passing(&error))?;
+        if sum != Some(crc32fast::hash(&body)) {
+            return Err(Failure::Passing("a batch came damaged".to_owned()));
+        }
+        let batch = decode(&body, loader);
+        let batch = batch.map_err(|reason| Failure::Refuses(format!("it sent no batch: {reason}")))?;
+        Ok((batch, body.len()))
+    }
+}
+
+fn passing(error: &ureq::Error) -> Failure {
+    Failure::Passing(match error {
+        ureq::Error::Io(error) => error.to_string(),
+        ureq::Error::Timeout(_) => "no answer in time".to_owned(),
+        error => error.to_string(),
+    })
+}
+
+/// One connection of an epoch.
+struct Connection {
+    server: Arc<Server>,
+    /// The key of the loader, and the text that makes it known.
+    spec: Arc<(String, String)>,
+    loader: Loader,
+    epoch: u64,
+    /// Of the server's connections, the one that asks while the server fails.
+    first: bool,
+}
+
+impl Way for Connection {
+    fn make(&self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure> {
+        let (key, text) = &*self.spec;
+        let begun = Instant::now();
+        let path = format!("/v1/batches/{key}/{}/{number}", self.epoch);
+        let made = self.server.batch(&path, text, &self.loader);
+        match made {
+            Ok((mut batch, bytes)) => {
+                self.server.works();
+                if !board.is_stopped() {
+                    self.server.made.fetch_add(1, Ordering::Relaxed);
+                }
+                batch.spans.push(Span {
+                    worker: who,
+                    stage: Stage::Batch,
+                    start: begun,
+                    duration: begun.elapsed(),
+                    bytes: Some(bytes as u64),
+                });
+                Ok(batch)
+            }
+            Err(failure) => {
+                if !matches!(failure, Failure::Batch(_)) && !board.is_stopped() {
+                    self.server.note(&failure);
+                }
+                Err(match failure {
+                    Failure::Batch(reason) => Failure::Batch(format!("{}: {reason}", self.server.name)),
+                    other => other,
+                })
+            }
+        }
+    }
+
+    fn holds_back(&self) -> bool {
+        !self.first && self.server.failing.load(Ordering::Relaxed)
+    }
+}
+
+/// Whether a token can be a header's value.
+pub(crate) fn check_token(token: &str) -> Result<(), RemoteError> {
+    match !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(()),
+        false => Err(RemoteError::Token),
+    }
+}
+
+fn agent(tls: bool) -> Result<Agent, RemoteError> {
+    let mut config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .proxy(None)
+        .max_idle_connections(1024)
+        .max_idle_connections_per_host(CONNECTIONS)
+        .timeout_connect(Some(CONNECT))
+        .timeout_global(Some(REQUEST))
+        .user_agent(format!("stokehold/{VERSION}"));
+    if tls {
+        let found = rustls_native_certs::load_native_certs();
+        if found.certs.is_empty() {
+            let why = found.errors.first().map(|error| format!(": {error}"));
+            return Err(RemoteError::Certificates {
+                why: why.unwrap_or_default(),
+            });
+        }
+        let roots = found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::Specific(Arc::new(roots.collect())))
+            .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .build();
+        config = config.tls_config(tls);
+    }
+    Ok(config.build().new_agent())
+}

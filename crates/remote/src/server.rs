@@ -1,0 +1,576 @@
+//! The server of batches.
+//!
+//! One thread speaks HTTP, and the threads of a [`WorkerPool`] make batches, in the order in which they were asked for. At most
+//! as many batches as there are threads, and two more, are in work or on their way out; further requests wait. So a
+//! trainer that does not read costs one batch of memory for each of its requests until the connection is found dead.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde::Serialize;
+use serde_json::json;
+use stokehold_base::fault::Fault;
+use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool};
+use stokehold_pipeline::Pipeline;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::spawn_blocking;
+use tokio_rustls::TlsAcceptor;
+
+use crate::client::check_token;
+use crate::spec::VERSION;
+use crate::{DataPart, Facts, Made, Part, RemoteError, Spec, encode};
+
+/// The loaders that a server keeps; it drops the one that was not asked for longest.
+pub const LOADERS: usize = 16;
+
+/// The epochs that it keeps of each loader.
+const EPOCHS: usize = 2;
+
+/// The most connections.
+const CONNECTIONS: usize = 4096;
+
+/// The longest spec, 256 MiB: weights of ten million samples.
+const LONGEST_SPEC: usize = 256 << 20;
+
+/// How long a request's head, or TLS's greeting, may take.
+const GREETING: Duration = Duration::from_secs(20);
+
+/// How long sent bytes may be unacknowledged before the connection is dead.
+const DEAD: Duration = Duration::from_secs(30);
+
+/// How a server serves.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The data set's folder, or its place in a bucket.
+    pub data: PathBuf,
+    /// The pipeline of loaders that name none.
+    pub pipeline: Pipeline,
+    /// Where to listen, `HOST:PORT`; port 0 for a free one.
+    pub listen: String,
+    /// Threads that make batches.
+    pub workers: NonZeroUsize,
+    /// What requests must have, if anything.
+    pub token: Option<String>,
+    /// The files of the certificates and of their key, in PEM, for TLS.
+    pub tls: Option<(PathBuf, PathBuf)>,
+}
+
+/// A server that listens.
+pub struct Server {
+    listener: StdListener,
+    tls: Option<TlsAcceptor>,
+    state: Arc<State>,
+}
+
+impl Server {
+    /// Opens the data set, and begins to listen.
+    ///
+    /// # Errors
+    /// The data set cannot be opened; the pipeline, the token, the certificate or the address cannot be used.
+    pub fn bind(options: Options) -> Result<Self, RemoteError> {
+        if let Some(token) = &options.token {
+            check_token(token)?;
+        }
+        let tls = match &options.tls {
+            Some((certificate, key)) => Some(acceptor(certificate, key)?),
+            None => None,
+        };
+        let listener = StdListener::bind(&options.listen)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| RemoteError::Listen {
+                address: options.listen.clone(),
+                error,
+            })?;
+        let pool = WorkerPool::start(options.workers)?;
+        let state = State {
+            authorization: options.token.as_ref().map(|token| format!("Bearer {token}")),
+            pool,
+            places: Arc::new(Semaphore::new(options.workers.get() + 2)),
+            loaders: Mutex::default(),
+            opening: tokio::sync::Mutex::new(()),
+            batches: AtomicU64::new(0),
+            images: AtomicU64::new(0),
+            options,
+        };
+        // So that what is wrong with the data set is said now. A tree may have no labels.
+        let of = |part| {
+            let data = DataPart { part, ..DataPart::default() };
+            state.open(&Spec { data, ..Spec::default() })
+        };
+        let known = match of(Part::Train) {
+            Ok(known) => known,
+            Err(Unopened::Failed(error)) => of(Part::Unlabelled).map_err(|_| error)?,
+            Err(Unopened::Differs(reason)) => return Err(RemoteError::None { said: vec![reason] }),
+        };
+        state.keep(DEFAULT.to_owned(), known);
+        Ok(Self {
+            listener,
+            tls,
+            state: Arc::new(state),
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What it says about itself, from another thread while it serves.
+    pub fn watch(&self) -> Watch {
+        Watch(Arc::clone(&self.state))
+    }
+
+    /// Answers requests until `stop`; those in progress are broken off then.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn run(self, stop: &AtomicBool) -> Result<(), RemoteError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| RemoteError::System {
+            what: "cannot start to serve",
+            error,
+        })?;
+        let Self { listener, tls, state } = self;
+        let served = runtime.block_on(async {
+            let listener = TcpListener::from_std(listener)?;
+            let connections = Arc::new(Semaphore::new(CONNECTIONS));
+            let mut look = tokio::time::interval(Duration::from_millis(50));
+            while !stop.load(Ordering::Relaxed) {
+                let accepted = tokio::select! {
+                    accepted = listener.accept() => accepted,
+                    _ = look.tick() => continue,
+                };
+                let Ok((stream, peer)) = accepted else {
+                    // Too many open files, or a connection that is gone already: others may go on.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                let Ok(place) = Arc::clone(&connections).try_acquire_owned() else {
+                    tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+                    continue;
+                };
+                let (state, tls) = (Arc::clone(&state), tls.clone());
+                tokio::spawn(async move {
+                    if let Err(error) = serve(state, stream, tls).await {
+                        tracing::debug!(%peer, "the connection ended: {error}");
+                    }
+                    drop(place);
+                });
+            }
+            Ok(())
+        });
+        // Opening a large data set may take long, and nobody waits for it.
+        runtime.shutdown_background();
+        served.map_err(|error| RemoteError::System {
+            what: "cannot serve",
+            error,
+        })
+    }
+}
+
+/// Looks at a server while it serves.
+pub struct Watch(Arc<State>);
+
+impl Watch {
+    /// What it says about itself.
+    pub fn facts(&self) -> Facts {
+        self.0.facts()
+    }
+}
+
+/// The key of the server's own loader.
+const DEFAULT: &str = "default";
+
+struct State {
+    options: Options,
+    authorization: Option<String>,
+    pool: WorkerPool,
+    /// For batches in work and on their way out.
+    places: Arc<Semaphore>,
+    /// The latest last.
+    loaders: Mutex<VecDeque<(String, Known)>>,
+    /// One at a time opens a data set: trainers ask on several connections for the same.
+    opening: tokio::sync::Mutex<()>,
+    batches: AtomicU64,
+    images: AtomicU64,
+}
+
+/// A loader that a server has.
+#[derive(Clone)]
+struct Known {
+    loader: Loader,
+    epochs: VecDeque<(u64, Arc<NumberedEpoch>)>,
+}
+
+impl Known {
+    fn made(&self, key: &str) -> Made {
+        Made {
+            loader: key.to_owned(),
+            batches_per_epoch: self.loader.batches_per_epoch(),
+            shape: self.loader.shape(),
+        }
+    }
+}
+
+/// Why there is no loader of a spec.
+enum Unopened {
+    Failed(RemoteError),
+    Differs(String),
+}
+
+impl<E: Into<RemoteError>> From<E> for Unopened {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// An answer that is an error.
+struct Refusal {
+    status: StatusCode,
+    reason: String,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, reason: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason: reason.into(),
+        }
+    }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<TlsAcceptor>) -> Result<(), String> {
+    let ready = stream.set_nodelay(true).and_then(|()| {
+        // The system finds out that a machine is gone also where nothing is being sent.
+        sockopt::set_tcp_user_timeout(&stream, DEAD.as_millis() as u32)?;
+        sockopt::set_socket_keepalive(&stream, true)?;
+        sockopt::set_tcp_keepidle(&stream, DEAD)?;
+        Ok(sockopt::set_tcp_keepintvl(&stream, DEAD / 3)?)
+    });
+    ready.map_err(|error| error.to_string())?;
+    match tls {
+        None => speak(state, stream).await,
+        Some(tls) => {
+            let greeted = tokio::time::timeout(GREETING, tls.accept(stream)).await;
+            let stream = greeted.map_err(|_| "no greeting of TLS in time")?;
+            speak(state, stream.map_err(|error| error.to_string())?).await
+        }
+    }
+}
+
+async fn speak(
+    state: Arc<State>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
+) -> Result<(), String> {
+    let answer = |request| {
+        let state = Arc::clone(&state);
+        async move { Ok::<_, Infallible>(answer(state, request).await) }
+    };
+    hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Longer than trainers keep a connection that they do not use.
+        .header_read_timeout(2 * DEAD)
+        .serve_connection(TokioIo::new(stream), service_fn(answer))
+        .await
+        .map_err(|error| error.to_string())
+}
+
+async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
+    let answer = match state.check(&request) {
+        Ok(()) => route(state, request).await,
+        Err(refusal) => Err(refusal),
+    };
+    answer.unwrap_or_else(|Refusal { status, reason }| {
+        tracing::debug!(%status, "{reason}");
+        let mut answer = json_answer(&json!({ "error": reason }));
+        *answer.status_mut() = status;
+        answer
+    })
+}
+
+async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let path = request.uri().path().to_owned();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match (request.method(), &parts[..]) {
+        (&Method::GET, ["v1", "facts"]) => Ok(json_answer(&state.facts())),
+        (&Method::POST, ["v1", "loaders"]) => loader(state, request).await,
+        (&Method::GET, ["v1", "batches", key, epoch, number]) => {
+            let parse = |text: &str, what: &str| {
+                text.parse::<u64>().map_err(|_| {
+                    Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no number of {what}"))
+                })
+            };
+            let (epoch, number) = (parse(epoch, "an epoch")?, parse(number, "a batch")?);
+            batch(state, key, epoch, number).await
+        }
+        (_, ["v1", "facts"] | ["v1", "batches", _, _, _]) => {
+            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "use GET here"))
+        }
+        (_, ["v1", "loaders"]) => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "use POST here")),
+        _ => Err(Refusal::new(
+            StatusCode::NOT_FOUND,
+            format!(
+                "{path}: there is GET /v1/facts, POST /v1/loaders and GET /v1/batches/LOADER/EPOCH/NUMBER, as \
+                 /v1/batches/{DEFAULT}/0/0"
+            ),
+        )),
+    }
+}
+
+async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let body = tokio::time::timeout(DEAD, Limited::new(request.into_body(), LONGEST_SPEC).collect()).await;
+    let body = body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the spec did not come in time"))?;
+    let text = body.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    // The version first: another one may have other fields.
+    #[derive(serde::Deserialize)]
+    struct OfVersion {
+        version: Option<String>,
+    }
+    let text = text.to_bytes();
+    let unread = |error: serde_json::Error| {
+        Refusal::new(StatusCode::BAD_REQUEST, format!("the spec of a loader cannot be read: {error}"))
+    };
+    let theirs: OfVersion = serde_json::from_slice(&text).map_err(unread)?;
+    if let Some(theirs) = theirs.version.filter(|theirs| theirs != VERSION) {
+        let reason = format!("it has version {VERSION} of Stokehold, and the trainer {theirs}; use the same on both sides");
+        return Err(Refusal::new(StatusCode::CONFLICT, reason));
+    }
+    let spec: Spec = serde_json::from_slice(&text).map_err(unread)?;
+    let key = spec.key();
+    let opening = state.opening.lock().await;
+    if let Some(known) = state.known(&key) {
+        return Ok(json_answer(&known.made(&key)));
+    }
+    let opener = Arc::clone(&state);
+    let opened = spawn_blocking(move || opener.open(&spec)).await;
+    let opened = opened.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let known = opened.map_err(|why| match why {
+        Unopened::Differs(reason) => Refusal::new(StatusCode::CONFLICT, reason),
+        Unopened::Failed(error) => {
+            let status = match error.is_input() {
+                true => StatusCode::BAD_REQUEST,
+                false => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            Refusal::new(status, error.to_string())
+        }
+    })?;
+    tracing::info!(loader = %key, images = known.loader.images(), "a new loader");
+    let answer = json_answer(&known.made(&key));
+    state.keep(key, known);
+    drop(opening);
+    Ok(answer)
+}
+
+async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<Answer, Refusal> {
+    let unknown = || {
+        let reason = format!("this server knows no loader {key}; send its spec to /v1/loaders");
+        Refusal::new(StatusCode::NOT_FOUND, reason)
+    };
+    let known = state.known(key).ok_or_else(unknown)?;
+    let cached = known.epochs.iter().find(|(own, _)| *own == epoch);
+    let numbered = match cached {
+        Some((_, numbered)) => Arc::clone(numbered),
+        None => {
+            let loader = known.loader.clone();
+            let numbered = spawn_blocking(move || Arc::new(loader.numbered(epoch))).await;
+            let numbered = numbered
+                .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+            state.keep_epoch(key, epoch, &numbered);
+            numbered
+        }
+    };
+    let place = Arc::clone(&state.places).acquire_owned().await;
+    let place = place.map_err(|error| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
+    let (send, made) = oneshot::channel();
+    let shape = known.loader.shape();
+    let asked = state.pool.make(&numbered, number, move |batch| {
+        let _ = send.send(packed(batch, shape, place));
+    });
+    asked.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let packed = made.await.map_err(|_| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")
+    })??;
+    state.batches.fetch_add(1, Ordering::Relaxed);
+    state.images.fetch_add(packed.images, Ordering::Relaxed);
+    let mut answer = Response::new(Full::new(packed.body));
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    if let Ok(sum) = HeaderValue::from_str(&format!("{:08x}", packed.sum)) {
+        headers.insert("stokehold-crc32", sum);
+    }
+    Ok(answer)
+}
+
+/// A batch on its way out.
+struct Packed {
+    /// It keeps its place until it is sent.
+    body: Bytes,
+    sum: u32,
+    images: u64,
+}
+
+/// A body that holds a place.
+struct Held {
+    text: Vec<u8>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.text
+    }
+}
+
+fn packed(
+    batch: Result<FilledBatch, LoaderError>,
+    shape: [usize; 3],
+    place: OwnedSemaphorePermit,
+) -> Result<Packed, Refusal> {
+    let batch = batch.map_err(|error| {
+        let status = match error.is_input() {
+            true => StatusCode::UNPROCESSABLE_ENTITY,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Refusal::new(status, error.to_string())
+    })?;
+    let text = encode(&batch, shape)
+        .map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    Ok(Packed {
+        sum: crc32fast::hash(&text),
+        images: batch.labels.len() as u64,
+        body: Bytes::from_owner(Held { text, _place: place }),
+    })
+}
+
+fn json_answer(value: &impl Serialize) -> Answer {
+    // Facts are texts and numbers, which always have JSON.
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    let json = HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(CONTENT_TYPE, json);
+    answer
+}
+
+impl State {
+    fn facts(&self) -> Facts {
+        Facts {
+            version: VERSION.to_owned(),
+            data: self.options.data.display().to_string(),
+            workers: self.pool.workers(),
+            batches: self.batches.load(Ordering::Relaxed),
+            images: self.images.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Checks the token.
+    fn check(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
+        let Some(expected) = &self.authorization else { return Ok(()) };
+        let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        match given {
+            Some(given) if same(given, expected.as_bytes()) => Ok(()),
+            Some(_) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "the token is another one than the server's")),
+            None => Err(Refusal::new(
+                StatusCode::UNAUTHORIZED,
+                "a token is missing: send `Authorization: Bearer TOKEN`",
+            )),
+        }
+    }
+
+    fn open(&self, spec: &Spec) -> Result<Known, Unopened> {
+        let (images, differs) = spec.data.open(&self.options.data)?;
+        if let Some(reason) = differs {
+            return Err(Unopened::Differs(reason));
+        }
+        let pipeline = spec.pipeline.clone().unwrap_or_else(|| self.options.pipeline.clone());
+        let loader = Loader::new(Arc::new(images), pipeline, spec.options())?;
+        Ok(Known {
+            loader,
+            epochs: VecDeque::new(),
+        })
+    }
+
+    fn loaders(&self) -> MutexGuard<'_, VecDeque<(String, Known)>> {
+        // Code under the lock changes the list only.
+        self.loaders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loader of a key, which becomes the latest.
+    fn known(&self, key: &str) -> Option<Known> {
+        let mut loaders = self.loaders();
+        let at = loaders.iter().position(|(own, _)| own == key)?;
+        let found = loaders.remove(at)?;
+        let known = found.1.clone();
+        loaders.push_back(found);
+        Some(known)
+    }
+
+    fn keep(&self, key: String, known: Known) {
+        let mut loaders = self.loaders();
+        loaders.push_back((key, known));
+        if loaders.len() > LOADERS {
+            // The server's own one stays.
+            let oldest = loaders.iter().position(|(key, _)| key != DEFAULT);
+            oldest.map(|at| loaders.remove(at));
+        }
+    }
+
+    fn keep_epoch(&self, key: &str, epoch: u64, numbered: &Arc<NumberedEpoch>) {
+        let mut loaders = self.loaders();
+        let Some((_, known)) = loaders.iter_mut().find(|(own, _)| own == key) else { return };
+        if known.epochs.iter().all(|(own, _)| *own != epoch) {
+            known.epochs.push_back((epoch, Arc::clone(numbered)));
+        }
+        while known.epochs.len() > EPOCHS {
+            known.epochs.pop_front();
+        }
+    }
+}
+
+/// Whether two secrets are the same; the time does not depend on where they differ.
+fn same(given: &[u8], expected: &[u8]) -> bool {
+    let differ = given.iter().zip(expected).fold(0, |differ, (a, b)| differ | (a ^ b));
+    given.len() == expected.len() && differ == 0
+}
+
+fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, RemoteError> {
+    let refuse = |path: &Path, reason: String| RemoteError::Secret {
+        path: path.to_owned(),
+        reason,
+    };
+    let read = |path: &Path| fs::read(path).map_err(|error| refuse(path, error.to_string()));
+    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(certificate)?).collect();
+    let certificates = certificates.map_err(|error| refuse(certificate, format!("no certificate: {error}")))?;
+    let own = PrivateKeyDer::from_pem_slice(&read(key)?);
+    let own = own.map_err(|error| refuse(key, format!("no key: {error}")))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, own));
+    let config = config.map_err(|error| refuse(certificate, format!("cannot be used with {}: {error}", key.display())))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
