@@ -68,7 +68,11 @@ impl Board {
                 return None;
             }
             if let Some(number) = inner.choose(who, patience) {
-                inner.working.entry(number).or_default().push((who, Instant::now()));
+                inner
+                    .working
+                    .entry(number)
+                    .or_default()
+                    .push((who, Instant::now()));
                 return Some(number);
             }
             // Requests that take long have no event.

@@ -32,8 +32,9 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 /// The environment variable with the token of both sides.
 pub const TOKEN: &str = "STOKEHOLD_TOKEN";
 
-/// The longest time for one request, and for a connection to be made.
+/// The longest time for one batch, for a question about the server, and for a connection to be made.
 const REQUEST: Duration = Duration::from_secs(60);
+const QUESTION: Duration = Duration::from_secs(5);
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// The pause after a failure, which doubles with each one up to the longest.
@@ -147,7 +148,10 @@ impl Servers {
     /// With threads of this machine that make batches, too.
     #[must_use]
     pub fn with_local(self, workers: Option<NonZeroUsize>) -> Self {
-        Self { local: workers, ..self }
+        Self {
+            local: workers,
+            ..self
+        }
     }
 
     /// The batches that each server has made so far, and `here` those of this machine's threads, if there are any.
@@ -205,7 +209,9 @@ impl Servers {
 
 impl fmt::Debug for Servers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.servers.iter().map(|server| &server.name)).finish()
+        f.debug_list()
+            .entries(self.servers.iter().map(|server| &server.name))
+            .finish()
     }
 }
 
@@ -300,7 +306,11 @@ impl Asked {
         if self.servers.is_empty() {
             return Ok(());
         }
-        let failures: Vec<Failure> = self.servers.iter().filter_map(|server| server.failure()).collect();
+        let failures: Vec<Failure> = self
+            .servers
+            .iter()
+            .filter_map(|server| server.failure())
+            .collect();
         let left_out = |failure: &Failure| matches!(failure, Failure::Refuses(_));
         let all = failures.len() == self.servers.len();
         if !all || (quiet < GIVE_UP && !failures.iter().all(left_out)) {
@@ -368,7 +378,9 @@ fn work(way: &dyn Way, who: usize, board: &Board) {
                 false => return,
             }
         }
-        let Some(number) = board.next(who, usual) else { return };
+        let Some(number) = board.next(who, usual) else {
+            return;
+        };
         let begun = Instant::now();
         match way.make(number, who, board) {
             Ok(batch) => {
@@ -457,7 +469,10 @@ impl Server {
     }
 
     fn failure(&self) -> Option<Failure> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Remembers that it failed. The first of several failures is logged.
@@ -478,7 +493,8 @@ impl Server {
     }
 
     fn facts(&self) -> Result<Facts, Failure> {
-        let facts: Facts = self.read(self.get("/v1/facts")?)?;
+        let answer = self.get("/v1/facts", QUESTION)?;
+        let facts: Facts = self.read(answer)?;
         match facts.version == VERSION {
             true => Ok(facts),
             false => Err(Failure::Refuses(format!(
@@ -488,8 +504,9 @@ impl Server {
         }
     }
 
-    fn get(&self, path: &str) -> Result<http::Response<Body>, Failure> {
-        let mut request = self.agent.get(format!("{}{path}", self.root));
+    fn get(&self, path: &str, time: Duration) -> Result<http::Response<Body>, Failure> {
+        let request = self.agent.get(format!("{}{path}", self.root));
+        let mut request = request.config().timeout_global(Some(time)).build();
         if let Some(token) = &self.token {
             request = request.header("authorization", token);
         }
@@ -530,10 +547,10 @@ impl Server {
     }
 
     fn batch(&self, path: &str, spec: &str, loader: &Loader) -> Result<(FilledBatch, usize), Failure> {
-        let mut answer = self.get(path)?;
+        let mut answer = self.get(path, REQUEST)?;
         if answer.status().as_u16() == 404 {
             self.register(spec)?;
-            answer = self.get(path)?;
+            answer = self.get(path, REQUEST)?;
         }
         if answer.status().as_u16() != 200 {
             return match self.read(answer) {
@@ -637,7 +654,10 @@ fn agent(tls: bool) -> Result<Agent, RemoteError> {
                 why: why.unwrap_or_default(),
             });
         }
-        let roots = found.certs.iter().map(|certificate| Certificate::from_der(certificate).to_owned());
+        let roots = found
+            .certs
+            .iter()
+            .map(|certificate| Certificate::from_der(certificate).to_owned());
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::Specific(Arc::new(roots.collect())))
             .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))

@@ -37,7 +37,9 @@ pub enum RemoteError {
         why: String,
     },
     /// The token cannot be sent.
-    #[error("the token in STOKEHOLD_TOKEN must have visible ASCII characters only, at least one and no spaces")]
+    #[error(
+        "the token in STOKEHOLD_TOKEN must have visible ASCII characters only, at least one and no spaces"
+    )]
     Token,
     /// The address of a server cannot be used.
     #[error("cannot listen on {address}: {error}; choose another address with --listen")]

@@ -114,8 +114,14 @@ impl Server {
         };
         // So that what is wrong with the data set is said now. A tree may have no labels.
         let of = |part| {
-            let data = DataPart { part, ..DataPart::default() };
-            state.open(&Spec { data, ..Spec::default() })
+            let data = DataPart {
+                part,
+                ..DataPart::default()
+            };
+            state.open(&Spec {
+                data,
+                ..Spec::default()
+            })
         };
         let known = match of(Part::Train) {
             Ok(known) => known,
@@ -322,7 +328,10 @@ async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, 
         (&Method::GET, ["v1", "batches", key, epoch, number]) => {
             let parse = |text: &str, what: &str| {
                 text.parse::<u64>().map_err(|_| {
-                    Refusal::new(StatusCode::BAD_REQUEST, format!("{text:?} is no number of {what}"))
+                    Refusal::new(
+                        StatusCode::BAD_REQUEST,
+                        format!("{text:?} is no number of {what}"),
+                    )
                 })
             };
             let (epoch, number) = (parse(epoch, "an epoch")?, parse(number, "a batch")?);
@@ -344,7 +353,8 @@ async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, 
 
 async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
     let body = tokio::time::timeout(DEAD, Limited::new(request.into_body(), LONGEST_SPEC).collect()).await;
-    let body = body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the spec did not come in time"))?;
+    let body =
+        body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the spec did not come in time"))?;
     let text = body.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     // The version first: another one may have other fields.
     #[derive(serde::Deserialize)]
@@ -353,11 +363,16 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     }
     let text = text.to_bytes();
     let unread = |error: serde_json::Error| {
-        Refusal::new(StatusCode::BAD_REQUEST, format!("the spec of a loader cannot be read: {error}"))
+        Refusal::new(
+            StatusCode::BAD_REQUEST,
+            format!("the spec of a loader cannot be read: {error}"),
+        )
     };
     let theirs: OfVersion = serde_json::from_slice(&text).map_err(unread)?;
     if let Some(theirs) = theirs.version.filter(|theirs| theirs != VERSION) {
-        let reason = format!("it has version {VERSION} of Stokehold, and the trainer {theirs}; use the same on both sides");
+        let reason = format!(
+            "it has version {VERSION} of Stokehold, and the trainer {theirs}; use the same on both sides"
+        );
         return Err(Refusal::new(StatusCode::CONFLICT, reason));
     }
     let spec: Spec = serde_json::from_slice(&text).map_err(unread)?;
@@ -368,7 +383,8 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     }
     let opener = Arc::clone(&state);
     let opened = spawn_blocking(move || opener.open(&spec)).await;
-    let opened = opened.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+    let opened =
+        opened.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let known = opened.map_err(|why| match why {
         Unopened::Differs(reason) => Refusal::new(StatusCode::CONFLICT, reason),
         Unopened::Failed(error) => {
@@ -412,9 +428,9 @@ async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<
         let _ = send.send(packed(batch, shape, place));
     });
     asked.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-    let packed = made.await.map_err(|_| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending")
-    })??;
+    let packed = made
+        .await
+        .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending"))??;
     state.batches.fetch_add(1, Ordering::Relaxed);
     state.images.fetch_add(packed.images, Ordering::Relaxed);
     let mut answer = Response::new(Full::new(packed.body));
@@ -458,8 +474,8 @@ fn packed(
         };
         Refusal::new(status, error.to_string())
     })?;
-    let text = encode(&batch, shape)
-        .map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    let text =
+        encode(&batch, shape).map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
     Ok(Packed {
         sum: crc32fast::hash(&text),
         images: batch.labels.len() as u64,
@@ -489,11 +505,16 @@ impl State {
 
     /// Checks the token.
     fn check(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
-        let Some(expected) = &self.authorization else { return Ok(()) };
+        let Some(expected) = &self.authorization else {
+            return Ok(());
+        };
         let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         match given {
             Some(given) if same(given, expected.as_bytes()) => Ok(()),
-            Some(_) => Err(Refusal::new(StatusCode::UNAUTHORIZED, "the token is another one than the server's")),
+            Some(_) => Err(Refusal::new(
+                StatusCode::UNAUTHORIZED,
+                "the token is another one than the server's",
+            )),
             None => Err(Refusal::new(
                 StatusCode::UNAUTHORIZED,
                 "a token is missing: send `Authorization: Bearer TOKEN`",
@@ -506,7 +527,10 @@ impl State {
         if let Some(reason) = differs {
             return Err(Unopened::Differs(reason));
         }
-        let pipeline = spec.pipeline.clone().unwrap_or_else(|| self.options.pipeline.clone());
+        let pipeline = spec
+            .pipeline
+            .clone()
+            .unwrap_or_else(|| self.options.pipeline.clone());
         let loader = Loader::new(Arc::new(images), pipeline, spec.options())?;
         Ok(Known {
             loader,
@@ -541,7 +565,9 @@ impl State {
 
     fn keep_epoch(&self, key: &str, epoch: u64, numbered: &Arc<NumberedEpoch>) {
         let mut loaders = self.loaders();
-        let Some((_, known)) = loaders.iter_mut().find(|(own, _)| own == key) else { return };
+        let Some((_, known)) = loaders.iter_mut().find(|(own, _)| own == key) else {
+            return;
+        };
         if known.epochs.iter().all(|(own, _)| *own != epoch) {
             known.epochs.push_back((epoch, Arc::clone(numbered)));
         }
@@ -553,7 +579,10 @@ impl State {
 
 /// Whether two secrets are the same; the time does not depend on where they differ.
 fn same(given: &[u8], expected: &[u8]) -> bool {
-    let differ = given.iter().zip(expected).fold(0, |differ, (a, b)| differ | (a ^ b));
+    let differ = given
+        .iter()
+        .zip(expected)
+        .fold(0, |differ, (a, b)| differ | (a ^ b));
     given.len() == expected.len() && differ == 0
 }
 
@@ -564,13 +593,19 @@ fn acceptor(certificate: &Path, key: &Path) -> Result<TlsAcceptor, RemoteError> 
     };
     let read = |path: &Path| fs::read(path).map_err(|error| refuse(path, error.to_string()));
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(certificate)?).collect();
-    let certificates = certificates.map_err(|error| refuse(certificate, format!("no certificate: {error}")))?;
+    let certificates =
+        certificates.map_err(|error| refuse(certificate, format!("no certificate: {error}")))?;
     let own = PrivateKeyDer::from_pem_slice(&read(key)?);
     let own = own.map_err(|error| refuse(key, format!("no key: {error}")))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|config| config.with_no_client_auth().with_single_cert(certificates, own));
-    let config = config.map_err(|error| refuse(certificate, format!("cannot be used with {}: {error}", key.display())))?;
+    let config = config.map_err(|error| {
+        refuse(
+            certificate,
+            format!("cannot be used with {}: {error}", key.display()),
+        )
+    })?;
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

@@ -92,7 +92,9 @@ impl DataPart {
                     dataset.limit(max);
                 }
                 match part {
-                    Part::Val => dataset.val.ok_or_else(|| StorageError::NoImages { path: data.join("val") })?,
+                    Part::Val => dataset.val.ok_or_else(|| StorageError::NoImages {
+                        path: data.join("val"),
+                    })?,
                     _ => dataset.train,
                 }
             }

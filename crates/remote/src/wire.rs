@@ -20,8 +20,16 @@ pub fn encode(batch: &FilledBatch, shape: [usize; 3]) -> Result<Vec<u8>, String>
         BatchNumbers::Bf16(numbers) => (Dtype::BF16, bytemuck::cast_slice(numbers)),
         BatchNumbers::U8(numbers) => (Dtype::U8, numbers),
     };
-    let labels: Vec<u8> = batch.labels.iter().flat_map(|label| label.to_le_bytes()).collect();
-    let samples: Vec<u8> = batch.samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+    let labels: Vec<u8> = batch
+        .labels
+        .iter()
+        .flat_map(|label| label.to_le_bytes())
+        .collect();
+    let samples: Vec<u8> = batch
+        .samples
+        .iter()
+        .flat_map(|sample| sample.to_le_bytes())
+        .collect();
     let again: Vec<u8> = batch.again.iter().flat_map(|again| again.to_le_bytes()).collect();
     let view = |dtype, shape, bytes| TensorView::new(dtype, shape, bytes).map_err(|error| error.to_string());
     let mut tensors = vec![
@@ -31,7 +39,10 @@ pub fn encode(batch: &FilledBatch, shape: [usize; 3]) -> Result<Vec<u8>, String>
         ("again", view(Dtype::U32, vec![count], &again)?),
     ];
     if !batch.masks.is_empty() {
-        tensors.push(("masks", view(Dtype::U8, vec![count, height, width], &batch.masks)?));
+        tensors.push((
+            "masks",
+            view(Dtype::U8, vec![count, height, width], &batch.masks)?,
+        ));
     }
     let bad = serde_json::to_string(&batch.bad).map_err(|error| error.to_string())?;
     let facts = HashMap::from([("bad".to_owned(), bad)]);
@@ -85,11 +96,23 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
         }
     }
     let mut labels = vec![0; count];
-    fill(&mut labels, expects("labels", Dtype::U32, &[count])?, u32::from_le_bytes);
+    fill(
+        &mut labels,
+        expects("labels", Dtype::U32, &[count])?,
+        u32::from_le_bytes,
+    );
     let mut again = vec![0; count];
-    fill(&mut again, expects("again", Dtype::U32, &[count])?, u32::from_le_bytes);
+    fill(
+        &mut again,
+        expects("again", Dtype::U32, &[count])?,
+        u32::from_le_bytes,
+    );
     let mut samples = vec![0; count];
-    fill(&mut samples, expects("samples", Dtype::U64, &[count])?, u64::from_le_bytes);
+    fill(
+        &mut samples,
+        expects("samples", Dtype::U64, &[count])?,
+        u64::from_le_bytes,
+    );
     if let Some(sample) = samples.iter().find(|&&sample| sample >= loader.images() as u64) {
         return Err(format!("sample {sample} of {}", loader.images()));
     }
