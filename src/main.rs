@@ -51,6 +51,8 @@ enum Command {
     Train(Box<commands::train::Args>),
     /// Start a command on several ranks, which train together.
     Launch(commands::launch::Args),
+    /// Make batches for trainers on other machines.
+    Serve(Box<commands::serve::Args>),
     /// Say which classes a model sees in images.
     Predict(Box<commands::predict::Args>),
     /// Say how often a model is right on labelled images, class by class.
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Command::CompareTrial => commands::compare::trial(),
         Command::Train(args) => commands::train::run(*args),
         Command::Launch(args) => commands::launch::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
         Command::Predict(args) => commands::predict::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Transform(args) => commands::transform::run(&args),

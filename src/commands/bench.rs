@@ -21,9 +21,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use stokehold_loader::{BadImage, LoaderOptions, Stage, Workers};
+use stokehold_loader::{BadImage, Elsewhere, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
+use stokehold_remote::{Address, DataPart, Part, Servers, TOKEN};
 use stokehold_storage::{Dataset, Images, SlowSource, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
@@ -70,6 +71,9 @@ pub struct LoaderBenchArgs {
     /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
     #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
     sample_type: SampleType,
+    /// Servers that make the batches, as for train; they serve DATA
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    loader: Vec<Address>,
     /// Most batches in work or ready; 0 for as few as keep all workers busy
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
@@ -112,18 +116,34 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     if args.pipeline.is_none() && args.sample_type == SampleType::U8 {
         pipeline.ops.retain(|op| !matches!(op, Op::Normalize(_)));
     }
-    let source = source(&data, &args)?;
+    if !args.loader.is_empty() {
+        if !args.read_latency.is_zero() {
+            let reason = "--read-latency delays reads of this machine, and servers read; leave it out";
+            return Err(Usage(reason.into()).into());
+        }
+        if args.executor == AnyExecutor::Gpu {
+            return Err(Usage(
+                "servers make batches with --executor fused or per-op; choose one of these".into(),
+            )
+            .into());
+        }
+    }
+    let (source, part) = source(&data, &args)?;
+    let servers = match args.loader.is_empty() {
+        true => None,
+        false => Some((&args.loader[..], part)),
+    };
     if args.serve {
         let [workers] = args.workers[..] else {
             return Err(Usage("--serve takes one number of workers".into()).into());
         };
-        let mut bench = LoaderBench::new(source, pipeline, &args, workers)?;
+        let mut bench = LoaderBench::new(source, pipeline, &args, workers, servers.as_ref())?;
         serve::serve(&mut bench)?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut reports = Vec::new();
     for &workers in &args.workers {
-        let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers)?;
+        let mut bench = LoaderBench::new(source.clone(), pipeline.clone(), &args, workers, servers.as_ref())?;
         bench.pass()?;
         let passes = (0..args.passes)
             .map(|_| bench.pass())
@@ -138,21 +158,26 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn source(data: &Path, args: &LoaderBenchArgs) -> Result<Arc<dyn Source>, StorageError> {
+/// The images, and what they are for servers.
+fn source(data: &Path, args: &LoaderBenchArgs) -> Result<(Arc<dyn Source>, DataPart), StorageError> {
     // Masks are a part of the work; labels are not.
-    let mut images = match Dataset::open(data, None, 0) {
-        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => train,
-        _ => Images::unlabelled(data)?,
+    let (mut images, part) = match Dataset::open(data, None, 0) {
+        Ok(Dataset { train, .. }) if train.pixel_classes().is_some() => (train, Part::Train),
+        _ => (Images::unlabelled(data)?, Part::Unlabelled),
     };
     damage::warn(&images);
     if let Some(max) = args.max_images {
         images.limit(max);
     }
-    Ok(if args.read_latency.is_zero() {
-        Arc::new(images)
-    } else {
-        Arc::new(SlowSource::new(images, args.read_latency))
-    })
+    let part = DataPart {
+        max_images: args.max_images,
+        ..DataPart::of(&images, part)
+    };
+    let source: Arc<dyn Source> = match args.read_latency.is_zero() {
+        true => Arc::new(images),
+        false => Arc::new(SlowSource::new(images, args.read_latency)),
+    };
+    Ok((source, part))
 }
 
 /// One loader and the number of its next pass.
@@ -182,8 +207,20 @@ impl LoaderBench {
         pipeline: Pipeline,
         args: &LoaderBenchArgs,
         workers: Workers,
+        servers: Option<&(&[Address], DataPart)>,
     ) -> Result<LoaderBench, Box<dyn Error>> {
+        let elsewhere: Option<Arc<dyn Elsewhere>> = match servers {
+            Some((addresses, part)) => {
+                let servers = Servers::connect(addresses, part.clone(), std::env::var(TOKEN).ok())?;
+                Some(Arc::new(servers.with_local(match workers {
+                    Workers::Auto => None,
+                    Workers::Count(workers) => Some(workers),
+                })))
+            }
+            None => None,
+        };
         let options = LoaderOptions {
+            elsewhere,
             batch_size: args.batch.batch_size,
             workers,
             shuffle: true,

@@ -374,6 +374,7 @@ impl Plan {
             // A trial that leaves an image out would do less work than the others.
             bad_images: BadImagePolicy::Substitute,
             bad_image_limit: 100,
+            servers: Vec::new(),
             workers: Workers::Count(NonZeroUsize::new(self.workers).unwrap_or(NonZeroUsize::MIN)),
             prefetch: 0,
             device,

@@ -36,6 +36,9 @@ pub trait Elsewhere: fmt::Debug + Send + Sync {
     /// Begins with these batches of an epoch. `loader` is the one that asks; the sampler, the policy for bad images and the
     /// positions are its own.
     fn begin(&self, loader: &Loader, epoch: u64, batches: Range<u64>) -> Box<dyn Supply>;
+
+    /// Who has made how many batches so far.
+    fn made(&self) -> Vec<(String, u64)>;
 }
 
 /// An epoch's batches from elsewhere.

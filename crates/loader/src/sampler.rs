@@ -21,7 +21,7 @@ pub enum Sampler {
     #[default]
     Every,
     /// These samples, each as often as it is in the list (`torch.utils.data.SubsetRandomSampler`).
-    Subset(Arc<[usize]>),
+    Subset(#[serde(with = "list")] Arc<[usize]>),
     /// Repeated augmentation: each sample so many times in a row, with random operations of its own each time
     /// (Hoffer et al., "Augment your batch", 2020; the `RASampler` of DeiT, timm and torchvision's references). An
     /// epoch keeps its length, so that it has a part of the samples, unless
@@ -30,6 +30,7 @@ pub enum Sampler {
     /// Drawn with a weight for each sample, 0 or more, of any sum (`torch.utils.data.WeightedRandomSampler`).
     Weighted {
         /// The weight of each sample of the source, in its order.
+        #[serde(with = "list")]
         weights: Arc<[f64]>,
         /// Whether a sample can be drawn again in the same epoch. Without it an epoch has a sample once at most, drawn
         /// in turn from those that are left.
@@ -60,6 +61,21 @@ impl fmt::Display for Sampler {
             }
             Self::ClassBalanced { replacement } => write!(f, "class-balanced {}", again(*replacement)),
         }
+    }
+}
+
+/// A shared list as an ordinary one.
+mod list {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<T: Serialize, S: Serializer>(list: &Arc<[T]>, to: S) -> Result<S::Ok, S::Error> {
+        (**list).serialize(to)
+    }
+
+    pub fn deserialize<'a, T: Deserialize<'a>, D: Deserializer<'a>>(from: D) -> Result<Arc<[T]>, D::Error> {
+        Vec::deserialize(from).map(Arc::from)
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use stokehold_loader::{
     Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, WorkerPool,
 };
@@ -45,7 +45,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LARGEST: u64 = 16 << 30;
 
 /// Where a server is: `tcp://HOST:PORT`, or with TLS `tls://HOST:PORT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Address {
     tls: bool,
     /// `HOST:PORT`.
@@ -78,6 +79,20 @@ impl FromStr for Address {
             tls,
             place: place.to_owned(),
         })
+    }
+}
+
+impl TryFrom<String> for Address {
+    type Error = RemoteError;
+
+    fn try_from(text: String) -> Result<Self, RemoteError> {
+        text.parse()
+    }
+}
+
+impl From<Address> for String {
+    fn from(address: Address) -> Self {
+        address.to_string()
     }
 }
 
@@ -152,18 +167,6 @@ impl Servers {
             local: workers,
             ..self
         }
-    }
-
-    /// The batches that each server has made so far, and `here` those of this machine's threads, if there are any.
-    pub fn made(&self) -> Vec<(String, u64)> {
-        let servers = self.servers.iter();
-        let mut made: Vec<_> = servers
-            .map(|server| (server.name.clone(), server.made.load(Ordering::Relaxed)))
-            .collect();
-        if self.local.is_some() {
-            made.push(("here".to_owned(), self.made_here.load(Ordering::Relaxed)));
-        }
-        made
     }
 
     /// The threads of this machine.
@@ -248,6 +251,18 @@ impl Elsewhere for Servers {
             failed: None,
             since: None,
         })
+    }
+
+    /// Each server's, and `here` those of this machine's threads, if there are any.
+    fn made(&self) -> Vec<(String, u64)> {
+        let servers = self.servers.iter();
+        let mut made: Vec<_> = servers
+            .map(|server| (server.name.clone(), server.made.load(Ordering::Relaxed)))
+            .collect();
+        if self.local.is_some() {
+            made.push(("here".to_owned(), self.made_here.load(Ordering::Relaxed)));
+        }
+        made
     }
 }
 

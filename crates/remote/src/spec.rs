@@ -1,12 +1,15 @@
 //! What a trainer asks of servers, in the form in which it is sent.
 
+#[cfg(feature = "server")]
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use stokehold_base::hash::Fnv;
 use stokehold_loader::{BadImagePolicy, Executor, Loader, LoaderOptions, Parts, SampleType, Sampler};
 use stokehold_pipeline::{DecodeOptions, Pipeline};
-use stokehold_storage::{Dataset, Images, Source, StorageError};
+use stokehold_storage::Images;
+#[cfg(feature = "server")]
+use stokehold_storage::{Dataset, Source, StorageError};
 
 /// The version of both sides.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -77,6 +80,7 @@ impl DataPart {
     }
 
     /// Opens them. The second value says in what the images differ from those that are meant.
+    #[cfg(feature = "server")]
     pub(crate) fn open(&self, data: &Path) -> Result<(Images, Option<String>), StorageError> {
         let images = match self.part {
             Part::Unlabelled => {
@@ -193,6 +197,7 @@ impl Spec {
     }
 
     /// The loader's options on a server.
+    #[cfg(feature = "server")]
     pub(crate) fn options(&self) -> LoaderOptions {
         LoaderOptions {
             executor: self.executor,

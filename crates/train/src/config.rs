@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stokehold_loader::{BadImagePolicy, LoaderOptions, Parts, Workers};
+use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
+use stokehold_remote::{Address, DataPart, Part, Servers, TOKEN};
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -127,7 +128,10 @@ pub struct TrainConfig {
     pub bad_images: BadImagePolicy,
     /// The number of different bad images that are tolerated; one more is an error.
     pub bad_image_limit: usize,
-    /// Loader threads.
+    /// Servers that make the training batches.
+    #[serde(default)]
+    pub servers: Vec<Address>,
+    /// Loader threads. Beside servers a number of threads makes training batches, too, and `auto` stands for none.
     pub workers: Workers,
     /// The most batches in work or ready; 0 for as few as keep all workers busy.
     pub prefetch: usize,
@@ -156,9 +160,10 @@ fn one() -> usize {
 
 impl TrainConfig {
     /// The fields that a resumed run may change. `data` may change because the data themselves are compared.
-    pub const FREE: [&'static str; 11] = [
+    pub const FREE: [&'static str; 12] = [
         "data",
         "bad_image_limit",
+        "servers",
         "workers",
         "prefetch",
         "device",
@@ -284,6 +289,11 @@ impl TrainConfig {
             ),
             (
                 "executor",
+                self.servers.is_empty() || matches!(self.executor, ExecutorChoice::Of(AnyExecutor::Cpu(_))),
+                "must be fused or per-op where servers make the batches",
+            ),
+            (
+                "executor",
                 self.trainer.learns() || self.executor != ExecutorChoice::Of(AnyExecutor::Gpu),
                 "must not be gpu where the accelerator is emulated",
             ),
@@ -401,6 +411,21 @@ impl TrainConfig {
         Ok(own.iter().filter_map(differs).collect())
     }
 
+    /// The servers that make the batches of these training images.
+    fn connect(&self, images: &Images) -> Result<Servers, TrainError> {
+        let data = DataPart {
+            val_split: self.val_split,
+            split_seed: self.seed,
+            max_images: self.max_images,
+            ..DataPart::of(images, Part::Train)
+        };
+        let servers = Servers::connect(&self.servers, data, std::env::var(TOKEN).ok())?;
+        Ok(servers.with_local(match self.workers {
+            Workers::Auto => None,
+            Workers::Count(workers) => Some(workers),
+        }))
+    }
+
     /// The feed for one part of the data set.
     pub(crate) fn feed(
         &self,
@@ -417,9 +442,14 @@ impl TrainConfig {
             true => (self.sampler.sampler(&images)?, self.epoch_images),
             false => Default::default(),
         };
+        let elsewhere: Option<Arc<dyn Elsewhere>> = match training && !self.servers.is_empty() {
+            true => Some(Arc::new(self.connect(&images)?)),
+            false => None,
+        };
         let options = LoaderOptions {
             sampler,
             epoch_samples,
+            elsewhere,
             batch_size: self.batch_size,
             parts,
             workers: self.workers,

@@ -9,6 +9,7 @@ use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
 use stokehold_profile::ProfileError;
 use stokehold_ranks::RanksError;
+use stokehold_remote::RemoteError;
 
 use crate::checkpoint::CheckpointError;
 use crate::device::DeviceError;
@@ -52,6 +53,9 @@ pub enum TrainError {
     /// The loader cannot go on.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// No server of batches can be used.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     /// The validation set's loader cannot go on.
     #[error("validation: {0}; check all validation images")]
     Validation(LoaderError),
@@ -222,6 +226,7 @@ impl Fault for TrainError {
             Self::Device(error) => !matches!(error, DeviceError::Failed(_)),
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
+            Self::Remote(error) => error.is_input(),
             Self::Ranks(error) => {
                 matches!(
                     error,

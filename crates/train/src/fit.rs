@@ -997,6 +997,9 @@ impl Training<'_> {
         let epochs = &self.progress.epochs;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();
         let last = epochs.last();
+        let elsewhere = self.feed.loader().options().elsewhere.as_ref();
+        let batches_by_server = elsewhere.map(|servers| servers.made().into_iter().collect());
+        let batches_by_server = batches_by_server.unwrap_or_default();
         let summary = RunSummary {
             run_dir: self.folder.path().to_owned(),
             arch: self.config.arch,
@@ -1028,6 +1031,7 @@ impl Training<'_> {
             bad_val_images: self.progress.bad_validation.len(),
             interrupted,
             ranks,
+            batches_by_server,
         };
         if !self.team.ranks.is_first() {
             return Ok(summary);

@@ -25,7 +25,7 @@ use stokehold_base::lock::{Lock, Refused};
 use stokehold_base::there::if_there;
 use stokehold_base::{regular, whole};
 use stokehold_profile::{Machine, ProfileError};
-use stokehold_storage::{Dataset, Images, Source};
+use stokehold_storage::{Dataset, Source};
 
 use crate::config::TrainConfig;
 use crate::executor::{AnyExecutor, Chosen, ExecutorChoice};

@@ -100,6 +100,10 @@ pub struct RunSummary {
     /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks: Option<RanksSummary>,
+    /// The training batches that each server has made since the last start or resume, by its address; `here` are those of this
+    /// machine's threads. Empty without servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub batches_by_server: BTreeMap<String, u64>,
 }
 
 impl RunSummary {
@@ -215,6 +219,10 @@ impl fmt::Display for RunSummary {
                 per_image(used.cpu_seconds)
             );
             row(f, "emulated trainer", costs)?;
+        }
+        for (server, batches) in &self.batches_by_server {
+            let count = batches.to_string();
+            row(f, "batches made", format!("{count:<7} {server}"))?;
         }
         if let Some(ranks) = &self.ranks {
             let [loading, computing, waiting, reducing, between] = ranks.shares().map(|share| 100.0 * share);
@@ -335,6 +343,7 @@ mod tests {
             bad_val_images: 0,
             interrupted: false,
             ranks: None,
+            batches_by_server: BTreeMap::new(),
         }
     }
 

@@ -11,6 +11,7 @@ use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::op::Size;
 use stokehold_pipeline::{Pipeline, SampleType};
 use stokehold_profile::Machine;
+use stokehold_remote::Address;
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::ema::EmaConfig;
 use stokehold_train::mix::Mix;
@@ -335,6 +336,10 @@ struct MachineOptions {
     sample_type: SampleType,
     #[command(flatten)]
     threads: WorkerArgs,
+    /// Servers that make the training batches (`stokehold serve`): tcp://a:7000,tcp://b:7000; tls:// for TLS. Batches, order
+    /// and resume stay the same. --workers 2 lets threads of this machine make some, too. STOKEHOLD_TOKEN has the token.
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    loader: Vec<Address>,
     /// Most batches in work or ready; 0 for as few as keep all workers busy.
     #[arg(long, value_name = "BATCHES", default_value_t = 0)]
     prefetch: usize,
@@ -467,6 +472,7 @@ impl Args {
             topk: optimizer.topk.unwrap_or(5),
             bad_images: data_options.bad_images,
             bad_image_limit: data_options.bad_image_limit,
+            servers: machine.loader,
             workers: machine.threads.workers,
             prefetch: machine.prefetch,
             device: machine.device,

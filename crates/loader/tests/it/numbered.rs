@@ -83,6 +83,10 @@ impl Elsewhere for Disordered {
         numbers.sort_by_key(|number| number % 2 == 0);
         Box::new(elsewhere(loader, epoch, numbers.into_iter()))
     }
+
+    fn made(&self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
 }
 
 /// Has the second batch made only.
@@ -92,6 +96,10 @@ struct Second;
 impl Elsewhere for Second {
     fn begin(&self, loader: &Loader, epoch: u64, _: Range<u64>) -> Box<dyn Supply> {
         Box::new(elsewhere(loader, epoch, 1..2))
+    }
+
+    fn made(&self) -> Vec<(String, u64)> {
+        Vec::new()
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use stokehold_base::fault::Fault;
-use stokehold_loader::{Loader, LoaderOptions, Pipeline};
+use stokehold_loader::{Elsewhere, Loader, LoaderOptions, Pipeline};
 use stokehold_remote::server::Server;
 use stokehold_remote::{Address, DataPart, Part, RemoteError, Servers};
 
@@ -104,8 +104,9 @@ fn servers_that_are_silent_lie_or_send_garbage_cost_no_batch() {
 fn servers_of_something_else_are_named() {
     let (_dir, data, images) = data_set();
     let (_other_dir, other, _) = data_set();
+    let class = first_folder(&other);
     for part in ["train", "val"] {
-        std::fs::remove_dir_all(other.join(part).join(first_folder(&other))).unwrap();
+        std::fs::remove_dir_all(other.join(part).join(&class)).unwrap();
     }
     let server = serve_data(&other);
     let servers = connect(&[&server.address], &images).unwrap();

@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use stokehold_loader::{
-    BadImagePolicy, Executor, Loader, LoaderOptions, Parts, Pipeline, SampleType, Sampler,
+    BadImagePolicy, Elsewhere, Executor, Loader, LoaderOptions, Parts, Pipeline, SampleType, Sampler,
 };
 use stokehold_remote::{DataPart, Part, Servers};
 use stokehold_storage::{Dataset, Source};

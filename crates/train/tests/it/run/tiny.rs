@@ -157,6 +157,7 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         topk: 5,
         bad_images: BadImagePolicy::Skip,
         bad_image_limit: 100,
+        servers: Vec::new(),
         workers: Workers::Auto,
         prefetch: 0,
         device: DeviceChoice::Cpu,
