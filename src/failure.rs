@@ -13,6 +13,7 @@ use stokehold_objects::ObjectError;
 use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
+use stokehold_remote::RemoteError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
@@ -101,6 +102,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<PipelineError>,
         ask::<PrepareError>,
         ask::<ProfileError>,
+        ask::<RemoteError>,
         ask::<StorageError>,
         ask::<SynthError>,
         ask::<TrainError>,

@@ -20,6 +20,7 @@ mod profile;
 mod ranks;
 mod reference;
 mod report;
+mod serve;
 mod spot;
 mod storage;
 mod top;

@@ -2,7 +2,8 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use burn::tensor::{Device, Tensor};
 use serde::{Deserialize, Serialize};
@@ -41,11 +42,15 @@ pub(crate) fn evaluate(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let next = next_batch(&mut coming, bad, observer).map_err(|error| match error {
+        let stopped = || stop.load(Ordering::Relaxed);
+        let next = next_batch(&mut coming, bad, observer, &stopped).map_err(|error| match error {
             TrainError::Loader(error) => TrainError::Validation(error),
             error => error,
         });
         let Some(batch) = next? else {
+            if stopped() {
+                return Ok(None);
+            }
             break;
         };
         number += 1;
@@ -151,13 +156,23 @@ pub(crate) fn pixel_loss(logits: Tensor<4>, masks: &[u8]) -> (Tensor<1>, usize) 
     (pixel_cross_entropy(logits, &targets), labelled)
 }
 
-/// The next batch. Bad images found before it, or before the end of the epoch, are added to `bad`.
+/// How often a wait for a batch looks whether to stop: a server, or storage, may be silent for long.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The next batch; `None` at the end of the epoch, and if `stopped` says so while it waits. Bad images found before it, or before the end of the epoch, are added to `bad`.
 pub(crate) fn next_batch(
     batches: &mut FeedBatches,
     bad: &mut Vec<BadImage>,
     observer: &mut dyn Observer,
+    stopped: &dyn Fn() -> bool,
 ) -> Result<Option<FedBatch>, TrainError> {
-    let mut next = batches.next();
+    let mut next = loop {
+        match batches.next_within(LOOK) {
+            Poll::Ready(next) => break next,
+            Poll::Pending if stopped() => return Ok(None),
+            Poll::Pending => {}
+        }
+    };
     let found = match &mut next {
         Some(Ok(batch)) => mem::take(&mut batch.bad),
         Some(Err(_)) | None => batches.unreported(),

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::AddAssign;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use burn::tensor::{AllocationProperty, Bytes, DType, Device, FloatDType, Int, Tensor, TensorData};
 use half::slice::HalfFloatSliceExt;
@@ -308,24 +310,41 @@ impl FeedBatches {
     }
 }
 
+impl FeedBatches {
+    /// As [`Batches::next_within`]; batches of a device are waited for.
+    pub(crate) fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<FedBatch, TrainError>>> {
+        match &mut self.kind {
+            BatchesKind::Cpu(batches) => batches
+                .next_within(patience)
+                .map(|next| next.map(|batch| fed(batch, self.normalize.as_ref()))),
+            #[cfg(feature = "gpu")]
+            BatchesKind::Gpu(_) => Poll::Ready(self.next()),
+        }
+    }
+}
+
 impl Iterator for FeedBatches {
     type Item = Result<FedBatch, TrainError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         match &mut self.kind {
-            BatchesKind::Cpu(batches) => {
-                let mut batch = batches.next()?.map(FedBatch::from).map_err(TrainError::from);
-                if let Ok(batch) = &mut batch {
-                    batch.images.finish_by(self.normalize.as_ref());
-                }
-                Some(batch)
-            }
+            BatchesKind::Cpu(batches) => Some(fed(batches.next()?, self.normalize.as_ref())),
             #[cfg(feature = "gpu")]
             BatchesKind::Gpu(batches) => batches
                 .next()
                 .map(|batch| batch.map(FedBatch::from).map_err(TrainError::from)),
         }
     }
+}
+
+/// A batch of the CPU's loader for the trainer.
+fn fed(
+    batch: Result<Batch, stokehold_loader::LoaderError>,
+    normalize: Option<&Normalize>,
+) -> Result<FedBatch, TrainError> {
+    let mut batch = FedBatch::from(batch?);
+    batch.images.finish_by(normalize);
+    Ok(batch)
 }
 
 impl From<Batch> for FedBatch {

@@ -618,8 +618,10 @@ impl Training<'_> {
                 continue;
             }
             let begin = Instant::now();
-            let Some(batch) = next_batch(&mut batches, &mut self.progress.bad_training, self.observer)?
-            else {
+            let stop = self.stop;
+            let stopped = || stop.load(Ordering::Relaxed);
+            let bad = &mut self.progress.bad_training;
+            let Some(batch) = next_batch(&mut batches, bad, self.observer, &stopped)? else {
                 break;
             };
             self.spans.waited(begin, self.progress.step + 1);
@@ -656,7 +658,9 @@ impl Training<'_> {
         for part in 0..self.config.accumulate {
             let begin = Instant::now();
             self.team.now(Phase::Loading);
-            let next = next_batch(batches, &mut self.progress.bad_training, self.observer)?;
+            // Ranks stop together, after a step.
+            let bad = &mut self.progress.bad_training;
+            let next = next_batch(batches, bad, self.observer, &|| false)?;
             let Some(batch) = next else {
                 return Ok((trainer, false));
             };
