@@ -3,6 +3,7 @@
 use pyo3::PyErr;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::{ImageError, PipelineError};
+use stokehold_remote::RemoteError;
 use stokehold_storage::StorageError;
 
 mod exceptions {
@@ -47,6 +48,15 @@ impl<T> Raise<T> for Result<T, PipelineError> {
         self.map_err(|error| match error {
             PipelineError::Read { .. } => DataError::new_err(error.to_string()),
             _ => OptionError::new_err(error.to_string()),
+        })
+    }
+}
+
+impl<T> Raise<T> for Result<T, RemoteError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| match error {
+            RemoteError::Address { .. } | RemoteError::Token => OptionError::new_err(error.to_string()),
+            _ => StokeholdError::new_err(error.to_string()),
         })
     }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use stokehold_loader::{BadImage, BadImagePolicy, LoaderOptions, Sampler, State, Workers};
+use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
+use stokehold_remote::{Address, Servers, TOKEN};
 
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
@@ -41,11 +42,37 @@ impl Core {
     }
 }
 
+/// The servers that make the batches, if there are any.
+fn elsewhere(
+    py: Python<'_>,
+    source: &Source,
+    remote: &[String],
+    workers: Workers,
+) -> PyResult<Option<Arc<dyn Elsewhere>>> {
+    if remote.is_empty() {
+        return Ok(None);
+    }
+    let data = source.part.clone().ok_or_else(|| {
+        OptionError::new_err("remote: servers have no list of images; give the folder that they serve")
+    })?;
+    let addresses = remote
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<Vec<Address>, _>>();
+    let addresses = addresses.raise()?;
+    let token = std::env::var(TOKEN).ok();
+    let servers = py.detach(|| Servers::connect(&addresses, data, token)).raise()?;
+    Ok(Some(Arc::new(servers.with_local(match workers {
+        Workers::Auto => None,
+        Workers::Count(workers) => Some(workers),
+    }))))
+}
+
 #[pymethods]
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples))]
+        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples, remote))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -67,6 +94,7 @@ impl Loader {
         replacement: bool,
         repeats: i64,
         epoch_samples: Option<i64>,
+        remote: Vec<String>,
     ) -> PyResult<Self> {
         let workers = match num_workers {
             None => Workers::Auto,
@@ -106,6 +134,10 @@ impl Loader {
             bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
             ..LoaderOptions::default()
         };
+        let options = LoaderOptions {
+            elsewhere: elsewhere(py, source, &remote, workers)?,
+            ..options
+        };
         let images = Arc::clone(&source.images);
         let operations = pipeline.operations.clone();
         let loader = py
@@ -115,6 +147,12 @@ impl Loader {
         Ok(Self {
             core: Arc::new(Core { loader, epochs }),
         })
+    }
+
+    /// The batches that each server has made so far, and this machine's threads.
+    fn made(&self) -> Vec<(String, u64)> {
+        let elsewhere = self.core.loader.options().elsewhere.as_ref();
+        elsewhere.map(|servers| servers.made()).unwrap_or_default()
     }
 
     /// Batches per epoch.

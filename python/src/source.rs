@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
+use stokehold_remote::{DataPart, Part};
 use stokehold_storage::{Dataset, ImageList, Images, Source as _};
 
 use crate::errors::{DataError, OptionError, Raise};
@@ -13,6 +14,8 @@ use crate::memory::Memory;
 #[pyclass(frozen, module = "stokehold._stokehold")]
 pub(crate) struct Source {
     pub(crate) images: Arc<dyn stokehold_storage::Source>,
+    /// What servers call them; none of a list, which they do not have.
+    pub(crate) part: Option<DataPart>,
     /// Names of the classes, or of the classes of pixels, if they have names.
     #[pyo3(get)]
     classes: Option<Vec<String>>,
@@ -24,14 +27,17 @@ impl Source {
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf, split: &str) -> PyResult<Self> {
         let dataset = py.detach(|| Dataset::open(&path, None, 0)).raise()?;
-        let images: Images = match split {
-            "train" => dataset.train,
-            "val" => dataset.val.ok_or_else(|| {
-                DataError::new_err(format!(
-                    "{}: it has no val/ beside train/; give a folder that has, or split=\"train\"",
-                    path.display()
-                ))
-            })?,
+        let (images, part): (Images, _) = match split {
+            "train" => (dataset.train, Part::Train),
+            "val" => {
+                let images = dataset.val.ok_or_else(|| {
+                    DataError::new_err(format!(
+                        "{}: it has no val/ beside train/; give a folder that has, or split=\"train\"",
+                        path.display()
+                    ))
+                })?;
+                (images, Part::Val)
+            }
             _ => {
                 return Err(OptionError::new_err(format!(
                     "split={split:?}: there are \"train\" and \"val\""
@@ -43,6 +49,7 @@ impl Source {
                 Some(of_pixels) => of_pixels.names.clone(),
                 None => images.classes().to_vec(),
             }),
+            part: Some(DataPart::of(&images, part)),
             images: Arc::new(images),
         })
     }
@@ -72,6 +79,7 @@ impl Source {
         }
         Ok(Self {
             images: Arc::new(list),
+            part: None,
             classes: None,
         })
     }

@@ -35,6 +35,8 @@ fn a_bucket_is_no_place_to_write() {
         &["dataset", "synth", uri],
         &["explain", "published", "a.jpg", "--out", uri],
         &["explain", "published", uri],
+        &["serve", "data", "--pipeline", uri],
+        &["serve", "data", "--tls-cert", uri, "--tls-key", "key"],
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_stokehold"))
             .args(words)

@@ -75,6 +75,11 @@ class Loader:
         epoch_samples: samples of an epoch, over all ranks; ``None`` stands for as many as there are, without
             ``replacement`` for as many as have a weight above 0.
 
+        remote: addresses of servers (``stokehold serve``) that make the batches in place of this process, such as
+            ``["tcp://a:7000", "tcp://b:7000"]``. Batches, order and resume stay the same, and a server that dies costs none.
+            ``data`` is the folder that they serve. A number of ``num_workers`` lets threads of this process make some, too.
+            The variable ``STOKEHOLD_TOKEN`` has the servers' token.
+
     Raises:
         OptionError: an argument is out of range, or the pipeline does not make batches (a ``ValueError``).
         DataError: the data cannot be found or listed; while iterating, an image is bad (an ``OSError``).
@@ -107,6 +112,7 @@ class Loader:
         replacement: bool = True,
         repeats: int = 1,
         epoch_samples: int | None = None,
+        remote: Iterable[str] = (),
     ) -> None:
         as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
@@ -140,6 +146,7 @@ class Loader:
             replacement=replacement,
             repeats=repeats,
             epoch_samples=epoch_samples,
+            remote=[remote] if isinstance(remote, str) else list(remote),
         )
 
     def __len__(self) -> int:
@@ -238,6 +245,11 @@ class Loader:
     def bad_images(self) -> list[tuple[int, str, str]]:
         """The images found so far that cannot be decoded: (sample, path, reason)."""
         return self._core.bad_images()
+
+    @property
+    def made(self) -> dict[str, int]:
+        """The batches that each server of ``remote`` has made so far; ``"here"`` are those of this process."""
+        return dict(self._core.made())
 
     def stop(self) -> None:
         """Ends the iteration that is going on, if there is one. Leaving a ``for`` loop does the same.
