@@ -20,7 +20,7 @@
 //! |---|---|
 //! | `GET /v1/facts` | [`Facts`] as JSON |
 //! | `POST /v1/loaders`, a [`Spec`] as JSON | [`Made`] as JSON: the loader's key, batches per epoch and shape. The same spec has the same key everywhere. Every field has a default |
-//! | `GET /v1/batches/KEY/EPOCH/NUMBER` | the batch, as safetensors: `images` [N, 3, H, W], `labels` and `samples` [N], for pairs `masks` [N, H, W]; its bad images as JSON in the metadata. `default` is the key of the server's own pipeline with all defaults. The header `stokehold-crc32` has the CRC-32 of the body in hexadecimal |
+//! | `GET /v1/batches/KEY/EPOCH/NUMBER` | the batch, as safetensors: `images` (N, 3, H, W), `labels` and `samples` (N), for pairs `masks` (N, H, W); its bad images as JSON in the metadata. `default` is the key of the server's own pipeline with all defaults. The header `stokehold-crc32` has the CRC-32 of the body in hexadecimal |
 //!
 //! | status | meaning |
 //! |---|---|

@@ -81,13 +81,13 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
     let numbers = images.data();
     match (buffer.images_mut(), images.dtype()) {
         (BatchNumbers::F32(own), Dtype::F32) => {
-            fill(own, numbers, |bytes| f32::from_le_bytes(bytes));
+            fill(own, numbers, f32::from_le_bytes);
         }
         (BatchNumbers::F16(own), Dtype::F16) => {
-            fill(own, numbers, |bytes| f16::from_le_bytes(bytes));
+            fill(own, numbers, f16::from_le_bytes);
         }
         (BatchNumbers::Bf16(own), Dtype::BF16) => {
-            fill(own, numbers, |bytes| bf16::from_le_bytes(bytes));
+            fill(own, numbers, bf16::from_le_bytes);
         }
         (BatchNumbers::U8(own), Dtype::U8) => own.copy_from_slice(numbers),
         (own, theirs) => {

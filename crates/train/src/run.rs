@@ -613,7 +613,7 @@ mod tests {
     #[test]
     fn another_data_set_is_told_by_its_names() {
         let folder = |name: &str| {
-            Images::Folder(stokehold_storage::ImageFolder {
+            stokehold_storage::Images::Folder(stokehold_storage::ImageFolder {
                 root: "data/train".into(),
                 classes: vec!["cat".into(), "dog".into()],
                 samples: vec![stokehold_storage::Sample {

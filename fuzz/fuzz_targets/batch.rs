@@ -1,0 +1,34 @@
+//! Any bytes as the answer of a server of batches, and as what a trainer asks of one.
+#![no_main]
+
+use std::sync::{Arc, LazyLock};
+
+use libfuzzer_sys::fuzz_target;
+use stokehold_loader::{Loader, LoaderOptions, Pipeline};
+use stokehold_remote::{Spec, decode, encode};
+use stokehold_storage::ImageList;
+
+/// Its four images do not exist, and are not read.
+static LOADER: LazyLock<Loader> = LazyLock::new(|| {
+    let mut images = ImageList::default();
+    for name in ["a", "b", "c", "d"] {
+        images.push(std::path::Path::new(name), 1);
+    }
+    let options = LoaderOptions { batch_size: 2, ..LoaderOptions::default() };
+    Loader::new(Arc::new(images), Pipeline::imagenet_train(4), options).expect("the options are right")
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(batch) = decode(bytes, &LOADER) {
+        assert_eq!(batch.images.len(), batch.labels.len() * 48);
+        assert_eq!(batch.labels.len(), batch.samples.len());
+        assert!(batch.samples.iter().all(|sample| *sample < 4));
+        let text = encode(&batch, LOADER.shape()).expect("it was a batch");
+        let again = decode(&text, &LOADER).expect("it was written here");
+        assert_eq!((again.labels, again.samples, again.bad), (batch.labels, batch.samples, batch.bad));
+    }
+    if let Ok(spec) = serde_json::from_slice::<Spec>(bytes) {
+        let text = serde_json::to_vec(&spec).expect("it was JSON");
+        assert_eq!(serde_json::from_slice::<Spec>(&text).expect("it was written here"), spec);
+    }
+});
