@@ -23,9 +23,10 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(batch.images.len(), batch.labels.len() * 48);
         assert_eq!(batch.labels.len(), batch.samples.len());
         assert!(batch.samples.iter().all(|sample| *sample < 4));
-        let text = encode(&batch, LOADER.shape()).expect("it was a batch");
+        let (labels, samples, bad) = (batch.labels.clone(), batch.samples.clone(), batch.bad.clone());
+        let text = encode(batch, LOADER.shape()).expect("it was a batch").to_vec();
         let again = decode(&text, &LOADER).expect("it was written here");
-        assert_eq!((again.labels, again.samples, again.bad), (batch.labels, batch.samples, batch.bad));
+        assert_eq!((again.labels, again.samples, again.bad), (labels, samples, bad));
     }
     if let Ok(spec) = serde_json::from_slice::<Spec>(bytes) {
         let text = serde_json::to_vec(&spec).expect("it was JSON");

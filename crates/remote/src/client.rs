@@ -1,6 +1,7 @@
 //! The trainer's side: servers, and the threads that ask them.
 
 use std::fmt;
+use std::io::Read;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::str::FromStr;
@@ -178,19 +179,20 @@ impl Servers {
         Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 
-    fn ways(&self, loader: &Loader, epoch: u64) -> Result<Vec<Arc<dyn Way>>, LoaderError> {
-        let mut ways: Vec<Arc<dyn Way>> = Vec::new();
+    fn ways(&self, loader: &Loader, epoch: u64) -> Result<Vec<Box<dyn Way>>, LoaderError> {
+        let mut ways: Vec<Box<dyn Way>> = Vec::new();
         let spec = Spec::of(loader, self.data.clone());
         let text = serde_json::to_string(&spec).map_err(|error| failed(error.to_string(), true))?;
         let spec = Arc::new((spec.key(), text));
         for server in &self.servers {
             for number in 0..CONNECTIONS {
-                ways.push(Arc::new(Connection {
+                ways.push(Box::new(Connection {
                     server: Arc::clone(server),
                     spec: Arc::clone(&spec),
                     loader: loader.clone(),
                     epoch,
                     first: number == 0,
+                    body: Vec::new(),
                 }));
             }
         }
@@ -199,7 +201,7 @@ impl Servers {
             let numbered = Arc::new(loader.numbered(epoch));
             // One that is being finished, and one for the threads that have no place in it.
             for _ in 0..2 {
-                ways.push(Arc::new(Local {
+                ways.push(Box::new(Local {
                     pool: Arc::clone(&pool),
                     epoch: Arc::clone(&numbered),
                     made: Arc::clone(&self.made_here),
@@ -232,11 +234,11 @@ impl Elsewhere for Servers {
         };
         let window = loader.prefetch().max(ways.len() + 1) as u64;
         let board = Arc::new(Board::new(batches, window));
-        for (who, way) in ways.into_iter().enumerate() {
+        for (who, mut way) in ways.into_iter().enumerate() {
             let own = Arc::clone(&board);
             let thread = Builder::new()
                 .name(format!("remote-{who}"))
-                .spawn(move || work(&*way, who, &own));
+                .spawn(move || work(&mut *way, who, &own));
             if let Err(error) = thread {
                 board.stop();
                 return Box::new(nobody(LoaderError::Spawn(error)));
@@ -374,8 +376,8 @@ impl Failure {
 }
 
 /// What makes batches, one at a time.
-trait Way: Send + Sync {
-    fn make(&self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure>;
+trait Way: Send {
+    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure>;
 
     /// Whether it should make nothing now, because another one finds out whether it can.
     fn holds_back(&self) -> bool {
@@ -384,7 +386,7 @@ trait Way: Send + Sync {
 }
 
 /// The work of one thread.
-fn work(way: &dyn Way, who: usize, board: &Board) {
+fn work(way: &mut dyn Way, who: usize, board: &Board) {
     let (mut pause, mut usual) = (PAUSE, Duration::ZERO);
     loop {
         if way.holds_back() {
@@ -427,7 +429,7 @@ struct Local {
 }
 
 impl Way for Local {
-    fn make(&self, number: u64, _: usize, board: &Board) -> Result<FilledBatch, Failure> {
+    fn make(&mut self, number: u64, _: usize, board: &Board) -> Result<FilledBatch, Failure> {
         let (send, made) = mpsc::sync_channel(1);
         let asked = self.pool.make(&self.epoch, number, move |batch| {
             let _ = send.send(batch);
@@ -561,7 +563,14 @@ impl Server {
         })
     }
 
-    fn batch(&self, path: &str, spec: &str, loader: &Loader) -> Result<(FilledBatch, usize), Failure> {
+    /// `body` is memory for the answer.
+    fn batch(
+        &self,
+        path: &str,
+        spec: &str,
+        loader: &Loader,
+        body: &mut Vec<u8>,
+    ) -> Result<FilledBatch, Failure> {
         let mut answer = self.get(path, REQUEST)?;
         if answer.status().as_u16() == 404 {
             self.register(spec)?;
@@ -575,14 +584,13 @@ impl Server {
         }
         let sum = answer.headers().get("stokehold-crc32");
         let sum = sum.and_then(|sum| u32::from_str_radix(sum.to_str().ok()?, 16).ok());
-        let body = answer.body_mut().with_config().limit(LARGEST).read_to_vec();
-        let body = body.map_err(|error| passing(&error))?;
-        if sum != Some(crc32fast::hash(&body)) {
+        body.clear();
+        let read = answer.body_mut().as_reader().take(LARGEST).read_to_end(body);
+        read.map_err(|error| Failure::Passing(error.to_string()))?;
+        if sum != Some(crc32fast::hash(body)) {
             return Err(Failure::Passing("a batch came damaged".to_owned()));
         }
-        let batch = decode(&body, loader);
-        let batch = batch.map_err(|reason| Failure::Refuses(format!("it sent no batch: {reason}")))?;
-        Ok((batch, body.len()))
+        decode(body, loader).map_err(|reason| Failure::Refuses(format!("it sent no batch: {reason}")))
     }
 }
 
@@ -603,16 +611,18 @@ struct Connection {
     epoch: u64,
     /// Of the server's connections, the one that asks while the server fails.
     first: bool,
+    /// Memory for an answer, which is used again.
+    body: Vec<u8>,
 }
 
 impl Way for Connection {
-    fn make(&self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure> {
+    fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure> {
         let (key, text) = &*self.spec;
         let begun = Instant::now();
         let path = format!("/v1/batches/{key}/{}/{number}", self.epoch);
-        let made = self.server.batch(&path, text, &self.loader);
+        let made = self.server.batch(&path, text, &self.loader, &mut self.body);
         match made {
-            Ok((mut batch, bytes)) => {
+            Ok(mut batch) => {
                 self.server.works();
                 if !board.is_stopped() {
                     self.server.made.fetch_add(1, Ordering::Relaxed);
@@ -622,7 +632,7 @@ impl Way for Connection {
                     stage: Stage::Batch,
                     start: begun,
                     duration: begun.elapsed(),
-                    bytes: Some(bytes as u64),
+                    bytes: Some(self.body.len() as u64),
                 });
                 Ok(batch)
             }

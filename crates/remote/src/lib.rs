@@ -54,7 +54,7 @@ pub use board::PATIENCE;
 pub use client::{Address, CONNECTIONS, GIVE_UP, Servers, TOKEN};
 pub use error::RemoteError;
 pub use spec::{DataPart, Facts, Made, Part, Spec};
-pub use wire::{decode, encode};
+pub use wire::{Encoded, decode, encode};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -8,16 +8,19 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
 use std::io;
+use std::mem;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -38,7 +41,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::client::check_token;
 use crate::spec::VERSION;
-use crate::{DataPart, Facts, Made, Part, RemoteError, Spec, encode};
+use crate::{DataPart, Encoded, Facts, Made, Part, RemoteError, Spec, encode};
 
 /// The loaders that a server keeps; it drops the one that was not asked for longest.
 pub const LOADERS: usize = 16;
@@ -268,7 +271,7 @@ impl Refusal {
     }
 }
 
-type Answer = Response<Full<Bytes>>;
+type Answer = Response<Pieces>;
 
 async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<TlsAcceptor>) -> Result<(), String> {
     let ready = stream.set_nodelay(true).and_then(|()| {
@@ -433,7 +436,7 @@ async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<
         .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending"))??;
     state.batches.fetch_add(1, Ordering::Relaxed);
     state.images.fetch_add(packed.images, Ordering::Relaxed);
-    let mut answer = Response::new(Full::new(packed.body));
+    let mut answer = Response::new(packed.body);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     if let Ok(sum) = HeaderValue::from_str(&format!("{:08x}", packed.sum)) {
@@ -445,20 +448,43 @@ async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<
 /// A batch on its way out.
 struct Packed {
     /// It keeps its place until it is sent.
-    body: Bytes,
+    body: Pieces,
     sum: u32,
     images: u64,
 }
 
-/// A body that holds a place.
+/// The images of a batch, which hold its place.
 struct Held {
-    text: Vec<u8>,
+    batch: Encoded,
     _place: OwnedSemaphorePermit,
 }
 
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
-        &self.text
+        self.batch.image_bytes()
+    }
+}
+
+/// A body of a known length, in pieces.
+struct Pieces(VecDeque<Bytes>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
     }
 }
 
@@ -474,19 +500,28 @@ fn packed(
         };
         Refusal::new(status, error.to_string())
     })?;
-    let text =
-        encode(&batch, shape).map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    let images = batch.labels.len() as u64;
+    let mut batch =
+        encode(batch, shape).map_err(|reason| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
+    let mut sum = crc32fast::Hasher::new();
+    for piece in [&batch.head, batch.image_bytes(), &batch.masks] {
+        sum.update(piece);
+    }
+    let (head, masks) = (mem::take(&mut batch.head), mem::take(&mut batch.masks));
+    let numbers = Bytes::from_owner(Held { batch, _place: place });
+    let mut pieces = VecDeque::from([Bytes::from(head), numbers, Bytes::from(masks)]);
+    pieces.retain(|piece| !piece.is_empty());
     Ok(Packed {
-        sum: crc32fast::hash(&text),
-        images: batch.labels.len() as u64,
-        body: Bytes::from_owner(Held { text, _place: place }),
+        sum: sum.finalize(),
+        images,
+        body: Pieces(pieces),
     })
 }
 
 fn json_answer(value: &impl Serialize) -> Answer {
     // Facts are texts and numbers, which always have JSON.
     let text = serde_json::to_vec(value).unwrap_or_default();
-    let mut answer = Response::new(Full::new(Bytes::from(text)));
+    let mut answer = Response::new(Pieces([Bytes::from(text)].into()));
     let json = HeaderValue::from_static("application/json");
     answer.headers_mut().insert(CONTENT_TYPE, json);
     answer

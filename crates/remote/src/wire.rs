@@ -3,50 +3,98 @@
 use std::collections::HashMap;
 
 use half::{bf16, f16};
-use safetensors::tensor::TensorView;
+use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
-use stokehold_loader::{BatchNumbers, FilledBatch, Loader, SampleType};
+use stokehold_loader::{BatchNumbers, FilledBatch, ImageBuffer, Loader, SampleType};
 
-/// The text of a batch on the wire, and its images' count.
+/// A batch on the wire: three pieces, one behind the other. The numbers of images and masks are not copied.
+pub struct Encoded {
+    /// Everything before the images.
+    pub head: Vec<u8>,
+    /// The images.
+    pub images: ImageBuffer,
+    /// The classes of their pixels, if they have masks.
+    pub masks: Vec<u8>,
+}
+
+impl Encoded {
+    /// The bytes of its images.
+    pub fn image_bytes(&self) -> &[u8] {
+        bytes_of(&self.images)
+    }
+
+    /// One text.
+    pub fn to_vec(&self) -> Vec<u8> {
+        [&self.head, self.image_bytes(), &self.masks].concat()
+    }
+}
+
+/// The numbers of images, as they lie in memory. The wire's are little-endian, as those of every machine that this runs on.
+fn bytes_of(images: &BatchNumbers) -> &[u8] {
+    const { assert!(cfg!(target_endian = "little")) };
+    match images {
+        BatchNumbers::F32(numbers) => bytemuck::cast_slice(numbers),
+        BatchNumbers::F16(numbers) => bytemuck::cast_slice(numbers),
+        BatchNumbers::Bf16(numbers) => bytemuck::cast_slice(numbers),
+        BatchNumbers::U8(numbers) => numbers,
+    }
+}
+
+/// A batch whose images have this shape, as safetensors.
 ///
 /// # Errors
 /// Its parts do not fit together, in words.
-pub fn encode(batch: &FilledBatch, shape: [usize; 3]) -> Result<Vec<u8>, String> {
+pub fn encode(batch: FilledBatch, shape: [usize; 3]) -> Result<Encoded, String> {
     let count = batch.labels.len();
     let [_, height, width] = shape;
-    let (dtype, images): (_, &[u8]) = match &*batch.images {
-        BatchNumbers::F32(numbers) => (Dtype::F32, bytemuck::cast_slice(numbers)),
-        BatchNumbers::F16(numbers) => (Dtype::F16, bytemuck::cast_slice(numbers)),
-        BatchNumbers::Bf16(numbers) => (Dtype::BF16, bytemuck::cast_slice(numbers)),
-        BatchNumbers::U8(numbers) => (Dtype::U8, numbers),
+    let dtype = match &*batch.images {
+        BatchNumbers::F32(_) => Dtype::F32,
+        BatchNumbers::F16(_) => Dtype::F16,
+        BatchNumbers::Bf16(_) => Dtype::BF16,
+        BatchNumbers::U8(_) => Dtype::U8,
     };
-    let labels: Vec<u8> = batch
-        .labels
-        .iter()
-        .flat_map(|label| label.to_le_bytes())
-        .collect();
-    let samples: Vec<u8> = batch
-        .samples
-        .iter()
-        .flat_map(|sample| sample.to_le_bytes())
-        .collect();
-    let again: Vec<u8> = batch.again.iter().flat_map(|again| again.to_le_bytes()).collect();
-    let view = |dtype, shape, bytes| TensorView::new(dtype, shape, bytes).map_err(|error| error.to_string());
     let mut tensors = vec![
-        ("images", view(dtype, vec![count, 3, height, width], images)?),
-        ("labels", view(Dtype::U32, vec![count], &labels)?),
-        ("samples", view(Dtype::U64, vec![count], &samples)?),
-        ("again", view(Dtype::U32, vec![count], &again)?),
+        ("samples", Dtype::U64, vec![count], 8 * count),
+        ("labels", Dtype::U32, vec![count], 4 * count),
+        ("again", Dtype::U32, vec![count], 4 * count),
+        (
+            "images",
+            dtype,
+            vec![count, 3, height, width],
+            bytes_of(&batch.images).len(),
+        ),
     ];
     if !batch.masks.is_empty() {
-        tensors.push((
-            "masks",
-            view(Dtype::U8, vec![count, height, width], &batch.masks)?,
-        ));
+        tensors.push(("masks", Dtype::U8, vec![count, height, width], batch.masks.len()));
     }
+    let mut end = 0;
+    let infos = tensors.into_iter().map(|(name, dtype, shape, bytes)| {
+        let begin = end;
+        end += bytes;
+        let data_offsets = (begin, end);
+        let info = TensorInfo {
+            dtype,
+            shape,
+            data_offsets,
+        };
+        (name.to_owned(), info)
+    });
     let bad = serde_json::to_string(&batch.bad).map_err(|error| error.to_string())?;
     let facts = HashMap::from([("bad".to_owned(), bad)]);
-    safetensors::serialize(tensors, Some(facts)).map_err(|error| error.to_string())
+    let metadata = Metadata::new(Some(facts), infos.collect()).map_err(|error| error.to_string())?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    // Numbers begin at a multiple of 8.
+    text.resize(text.len().next_multiple_of(8), b' ');
+    let mut head = (text.len() as u64).to_le_bytes().to_vec();
+    head.append(&mut text);
+    head.extend(batch.samples.iter().flat_map(|sample| sample.to_le_bytes()));
+    head.extend(batch.labels.iter().flat_map(|label| label.to_le_bytes()));
+    head.extend(batch.again.iter().flat_map(|again| again.to_le_bytes()));
+    Ok(Encoded {
+        head,
+        images: batch.images,
+        masks: batch.masks,
+    })
 }
 
 /// The batch of a text, for `loader`, whose memory it uses.

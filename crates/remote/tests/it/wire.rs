@@ -25,7 +25,7 @@ fn sent() -> &'static (TempDir, Loader, Vec<u8>) {
             send.send(batch.unwrap()).unwrap()
         })
         .unwrap();
-        let text = encode(&made.recv().unwrap(), loader.shape()).unwrap();
+        let text = encode(made.recv().unwrap(), loader.shape()).unwrap().to_vec();
         (dir, loader, text)
     })
 }
