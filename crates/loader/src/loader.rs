@@ -90,9 +90,12 @@ impl Loader {
     }
 
     /// The number of worker threads of an epoch. With [`Workers::Auto`](crate::Workers::Auto) it may grow while the
-    /// consumer waits, and change between two epochs.
+    /// consumer waits, and change between two epochs; where batches come from [`LoaderOptions::elsewhere`], it stands for none.
     pub fn workers(&self) -> usize {
-        self.shared.workers()
+        match (&self.shared.options.elsewhere, self.shared.options.workers) {
+            (Some(_), Workers::Auto) => 0,
+            _ => self.shared.workers(),
+        }
     }
 
     /// What the workers of all epochs spent on images so far.
@@ -102,6 +105,9 @@ impl Loader {
 
     /// Why there are as many workers as [`Loader::workers`] says, in words; `None` if the options say how many.
     pub fn workers_why(&self) -> Option<String> {
+        if self.shared.options.elsewhere.is_some() {
+            return None;
+        }
         let cores = match self.shared.options.workers {
             Workers::Auto => self.shared.options.workers.resolve(),
             Workers::Count(_) => return None,

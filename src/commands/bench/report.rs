@@ -1,5 +1,6 @@
 //! The output of `bench loader`: one line per number of workers, and where more workers stop helping.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,9 @@ pub struct Report {
     decoded: Option<DecodedBy>,
     /// Median over the passes, microseconds per image.
     stages_us: StageMeans,
+    /// The batches that each server made, the first pass's too; `here` are those of this process. Empty without servers.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    batches_by_server: BTreeMap<String, u64>,
 }
 
 impl Report {
@@ -86,6 +90,10 @@ impl Report {
                 batch: median(&of(|p| p.stages.batch)),
             },
             passes: rates,
+            batches_by_server: match &loader.options().elsewhere {
+                Some(servers) => servers.made().into_iter().collect(),
+                None => BTreeMap::new(),
+            },
         }
     }
 }
@@ -175,6 +183,9 @@ impl fmt::Display for Sweep {
                 s.augment,
                 s.batch
             )?;
+        }
+        for (server, batches) in self.reports.iter().flat_map(|report| &report.batches_by_server) {
+            writeln!(f, "{server} made {batches} batches")?;
         }
         if let Some(decoded) = first.decoded {
             writeln!(f, "decoded: {decoded}")?;
