@@ -2,6 +2,7 @@
 //!
 //! Everything here calls the library `stokehold-jobs`, and formats its results for a terminal.
 
+pub mod at_slurm;
 mod run;
 mod show;
 
@@ -40,6 +41,9 @@ enum Command {
     /// The process that runs a job in the background.
     #[command(hide = true)]
     Runner(run::RunnerArgs),
+    /// The process that stands for an instance on another node.
+    #[command(hide = true)]
+    Instance(at_slurm::InstanceArgs),
     /// List all jobs, the oldest first.
     List {
         /// Print the states as JSON
@@ -118,6 +122,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     match args.command {
         Command::Run(asked) => run::run(&store()?, *asked),
         Command::Runner(asked) => run::runner(&store()?, &asked),
+        Command::Instance(asked) => at_slurm::instance(&asked),
         Command::List { json } => {
             let (records, errors) = store()?.list_readable()?;
             match json {

@@ -2,6 +2,7 @@
 //!
 //! Everything here calls the library `stokehold-tune`, and formats its results for a terminal.
 
+mod at_slurm;
 mod watch;
 
 use crate::terminal;
@@ -14,11 +15,12 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args as ClapArgs, Subcommand};
-use stokehold_tune::run::{self, Ending};
+use stokehold_tune::run::{self, Ending, Room};
 use stokehold_tune::{
     History, Limits, Outcome, Plan, Study, Torn, TuneError, in_words, report, short, to_csv, to_json,
 };
 
+use super::job::at_slurm::SlurmArgs;
 use super::prepare::Show;
 use crate::local::Local;
 use crate::{files, interrupt, shell};
@@ -45,6 +47,8 @@ enum Command {
         study: Option<Local>,
         #[command(flatten)]
         limits: Changed,
+        #[command(flatten)]
+        slurm: SlurmArgs,
     },
     /// Continue a study, after a crash or Ctrl-C, with more jobs, or beside another process.
     ///
@@ -54,8 +58,13 @@ enum Command {
         /// The study's folder, or its file
         #[arg(value_name = "STUDY|TUNE.toml")]
         study: Local,
+        /// Run one trial at a time here, on all cores and GPUs that this process may use: for workers on machines of their own
+        #[arg(long, conflicts_with = "on")]
+        one_at_a_time: bool,
         #[command(flatten)]
         limits: Changed,
+        #[command(flatten)]
+        slurm: SlurmArgs,
     },
     /// Say how far a study is, and what was best.
     Status {
@@ -124,7 +133,12 @@ impl Changed {
 /// Invalid input (exit code 2); files that cannot be read or written (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     match args.command {
-        Command::Run { file, study, limits } => {
+        Command::Run {
+            file,
+            study,
+            limits,
+            slurm,
+        } => {
             let mut plan = Plan::read(&file)?;
             limits.change(&mut plan.study.limits);
             let folder = study.map_or_else(|| beside(&file), PathBuf::from);
@@ -139,10 +153,21 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                     writeln!(terminal::err(), "{error}")?;
                     Ok(ExitCode::from(interrupt::EXIT_CODE))
                 }
-                created => created.map_err(Into::into).and_then(|()| work(&folder, None)),
+                created => {
+                    created?;
+                    match slurm.is_wanted() {
+                        true => at_slurm::run(&folder, slurm.options()),
+                        false => work(&folder, Room::Shared, None),
+                    }
+                }
             }
         }
-        Command::Resume { study, limits } => {
+        Command::Resume {
+            study,
+            one_at_a_time,
+            limits,
+            slurm,
+        } => {
             let folder = folder(&study);
             let mut open = Study::open(&folder)?;
             let mut new = open.history().spec.limits.clone();
@@ -157,7 +182,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             }
             let torn = open.torn().cloned();
             drop(open);
-            work(&folder, torn)
+            match slurm.is_wanted() {
+                true => at_slurm::run(&folder, slurm.options()),
+                false if one_at_a_time => work(&folder, Room::Whole, torn),
+                false => work(&folder, Room::Shared, torn),
+            }
         }
         Command::Status { study } => {
             let history = Study::look(&folder(&study))?;
@@ -206,7 +235,7 @@ fn name(folder: &Path) -> String {
 }
 
 /// `torn` is what was removed from the journal's end before.
-fn work(folder: &Path, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
+fn work(folder: &Path, room: Room, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
     let plan = Plan::load(folder)?;
     let study = Study::open(folder)?;
     let mut watch = watch::Watch::new();
@@ -223,38 +252,43 @@ fn work(folder: &Path, torn: Option<Torn>) -> Result<ExitCode, Box<dyn Error>> {
             ),
         });
     }
-    let ending = run::run(study, &plan, folder, stop()?, &mut |news, history| {
+    let ending = run::run(study, &plan, folder, room, stop()?, &mut |news, history| {
         watch.see(&news, history)
     });
     drop(watch);
     let ending = ending?;
     let history = Study::look(folder)?;
     match ending {
-        Ending::Interrupted => {
-            let mut err = terminal::err();
-            writeln!(
-                err,
-                "interrupted; this goes on: {}",
-                shell::again([OsStr::new("tune"), OsStr::new("resume"), folder.as_os_str()])
-            )?;
-            Ok(ExitCode::from(interrupt::EXIT_CODE))
-        }
-        Ending::Finished(end) => {
-            write!(terminal::out(), "{}", watch::status(&history))?;
-            writeln!(terminal::out(), "over: {end}")?;
-            Ok(match history.best() {
-                Some(best) => {
-                    let job = run::jobs(folder)?.path(&run::job_name(best.number));
-                    writeln!(terminal::out(), "the best trial's job: {}", job.display())?;
-                    ExitCode::SUCCESS
-                }
-                None => {
-                    writeln!(terminal::err(), "error: {}", why_none(&history))?;
-                    ExitCode::FAILURE
-                }
-            })
-        }
+        Ending::Interrupted => interrupted(folder, &[]),
+        Ending::Finished(end) => finished(folder, &history, &format!("over: {end}")),
     }
+}
+
+fn interrupted(folder: &Path, options: &[&str]) -> Result<ExitCode, Box<dyn Error>> {
+    let words = [OsStr::new("tune"), OsStr::new("resume"), folder.as_os_str()];
+    let words = words.into_iter().chain(options.iter().map(OsStr::new));
+    writeln!(
+        terminal::err(),
+        "interrupted; this goes on: {}",
+        shell::again(words)
+    )?;
+    Ok(ExitCode::from(interrupt::EXIT_CODE))
+}
+
+fn finished(folder: &Path, history: &History, how: &str) -> Result<ExitCode, Box<dyn Error>> {
+    write!(terminal::out(), "{}", watch::status(history))?;
+    writeln!(terminal::out(), "{how}")?;
+    Ok(match history.best() {
+        Some(best) => {
+            let job = run::jobs(folder)?.path(&run::job_name(best.number));
+            writeln!(terminal::out(), "the best trial's job: {}", job.display())?;
+            ExitCode::SUCCESS
+        }
+        None => {
+            writeln!(terminal::err(), "error: {}", why_none(history))?;
+            ExitCode::FAILURE
+        }
+    })
 }
 
 fn stop() -> io::Result<&'static AtomicBool> {

@@ -28,9 +28,6 @@ use crate::{Distribution, EntryPoint, Job};
 /// The one group that all instances belong to.
 const GROUP: &str = "homogeneousCluster";
 
-/// The network interface that local instances use.
-const INTERFACE: &str = "lo";
-
 /// Hyperparameters that the toolkit consumes. Others that begin with `sagemaker_` belong to the framework.
 const TOOLKIT: [&str; 9] = [
     "sagemaker_program",
@@ -57,8 +54,12 @@ pub struct Instance {
     pub cpus: usize,
     /// GPUs that it may use.
     pub gpus: usize,
+    /// The machine of the first instance, by a name or address that all others know.
+    pub address: String,
     /// Where the first instance listens for the others, when there are several.
     pub port: u16,
+    /// The network interface between the instances.
+    pub interface: String,
 }
 
 impl Instance {
@@ -178,11 +179,11 @@ pub fn input_data_config(job: &Job) -> Value {
 }
 
 /// `resourceconfig.json` of an instance.
-pub fn resource_config(job: &Job, rank: usize) -> Value {
+pub fn resource_config(job: &Job, instance: &Instance) -> Value {
     json!({
-        "current_host": host(rank),
+        "current_host": instance.host(),
         "hosts": hosts(job),
-        "network_interface_name": INTERFACE,
+        "network_interface_name": instance.interface,
         "current_instance_type": job.instance_type,
         "current_group_name": GROUP,
         "instance_groups": [group(job)],
@@ -241,9 +242,9 @@ pub fn variables(job: &Job, instance: &Instance) -> BTreeMap<String, String> {
     let module = program.strip_suffix(".py").unwrap_or(&program);
     let both = [
         ("hosts", json!(hosts(job))),
-        ("network_interface_name", json!(INTERFACE)),
+        ("network_interface_name", json!(instance.interface)),
         ("user_entry_point", json!(program)),
-        ("resource_config", resource_config(job, instance.rank)),
+        ("resource_config", resource_config(job, instance)),
         ("input_data_config", input_data_config(job)),
         ("output_data_dir", base("output/data")),
         ("current_host", json!(instance.host())),
@@ -345,8 +346,8 @@ pub fn surroundings(job: &Job, instance: &Instance) -> BTreeMap<String, String> 
         outer.map_or_else(|| code.clone(), |outer| format!("{code}:{outer}")),
     );
     if job.distribution != Distribution::None {
-        add("GLOO_SOCKET_IFNAME", INTERFACE.to_owned());
-        add("NCCL_SOCKET_IFNAME", INTERFACE.to_owned());
+        add("GLOO_SOCKET_IFNAME", instance.interface.clone());
+        add("NCCL_SOCKET_IFNAME", instance.interface.clone());
     }
     all.extend(job.environment.clone());
     all
@@ -360,8 +361,8 @@ fn processes(job: &Job, instance: &Instance) -> usize {
 /// The command that an instance runs in its code folder; none where another instance starts all processes
 /// (MPI).
 ///
-/// Local instances share the machine's address, so the first one is at 127.0.0.1 with a free port, where the
-/// cloud has `algo-1` and 7777.
+/// Instances on one machine share its address, so the first one is at 127.0.0.1 with a free port, where the
+/// cloud has `algo-1` and 7777. On the nodes of Slurm it is at its node's name.
 pub fn command(job: &Job, instance: &Instance) -> Option<Vec<String>> {
     let python = job.python.display().to_string();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
@@ -391,7 +392,7 @@ pub fn command(job: &Job, instance: &Instance) -> Option<Vec<String>> {
                 let (port, rank) = (instance.port.to_string(), instance.rank.to_string());
                 let address = [
                     "--master_addr",
-                    "127.0.0.1",
+                    &instance.address,
                     "--master_port",
                     &port,
                     "--node_rank",

@@ -54,6 +54,9 @@ pub enum JobError {
     /// The place for checkpoints cannot be read or written.
     #[error("checkpoints: {0}")]
     Checkpoints(ObjectError),
+    /// Slurm refused something, or did not answer.
+    #[error("{0}")]
+    Slurm(String),
     /// An operation on a file or folder failed.
     #[error("{}: {source}", path.display())]
     Io {
@@ -79,7 +82,7 @@ impl Fault for JobError {
             | Self::Source(source)
             | Self::Output(source)
             | Self::Checkpoints(source) => source.is_input(),
-            Self::Requirements(_) | Self::Io { .. } => false,
+            Self::Requirements(_) | Self::Slurm(_) | Self::Io { .. } => false,
         }
     }
 }

@@ -56,6 +56,10 @@
 //! file at a time, and filled from there at every start. With [`Job::spot`] the job's machine may be taken
 //! away, or its loss may be simulated. `checkpoints.rs` and `spot.rs` state the guarantees.
 //!
+//! # Slurm
+//! [`Store::submit`] hands a job to Slurm. Its runner then works on the first node of the Slurm job, and the instances on one
+//! node each, or all on one. [`slurm`] and `runner/nodes.rs` have the details.
+//!
 //! # Limits
 //! Under `mpi`, one `mpirun` on `algo-1` starts all processes.
 //!
@@ -89,6 +93,7 @@ mod data;
 mod error;
 mod job;
 mod runner;
+pub mod slurm;
 mod store;
 
 pub use checkpoints::Kept;
@@ -97,6 +102,7 @@ pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrappe
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use runner::lines::{Line, MetricsLine};
+pub use runner::nodes::on_node;
 pub use runner::place::Place;
 pub use runner::process::Process;
 pub use runner::{News, detach, run};

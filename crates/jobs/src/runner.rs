@@ -17,6 +17,7 @@ pub(crate) mod cut;
 pub(crate) mod home;
 mod instance;
 pub(crate) mod lines;
+pub(crate) mod nodes;
 pub(crate) mod notice;
 pub(crate) mod place;
 pub(crate) mod process;
@@ -44,6 +45,7 @@ use crate::data::mount::Mounts;
 use crate::data::{self};
 use crate::runner::cut::{Cut, Cuts};
 use crate::runner::lines::{Line, Lines};
+use crate::runner::nodes::Nodes;
 use crate::runner::place::Place;
 use crate::runner::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status};
@@ -72,6 +74,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(News<'_>) + Sync)) ->
         job,
         record,
         place,
+        nodes,
         lock: _lock,
     } = claim;
     let lines = Lines::new(&folder, &job, show)?;
@@ -84,6 +87,7 @@ pub fn run(claim: Claim, stop: &AtomicBool, show: &(dyn Fn(News<'_>) + Sync)) ->
         record: Mutex::new(record),
         cuts: Cuts::new(&job, &folder, &lines),
         place,
+        nodes,
         environment: OnceLock::new(),
         timeline: OnceLock::new(),
     };
@@ -113,6 +117,8 @@ struct Runner<'a> {
     record: Mutex<Record>,
     cuts: Cuts<'a>,
     place: Place,
+    /// Where the instances run, if not on this machine.
+    nodes: Option<Nodes>,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
     /// The address for the script's spans and numbers, and the numbers received there.

@@ -14,6 +14,7 @@
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
 //! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
 //! ROOT/<name>/runner.log     other messages of the runner, for a job in the background
+//! ROOT/<name>/slurm.json     its number at Slurm, if it was handed to Slurm
 //! ROOT/.environments/        virtual environments of requirements.txt, shared; may be removed
 //! ROOT/.pip/                 pip's download cache for them; may be removed
 //! ```
@@ -35,17 +36,20 @@ use std::time::{Duration, Instant};
 use stokehold_base::clock::unix_now as now;
 use stokehold_base::lock;
 use stokehold_base::there::if_there;
+use stokehold_base::whole;
 
 use crate::data::{mount, source};
 use crate::job::{is_a_path, is_name};
+use crate::runner::nodes::Nodes;
 use crate::runner::place::Place;
 use crate::runner::process::Process;
 use crate::runner::room;
+use crate::slurm::{self, Submitted};
 use crate::{Bill, Job, JobError};
 
 pub(crate) use folder::Folder;
-use folder::KILL;
 pub use folder::METRICS;
+use folder::{KILL, SLURM};
 use record::RUNNER_DIED;
 pub use record::{FinalMetric, Record, Secondary, Status, Transition};
 
@@ -62,6 +66,7 @@ pub struct Claim {
     pub(crate) job: Job,
     pub(crate) record: Record,
     pub(crate) place: Place,
+    pub(crate) nodes: Option<Nodes>,
     /// Held until it is dropped.
     pub(crate) lock: File,
 }
@@ -76,6 +81,15 @@ impl Claim {
     #[must_use]
     pub fn on(self, place: Place) -> Self {
         Self { place, ..self }
+    }
+
+    /// Runs the job's instances on the nodes of the Slurm job that this process runs in, where it has several.
+    ///
+    /// # Errors
+    /// There are fewer nodes than instances; the job needs what only one machine has.
+    fn on_nodes(self) -> Result<Self, JobError> {
+        let nodes = Nodes::of(&self.job)?;
+        Ok(Self { nodes, ..self })
     }
 }
 
@@ -125,12 +139,47 @@ impl Store {
     /// [`JobError::Room`].
     pub fn create(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
-        let name = job.name.clone().unwrap_or_else(|| made_name(job));
-        let folder = self.path(&name);
-        let (job, kept) = settled(job, &name, &folder)?;
         if job.opt_ml {
             room::probe()?;
         }
+        self.make(job)
+    }
+
+    /// Creates a job and hands it to Slurm, with further options of `sbatch`. Its runner is this program, on a node: `program`
+    /// and the store's folder have to be there under the same paths.
+    ///
+    /// # Errors
+    /// Those of [`create`](Self::create) but [`JobError::Room`], which only a node can tell; [`JobError::Slurm`]. Then there is
+    /// no job.
+    pub fn submit(&self, job: &Job, program: &Path, options: &[String]) -> Result<String, JobError> {
+        let name = self.make(job)?;
+        let (folder, _lock) = self.locked(&name)?;
+        if let Err(error) = hand_over(self, &name, &folder, program, options) {
+            // Report the first error.
+            let _ = fs::remove_dir_all(&folder.0);
+            return Err(error);
+        }
+        Ok(name)
+    }
+
+    /// Hands a job that failed or was stopped to Slurm, to continue it as [`resume`](Self::resume) does.
+    ///
+    /// # Errors
+    /// Those of [`resume`](Self::resume) but [`JobError::Room`]; [`JobError::Slurm`]. Then the job is as it was.
+    pub fn resubmit(&self, name: &str, program: &Path, options: &[String]) -> Result<(), JobError> {
+        let before = self.get(name)?;
+        let claim = self.again(name)?;
+        hand_over(self, name, &claim.folder, program, options).inspect_err(|_| {
+            // Report the first error.
+            let _ = claim.folder.write(&before);
+        })
+    }
+
+    fn make(&self, job: &Job) -> Result<String, JobError> {
+        job.check()?;
+        let name = job.name.clone().unwrap_or_else(|| made_name(job));
+        let folder = self.path(&name);
+        let (job, kept) = settled(job, &name, &folder)?;
         fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
         // Made under a temporary name and renamed, so that a job exists completely or not at all.
         let unique = format!(".{name}.{}.{}.part", std::process::id(), (now() * 1e6) as u64);
@@ -170,6 +219,24 @@ impl Store {
         self.claimed(folder, record, lock)
     }
 
+    /// Claims a job on the node that Slurm has given it. With `again`, Slurm has put it back into its queue: after the loss of a
+    /// node, or a preemption that ended its script.
+    ///
+    /// # Errors
+    /// Another process runs it; it has ended; there are fewer nodes than instances, or the job needs what only one machine has.
+    pub fn claim_on_node(&self, name: &str, again: bool) -> Result<Claim, JobError> {
+        let (folder, lock) = self.locked(name)?;
+        let record = folder.read()?;
+        let goes_on = again && record.status == Status::Stopped && !folder.stop_wanted();
+        drop(lock);
+        let claim = if goes_on {
+            self.again(name)
+        } else {
+            self.claim(name)
+        };
+        claim?.on_nodes()
+    }
+
     /// Claims a job that failed or was stopped, to continue it: in its own folders, with the data that was
     /// copied and its checkpoints. The code is copied again.
     ///
@@ -180,6 +247,10 @@ impl Store {
         if self.job(name)?.opt_ml {
             room::probe()?;
         }
+        self.again(name)
+    }
+
+    fn again(&self, name: &str) -> Result<Claim, JobError> {
         let (folder, lock) = self.locked(name)?;
         let mut record = folder.read()?;
         if record.status == Status::Completed {
@@ -217,6 +288,7 @@ impl Store {
             folder,
             record,
             place: Place::here(),
+            nodes: None,
             lock,
         })
     }
@@ -240,15 +312,35 @@ impl Store {
     pub fn get(&self, name: &str) -> Result<Record, JobError> {
         let folder = self.folder(name)?;
         let record = folder.read()?;
+        let slurm = folder.slurm()?;
         if record.status.is_final() {
-            return Ok(record);
+            return Ok(Record { slurm, ..record });
         }
-        let Some(_lock) = folder.lock(Duration::ZERO)? else {
+        let Some(lock) = folder.lock(Duration::ZERO)? else {
             return Ok(Record {
                 metrics: folder.metrics(),
+                slurm,
                 ..record
             });
         };
+        if let Some(submitted) = slurm {
+            // A runner that begins now has to find its lock free.
+            drop(lock);
+            let state = match submitted.look() {
+                Ok(slurm::State::Alive(state)) => state,
+                Ok(ended) => return self.ended_at_slurm(&folder, &submitted, &ended),
+                // Nothing is known of it.
+                Err(error) => error.to_string(),
+            };
+            return Ok(Record {
+                metrics: folder.metrics(),
+                slurm: Some(Submitted {
+                    state: Some(state),
+                    ..submitted
+                }),
+                ..record
+            });
+        }
         // The job may have ended since the first read.
         let mut record = folder.read()?;
         let is_new = record.runner.is_none() && now() - record.created < PATIENCE.as_secs_f64();
@@ -269,6 +361,52 @@ impl Store {
         // It ended then, whenever the state is read.
         if let ([.., before, end], Some(last)) = (record.transitions.as_mut_slice(), folder.last_sign()) {
             end.start = last.max(before.start);
+        }
+        let end = record.transitions.last().map(|transition| transition.start);
+        record.training_ended = record.training_started.and(end);
+        folder.write(&record)?;
+        Ok(record)
+    }
+
+    /// The state of a job that Slurm has ended, and no runner.
+    fn ended_at_slurm(
+        &self,
+        folder: &Folder,
+        submitted: &Submitted,
+        how: &slurm::State,
+    ) -> Result<Record, JobError> {
+        let Some(_lock) = folder.lock(Duration::ZERO)? else {
+            return folder.read();
+        };
+        // The runner may have ended the job since the first read.
+        let mut record = folder.read()?;
+        if record.status.is_final() {
+            return Ok(record);
+        }
+        record.metrics = folder.metrics();
+        let during = record.secondary;
+        let id = submitted.id;
+        match how {
+            slurm::State::Ended(how) if how == "CANCELLED" => {
+                record.enter(Status::Stopped, Secondary::Stopped);
+            }
+            slurm::State::Ended(how) if how == "TIMEOUT" => {
+                record.enter(Status::Stopped, Secondary::MaxRuntimeExceeded);
+            }
+            how => {
+                let how = match how {
+                    slurm::State::Ended(how) => format!("ended it as {how}"),
+                    _ => "no longer knows it".to_owned(),
+                };
+                let said = folder
+                    .last_words()
+                    .map(|said| format!(": {said}"))
+                    .unwrap_or_default();
+                record.runner_died = true;
+                record.fail(&format!(
+                    "{RUNNER_DIED} while it was {during:?}: Slurm {how} (job {id}){said}"
+                ));
+            }
         }
         let end = record.transitions.last().map(|transition| transition.start);
         record.training_ended = record.training_started.and(end);
@@ -340,6 +478,12 @@ impl Store {
         if !record.status.is_final() {
             let path = self.path(name).join("stop");
             fs::write(&path, how).map_err(JobError::io(&path))?;
+            // Where no runner is, none will read the file.
+            let folder = self.folder(name)?;
+            if let (Some(submitted), Some(lock)) = (folder.slurm()?, folder.lock(Duration::ZERO)?) {
+                drop(lock);
+                submitted.cancel()?;
+            }
         }
         Ok(record)
     }
@@ -420,6 +564,46 @@ impl Store {
             from + whole as u64,
         ))
     }
+}
+
+/// Gives a job to Slurm, while its lock is held.
+fn hand_over(
+    store: &Store,
+    name: &str,
+    folder: &Folder,
+    program: &Path,
+    options: &[String],
+) -> Result<(), JobError> {
+    let job = folder.job()?;
+    if job.instances > 1 {
+        // As far as it can be told before there are nodes. One node for all has no such limits, and options can ask for it.
+        let one = |option: &String| option == "--nodes=1" || option == "-N1";
+        if !options.iter().any(one) {
+            Nodes::check(&job)?;
+        }
+    }
+    let script = folder.file("slurm.sh");
+    whole::write(&script, slurm::SCRIPT).map_err(JobError::io(&script))?;
+    let mut all = vec![
+        format!("--job-name={name}"),
+        format!("--output={}", folder.file("runner.log").display()),
+        "--open-mode=append".to_owned(),
+        format!("--nodes={}", job.instances),
+        "--ntasks-per-node=1".to_owned(),
+        // To the runner alone, when the time limit is near: the script has its stop-seconds, and then results are packed.
+        format!(
+            "--signal=B:TERM@{}",
+            job.stop_seconds.saturating_add(60).min(65_535)
+        ),
+    ];
+    all.extend_from_slice(options);
+    let program = program.display().to_string();
+    let root = store.root.display().to_string();
+    let words = [&program, "job", "--jobs", &root, "runner", name, "--slurm"].map(str::to_owned);
+    let submitted = Submitted::new(&all, &script, &words)?;
+    let path = folder.file(SLURM);
+    let text = serde_json::to_vec(&submitted).map_err(|error| JobError::Input(error.to_string()))?;
+    whole::write(&path, text).map_err(JobError::io(&path))
 }
 
 /// How long a new job may be without a runner: `--detach` starts another process.

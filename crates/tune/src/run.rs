@@ -143,6 +143,15 @@ pub fn job_name(trial: usize) -> String {
     format!("trial-{trial}")
 }
 
+/// Which part of the machine trials get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// As many trials as the study's limits allow run here, each with its share of the cores and GPUs that this process has.
+    Shared,
+    /// One trial at a time runs here, with all of them; the others run on other machines.
+    Whole,
+}
+
 /// Runs a study's trials until it is finished or `stop` is set. Other processes may run the same study at the
 /// same time.
 ///
@@ -152,6 +161,7 @@ pub fn run(
     study: Study,
     plan: &Plan,
     folder: &Path,
+    room: Room,
     stop: &AtomicBool,
     show: &mut dyn FnMut(News<'_>, &History),
 ) -> Result<Ending, TuneError> {
@@ -164,6 +174,7 @@ pub fn run(
             study,
             plan,
             folder,
+            room,
             store: jobs(folder)?,
             running: BTreeMap::new(),
             sender,
@@ -180,6 +191,7 @@ struct Tuner<'a> {
     study: Study,
     plan: &'a Plan,
     folder: &'a Path,
+    room: Room,
     store: Store,
     running: BTreeMap<usize, Running>,
     sender: Sender<Ended>,
@@ -273,6 +285,9 @@ impl Tuner<'_> {
 
     /// Asks for a trial and starts it, if there is a slot.
     fn next(&mut self, start: &dyn Fn(Work)) -> Result<Next, TuneError> {
+        if self.room == Room::Whole && !self.running.is_empty() {
+            return Ok(Next::Wait);
+        }
         let slots = self.study.history().spec.limits.max_parallel_jobs;
         let Some((number, slot)) = free_slot(self.folder, slots)? else {
             return Ok(Next::Wait);
@@ -311,7 +326,10 @@ impl Tuner<'_> {
         }
         start(Work {
             trial: trial.number,
-            claim: claim.on(Place::here().share(number, slots)),
+            claim: match self.room {
+                Room::Shared => claim.on(Place::here().share(number, slots)),
+                Room::Whole => *claim,
+            },
             stop: running.stop.clone(),
             sender: self.sender.clone(),
             slot,

@@ -13,6 +13,7 @@ use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, Simulation, Store};
 
+use super::at_slurm::{self, SlurmArgs};
 use super::{code, print, show};
 use crate::failure::Usage;
 use crate::local::Local;
@@ -36,6 +37,8 @@ pub struct Args {
     /// Print how it ended as JSON; its lines go to standard error
     #[arg(long, conflicts_with = "detach")]
     json: bool,
+    #[command(flatten)]
+    slurm: SlurmArgs,
     #[command(flatten)]
     asked: Asked,
 }
@@ -110,12 +113,14 @@ struct Asked {
     name: Option<String>,
 }
 
-/// The process that runs a job in the background.
+/// The process that runs a job in the background, or on a node of Slurm.
 #[derive(Debug, ClapArgs)]
 pub struct RunnerArgs {
     name: String,
-    #[arg(long)]
+    #[arg(long, conflicts_with = "slurm")]
     resume: bool,
+    #[arg(long)]
+    slurm: bool,
 }
 
 impl Asked {
@@ -167,6 +172,18 @@ impl Asked {
 
 /// Runs the subcommand.
 pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
+    if args.slurm.is_wanted() {
+        let options = args.slurm.options();
+        let program = std::env::current_exe()?;
+        let name = match args.resume {
+            Some(name) => {
+                store.resubmit(&name, &program, options)?;
+                name
+            }
+            None => store.submit(&args.asked.job(args.file)?, &program, options)?,
+        };
+        return at_slurm::follow(store, &name, args.detach, args.json);
+    }
     let (name, resume) = match args.resume {
         Some(name) => (name, true),
         None => (store.create(&args.asked.job(args.file)?)?, false),
@@ -201,10 +218,17 @@ pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Runs a job in this process, which [`detach`] has started for that.
 pub fn runner(store: &Store, args: &RunnerArgs) -> Result<ExitCode, Box<dyn Error>> {
-    stokehold_jobs::detach()?;
-    let claim = claim(store, &args.name, args.resume)?;
+    let claim = match args.slurm {
+        true => at_slurm::claim(store, &args.name)?,
+        false => {
+            stokehold_jobs::detach()?;
+            claim(store, &args.name, args.resume)?
+        }
+    };
     let stop = stop_on_signals(store, &args.name)?;
-    writeln!(io::stdout(), "{READY}")?;
+    if !args.slurm {
+        writeln!(io::stdout(), "{READY}")?;
+    }
     Ok(code(&stokehold_jobs::run(claim, stop, &|_| ())?))
 }
 

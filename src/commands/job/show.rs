@@ -84,6 +84,14 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
         "exit code",
         &record.exit_code.map(|code| code.to_string()).unwrap_or_default(),
     );
+    row(
+        "slurm",
+        &record
+            .slurm
+            .as_ref()
+            .map(|slurm| format!("job {}", slurm.id))
+            .unwrap_or_default(),
+    );
     row("created", &date(record.created));
     row("took", &took(record));
     row("states", &states(record));
@@ -174,7 +182,11 @@ fn runs(job: &Job) -> String {
 
 /// The status, with the detailed state or the reason of the end if that adds something.
 pub fn state(record: &Record) -> String {
+    let at_slurm = record.slurm.as_ref().and_then(|slurm| slurm.state.as_ref());
     match (record.status, record.secondary) {
+        (Status::InProgress, at) if at_slurm.is_some() => {
+            format!("{at:?}: Slurm has it as {}", at_slurm.map_or("", String::as_str))
+        }
         (Status::InProgress, at) => format!("{at:?}"),
         (Status::Stopped, Secondary::MaxRuntimeExceeded) => "Stopped (its time was over)".to_owned(),
         (Status::Stopped, Secondary::MaxWaitTimeExceeded) => {

@@ -85,6 +85,14 @@ impl<'a> Cuts<'a> {
         self.kill.load(Ordering::SeqCst)
     }
 
+    /// Records that Slurm has ended the script.
+    pub fn ended_by_slurm(&self) {
+        self.cut(match self.job.spot {
+            Some(_) => Cut::Notice,
+            None => Cut::Stop,
+        });
+    }
+
     /// Resets for another start after a simulated interruption. Returns what cuts that start short, if
     /// anything does.
     pub fn again(&self) -> Option<Cut> {

@@ -17,6 +17,7 @@ use crate::contract::{self, Instance};
 use crate::data::mount::Complaints;
 use crate::data::pipe;
 use crate::data::{self, Flow};
+use crate::runner::nodes::{self, without_slurm};
 use crate::runner::place::{Place, VISIBLE_GPUS};
 use crate::runner::process::{Process, exit_code, signal_group};
 use crate::runner::room::{self, Bound, Room};
@@ -136,15 +137,25 @@ impl Runner<'_> {
             return Ok(None);
         };
         // Under MPI the first instance starts the processes of all instances.
-        let place = match job.distribution {
-            Distribution::Mpi => self.place.clone(),
+        let place = match (job.distribution, &self.nodes) {
+            (Distribution::Mpi, _) | (_, Some(_)) => self.place.clone(),
             _ => self.place.share(instance.rank, job.instances),
         };
-        let mut command = self.command(job, instance, &words, &place);
         place.take()?;
-        let spawned = match job.opt_ml {
-            true => self.room(instance, bound).spawn(command),
-            false => command.spawn(),
+        let room = job.opt_ml.then(|| self.room(instance, bound));
+        let spawned = match &self.nodes {
+            Some(nodes) => {
+                let words = nodes.command(instance.rank, room.as_ref(), &words)?;
+                self.command(job, instance, &words, &place).spawn()
+            }
+            None => {
+                let mut command = self.command(job, instance, &words, &place);
+                without_slurm(&mut command);
+                match room {
+                    Some(room) => room.spawn(command),
+                    None => command.spawn(),
+                }
+            }
         };
         let mut child = spawned.map_err(JobError::io(Path::new(&words[0])))?;
         let group = i32::try_from(child.id()).unwrap_or_default();
@@ -161,7 +172,7 @@ impl Runner<'_> {
             }
             let waited = self
                 .change(|record| record.processes.extend(known))
-                .and_then(|()| self.wait(&mut child, group, give_up, late));
+                .and_then(|()| self.wait(&mut child, (instance.rank, group), give_up, late));
             // End the whole group, as a container ends with its first process.
             signal_group(group, Signal::KILL);
             if waited.is_err() {
@@ -189,10 +200,12 @@ impl Runner<'_> {
                 command.env_remove(name);
             }
         }
-        if place.gpus != Place::here().gpus {
+        if place.gpus != Place::here().gpus && self.nodes.is_none() {
             command.env(VISIBLE_GPUS, place.gpus.join(","));
         }
-        if let Some((address, _)) = self.timeline.get() {
+        // It is a socket of this machine.
+        let is_here = self.nodes.is_none() || instance.rank == 0;
+        if let Some((address, _)) = self.timeline.get().filter(|_| is_here) {
             command.env(stokehold_profile::timeline::VARIABLE, address);
         }
         command.envs(self.home(instance).variables());
@@ -218,11 +231,11 @@ impl Runner<'_> {
     }
 
     /// What an instance's script sees of the machine.
-    fn room<'i>(&self, instance: &'i Instance, bound: Vec<Bound>) -> Room<'i> {
+    fn room(&self, instance: &Instance, bound: Vec<Bound>) -> Room {
         let rw = bound.iter().filter(|bound| bound.is_writable);
         let writable = rw.map(|bound| bound.folder.clone());
         Room {
-            opt_ml: Some(&instance.base),
+            opt_ml: Some(instance.base.clone()),
             read_only: room::system(),
             writable: writable.chain([self.folder.0.clone()]).collect(),
             bound,
@@ -232,7 +245,7 @@ impl Runner<'_> {
     fn wait(
         &self,
         child: &mut std::process::Child,
-        group: i32,
+        (rank, group): (usize, i32),
         give_up: &AtomicBool,
         late: &AtomicBool,
     ) -> Result<Ended, JobError> {
@@ -240,12 +253,19 @@ impl Runner<'_> {
         let mut grace = Duration::from_secs(self.job.stop_seconds);
         let mut told: Option<Instant> = None;
         let mut killed = false;
+        let mut at_last = None;
         loop {
             if let Some(status) = child
                 .try_wait()
                 .map_err(JobError::io(Path::new("the script's process")))?
             {
                 let code = exit_code(status);
+                // Slurm ends a job with SIGTERM to all of its processes, and the script may be faster than this one.
+                let is_slurms = std::env::var_os("SLURM_JOB_ID").is_some();
+                if told.is_none() && code != 0 && is_slurms && nodes::is_ending() {
+                    self.cuts.ended_by_slurm();
+                    told = Some(Instant::now());
+                }
                 return Ok(Ended {
                     code,
                     told: told.is_some(),
@@ -261,14 +281,32 @@ impl Runner<'_> {
                     (Some(_), Some(spot)) => grace = Duration::from_secs(spot.grace_seconds),
                     _ => self.enter(Status::Stopping, Secondary::Stopping)?,
                 }
-                signal_group(group, Signal::TERM);
+                self.signal(rank, group, Signal::TERM);
                 told = Some(Instant::now());
             }
             if !killed && told.is_some_and(|told| told.elapsed() >= grace || self.cuts.kills()) {
-                signal_group(group, Signal::KILL);
+                self.signal(rank, group, Signal::KILL);
                 killed = true;
+                at_last = Some(Instant::now() + LAST);
+            }
+            if at_last.is_some_and(|at_last| Instant::now() >= at_last) {
+                signal_group(group, Signal::KILL);
+                at_last = None;
             }
             std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Signals the process group of an instance, on whatever node it is.
+    fn signal(&self, rank: usize, group: i32, how: Signal) {
+        if self.nodes.is_none() {
+            return signal_group(group, how);
+        }
+        if let Err(error) = nodes::signal(rank, how) {
+            self.lines.say(&format!(
+                "slurm: {} could not be ended: {error}",
+                contract::host(rank)
+            ));
         }
     }
 
@@ -308,6 +346,9 @@ impl Runner<'_> {
         }
     }
 }
+
+/// How long another node has to say that its script was killed.
+const LAST: Duration = Duration::from_secs(10);
 
 /// The exit code of a process that SIGKILL ended.
 const KILLED: i32 = 137;

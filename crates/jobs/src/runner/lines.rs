@@ -245,7 +245,10 @@ impl<'a> Lines<'a> {
             text,
         } = line;
         if *stream == "err" {
-            files.complaint.insert((*host).to_owned(), (*text).to_owned());
+            // What Slurm says of the end of a step is not what the script said.
+            if !text.starts_with("srun: ") && !text.starts_with("slurmstepd") {
+                files.complaint.insert((*host).to_owned(), (*text).to_owned());
+            }
         }
         for (name, regex) in &self.metrics {
             for found in regex.captures_iter(text) {

@@ -33,6 +33,7 @@ use nix::libc;
 use nix::mount::{MsFlags, mount};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
+use serde::{Deserialize, Serialize};
 
 use crate::JobError;
 
@@ -48,11 +49,12 @@ const SYSTEM: [&str; 10] = [
 const TEMPORARY: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// What a process sees.
-#[derive(Default)]
-pub(crate) struct Room<'a> {
+#[derive(Default, Serialize, Deserialize)]
+pub(crate) struct Room {
     /// The folder that is shown as `/opt/ml`.
-    pub opt_ml: Option<&'a Path>,
+    pub opt_ml: Option<PathBuf>,
     /// Read-only folders, with everything below them.
+    #[serde(skip)]
     pub read_only: Vec<PathBuf>,
     /// Writable folders below read-only ones. Temporary folders are always writable.
     pub writable: Vec<PathBuf>,
@@ -61,7 +63,7 @@ pub(crate) struct Room<'a> {
 }
 
 /// A folder that is shown at a second path, or at its own path with other rights.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Bound {
     pub folder: PathBuf,
     pub at: PathBuf,
@@ -81,7 +83,7 @@ pub(crate) fn system() -> Vec<PathBuf> {
 pub(crate) fn probe() -> Result<(), JobError> {
     let temporary = std::env::temp_dir();
     let room = Room {
-        opt_ml: Some(&temporary),
+        opt_ml: Some(temporary),
         read_only: system(),
         ..Room::default()
     };
@@ -99,7 +101,7 @@ pub(crate) fn probe() -> Result<(), JobError> {
     child.wait().map(drop).map_err(refused)
 }
 
-impl Room<'_> {
+impl Room {
     /// Starts a program in the room.
     ///
     /// # Errors
@@ -107,6 +109,21 @@ impl Room<'_> {
     pub fn spawn(&self, command: Command) -> io::Result<Child> {
         let steps = self.steps(command.get_current_dir())?;
         spawn(command, steps)
+    }
+
+    /// Makes this process the program, in the room. Returns only what went wrong, as [`spawn`](Self::spawn) does.
+    pub fn exec(&self, mut command: Command) -> io::Error {
+        let prepared = self
+            .steps(command.get_current_dir())
+            .and_then(|steps| prepare(&mut command, steps));
+        match prepared {
+            Ok((refused, steps)) => {
+                let error = command.exec();
+                drop(command);
+                said(refused, &steps, error)
+            }
+            Err(error) => error,
+        }
     }
 
     fn steps(&self, folder: Option<&Path>) -> io::Result<Vec<Step>> {
@@ -138,7 +155,7 @@ impl Room<'_> {
                 steps.push(Step::read_only(&bound.at)?);
             }
         }
-        if let Some(base) = self.opt_ml {
+        if let Some(base) = &self.opt_ml {
             steps.push(Step::bind(base, Path::new(OPT_ML))?);
         }
         if let Some(folder) = folder {
@@ -183,15 +200,15 @@ fn make_opt_ml(steps: &mut Vec<Step>) -> io::Result<()> {
     Ok(())
 }
 
-/// Starts a program after the given steps.
-fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
+/// Lets a command take the steps before it begins. Returns what tells of the step that was refused.
+fn prepare(command: &mut Command, steps: Vec<Step>) -> io::Result<(io::PipeReader, Arc<[Step]>)> {
     let steps: Arc<[Step]> = steps.into();
-    let (mut refused, mut writer) = io::pipe()?;
+    let (refused, mut writer) = io::pipe()?;
     let taken = Arc::clone(&steps);
     let take = move || {
         for (number, step) in taken.iter().enumerate() {
             if let Err(error) = step.take() {
-                // Send the number of the failed step; the error itself is reported by `spawn`.
+                // Send the number of the failed step; the error itself is reported by `said`.
                 let _ = writer.write_all(&(number as u64).to_le_bytes());
                 return Err(error);
             }
@@ -201,21 +218,30 @@ fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
     // SAFETY: between fork and exec the closure makes system calls on data that was prepared before; it takes
     // no lock and does not allocate. An error of the system without a text of its own holds only its number.
     unsafe { command.pre_exec(take) };
-    let spawned = command.spawn();
-    // The command holds the pipe's writing end.
-    drop(command);
-    spawned.map_err(|error| {
-        let mut number = [0; 8];
-        match refused.read_exact(&mut number) {
-            Ok(()) => {
-                let step = steps.get(u64::from_le_bytes(number) as usize);
-                let step = step.map(ToString::to_string).unwrap_or_default();
-                io::Error::new(error.kind(), format!("{step}: {error}{}", cause()))
-            }
-            // All steps succeeded, so it is the program that cannot be started.
-            Err(_) => error,
+    Ok((refused, steps))
+}
+
+/// The error of a command with the step that was refused, if it was one. The command, which has the pipe's writing end, is
+/// dropped by now.
+fn said(mut refused: io::PipeReader, steps: &[Step], error: io::Error) -> io::Error {
+    let mut number = [0; 8];
+    match refused.read_exact(&mut number) {
+        Ok(()) => {
+            let step = steps.get(u64::from_le_bytes(number) as usize);
+            let step = step.map(ToString::to_string).unwrap_or_default();
+            io::Error::new(error.kind(), format!("{step}: {error}{}", cause()))
         }
-    })
+        // All steps succeeded, so it is the program that cannot be started.
+        Err(_) => error,
+    }
+}
+
+/// Starts a program after the given steps.
+fn spawn(mut command: Command, steps: Vec<Step>) -> io::Result<Child> {
+    let (refused, steps) = prepare(&mut command, steps)?;
+    let spawned = command.spawn();
+    drop(command);
+    spawned.map_err(|error| said(refused, &steps, error))
 }
 
 /// A step of making a room.

@@ -23,6 +23,12 @@ impl Runner<'_> {
     pub(super) fn start(&self, again: bool) -> Result<Vec<Instance>, JobError> {
         self.try_output()?;
         let job = self.job;
+        if let (Some(nodes), false) = (&self.nodes, again) {
+            self.lines.say(&format!(
+                "slurm: {} instances on a node each, the first one on {}; the recording is of that node",
+                job.instances, nodes.address
+            ));
+        }
         let name = job.name.clone().unwrap_or_default();
         // Unmount the views that a killed runner left.
         mount::clear(&self.folder.0).map_err(JobError::io(&self.folder.0))?;
@@ -33,14 +39,21 @@ impl Runner<'_> {
             .transpose()?;
         let mut instances = Vec::new();
         for rank in 0..job.instances {
-            let place = self.place.share(rank, job.instances);
+            // Other nodes are as this one, where Slurm is not asked for different ones.
+            let place = match self.nodes {
+                Some(_) => self.place.clone(),
+                None => self.place.share(rank, job.instances),
+            };
+            let nodes = self.nodes.as_ref();
             let instance = Instance {
                 job: name.clone(),
                 rank,
                 base: self.folder.file(&contract::host(rank)),
                 cpus: place.cores.len(),
                 gpus: place.gpus.len(),
+                address: nodes.map_or("127.0.0.1", |nodes| &nodes.address).to_owned(),
                 port,
+                interface: nodes.map_or("lo", |nodes| &nodes.interface).to_owned(),
             };
             self.clear(&instance, again)?;
             for folder in instance.folders() {
@@ -53,7 +66,7 @@ impl Runner<'_> {
                     contract::hyperparameters_json(job, &instance),
                 ),
                 ("inputdataconfig.json", contract::input_data_config(job)),
-                ("resourceconfig.json", contract::resource_config(job, rank)),
+                ("resourceconfig.json", contract::resource_config(job, &instance)),
                 ("profilerconfig.json", contract::profiler_config(job)),
             ] {
                 let path = config.join(file);

@@ -12,6 +12,7 @@ use stokehold_base::{lock, whole};
 
 use super::record::RUNNER_DIED;
 use super::{FinalMetric, Record};
+use crate::slurm::Submitted;
 use crate::{Job, JobError};
 
 /// The file of a job's folder with every value of every metric, as JSON lines: `name`, `value` (a text if it
@@ -56,6 +57,22 @@ impl Folder {
             line: Some(error.line()),
             reason: error.to_string(),
         })
+    }
+
+    /// The job's number at Slurm; `None` for one that was not handed to it.
+    pub(super) fn slurm(&self) -> Result<Option<Submitted>, JobError> {
+        match self.file(SLURM).exists() {
+            true => self.parse(SLURM).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// The last line that its runner printed, which is why it could not begin.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let said = fs::read(self.file("runner.log")).ok()?;
+        let said = String::from_utf8_lossy(&said);
+        let last = said.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        Some(last.to_owned())
     }
 
     /// The last value of each metric of a job that has not recorded them yet, from the end of the file that
@@ -106,6 +123,9 @@ impl Folder {
         Ok(lock)
     }
 }
+
+/// The file with the job's number at Slurm.
+pub(super) const SLURM: &str = "slurm.json";
 
 /// The contents of the file `stop` when the script gets no time to end.
 pub(super) const KILL: &[u8] = b"kill";

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now as now;
 
 use crate::runner::process::Process;
+use crate::slurm::Submitted;
 use crate::{Bill, Kept};
 
 /// The main state of a job.
@@ -121,6 +122,9 @@ pub struct Record {
     pub checkpoints: Option<Kept>,
     /// The job's cost, if it runs on spot machines.
     pub spot: Option<Bill>,
+    /// The job at Slurm; `None` for one that was not handed to Slurm. Not in `state.json`.
+    #[serde(default)]
+    pub slurm: Option<Submitted>,
 }
 
 impl Record {
@@ -149,6 +153,7 @@ impl Record {
             runner: None,
             checkpoints: None,
             spot: None,
+            slurm: None,
         }
     }
 

@@ -193,7 +193,9 @@ fn the_published_toolkit_agrees_key_by_key() {
                 base: base.clone(),
                 cpus: 0,
                 gpus: 0,
+                address: "127.0.0.1".to_owned(),
                 port: 0,
+                interface: "lo".to_owned(),
             };
             let config = base.join("input/config/hyperparameters.json");
             fs::write(
@@ -256,7 +258,9 @@ fn command_lines_are_those_of_the_reference() {
             base: "/b".into(),
             cpus: 2,
             gpus: 2,
+            address: "127.0.0.1".to_owned(),
             port: 7777,
+            interface: "lo".to_owned(),
         };
         stokehold_jobs::contract::command(&job, &instance).map(|words| words.join(" "))
     };
