@@ -14,7 +14,8 @@ use stokehold_jpeg::Metadata;
 use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Head, Pipeline};
 use stokehold_prepare::{
-    Bake, Container, Content, Encoding, Options, PrepareError, Size, extract, prepare, verify,
+    Bake, Container, Content, Encoding, Options, PrepareError, Share, Size, extract, join, prepare,
+    prepare_share, verify,
 };
 
 use crate::failure::Usage;
@@ -50,6 +51,12 @@ pub struct Args {
     bad_images: BadImagePolicy,
     #[command(flatten)]
     threads: WorkerArgs,
+    /// Be the K-th of N workers, on as many machines: prepare a share into OUT.workers, for --join
+    #[arg(long, value_name = "K/N", requires = "out")]
+    worker: Option<Share>,
+    /// Join the shares of all workers to what one worker would have written
+    #[arg(long, requires = "out", conflicts_with = "worker")]
+    join: bool,
     #[command(flatten)]
     bake: BakeOptions,
     #[command(flatten)]
@@ -126,9 +133,20 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         (Some(out), _) => {
             let options = args.options()?;
             let mut show = Show::new("preparing");
-            let report = prepare(&args.data, out, &options, stop, &mut |progress| show.at(progress));
+            let at = &mut |progress| show.at(progress);
+            let report = match args.worker {
+                Some(share) => prepare_share(&args.data, out, share, &options, stop, at),
+                None if args.join => join(&args.data, out, &options, stop, at),
+                None => prepare(&args.data, out, &options, stop, at),
+            };
             report.map(|report| {
                 show.done();
+                if let Some(share) = args.worker {
+                    note!(
+                        "worker {share} is done; when all are, --join makes {}",
+                        out.display()
+                    );
+                }
                 show::report(out, &report)
             })
         }

@@ -21,6 +21,7 @@ mod ranks;
 mod reference;
 mod report;
 mod serve;
+mod slurm;
 mod spot;
 mod storage;
 mod top;

@@ -8,6 +8,7 @@
 //! - [`student`] tests whether a difference is more than chance.
 //! - [`fault`] says whether an error is the input's fault.
 //! - [`stats`] has the one definition of a percentile.
+//! - [`share`] is the part of some work that one of several workers does.
 //! - [`random`] and [`mod@hash`] give numbers that are a function of their key, the same on every machine.
 
 pub mod clock;
@@ -16,6 +17,7 @@ pub mod hash;
 pub mod lock;
 pub mod random;
 pub mod regular;
+pub mod share;
 pub mod stats;
 pub mod student;
 pub mod there;

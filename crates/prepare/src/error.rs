@@ -92,6 +92,14 @@ pub enum PrepareError {
         /// The folder.
         path: PathBuf,
     },
+    /// The shares of several workers cannot be joined.
+    #[error("{}: {reason}", path.display())]
+    Shares {
+        /// The folder of the shares, or a file of one.
+        path: PathBuf,
+        /// What is missing or wrong, and what to do.
+        reason: String,
+    },
     /// Another process writes there.
     #[error("{}: another preparation is at work here", path.display())]
     Busy {

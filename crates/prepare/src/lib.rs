@@ -20,6 +20,9 @@
 //! leave as it is is not encoded anew. A part that would become larger than its files is refused, where that is not allowed:
 //! the finished shards stay, and the same preparation with [`Options::allow_larger`] ends it.
 //!
+//! Several workers, on several machines, prepare a share each ([`prepare_share`]), and [`join`] makes of the shares what one
+//! worker would have written.
+//!
 //! With [`Container::Tar`] the same samples are written to tar files in WebDataset's convention, for other
 //! loaders.
 
@@ -31,13 +34,15 @@ mod output;
 mod part;
 mod prepare;
 mod resume;
+mod shares;
 mod tar;
 mod verify;
 
 pub use error::PrepareError;
 pub use extract::{Lost, extract};
 pub use options::{Bake, Container, Content, Encoding, Options, Size};
-pub use prepare::{Left, Progress, Report, prepare};
+pub use prepare::{Left, Progress, Report, join, prepare, prepare_share};
+pub use stokehold_base::share::Share;
 pub use verify::{Findings, verify};
 
 /// The examples of README.md, as tests.

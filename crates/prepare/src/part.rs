@@ -1,8 +1,10 @@
 //! The parts of a data set.
 
+use std::ops::Range;
 use std::path::Path;
 
 use stokehold_base::hash::Fnv;
+use stokehold_base::share::Share;
 use stokehold_loader::mask_table;
 use stokehold_pipeline::MaskTable;
 use stokehold_storage::{Dataset, Images, PairFolder, Source, StorageError};
@@ -14,6 +16,8 @@ use crate::{PrepareError, tar};
 pub(crate) struct Part {
     pub name: &'static str,
     pub images: Images,
+    /// The images of this preparation: all, or the share of a worker.
+    pub range: Range<usize>,
     /// The bytes of each file, 0 if they are not known.
     pub sizes: Vec<u64>,
     /// The names of the samples in a tar; empty for shards.
@@ -74,6 +78,7 @@ impl Part {
             name,
             masks: images.pixel_classes().map(mask_table),
             is_masks: false,
+            range: 0..images.len(),
             images,
             sizes,
             keys,
@@ -89,6 +94,13 @@ impl Part {
             is_masks: true,
             ..Self::new(name, masks, options, Making::Content(Content::Raw))
         }
+    }
+
+    /// Leaves the other images to other workers.
+    pub fn take(&mut self, share: Share) {
+        self.range = share.range(self.images.len());
+        // In shards, whatever becomes of them.
+        self.keys.clear();
     }
 
     /// The sample's name in the output.

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use stokehold_base::share::Share;
 use stokehold_base::there::if_there;
 use stokehold_base::{lock, whole};
 use stokehold_pipeline::{Mask, MaskTable, probe};
@@ -21,6 +22,7 @@ use crate::options::{Container, Options};
 use crate::output::{Output, Ready, is_file_name};
 use crate::part::{Making, Part, parts};
 use crate::resume::{has_begun, kept};
+use crate::shares::{self, Shares};
 
 /// How many samples a thread may be ahead of the writer.
 const AHEAD: usize = 8;
@@ -91,12 +93,70 @@ pub fn prepare(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PrepareError> {
+    run(data, out, options, Task::All, stop, progress)
+}
+
+/// Prepares one worker's share of every part, into a folder beside `out`, for [`join`]. Takes up what an earlier call left.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn prepare_share(
+    data: &Path,
+    out: &Path,
+    share: Share,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, PrepareError> {
+    run(data, out, options, Task::Share(share), stop, progress)
+}
+
+/// Joins the shares of all workers to the shards that [`prepare`] would have written, byte for byte, and removes the shares.
+/// `data` and `options` have to be those of the workers.
+///
+/// # Errors
+/// As [`prepare`]; a worker has not finished.
+pub fn join(
+    data: &Path,
+    out: &Path,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, PrepareError> {
+    let report = run(data, out, options, Task::Join, stop, progress)?;
+    Shares::remove(out)?;
+    Ok(report)
+}
+
+/// What is done of a preparation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    All,
+    Share(Share),
+    Join,
+}
+
+fn run(
+    data: &Path,
+    out: &Path,
+    options: &Options,
+    task: Task,
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Report, PrepareError> {
     if is_among(out, data) {
         return Err(PrepareError::Inside { path: out.to_owned() });
     }
-    let parts = parts(data, options)?;
+    let mut parts = parts(data, options)?;
     check_bake(data, &parts, options)?;
-    let place = Place::claim(out, &parts, options, stop)?;
+    let (mut out, mut options) = (out.to_owned(), options.clone());
+    if let Task::Share(share) = task {
+        parts.iter_mut().for_each(|part| part.take(share));
+        out = shares::folder_of(&out, share);
+        options.container = Container::Shards;
+    }
+    let (out, options, parts) = (&*out, &options, &parts);
+    let place = Place::claim(out, parts, options, stop)?;
     if let Some(manifest) = place.finished {
         let kept = manifest.parts.values().map(|part| part.samples as usize).sum();
         return Ok(Report {
@@ -106,9 +166,15 @@ pub fn prepare(
             kept,
         });
     }
+    let shares = match task {
+        Task::Join => Some(Shares::open(out, parts)?),
+        Task::All | Task::Share(_) => None,
+    };
     let mut work = Work {
         out,
         options,
+        shares,
+        is_share: matches!(task, Task::Share(_)),
         stop,
         left_out: Vec::new(),
         kept_as_they_are: Vec::new(),
@@ -116,13 +182,13 @@ pub fn prepare(
         done: Progress {
             done: 0,
             kept: 0,
-            of: parts.iter().map(|part| part.images.len()).sum(),
+            of: parts.iter().map(|part| part.range.len()).sum(),
         },
         progress,
     };
     let mut facts = BTreeMap::new();
     let mut left_out = Vec::new();
-    for part in &parts {
+    for part in parts {
         // Masks come behind their images.
         let with_images = if part.is_masks { &left_out[..] } else { &[] };
         let (of_part, left) = work.part(part, with_images)?;
@@ -155,6 +221,10 @@ pub fn prepare(
 struct Work<'a> {
     out: &'a Path,
     options: &'a Options,
+    /// Those that are joined.
+    shares: Option<Shares>,
+    /// Whether this is one worker's share, which may be empty.
+    is_share: bool,
     stop: &'a AtomicBool,
     left_out: Vec<Left>,
     kept_as_they_are: Vec<Left>,
@@ -165,7 +235,7 @@ struct Work<'a> {
 
 /// A thread's result for an image: the sample, and why it was kept unchanged, if it was; or what is wrong
 /// with the image.
-type Outcome = Result<(Ready, Option<String>), String>;
+pub(crate) type Outcome = Result<(Ready, Option<String>), String>;
 
 impl Work<'_> {
     /// Makes the shards of a part, without the samples `with_images`, whose images were left out. Returns the samples that were
@@ -178,14 +248,15 @@ impl Work<'_> {
         tracing::info!(
             part = part.name,
             kept = kept.samples,
-            of = part.images.len(),
+            of = part.range.len(),
             "shards of an earlier call"
         );
         self.kept += kept.samples;
-        self.done.done += kept.next;
-        self.done.kept += kept.next;
+        let done = kept.next - part.range.start;
+        self.done.done += done;
+        self.done.kept += done;
         (self.progress)(self.done);
-        if kept.samples == 0 {
+        if kept.samples == 0 && self.shares.is_none() {
             estimate(part, self.options)?;
         }
         let mut files = Files {
@@ -196,8 +267,8 @@ impl Work<'_> {
             written: kept.shards,
         };
         let mut left_out = kept.left_out;
-        let options = self.options;
-        in_order(part, options, kept.next, self.stop, |sample, outcome| {
+        let (options, shares) = (self.options, self.shares.take());
+        let each = |sample: usize, outcome: Outcome| {
             match outcome {
                 _ if with_images.binary_search(&sample).is_ok() => left_out.push(sample),
                 Ok((ready, as_it_is)) => {
@@ -219,13 +290,18 @@ impl Work<'_> {
             self.done.done += 1;
             (self.progress)(self.done);
             Ok(())
-        })?;
+        };
+        match &shares {
+            Some(shares) => shares.in_order(part, options, kept.next, self.stop, each)?,
+            None => in_order(part, options, kept.next, self.stop, each)?,
+        }
+        self.shares = shares;
         let shards = files.finish()?;
         // One of them was broken at one time and whole at another.
         if part.is_masks && left_out != with_images {
             return Err(PrepareError::Changed { path: folder });
         }
-        if shards.is_empty() {
+        if shards.is_empty() && !self.is_share {
             return Err(PrepareError::NoGoodImage {
                 path: part.images.root().to_owned(),
                 reason: self
@@ -234,7 +310,7 @@ impl Work<'_> {
                     .map_or_else(String::new, |left| format!("{}: {}", left.name, left.reason)),
             });
         }
-        let all: u64 = part.sizes.iter().sum();
+        let all: u64 = part.sizes[part.range.clone()].iter().sum();
         let out: u64 = left_out.iter().map(|&sample| part.sizes[sample]).sum();
         let larger = Larger {
             part: part.name,
@@ -242,10 +318,12 @@ impl Work<'_> {
             after: shards.iter().map(|shard| shard.bytes).sum(),
             estimated: false,
         };
-        larger.check(options)?;
+        if !self.is_share {
+            larger.check(options)?;
+        }
         let facts = PartFacts {
             id: format!("{:016x}", part.id),
-            samples: (part.images.len() - left_out.len()) as u64,
+            samples: (part.range.len() - left_out.len()) as u64,
             source_bytes: all - out,
             left_out: left_out
                 .iter()
@@ -389,7 +467,7 @@ fn in_order(
     stop: &AtomicBool,
     mut each: impl FnMut(usize, Outcome) -> Result<(), PrepareError>,
 ) -> Result<(), PrepareError> {
-    let len = part.images.len();
+    let len = part.range.end;
     let workers = options.workers.clamp(1, (len - first).max(1));
     thread::scope(|scope| {
         // Both ends close when this function returns, however it does, and the threads end with them.

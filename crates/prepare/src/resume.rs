@@ -35,7 +35,10 @@ pub(crate) fn kept(
     options: &Options,
     stop: &AtomicBool,
 ) -> Result<Kept, PrepareError> {
-    let mut kept = Kept::default();
+    let mut kept = Kept {
+        next: part.range.start,
+        ..Kept::default()
+    };
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             return Err(PrepareError::Interrupted);
@@ -90,8 +93,9 @@ pub(crate) fn has_begun(
             }
             let is_ours = match options.container {
                 Container::Shards => undamaged(open(part, &path, number))?.is_some(),
-                Container::Tar => undamaged(in_tar(&path))?
-                    .is_some_and(|samples| !samples.is_empty() && places(part, 0, &samples).is_some()),
+                Container::Tar => undamaged(in_tar(&path))?.is_some_and(|samples| {
+                    !samples.is_empty() && places(part, part.range.start, &samples).is_some()
+                }),
             };
             if is_ours {
                 return Ok(true);
@@ -154,7 +158,7 @@ fn places(part: &Part, mut next: usize, samples: &Samples) -> Option<(usize, Vec
     let mut left_out = Vec::new();
     for (name, label) in samples {
         loop {
-            if next == part.images.len() {
+            if next == part.range.end {
                 return None;
             }
             let image = next;

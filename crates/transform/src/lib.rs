@@ -59,5 +59,6 @@ pub use error::TransformError;
 pub use filter::Filter;
 pub use input::{Inputs, Split};
 pub use model::{Model, Native};
-pub use run::{Done, End, Options, PART_BATCHES, Share, transform};
+pub use run::{Done, End, Options, PART_BATCHES, transform};
 pub use script::{Script, ScriptOptions};
+pub use stokehold_base::share::Share;

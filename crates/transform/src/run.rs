@@ -1,17 +1,16 @@
 //! The transform: parts are loaded, computed and written.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io::BufRead;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
+use stokehold_base::share::Share;
 use stokehold_loader::{BadImage, LoaderError};
 use stokehold_storage::shard::Baked;
 use stokehold_storage::{SampleBytes, Source, StorageError};
@@ -33,33 +32,6 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// The version of what a plan means.
 const FORMAT_VERSION: u32 = 1;
-
-/// One of several workers, each of which computes its own parts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    /// This worker, 1 to `of`.
-    pub worker: usize,
-    /// The number of workers.
-    pub of: usize,
-}
-
-impl FromStr for Share {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = text.split_once('/').and_then(|(worker, of)| {
-            let (worker, of) = (worker.parse().ok()?, of.parse().ok()?);
-            (1..=of).contains(&worker).then_some(Self { worker, of })
-        });
-        numbers.ok_or_else(|| "it is K/N, the K-th of N workers: 1/4 to 4/4".to_owned())
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.worker, self.of)
-    }
-}
 
 /// How to transform.
 #[derive(Debug, Clone)]

@@ -20,7 +20,7 @@ use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
 use crate::TransformError;
-use crate::run::Share;
+use stokehold_base::share::Share;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,4 +6,5 @@ mod data;
 mod disturbed;
 mod pairs;
 mod python;
+mod shares;
 mod whole;

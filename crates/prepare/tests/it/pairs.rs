@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::data::{add, jpeg, prepare, small_shards, verify};
 
 /// The name of the image with a broken mask.
-const BROKEN: &str = "c/3.jpg";
+pub const BROKEN: &str = "c/3.jpg";
 
 fn mask(seed: usize, (width, height): (u32, u32), values: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -31,7 +31,7 @@ fn mask(seed: usize, (width, height): (u32, u32), values: &[u8]) -> Vec<u8> {
 }
 
 /// 12 training pairs in two folders and 3 of validation, whose classes have values of their own and colours.
-fn pairs() -> TempDir {
+pub fn pairs() -> TempDir {
     let dir = TempDir::new().unwrap();
     let root = dir.path();
     let table = "ignore = [9]\n[[class]]\nname = \"road\"\nvalue = [7, 8]\ncolor = [1, 2, 3]\n\
