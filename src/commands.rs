@@ -13,6 +13,7 @@ pub mod predict;
 pub mod prepare;
 pub mod profile;
 pub mod report;
+pub mod scale;
 pub mod serve;
 pub mod top;
 pub mod train;

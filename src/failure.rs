@@ -14,6 +14,7 @@ use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
 use stokehold_remote::RemoteError;
+use stokehold_scale::ScaleError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
 use stokehold_train::TrainError;
@@ -103,6 +104,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<PrepareError>,
         ask::<ProfileError>,
         ask::<RemoteError>,
+        ask::<ScaleError>,
         ask::<StorageError>,
         ask::<SynthError>,
         ask::<TrainError>,

@@ -71,6 +71,8 @@ enum Command {
     Profile(commands::profile::Args),
     /// Say what each change would gain a run, and try the best one.
     Advise(commands::advise::Args),
+    /// Predict what a recorded run would take and cost on more machines.
+    Scale(commands::scale::Args),
     /// Run a training script as SageMaker would, and look at what was run.
     Job(commands::job::Args),
     /// Measure a part of Stokehold by itself.
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),
+        Command::Scale(args) => commands::scale::run(&args),
         Command::Job(args) => commands::job::run(args),
         Command::Bench(args) => commands::bench::run(args),
         Command::Dataset(args) => commands::dataset::run(args),

@@ -20,6 +20,7 @@ mod profile;
 mod ranks;
 mod reference;
 mod report;
+mod scale;
 mod serve;
 mod slurm;
 mod spot;
