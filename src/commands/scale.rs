@@ -178,10 +178,7 @@ fn with_options(run: &Path, error: ScaleError) -> Box<dyn Error> {
             format!("{fact} ({option})")
         })
         .collect();
-    let (first, rest) = (said[0].clone(), &said[1..]);
-    let said = rest
-        .iter()
-        .fold(first, |before, next| format!("{before}, {next}"));
+    let said = said.join(", ");
     Usage(format!(
         "{}: the recording does not say {said}; say it",
         run.display()

@@ -10,7 +10,7 @@ use crate::Fact;
 
 fn in_words(facts: &[Fact]) -> String {
     let words: Vec<String> = facts.iter().map(ToString::to_string).collect();
-    words.join(", and ")
+    words.join(", ")
 }
 
 /// Why nothing can be predicted.
@@ -21,10 +21,8 @@ pub enum ScaleError {
     #[error(transparent)]
     Profile(#[from] ProfileError),
     /// The recording does not say what a prediction needs, and neither do the settings.
-    #[error("{}: the recording does not say {}", path.display(), in_words(facts))]
+    #[error("the recording does not say {}", in_words(facts))]
     Missing {
-        /// The run.
-        path: PathBuf,
         /// What has to be said.
         facts: Vec<Fact>,
     },

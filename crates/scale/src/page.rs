@@ -61,12 +61,12 @@ pub fn page(prediction: &Prediction, what: &str, currency: &str) -> String {
                 100.0 * PUBLISHED.1,
                 PUBLISHED.0
             ),
-            &efficiency(&prediction.sizes),
+            &scroll(&efficiency(&prediction.sizes)),
         ),
         figure(
             "Where the time of a step goes",
             "Mean step of all ranks; checkpoints are spread over the steps of an epoch.",
-            &(keys() + &bars(&prediction.sizes)),
+            &(keys() + &scroll(&bars(&prediction.sizes))),
         ),
         noted("Sizes", &note, &table(prediction, currency).html()),
         noted(
@@ -80,10 +80,15 @@ pub fn page(prediction: &Prediction, what: &str, currency: &str) -> String {
             "Each rank goes through the recorded steps in an order of its own, and all wait for the slowest. A message of n bytes \
              takes latency + n / bandwidth; with p ranks a ring takes 2 (p-1) latencies and 2 (p-1)/p n / bandwidth. Left out: \
              validation, the start of a run, failures, other programs on the network, and what a larger batch does to accuracy.",
-            &format!("<ul>\n{assumptions}</ul>\n"),
+            &format!("<ul class=\"stands\">\n{assumptions}</ul>\n"),
         ),
     ];
     document("Stokehold: a run on more machines", STYLE, &body.concat(), "")
+}
+
+/// A picture that a narrow screen moves over, so that its words stay readable.
+fn scroll(picture: &str) -> String {
+    format!("<div class=\"scroll\">{picture}</div>\n")
 }
 
 fn item(text: &impl std::fmt::Display) -> String {
@@ -106,7 +111,7 @@ fn verdict(prediction: &Prediction) -> String {
 
 /// Efficiency over GPUs, on a scale of doublings.
 fn efficiency(sizes: &[Size]) -> String {
-    let (left, right, top, bottom) = (56.0, 24.0, 16.0, 300.0);
+    let (left, right, top, bottom) = (56.0, 24.0, 28.0, 300.0);
     let mut svg = Svg::new(WIDTH);
     let gpus = sizes.iter().map(|size| size.ranks).chain([PUBLISHED.0]);
     let (least, most) = gpus.fold((u64::MAX, 1), |(least, most), n| (least.min(n), most.max(n)));
@@ -114,7 +119,7 @@ fn efficiency(sizes: &[Size]) -> String {
     let x = |ranks: u64| {
         let share = ((ranks as f64).log2() - from) / (to - from).max(1e-9);
         // Room for the first and the last dot.
-        left + 20.0 + share * (WIDTH - left - right - 60.0)
+        left + 20.0 + share * (WIDTH - left - right - 90.0)
     };
     let lowest = sizes
         .iter()
@@ -155,30 +160,29 @@ fn efficiency(sizes: &[Size]) -> String {
             continue;
         }
         last = at[0];
-        // Below the line, where the published dot is not.
-        let collides = (at[0] - published[0]).abs() < 60.0 && (at[1] + 22.0 - published[1]).abs() < 26.0;
-        let below = if collides && published[1] > at[1] {
-            -12.0
-        } else {
-            24.0
-        };
-        svg.text(
-            "value middle",
-            [at[0], at[1] + below],
-            share(size.efficiency, 1.0),
-        );
+        // The curve falls, so it is not above and to the right of a dot.
+        svg.text("value", [at[0] + 9.0, at[1] - 8.0], share(size.efficiency, 1.0));
     }
     svg.circle("published", published, "published: 93 % at 64 GPUs");
-    let under = sizes
-        .iter()
-        .any(|size| size.ranks == PUBLISHED.0 && size.efficiency <= PUBLISHED.1 + 1e-9);
-    let beside = if under { -12.0 } else { 22.0 };
+    let is_below = published_is_below(&points, published);
+    let beside = if is_below { 24.0 } else { -13.0 };
     svg.text(
-        "strong end",
-        [published[0] - 10.0, published[1] + beside],
-        "published",
+        "strong middle",
+        [published[0], published[1] + beside],
+        "published: 93 %",
     );
     svg.finish(bottom + 52.0, "efficiency by the number of GPUs")
+}
+
+/// Whether the published dot is below the curve, or below where its nearest point is.
+fn published_is_below(points: &[[f64; 2]], published: [f64; 2]) -> bool {
+    let before = points.iter().rev().find(|at| at[0] <= published[0]);
+    let after = points.iter().find(|at| at[0] >= published[0]);
+    let (Some(from), Some(to)) = (before.or(after), after.or(before)) else {
+        return false;
+    };
+    let share = (published[0] - from[0]) / (to[0] - from[0]).max(1e-9);
+    published[1] > from[1] + share.min(1.0) * (to[1] - from[1])
 }
 
 /// The seconds of a step by what they go to.

@@ -217,7 +217,6 @@ pub fn predict(run: &Run, cluster: &Cluster) -> Result<Prediction, ScaleError> {
     cluster.check()?;
     if cluster.storage_limit.is_some() && run.image_bytes.is_none() {
         return Err(ScaleError::Missing {
-            path: "storage".into(),
             facts: vec![Fact::ImageBytes],
         });
     }
@@ -250,9 +249,10 @@ pub fn predict(run: &Run, cluster: &Cluster) -> Result<Prediction, ScaleError> {
         .collect();
     let repeated = run.recorded_seconds.map(|recorded| Repeated {
         recorded,
-        // Checkpoints are no part of the recorded seconds.
+        // The recorded storage is in the loader's rate, and checkpoints are no part of the recorded seconds.
         simulated: Setting {
             gpus: 1,
+            storage_limit: None,
             checkpoint_seconds: 0.0,
             ..setting
         }
@@ -559,7 +559,7 @@ fn assumptions(run: &Run, cluster: &Cluster, mean: f64) -> Vec<String> {
         },
         match run.checkpoints {
             Some(checkpoints) => format!(
-                "An epoch has {} checkpoints of {} each.",
+                "Checkpoints of an epoch: {}, of {} each.",
                 digits(checkpoints.per_epoch),
                 duration(checkpoints.seconds)
             ),

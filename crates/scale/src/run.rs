@@ -202,10 +202,7 @@ impl Run {
             .filter_map(|(fact, is_missing)| is_missing.then_some(fact))
             .collect();
         let (Some(images), Some(batch), Some(parameters)) = (images, batch, parameters) else {
-            return Err(ScaleError::Missing {
-                path: path.to_owned(),
-                facts,
-            });
+            return Err(ScaleError::Missing { facts });
         };
 
         let mut recordings = vec![recording];

@@ -35,7 +35,7 @@ pub fn table(prediction: &Prediction, currency: &str) -> Table {
             digits(size.images_per_second),
             share(size.efficiency, 1.0),
         ];
-        row.extend(size.cost_per_epoch.map(|cost| format!("{cost:.2}")));
+        row.extend(size.cost_per_epoch.map(money));
         row.push(
             size.algorithm
                 .map_or("–".to_owned(), |algorithm| algorithm.to_string()),
@@ -47,6 +47,17 @@ pub fn table(prediction: &Prediction, currency: &str) -> Table {
         table.row(row);
     }
     table
+}
+
+/// An amount with at least two decimals and two digits, however small it is.
+fn money(cost: f64) -> String {
+    let size = cost.log10().floor();
+    let decimals = if size.is_finite() {
+        (1.0 - size).clamp(2.0, 12.0)
+    } else {
+        2.0
+    };
+    format!("{cost:.*}", decimals as usize)
 }
 
 /// Where an epoch goes, in shares of it.
@@ -84,4 +95,15 @@ pub fn text(prediction: &Prediction, currency: &str) -> String {
         text += &format!("  {repeated}\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_amounts_have_digits() {
+        let said = [0.0, 0.00345, 0.5, 12.345, 1234.5].map(money);
+        assert_eq!(said, ["0.00", "0.0034", "0.50", "12.35", "1234.50"]);
+    }
 }

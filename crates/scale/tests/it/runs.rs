@@ -91,7 +91,7 @@ fn a_script_is_read_by_its_steps() {
         .to_string();
     assert!(
         error.ends_with(
-            "the recording does not say how many images an epoch has, and how many images a step has, and how many parameters are trained"
+            "the recording does not say how many images an epoch has, how many images a step has, how many parameters are trained"
         ),
         "{error}"
     );
@@ -102,7 +102,7 @@ fn a_run_that_waited_had_all_that_its_loader_makes() {
     let dir = tempfile::tempdir().unwrap();
     record(dir.path(), &steps(40, 0.09));
     let run = Run::read(dir.path(), &SAID).unwrap();
-    close(run.loader_rate.unwrap(), 10.0 / 0.2);
+    close(10.0 / run.loader_rate.unwrap(), 0.2);
 }
 
 #[test]
