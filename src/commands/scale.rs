@@ -49,7 +49,7 @@ pub struct Args {
     wire: Wire,
     /// Whether gradients are reduced during the backward pass [default: no for runs of stokehold train, which does not; yes for
     /// others, as PyTorch's DistributedDataParallel does]
-    #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes", value_parser = ["yes", "no"])]
+    #[arg(long, value_name = "YES|NO", num_args = 0..=1, require_equals = true, default_missing_value = "yes", value_parser = ["yes", "no"])]
     overlap: Option<String>,
     /// Bytes per second of the bucket or file system that all machines share, such as 2GB [default: no limit]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]

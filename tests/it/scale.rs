@@ -66,7 +66,7 @@ fn a_run_of_training_needs_no_more_words() {
         "{lifts:?}"
     );
 
-    let overlapped = prediction(dir.path(), &["run", "--machines", "8", "--overlap"]);
+    let overlapped = prediction(dir.path(), &["--machines", "8", "--overlap", "run"]);
     let efficiency = overlapped["sizes"][0]["efficiency"].as_f64().unwrap();
     assert!(efficiency > number(1, "efficiency"), "{overlapped}");
 
@@ -181,7 +181,7 @@ fn what_cannot_be_predicted_is_refused() {
         ),
         (vec!["run", "--wire", "f16"], "choose f32 or bf16"),
         (vec!["run", "--storage-limit", "0"], "above 0"),
-        (vec!["run", "--loader-rate", "0"], "above 0"),
+        (vec!["run", "--loader-rate", "0"], "1e-6 to 1e15"),
         (vec!["run", "--price", "castle"], "no machine 'castle'"),
         (vec!["run", "--price=-1"], "-1 an hour"),
         (vec!["run", "--batch-size", "0"], "images of a step: is 0"),

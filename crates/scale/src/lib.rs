@@ -13,7 +13,8 @@
 //!
 //! # Steps
 //! The time of a step is drawn from the recorded steps, not from a distribution that was fitted to them: each rank goes
-//! through all recorded steps again and again, in orders of its own ([`Draws`]). So the mean is exactly the recorded
+//! through all recorded steps again and again, in orders of its own ([`Draws`]); the first five, which warm up, are left
+//! out. So the mean is exactly the recorded
 //! one, and the slowest of n ranks is the maximum of n recorded steps. Of N recorded times x₁ ≤ .. ≤ x_N its
 //! expectation is `Σ x_k ((k/N)ⁿ - ((k-1)/N)ⁿ)`, the mean of the largest order statistic of n draws. It cannot exceed
 //! the longest recorded step. Ranks are slow independently of one another.
@@ -30,10 +31,12 @@
 //! | `Hierarchical` | reduce in the machine, `Ring` between machines, broadcast in the machine | reduce: `2 lg g α + 2 (g-1)/g n β`; broadcast: `(lg g + g-1) α + 2 (g-1)/g n β`, with the g ranks of a machine and the link [`INSIDE`] it |
 //!
 //! With g ranks in a machine, `Ring` goes through all `p g` ranks and crosses each network card once. In `Tree` all g
-//! ranks exchange with other machines at the same time, so each has a g-th of the card.
+//! ranks exchange with other machines at the same time, so each has a g-th of the card. Several machines never reduce
+//! faster than one of them would: a network that is faster than the links to it waits for these.
 //!
-//! Gradients are reduced in buckets while the backward pass goes on, one bucket after the other (Li et al., "PyTorch
-//! Distributed: Experiences on Accelerating Data Parallel Training", 2020). The backward pass is [`BACKWARD`] of a step:
+//! Gradients are reduced in buckets of 25 MiB, one after the other, and each in the way that is fastest for it: after the
+//! backward pass, as `stokehold train` does, or while it goes on, as PyTorch does (Li et al., "PyTorch Distributed:
+//! Experiences on Accelerating Data Parallel Training", 2020). The backward pass is [`BACKWARD`] of a step:
 //! it does twice the multiplications of the forward pass, one product for the gradients of weights and one for those of
 //! inputs. Gradients become ready evenly over it. In networks whose last layers are the largest they are ready earlier,
 //! so this overstates what is not hidden.
@@ -53,7 +56,7 @@
 //! | | seconds of a step |
 //! |---|---|
 //! | no jitter, no overlap | `compute + reduce` |
-//! | no jitter, full overlap | `max(compute, forward + reduce) `, where the first bucket is ready as the backward pass begins |
+//! | no jitter, full overlap | `max(compute, forward + reduce)`, where the first bucket is ready as the backward pass begins |
 //! | loader-bound | `batch / loader's rate` |
 //! | storage-bound | `ranks x batch x bytes of an image / storage's rate` |
 //!

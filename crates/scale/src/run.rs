@@ -241,7 +241,7 @@ impl Run {
             true => Some(run_rate),
             false => ceiling.map(|rate| rate.max(run_rate)),
         };
-        let batches = images as f64 / (batch * ranks as u64) as f64;
+        let batches = images as f64 / (batch as f64 * ranks as f64);
         let checkpoints = (measured.checkpoints > 0).then(|| Checkpoints {
             per_epoch: match &record {
                 Some(record) if record.config.keep_checkpoints > 0 => {
@@ -260,10 +260,12 @@ impl Run {
             parameters,
             overlap: settings.overlap.unwrap_or(record.is_none()),
             loader_rate: settings.loader_rate.or(loader_rate),
+            // 0 lets the loader choose.
             prefetch: record
                 .as_ref()
                 .and_then(|record| record.config.prefetch)
-                .map_or(PREFETCH, |prefetch| prefetch.max(1)),
+                .filter(|prefetch| *prefetch > 0)
+                .unwrap_or(PREFETCH),
             image_bytes: settings
                 .image_bytes
                 .or((measured.reads > 0).then(|| measured.bytes as f64 / measured.reads as f64)),
@@ -312,8 +314,9 @@ impl Run {
             ("loader's rate", self.loader_rate),
             ("bytes of an image", self.image_bytes),
         ] {
-            if let Some(value) = value.filter(|value| !positive(*value)) {
-                return range(field, format!("is {value}, and must be above 0"));
+            // Beyond it times are no numbers.
+            if let Some(value) = value.filter(|value| !(1e-6..=1e15).contains(value)) {
+                return range(field, format!("is {value}, and must be 1e-6 to 1e15"));
             }
         }
         let is_odd =

@@ -257,6 +257,7 @@ fn what_is_out_of_range_is_refused() {
         (of(&|run| run.step_seconds = vec![0.0]), "no time"),
         (of(&|run| run.between_seconds = -1.0), "is -1 s"),
         (of(&|run| run.loader_rate = Some(0.0)), "loader's rate: is 0"),
+        (of(&|run| run.loader_rate = Some(1e-300)), "1e-6 to 1e15"),
         (of(&|run| run.image_bytes = Some(f64::INFINITY)), "is inf"),
         (said(even(), cluster(&[5000])), "1 to 4096 GPUs"),
         (
