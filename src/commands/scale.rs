@@ -19,10 +19,7 @@ use crate::local::Local;
 use crate::size::parse_size;
 use crate::{files, terminal};
 
-/// Predict what a recorded run would take and cost on more machines.
-///
-/// The batch of each GPU stays the recorded one, so the batch of all GPUs grows with the machines. docs/scale.md says what is
-/// simulated, and what is left out.
+/// Options of `scale`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The run's folder: one of stokehold train, or a recording of any program that marks its steps
@@ -63,7 +60,7 @@ pub struct Args {
     /// Images of an epoch [default: those of the recorded run]
     #[arg(long, value_name = "N")]
     images: Option<u64>,
-    /// Images of a step of one GPU [default: those of the recorded run]
+    /// Images of a step of one GPU, the same on any number of machines [default: those of the recorded run]
     #[arg(long, value_name = "N")]
     batch_size: Option<u64>,
     /// Parameters that are trained [default: those of the recorded run's model]
