@@ -68,7 +68,7 @@
 //!
 //! # What is left out
 //! Validation; the start and the end of a run; other programs on the network; failures; what a larger batch of all ranks
-//! does to the accuracy. Each rank has the loader's cores of the recorded run.
+//! does to the accuracy; the time of rounding gradients to 16 bits. Each rank has the loader's cores of the recorded run.
 //!
 //! ```
 //! use stokehold_scale::{Cluster, Network, Run, predict};
