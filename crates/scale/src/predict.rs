@@ -132,7 +132,7 @@ pub struct Size {
     pub lost: Vec<Lost>,
     /// The cause that takes the most, if it takes 1 % of an epoch.
     pub limit: Option<Cause>,
-    /// Changes that shorten an epoch by lifting the limit, the best first.
+    /// Changes that shorten an epoch by lifting a cause that takes 1 % of it, the best first.
     pub lifts: Vec<Lift>,
 }
 
@@ -390,8 +390,16 @@ impl<'a> Setting<'a> {
             .max_by(|one, other| one.seconds.total_cmp(&other.seconds))
             .filter(|lost| lost.seconds >= LIMITS * epoch)
             .map(|lost| lost.cause);
-        let mut lifts: Vec<Lift> = limit
-            .map_or(Vec::new(), |limit| self.changes(limit, machines, even))
+        // A cause that is hidden behind another one is not lifted alone, so the others are tried as well.
+        let mut changes: Vec<(String, Self)> = Vec::new();
+        for lost in lost.iter().filter(|lost| lost.seconds >= LIMITS * epoch) {
+            for change in self.changes(lost.cause, machines, even) {
+                if changes.iter().all(|(known, _)| *known != change.0) {
+                    changes.push(change);
+                }
+            }
+        }
+        let mut lifts: Vec<Lift> = changes
             .into_iter()
             .map(|(change, setting)| {
                 let then = setting.epoch(machines);
@@ -422,8 +430,8 @@ impl<'a> Setting<'a> {
         }
     }
 
-    /// The changes that could lift a limit.
-    fn changes(&self, limit: Cause, machines: u64, even: &'a Draws) -> Vec<(String, Self)> {
+    /// The changes that could lift a cause.
+    fn changes(&self, cause: Cause, machines: u64, even: &'a Draws) -> Vec<(String, Self)> {
         let run = self.run;
         let step = self.draws.mean() + run.between_seconds;
         let accumulated = (
@@ -433,7 +441,7 @@ impl<'a> Setting<'a> {
                 ..*self
             },
         );
-        match limit {
+        match cause {
             Cause::Loader => {
                 let needed = ROOM * run.batch as f64 / step;
                 let change = format!(

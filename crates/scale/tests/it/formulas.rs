@@ -221,6 +221,25 @@ fn a_limit_names_what_would_lift_it() {
     assert!(one.lifts.is_empty() && one.algorithm.is_none());
 }
 
+/// Reduce alone takes as long as the loader, so a better loader gains nothing, and a better network does.
+#[test]
+fn a_cause_behind_another_one_is_lifted_by_the_other() {
+    let run = Run {
+        loader_rate: Some(100.0 / (STEP + 0.08)),
+        ..even()
+    };
+    let size = only(&run, &cluster(&[2]));
+    assert_eq!(size.limit, Some(Cause::Loader), "{size:?}");
+    assert!(
+        size.lifts.iter().any(|lift| lift.change.contains("100 Gbit/s")),
+        "{size:?}"
+    );
+    assert!(
+        size.lifts.iter().all(|lift| !lift.change.contains("loader")),
+        "{size:?}"
+    );
+}
+
 #[test]
 fn an_epoch_of_fewer_images_than_a_step_is_one_step() {
     let run = Run {
