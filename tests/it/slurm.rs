@@ -332,6 +332,42 @@ fn an_array_prepares_what_one_worker_does() {
     assert!(!cluster.path("many.workers").exists());
 }
 
+/// Processes on two nodes transform what one does.
+#[test]
+fn two_nodes_share_a_transform() {
+    let Some(cluster) = Cluster::start() else { return };
+    fine(&cluster.stokehold(&["dataset", "synth", "data", "--images", "150", "--classes", "2"]));
+    let train =
+        "train data --name x --epochs 1 --image-size 32 --batch-size 16 --ceiling-batches 0 --device cpu";
+    fine(&cluster.stokehold(&train.split(' ').collect::<Vec<_>>()));
+    let words = "transform runs/x data/train OUT --batch-size 2 --device cpu";
+    let one = words.replace("OUT", "one");
+    fine(&cluster.stokehold(&one.split(' ').collect::<Vec<_>>()));
+    let program = env!("CARGO_BIN_EXE_stokehold");
+    let wrap = format!("--wrap=srun {program} {}", words.replace("OUT", "two"));
+    cluster.says(&[
+        "sbatch",
+        "--wait",
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--output=transform.log",
+        &wrap,
+    ]);
+    let log = fs::read_to_string(cluster.path("transform.log")).unwrap_or_default();
+    let outputs = |folder: &str| -> BTreeMap<String, Vec<u8>> {
+        let is_output = |name: &String| name.ends_with(".out");
+        files(&cluster.path(folder))
+            .into_iter()
+            .filter(|(name, _)| is_output(name))
+            .collect()
+    };
+    assert!(
+        outputs("one").len() > 100 && outputs("one") == outputs("two"),
+        "{log}"
+    );
+    assert_eq!(log.matches(" records in two").count(), 2, "{log}");
+}
+
 /// A heterogeneous job: one component serves batches, the other one takes them.
 #[test]
 fn a_heterogeneous_job_has_its_batches_from_another_node() {
@@ -347,9 +383,9 @@ fn a_heterogeneous_job_has_its_batches_from_another_node() {
         "het.sh",
         &format!(
             "#!/bin/sh\n#SBATCH --nodes=1 --output=het.log\n#SBATCH hetjob\n#SBATCH --nodes=1\n\
-             srun --het-group=1 {program} serve data --listen 0.0.0.0:{port} --workers 1 &\n\
-             srun --het-group=0 {program} bench loader data --loader tcp://$(hostname):{port} --epochs 1 --json > loader.json\n\
-             status=$?; kill %1; exit $status\n"
+             srun --het-group=1 {program} serve data --listen 0.0.0.0:{port} --workers 1 &\nserver=$!\n\
+             srun --het-group=0 {program} bench loader data --loader tcp://$(hostname):{port} --passes 1 --json > loader.json\n\
+             status=$?; kill $server; exit $status\n"
         ),
     );
     let said = cluster.says(&["sbatch", "--wait", "het.sh"]);

@@ -90,7 +90,7 @@ impl Cluster {
                  SlurmdSpoolDir={at}/spool-%n\nSlurmctldPidFile={at}/ctld.pid\nSlurmdPidFile={at}/slurmd-%n.pid\n\
                  SlurmctldLogFile={at}/ctld.log\nSlurmdLogFile={at}/slurmd-%n.log\nSlurmdParameters=config_overrides\n\
                  ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nMpiDefault=none\nSelectType=select/cons_tres\n\
-                 SelectTypeParameters=CR_Core\nSlurmdTimeout=5\nReturnToService=2\nKillWait=5\n\
+                 SelectTypeParameters=CR_Core\nSlurmdTimeout=2\nMessageTimeout=2\nReturnToService=2\nKillWait=5\n\
                  SchedulerParameters=sched_interval=1,batch_sched_delay=0\n\
                  NodeName=n1 NodeHostname={host} Port={n1} CPUs=2 State=UNKNOWN\n\
                  NodeName=n2 NodeHostname={host} Port={n2} CPUs=2 State=UNKNOWN\n\
