@@ -678,6 +678,7 @@ fn the_reference_of_metrics_is_true() {
         ("Bill", "Of `spot`"),
         ("Kept", "Of `checkpoints`"),
         ("Process", "Of `processes` and `runner`"),
+        ("Submitted", "Of `slurm`"),
     ];
     let state = tables(&root, &headings);
     state.table(&root, &mut text);

@@ -154,6 +154,9 @@ fn what_cannot_be_joined_is_said() {
     assert!(files(&one) == files(&out));
 }
 
+/// Work that can be stopped, and that shows its progress.
+type Work<'a> = &'a dyn Fn(&AtomicBool, &mut dyn FnMut(stokehold_prepare::Progress));
+
 /// A worker and a join that are cut short go on where they were.
 #[test]
 fn interrupted_workers_and_joins_go_on() {
@@ -165,13 +168,12 @@ fn interrupted_workers_and_joins_go_on() {
         ..small_shards()
     };
     prepare(data.path(), &one, &options).unwrap();
-    let stop_after =
-        |most: usize, work: &dyn Fn(&AtomicBool, &mut dyn FnMut(stokehold_prepare::Progress))| {
-            let stop = AtomicBool::new(false);
-            work(&stop, &mut |progress| {
-                stop.store(progress.done >= most, std::sync::atomic::Ordering::Relaxed)
-            });
-        };
+    let stop_after = |most: usize, work: Work<'_>| {
+        let stop = AtomicBool::new(false);
+        work(&stop, &mut |progress| {
+            stop.store(progress.done >= most, std::sync::atomic::Ordering::Relaxed)
+        });
+    };
     for worker in ["1/2", "2/2"] {
         for most in [3, 7] {
             stop_after(most, &|stop, progress| {
