@@ -20,6 +20,7 @@ mod log;
 mod model;
 mod palette;
 mod progress;
+mod ranks;
 mod shell;
 mod size;
 mod terminal;

@@ -1,7 +1,8 @@
 //! `stokehold bench`: how many images per second the loader delivers by itself, how much it slows a trainer
-//! down, and how fast each way of reading data from a bucket is.
+//! down, how fast the network between ranks is, and each way of reading data from a bucket.
 
 mod disturbance;
+mod network;
 mod report;
 mod serve;
 mod storage;
@@ -37,6 +38,8 @@ pub enum Args {
     /// Measure how much loading slows a training step down: a step beside a loader that loads, against a step
     /// alone.
     Disturbance(disturbance::DisturbanceArgs),
+    /// Measure the network between ranks, for `stokehold scale`: what sums of gradients take.
+    Network(network::NetworkArgs),
     /// Measure the ways to get data from a bucket to a training: copied, mounted, piped, cached, streamed.
     Storage(storage::StorageArgs),
     /// The reading process of `bench storage`.
@@ -102,6 +105,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
     let args = match args {
         Args::Loader(args) => args,
         Args::Disturbance(args) => return disturbance::run(args),
+        Args::Network(args) => return network::run(&args),
         Args::Storage(args) => return storage::run(&args),
         Args::StorageReader(args) => return storage::read(&args),
     };

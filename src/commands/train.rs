@@ -13,14 +13,12 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::{Command, ExitCode};
-use std::thread;
-use std::time::Duration;
 
 use stokehold_storage::Dataset;
 use stokehold_train::run::RunFolder;
 use stokehold_train::{Ranks, TrainError, TrainerChoice};
 
-use crate::{damage, failure, interrupt, shell};
+use crate::{damage, failure, interrupt, ranks, shell};
 
 pub use options::Args;
 
@@ -30,27 +28,7 @@ pub use options::Args;
 /// Errors of the options, the data or the run. `is_input` of [`stokehold_train::TrainError`] says whether the
 /// user's input is at fault (exit code 2) or the work failed (1).
 pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    let ranks = Ranks::of_launch(args.rank_timeout()?).map_err(TrainError::from)?;
-    if ranks.are_alone() {
-        return train(args, &ranks);
-    }
-    match train(args, &ranks) {
-        Ok(code) => Ok(code),
-        Err(error) => {
-            // All ranks have the same error of this kind: rank 0 says it for all, and has a moment for that.
-            let said_by_first = matches!(error.downcast_ref(), Some(TrainError::Disagree { .. }));
-            if said_by_first && !ranks.is_first() {
-                thread::sleep(Duration::from_secs(2));
-            } else {
-                let (rank, size) = (ranks.rank(), ranks.size());
-                note!("rank {rank} of {size} on {}:", ranks.hosts()[rank]);
-                failure::report(error.as_ref());
-            }
-            let code = failure::code(error.as_ref());
-            ranks.abort(i32::from(code));
-            Ok(ExitCode::from(code))
-        }
-    }
+    ranks::together(args.rank_timeout()?, |ranks| train(args, ranks))
 }
 
 /// Trains, alone or with other ranks.

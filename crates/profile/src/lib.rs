@@ -58,6 +58,7 @@ mod made;
 mod open;
 mod percentile;
 mod probe;
+pub mod ranks;
 mod recording;
 mod sampler;
 pub mod system;

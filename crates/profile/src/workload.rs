@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ranks::RanksSummary;
+
 /// What a Stokehold training run did and how fast: the input of predictions.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -62,6 +64,12 @@ pub struct Workload {
     /// Why there are as many workers as `num_workers` says; `None` if an option said how many.
     #[serde(default)]
     pub workers_why: Option<String>,
+    /// Bytes of an image and its mask in a batch; 0 if that is not known.
+    #[serde(default)]
+    pub batch_bytes: u64,
+    /// Where the time of the ranks went; only in runs of several, and in those whose batches are computed in pieces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<RanksSummary>,
     /// Seconds of a worker's time per image, by stage: `read`, `decode`, `augment`. This is wall time beside
     /// the trainer, so on a busy machine it is more than the stage's cost.
     pub stage_seconds: BTreeMap<String, f64>,

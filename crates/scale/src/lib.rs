@@ -102,7 +102,7 @@ mod table;
 
 pub use cluster::{Cluster, MOST_RANKS, Wire};
 pub use error::ScaleError;
-pub use network::{INSIDE, Network};
+pub use network::{INSIDE, Network, Sum};
 pub use predict::{Cause, Lift, Lost, Prediction, Repeated, Size, predict};
 pub use reduce::{Algorithm, Machines};
 pub use run::{Checkpoints, Fact, LEAST_STEPS, Run, Settings};

@@ -305,16 +305,9 @@ impl<'a> Setting<'a> {
         if machines.ranks() == 1 || all == 0.0 {
             return (Vec::new(), None);
         }
-        let best = |bytes: f64| {
-            let algorithms = Algorithm::ALL.into_iter();
-            let allowed = algorithms.filter(|algorithm| self.algorithm.is_none_or(|only| only == *algorithm));
-            let timed = allowed.map(|algorithm| {
-                (
-                    algorithm,
-                    algorithm.seconds(bytes, machines, self.network, INSIDE),
-                )
-            });
-            timed.min_by(|one, other| one.1.total_cmp(&other.1))
+        let best = |bytes: f64| match self.algorithm {
+            Some(only) => (only, only.seconds(bytes, machines, self.network, INSIDE)),
+            None => Algorithm::fastest(bytes, machines, self.network, INSIDE),
         };
         let wire = self.wire.bytes() / 4.0;
         // More buckets than this say nothing more, and take long.
@@ -326,13 +319,10 @@ impl<'a> Setting<'a> {
             let bytes = done - (place - 1) as f64 * size;
             buckets.push(Bucket {
                 ready: done / all,
-                seconds: best(bytes * wire).map_or(0.0, |(_, seconds)| seconds),
+                seconds: best(bytes * wire).1,
             });
         }
-        (
-            buckets,
-            best(size.min(all) * wire).map(|(algorithm, _)| algorithm),
-        )
+        (buckets, Some(best(size.min(all) * wire).0))
     }
 
     /// Seconds of a step as causes are switched on: computing, and then with each of [`Cause::ALL`] but checkpoints.

@@ -48,6 +48,16 @@ impl Algorithm {
         }
     }
 
+    /// The fastest of them for `bytes` bytes, with its seconds.
+    pub fn fastest(bytes: f64, machines: Machines, network: Network, inside: Network) -> (Self, f64) {
+        let timed =
+            Self::ALL.map(|algorithm| (algorithm, algorithm.seconds(bytes, machines, network, inside)));
+        let [first, others @ ..] = timed;
+        others
+            .into_iter()
+            .fold(first, |best, other| if other.1 < best.1 { other } else { best })
+    }
+
     /// Seconds for `bytes` bytes, over `network` between machines and `inside` within each; 0 for one rank.
     pub fn seconds(self, bytes: f64, machines: Machines, network: Network, inside: Network) -> f64 {
         let Machines { machines: m, gpus: g } = machines;

@@ -39,11 +39,11 @@ use crate::model::Network;
 use crate::observer::{Event, Observer};
 use crate::progress::{EpochRecord, Progress, Validation};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
-use crate::straggler::RankTimes;
 use crate::timeline::RunTimeline;
 use crate::together::{Sum, Team};
 use crate::world::{self, Scratch};
 use crate::{RunSummary, TrainError, ceilings, device, pixels, weights, workload};
+use stokehold_profile::ranks::RankTimes;
 
 /// Trains from the beginning.
 ///

@@ -75,7 +75,6 @@ pub mod sampling;
 pub mod schedule;
 mod stage;
 mod steps;
-mod straggler;
 mod summary;
 mod timeline;
 mod together;
@@ -98,9 +97,9 @@ pub use pixels::ClassWeights;
 pub use precision::{LossScale, Precision, UnknownPrecision};
 pub use stage::Stage;
 pub use steps::{StepTotals, Steps};
+pub use stokehold_profile::ranks::{RankTimes, RanksSummary, Straggler};
 #[doc(no_inline)]
 pub use stokehold_ranks::{Ranks, RanksError, Wire};
-pub use straggler::{RankTimes, RanksSummary, Straggler};
 pub use summary::RunSummary;
 pub use world::RankFacts;
 

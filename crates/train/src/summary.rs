@@ -15,7 +15,7 @@ use crate::feed::DecodedBy;
 use crate::model::Arch;
 use crate::progress::{Best, Validation};
 use crate::stage::Stage;
-use crate::straggler::RanksSummary;
+use stokehold_profile::ranks::RanksSummary;
 
 /// The results of a run. Speeds and losses are those of the whole run, even if it was resumed; stages, CPU
 /// and memory are those since the last start or resume.

@@ -30,8 +30,8 @@ use crate::ceilings::Ceiling;
 use crate::config::TrainConfig;
 use crate::device::{self, DeviceError};
 use crate::executor::{AnyExecutor, ExecutorChoice};
-use crate::straggler::{RankTimes, RanksSummary};
 use crate::world::{self, RankFacts};
+use stokehold_profile::ranks::{RankTimes, RanksSummary};
 
 /// The ranks of a run, and how its steps are divided.
 #[derive(Debug, Clone)]

@@ -61,9 +61,19 @@ pub(crate) fn of(
         worker_cpu_seconds: costs.cpu_seconds(),
         read_wait_seconds: costs.wait_seconds(),
         workers_why: workers.map(|workers| workers.why.clone()),
+        batch_bytes: batch_bytes(config),
+        ranks: summary.ranks.clone(),
         stage_seconds,
         alternatives: Vec::new(),
     }
+}
+
+/// Bytes of an image and its mask in a batch; 0 for a pipeline without an output size.
+fn batch_bytes(config: &TrainConfig) -> u64 {
+    let (width, height) = config.pipeline.check().unwrap_or_default();
+    let mask = usize::from(config.arch.segments());
+    let pixel = 3 * config.sample_type.bytes() + mask;
+    u64::from(width) * u64::from(height) * pixel as u64
 }
 
 /// Stores it in `recording.json`, if the run was recorded.

@@ -1,5 +1,6 @@
 //! The verdict: how a run did, what limits it, and which change helps most, in one sentence.
 
+use stokehold_profile::ranks::RanksSummary;
 use stokehold_profile::{Recording, dimension, span};
 
 use super::model::Setting;
@@ -51,6 +52,13 @@ pub fn verdict(
 /// How long the trainer waited, and what limits the run.
 fn of_workload(workload: &Workload) -> Vec<String> {
     let mut parts = vec![waited(workload.wait_share)];
+    parts.extend(
+        workload
+            .ranks
+            .as_ref()
+            .and_then(RanksSummary::straggler)
+            .map(|slowest| slowest.to_string()),
+    );
     let (Some(loader), Some(trainer)) = (workload.loader_ceiling, workload.trainer_ceiling) else {
         parts.push("what loader and trainer could do undisturbed was not measured".to_owned());
         parts.extend(workload.others());

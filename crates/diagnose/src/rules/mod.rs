@@ -46,6 +46,7 @@
 //! | `MemoryPressure` | main memory that is short |
 //! | `SmallFiles` | data that is read in many small pieces |
 //! | `Imbalance` | machines that train together at different speeds |
+//! | `Straggler` | a rank that the others wait for |
 //! | `PreprocessOnTrainerCores` | loader workers that take cores from a trainer that computes on them |
 //! | `OtherPrograms` | other programs that use the cores beside the run |
 //! | `ProfilerReport` | whether any of the other rules fired |
@@ -109,6 +110,7 @@ mod snapshot;
 mod statistics;
 mod step_outlier;
 mod steps;
+mod straggler;
 mod thermal_throttle;
 
 use case::Case;
@@ -149,6 +151,7 @@ impl Rule {
         memory_pressure::RULE,
         small_files::RULE,
         imbalance::RULE,
+        straggler::RULE,
         preprocess_on_trainer_cores::RULE,
         other_programs::RULE,
         profiler_report::RULE,

@@ -1,6 +1,8 @@
-//! CgroupThrottled, ThermalThrottle, MemoryPressure, Imbalance.
+//! CgroupThrottled, ThermalThrottle, MemoryPressure, Imbalance, Straggler, OtherPrograms.
 
-use stokehold_profile::{dimension, span};
+use stokehold_profile::ranks::{RankTimes, RanksSummary};
+use stokehold_profile::workload::Workload;
+use stokehold_profile::{About, dimension, span};
 
 use super::{Machine, START, finding, near, recording};
 
@@ -153,6 +155,66 @@ fn imbalance_on_both_sides_of_its_threshold() {
         (one.from - START - 500.0).abs() < 20.0 && (one.to - START - 995.0).abs() < 20.0,
         "{one:?}"
     );
+}
+
+#[test]
+fn a_straggler_is_named_with_its_cause_on_both_sides_of_its_threshold() {
+    // Three ranks of 100 steps and 100 s; the others wait so long for rank 2, whose loader is slow.
+    let run = |wait: f64, set: &[&str]| {
+        let times = |rank: usize| RankTimes {
+            host: format!("node{rank}"),
+            steps: 100,
+            loading: if rank == 2 { 1.0 + wait } else { 1.0 },
+            computing: 80.0,
+            waiting: if rank == 2 { 0.0 } else { wait },
+            reducing: 19.0 - wait,
+            between: 0.0,
+            others_cores: Some(0.0),
+        };
+        let ranks = RanksSummary {
+            accumulate: 1,
+            times: [0, 1, 2].map(times).into(),
+        };
+        let mut recording = Machine::new("algo-1", 100)
+            .spans((0..100).map(|step| (span::RANKS_WAIT, step as f64, wait / 100.0, step)))
+            .recording();
+        recording.about = Some(About {
+            stokehold: "0.1.0".to_owned(),
+            command: Vec::new(),
+            started: START,
+            ended: Some(START + 100.0),
+            exit_code: None,
+            interval_ms: 500,
+            machine: stokehold_profile::Machine::here(),
+            workload: Some(Workload {
+                ranks: Some(ranks),
+                ..Workload::default()
+            }),
+            paused: None,
+            notes: Vec::new(),
+        });
+        finding(&recording, "Straggler", set)
+    };
+    let found = run(5.1, &[]);
+    assert!(found.triggered, "{found:?}");
+    assert!(
+        found.summary.starts_with(
+            "The others wait 5 % of the time for rank 2 on node2: its loader takes 51.0 ms longer a step"
+        ),
+        "{found:?}"
+    );
+    assert_eq!(found.details["slowest"]["rank"], 2);
+    assert!(near(&found.details["slowest"]["share"], 5.1));
+    let [evidence] = &found.evidence[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!((evidence.what.as_str(), evidence.from), ("rank 2", START));
+    assert!(!run(4.9, &[]).triggered, "threshold");
+    assert!(run(4.9, &["threshold=4.8"]).triggered);
+    assert!(run(5.1, &["patience=99"]).triggered);
+    assert!(!run(5.1, &["patience=100"]).triggered);
+    let alone = finding(&Machine::new("algo-1", 100).recording(), "Straggler", &[]);
+    assert!(!alone.judged && !alone.triggered);
 }
 
 #[test]

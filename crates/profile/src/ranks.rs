@@ -1,4 +1,6 @@
 //! Where the time of steps went that ranks made together, and which rank the others waited for.
+//!
+//! A trainer counts it, its record keeps it, and the rule `Straggler` judges it.
 
 use std::fmt;
 use std::time::Duration;
@@ -30,7 +32,7 @@ pub struct RankTimes {
 
 impl RankTimes {
     /// Adds a step, by the times of its parts in the order of the fields.
-    pub(crate) fn add(&mut self, [loading, computing, waiting, reducing, between]: [Duration; 5]) {
+    pub fn add(&mut self, [loading, computing, waiting, reducing, between]: [Duration; 5]) {
         self.steps += 1;
         self.loading += loading.as_secs_f64();
         self.computing += computing.as_secs_f64();
@@ -68,7 +70,7 @@ pub struct Straggler {
 }
 
 /// Below this share of the steps' time nobody is a straggler.
-const STRAGGLES: f64 = 0.05;
+pub const STRAGGLES: f64 = 0.05;
 /// So many more cores used by other programs than beside the other ranks are a cause.
 const BUSIER: f64 = 0.3;
 
@@ -90,9 +92,22 @@ impl RanksSummary {
         ]
     }
 
-    /// The rank that the others wait for, if they wait for more than 5 % of the time longer than it does.
+    /// Steps of every rank.
+    pub fn steps(&self) -> u64 {
+        self.times.iter().map(|times| times.steps).min().unwrap_or(0)
+    }
+
+    /// The rank that the others wait for, if that takes more than [`STRAGGLES`] of the steps' time.
     pub fn straggler(&self) -> Option<Straggler> {
-        let total = self.times.iter().map(RankTimes::total).sum::<f64>() / self.times.len().max(1) as f64;
+        self.slowest().filter(|slowest| slowest.share > STRAGGLES)
+    }
+
+    /// The rank that the others wait for the longest, however short that is; `None` for less than two ranks, or without a step.
+    pub fn slowest(&self) -> Option<Straggler> {
+        if self.times.len() < 2 {
+            return None;
+        }
+        let total = self.times.iter().map(RankTimes::total).sum::<f64>() / self.times.len() as f64;
         let (rank, slowest) = self
             .times
             .iter()
@@ -108,7 +123,7 @@ impl RanksSummary {
         let mean =
             |of: &dyn Fn(&RankTimes) -> f64| others().map(of).sum::<f64>() / others().count().max(1) as f64;
         let share = (mean(&|times| times.waiting) - slowest.waiting) / total;
-        if share.is_nan() || share <= STRAGGLES {
+        if share.is_nan() {
             return None;
         }
         let longer = |of: fn(&RankTimes) -> f64| of(slowest) - mean(&|times| of(times));
@@ -210,6 +225,7 @@ mod tests {
             "{straggler}"
         );
         assert!(straggler.contains("it computes 20.0 ms longer"), "{straggler}");
-        assert_eq!(of(Vec::new()).straggler(), None);
+        assert_eq!(of(Vec::new()).slowest(), None);
+        assert_eq!(of(vec![times(1.0, 8.0, 0.0)]).slowest(), None);
     }
 }
