@@ -76,8 +76,19 @@ pub fn flag_for(says: &'static str) -> io::Result<&'static AtomicBool> {
 ///
 /// # Errors
 /// If the system refuses the handler.
-pub fn on_each(mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+pub fn on_each(act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
+    on_each_of(Signals::new([SIGINT, SIGTERM])?, act)
+}
+
+/// As [`on_each`], also for SIGUSR1, a cluster's warning before its limit.
+///
+/// # Errors
+/// If the system refuses the handler.
+pub fn on_each_and_limits(act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
+    on_each_of(Signals::new([SIGINT, SIGTERM, SIGUSR1])?, act)
+}
+
+fn on_each_of(mut signals: Signals, mut act: impl FnMut(usize, i32) + Send + 'static) -> io::Result<()> {
     // `nohup` makes it ignored; keep it so.
     if !is_ignored(SIGHUP) {
         signals.add_signal(SIGHUP)?;

@@ -1,11 +1,13 @@
 //! Commands that several ranks run together.
 
+use std::env;
 use std::error::Error;
+use std::fs;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
-use stokehold_train::{Ranks, TrainError};
+use stokehold_train::{Ranks, RanksError, TrainError};
 
 use crate::failure;
 use crate::terminal::note;
@@ -23,11 +25,12 @@ pub fn together(
     if ranks.are_alone() {
         return work(&ranks);
     }
+    share_cores(&ranks).map_err(TrainError::from)?;
     match work(&ranks) {
         Ok(code) => Ok(code),
         Err(error) => {
-            // All ranks have the same error of this kind: rank 0 says it for all, and has a moment for that.
-            let said_by_first = matches!(error.downcast_ref(), Some(TrainError::Disagree { .. }));
+            // Rank 0 says what all have in common, and has a moment for that.
+            let said_by_first = error.downcast_ref().is_some_and(TrainError::is_of_all_ranks);
             if said_by_first && !ranks.is_first() {
                 thread::sleep(Duration::from_secs(2));
             } else {
@@ -40,4 +43,27 @@ pub fn together(
             Ok(ExitCode::from(code))
         }
     }
+}
+
+/// Divides cores among the ranks that have the same ones, unless RAYON_NUM_THREADS says how many threads a rank computes with.
+/// A launcher may have bound each rank to cores of its own.
+fn share_cores(ranks: &Ranks) -> Result<(), RanksError> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let allowed = status
+        .lines()
+        .find(|line| line.starts_with("Cpus_allowed:"))
+        .unwrap_or_default();
+    let all = ranks.gather(allowed.as_bytes().to_vec())?;
+    let (own, hosts) = (ranks.rank(), ranks.hosts());
+    let have_the_same = |rank: &usize| hosts[*rank] == hosts[own] && all[*rank] == all[own];
+    let sharing = (0..ranks.size()).filter(have_the_same).count();
+    if sharing > 1 && env::var_os("RAYON_NUM_THREADS").is_none() {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let pool = rayon::ThreadPoolBuilder::new().num_threads((cores / sharing).max(1));
+        // Without it ranks compute with more threads than there are cores, and as well.
+        if let Err(error) = pool.build_global() {
+            note!("ranks do not share the cores: {error}");
+        }
+    }
+    Ok(())
 }

@@ -9,17 +9,29 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use clap::Args as ClapArgs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use stokehold_remote::TOKEN;
 
 use crate::failure::Usage;
-use crate::interrupt;
 use crate::terminal::note;
+use crate::{interrupt, shell};
 
 /// The variable that tells ranks how they were launched: the words of this command before theirs, a line each.
 pub const CALLED: &str = "STOKEHOLD_LAUNCHED";
+
+/// Variables for ranks on other machines.
+const FORWARDED: [&str; 5] = [
+    "RAYON_NUM_THREADS",
+    "SSL_CERT_FILE",
+    "STOKEHOLD_CACHE",
+    "STOKEHOLD_LOG",
+    TOKEN,
+];
 
 /// Start a stokehold command on several ranks, with the mpirun that is installed (Open MPI, MPICH or Intel MPI).
 ///
@@ -64,15 +76,6 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let open_mpi = String::from_utf8_lossy(&version.stdout).contains("Open MPI");
     let mut mpirun = Command::new("mpirun");
     mpirun.args(words(args, open_mpi, is_root()));
-    // Ranks of one machine share its cores.
-    let threads = env::var_os("RAYON_NUM_THREADS");
-    if args.hosts.is_empty() && threads.is_none() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        mpirun.env(
-            "RAYON_NUM_THREADS",
-            (cores / args.ranks as usize).max(1).to_string(),
-        );
-    }
     let mut called = vec!["launch".to_owned(), "-n".to_owned(), args.ranks.to_string()];
     if !args.hosts.is_empty() {
         called.extend(["--hosts".to_owned(), args.hosts.join(",")]);
@@ -81,7 +84,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     mpirun.env(CALLED, called.join("\n"));
     mpirun.arg(env::current_exe()?).args(&args.command);
     let words = std::iter::once(mpirun.get_program()).chain(mpirun.get_args());
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let words: Vec<_> = words.map(shell::quoted).collect();
     if args.dry_run {
         use std::io::Write;
         writeln!(crate::terminal::out(), "{}", words.join(" "))?;
@@ -90,17 +93,27 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     note!("{}", words.join(" "));
     // In a process group of its own, so that the terminal's Ctrl-C comes here alone.
     mpirun.process_group(0).stdin(Stdio::null());
-    let mut started = mpirun.spawn().map_err(|error| format!("mpirun: {error}"))?;
-    let mpirun = Pid::from_raw(started.id().cast_signed());
-    interrupt::on_each(move |nth, _| {
-        let signal = if nth == 1 {
-            Signal::SIGUSR1
-        } else {
+    // Signals that come before there is a process to pass them to end this one.
+    let process = Arc::new(AtomicI32::new(0));
+    let theirs = Arc::clone(&process);
+    let mut asked = 0;
+    interrupt::on_each_and_limits(move |_, signal| {
+        let mpirun = theirs.load(Ordering::SeqCst);
+        if mpirun == 0 {
+            interrupt::end();
+        }
+        // A cluster may repeat its warning; only people end ranks at once.
+        asked += usize::from(signal != Signal::SIGUSR1 as i32);
+        let passed = if asked > 1 {
             Signal::SIGTERM
+        } else {
+            Signal::SIGUSR1
         };
         // It may have ended.
-        let _ = kill(mpirun, signal);
+        let _ = kill(Pid::from_raw(mpirun), passed);
     })?;
+    let mut started = mpirun.spawn().map_err(|error| format!("mpirun: {error}"))?;
+    process.store(started.id().cast_signed(), Ordering::SeqCst);
     let status = started.wait()?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(
@@ -116,10 +129,16 @@ fn words(args: &Args, open_mpi: bool, root: bool) -> Vec<String> {
             if open_mpi { "--host" } else { "-hosts" }.to_owned(),
             args.hosts.join(","),
         ]);
+        // Open MPI passes no variables to other machines but those that are named; their values stand on no command line.
+        let named = FORWARDED
+            .into_iter()
+            .filter(|name| open_mpi && env::var_os(name).is_some());
+        words.extend(named.flat_map(|name| ["-x".to_owned(), name.to_owned()]));
     }
     if open_mpi {
         // The threads of a rank share the machine's cores with those of the others.
         words.extend(["--bind-to", "none"].map(str::to_owned));
+        words.extend(["-x", CALLED].map(str::to_owned));
         if args.hosts.is_empty() && env::var_os("SLURM_JOB_ID").is_none() {
             words.push("--oversubscribe".to_owned());
         }

@@ -170,8 +170,18 @@ mod with_mpi {
             said(&output)
         );
 
+        // A cluster's warning, again and again, stops the ranks once.
         let mut child = launch(dir, 2, "cut", &[]).spawn().unwrap();
         wait_for_steps(dir, "cut", 3, &mut child);
+        for _ in 0..3 {
+            kill(Pid::from_raw(child.id() as i32), Signal::SIGUSR1).unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+        assert!(checkpoints(dir, "cut") > 0);
+
+        let mut child = launch(dir, 2, "cut", &["--resume"]).spawn().unwrap();
+        wait_for_steps(dir, "cut", 6, &mut child);
         kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}", said(&output));
@@ -181,7 +191,7 @@ mod with_mpi {
             said(&output)
         );
         assert!(
-            said(&output).contains("launch -n 2 -- train --resume data"),
+            said(&output).contains("launch -n 2 -- train data"),
             "{}",
             said(&output)
         );
@@ -228,6 +238,48 @@ mod with_mpi {
                 step + 1
             );
         }
+    }
+
+    /// The file that `bench network` writes is one that `scale` reads, and explains the sums that were measured.
+    #[test]
+    fn the_network_between_ranks_is_measured_for_scale() {
+        if !can_launch() {
+            return;
+        }
+        let dir = TempDir::new().unwrap();
+        let bench = |ranks: &str, more: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
+            command
+                .args(["launch", "-n", ranks, "--", "bench", "network"])
+                .args(more);
+            command.current_dir(dir.path()).output().unwrap()
+        };
+        for wire in ["f32", "bf16"] {
+            let output = bench("2", &["--wire", wire, "--json", "--out", "network.json"]);
+            assert!(output.status.success(), "{}", said(&output));
+            let printed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let text = fs::read_to_string(dir.path().join("network.json")).unwrap();
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), printed);
+            assert_eq!((&printed["ranks"], &printed["wire"]), (&2.into(), &wire.into()));
+            let network = stokehold_scale::Network::read(&dir.path().join("network.json")).unwrap();
+            let sums = printed["sums"].as_array().unwrap();
+            let last = sums.last().unwrap();
+            let bytes = if wire == "f32" { 26_214_400 } else { 13_107_200 };
+            assert_eq!(last["bytes"], bytes);
+            // By hand: two ranks send all of it once, with two messages.
+            let explained = 2.0 * network.alpha_seconds + bytes as f64 / network.bytes_per_second;
+            let measured = last["seconds"].as_f64().unwrap();
+            assert!((explained / measured - 1.0).abs() < 1e-6, "{explained} {last}");
+            assert!(last["seconds_p10"].as_f64().unwrap() <= measured);
+            assert!(last["seconds_p90"].as_f64().unwrap() >= measured);
+        }
+        let output = bench("1", &[]);
+        assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+        assert!(
+            said(&output).contains("a rank alone has no network"),
+            "{}",
+            said(&output)
+        );
     }
 
     #[test]

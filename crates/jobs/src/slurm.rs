@@ -31,6 +31,9 @@ pub const SCRIPT: &str = "#!/bin/sh\nexec \"$@\"\n";
 pub struct Submitted {
     /// The number that `squeue` shows.
     pub id: u64,
+    /// The cluster, where sbatch was asked for another one than its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// What Slurm said last: its name of the state, and the reason why a job waits. `None` if it was not asked.
     #[serde(default)]
     pub state: Option<String>,
@@ -71,14 +74,28 @@ impl Submitted {
         sbatch.arg("--parsable").args(options).arg(script).args(command);
         let said = answer(sbatch)?;
         // The number, and where there are several clusters, `;` and the cluster's name.
-        let id = said.trim().split(';').next().and_then(|id| id.parse().ok());
-        match id {
-            Some(id) => Ok(Self { id, state: None }),
-            None => Err(JobError::Slurm(format!(
+        let (id, cluster) = match said.trim().split_once(';') {
+            Some((id, cluster)) => (id, Some(cluster.to_owned())),
+            None => (said.trim(), None),
+        };
+        match id.parse() {
+            Ok(id) => Ok(Self {
+                id,
+                cluster,
+                state: None,
+            }),
+            Err(_) => Err(JobError::Slurm(format!(
                 "sbatch gave no number of a job: {:?}",
                 said.trim()
             ))),
         }
+    }
+
+    /// A command of Slurm about a job of its cluster.
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command.args(self.cluster.iter().map(|cluster| format!("--clusters={cluster}")));
+        command
     }
 
     /// Asks Slurm where the job is. Of an array, the tasks that are alive count first.
@@ -86,7 +103,7 @@ impl Submitted {
     /// # Errors
     /// [`JobError::Slurm`] if Slurm does not answer; then nothing is known of the job.
     pub fn look(&self) -> Result<State, JobError> {
-        let mut squeue = Command::new("squeue");
+        let mut squeue = self.command("squeue");
         squeue.args(["--noheader", "--states=all", "--format=%T|%r", "--jobs"]);
         squeue.arg(self.id.to_string());
         match answer(squeue) {
@@ -98,7 +115,7 @@ impl Submitted {
 
     /// How a job ended that Slurm's controller has forgotten, where Slurm has accounting.
     fn ask_accounting(&self) -> State {
-        let mut sacct = Command::new("sacct");
+        let mut sacct = self.command("sacct");
         sacct.args([
             "--noheader",
             "--allocations",
@@ -116,7 +133,7 @@ impl Submitted {
     /// # Errors
     /// [`JobError::Slurm`] with what `scancel` said.
     pub fn cancel(&self) -> Result<(), JobError> {
-        let mut scancel = Command::new("scancel");
+        let mut scancel = self.command("scancel");
         scancel.arg(self.id.to_string());
         answer(scancel).map(drop)
     }
@@ -125,7 +142,12 @@ impl Submitted {
 /// The state in `STATE|reason` lines, one a task; `None` without any.
 fn in_lines(lines: &str) -> Option<State> {
     let mut ended = None;
-    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+    // Of another cluster, its name comes first.
+    let tasks = lines
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with("CLUSTER: "));
+    for line in tasks {
         let (state, reason) = line.split_once('|').unwrap_or((line, ""));
         // Accounting says "CANCELLED by 1000".
         let name = state.split_whitespace().next().unwrap_or(state);
@@ -135,8 +157,8 @@ fn in_lines(lines: &str) -> Option<State> {
                 reason => format!("{name} ({reason})"),
             }));
         }
-        // The task that did not complete says how an array ended.
-        if ended.as_deref().is_none_or(|known| known == "COMPLETED") {
+        // The tasks of an array share their work: it is done if one of them found nothing more to do.
+        if ended.is_none() || name == "COMPLETED" {
             ended = Some(name.to_owned());
         }
     }
@@ -197,9 +219,11 @@ mod tests {
         assert_eq!(in_lines("COMPLETING|None\n"), alive("COMPLETING"));
         assert_eq!(in_lines("CANCELLED by 1000\n"), ended("CANCELLED"));
         assert_eq!(
-            in_lines("COMPLETED|None\nNODE_FAIL|None\nCOMPLETED|None\n"),
-            ended("NODE_FAIL")
+            in_lines("NODE_FAIL|None\nCOMPLETED|None\nFAILED|None\n"),
+            ended("COMPLETED")
         );
+        assert_eq!(in_lines("TIMEOUT|None\nFAILED|None\n"), ended("TIMEOUT"));
+        assert_eq!(in_lines("CLUSTER: b\nRUNNING|None\n"), alive("RUNNING"));
         assert_eq!(
             in_lines("FAILED|NonZeroExitCode\nRUNNING|None\n"),
             alive("RUNNING")

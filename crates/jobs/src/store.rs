@@ -27,10 +27,12 @@
 mod folder;
 mod record;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use stokehold_base::clock::unix_now as now;
@@ -57,7 +59,12 @@ pub use record::{FinalMetric, Record, Secondary, Status, Transition};
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
+    /// What Slurm said last of jobs that are alive, and when, by number: its controller serves a whole cluster.
+    asked: Arc<Mutex<BTreeMap<u64, (Instant, String)>>>,
 }
+
+/// How often Slurm is asked about a job.
+const ASK: Duration = Duration::from_secs(5);
 
 /// A job that this process runs: it holds the lock.
 #[derive(Debug)]
@@ -100,7 +107,10 @@ impl Store {
     /// The folder's path cannot be made absolute.
     pub fn new(root: &Path) -> Result<Self, JobError> {
         let root = std::path::absolute(root).map_err(JobError::io(root))?;
-        Ok(Self { root })
+        Ok(Self {
+            root,
+            asked: Arc::default(),
+        })
     }
 
     /// The store at `$STOKEHOLD_JOBS`, or at `stokehold/jobs` in the user's data folder.
@@ -326,9 +336,15 @@ impl Store {
         if let Some(submitted) = slurm {
             // A runner that begins now has to find its lock free.
             drop(lock);
-            let state = match submitted.look() {
+            let state = match self.at_slurm(&submitted) {
                 Ok(slurm::State::Alive(state)) => state,
-                Ok(ended) => return self.ended_at_slurm(&folder, &submitted, &ended),
+                Ok(ended) => {
+                    let record = self.ended_at_slurm(&folder, &submitted, &ended)?;
+                    return Ok(Record {
+                        slurm: Some(submitted),
+                        ..record
+                    });
+                }
                 // Nothing is known of it.
                 Err(error) => error.to_string(),
             };
@@ -366,6 +382,21 @@ impl Store {
         record.training_ended = record.training_started.and(end);
         folder.write(&record)?;
         Ok(record)
+    }
+
+    /// Where a job is by Slurm, which is asked of a job that is alive no more often than every [`ASK`].
+    fn at_slurm(&self, submitted: &Submitted) -> Result<slurm::State, JobError> {
+        let asked = || self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((when, state)) = asked().get(&submitted.id)
+            && when.elapsed() < ASK
+        {
+            return Ok(slurm::State::Alive(state.clone()));
+        }
+        let state = submitted.look()?;
+        if let slurm::State::Alive(state) = &state {
+            asked().insert(submitted.id, (Instant::now(), state.clone()));
+        }
+        Ok(state)
     }
 
     /// The state of a job that Slurm has ended, and no runner.

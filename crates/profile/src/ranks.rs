@@ -146,7 +146,10 @@ impl RanksSummary {
         ];
         let (seconds, what, advice) = parts.into_iter().max_by(|one, other| one.0.total_cmp(&other.0))?;
         let per_step = 1e3 * seconds / slowest.steps.max(1) as f64;
-        let mut cause = format!("{what} {per_step:.1} ms longer a step: {advice}");
+        let mut cause = match seconds > 0.0 {
+            true => format!("{what} {per_step:.1} ms longer a step: {advice}"),
+            false => "no part of its steps that is measured takes longer".to_owned(),
+        };
         let busier = slowest.others_cores.unwrap_or(0.0) - mean(&|times| times.others_cores.unwrap_or(0.0));
         if busier > BUSIER {
             cause = format!(

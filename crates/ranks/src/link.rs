@@ -177,6 +177,8 @@ fn silent(who: &[Silence], seconds: f64) -> String {
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     pub operations: AtomicU64,
+    /// Nanoseconds that the rank's own threads have waited for results.
+    pub blocked: AtomicU64,
     phase: AtomicU8,
 }
 

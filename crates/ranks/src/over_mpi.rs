@@ -73,6 +73,16 @@ struct Other {
     heard: Option<(Instant, u64, Option<Phase>)>,
 }
 
+impl Other {
+    fn new(host: String) -> Self {
+        Self {
+            host,
+            sending: None,
+            heard: None,
+        }
+    }
+}
+
 /// What an operation waits for.
 #[derive(Clone, Copy)]
 enum Pace {
@@ -109,7 +119,7 @@ impl Process {
             comm: comm.duplicate(),
             own,
             performing: 0,
-            others: Vec::new(),
+            others: (0..size).map(|rank| Other::new(format!("rank {rank}"))).collect(),
             last: None,
             patience,
             begun: Instant::now(),
@@ -122,24 +132,20 @@ impl Process {
             spare: Vec::new(),
             _universe: universe,
         };
-        let (_sender, calls) = bounded(0);
+        // Nobody can call yet.
+        let (_, calls) = bounded(0);
         let desk = Desk {
             calls: &calls,
-            failed: &|_| {},
+            failed: &|error| tracing::error!("at the start: {error}"),
         };
         let hosts: Vec<String> = link
             .all(host.into_bytes(), &desk)?
             .into_iter()
             .map(|host| String::from_utf8_lossy(&host).into_owned())
             .collect();
-        link.pulses.others = hosts
-            .iter()
-            .map(|host| Other {
-                host: host.clone(),
-                sending: None,
-                heard: None,
-            })
-            .collect();
+        for (other, host) in link.pulses.others.iter_mut().zip(&hosts) {
+            other.host.clone_from(host);
+        }
         link.pulses.begun = Instant::now();
         Ok((link, hosts))
     }
@@ -209,15 +215,17 @@ impl Pulses {
                 continue;
             }
             self.exchange();
-            // The lowest rank that is not silent speaks first, so that one message is printed and not one from each.
-            let turn = Duration::from_millis(1500) * u32::from(self.comm.rank() > 0);
-            if waited > self.patience + turn && !self.others.is_empty() {
-                let error = RanksError::Silent {
-                    who: self.silent(),
-                    seconds: waited.as_secs_f64(),
-                };
-                let code = desk.give_up(&error);
-                self.comm.abort(code);
+            if waited > self.patience {
+                let who = self.silent();
+                // The lowest rank that is not silent speaks first, so that one message is printed and not one from each.
+                let rank = self.comm.rank() as usize;
+                let speaks = |lower: usize| who.iter().all(|silence| silence.rank != lower);
+                let turn = Duration::from_millis(1500) * u32::from((0..rank).any(speaks));
+                if waited > self.patience + turn {
+                    let seconds = waited.as_secs_f64();
+                    let code = desk.give_up(&RanksError::Silent { who, seconds });
+                    self.comm.abort(code);
+                }
             }
             thread::sleep(PAUSE);
         }
@@ -363,6 +371,8 @@ impl Link for Process {
     fn finish(&mut self, desk: &Desk) {
         self.pulses.own.operations.fetch_add(1, Ordering::Relaxed);
         self.pulses.performing += 1;
+        // The work is done; a rank may still write its results, or hand the job back to a queue.
+        self.pulses.patience *= 4;
         let request = self.comm.immediate_barrier();
         self.pulses.until_done(request, Pace::Waiting, desk);
         let begin = Instant::now();

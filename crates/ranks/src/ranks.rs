@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
@@ -170,6 +170,12 @@ impl Ranks {
         &self.hosts
     }
 
+    /// How long threads of this rank have waited in [`Ranks::sum`], [`Ranks::gather`] and [`Ranks::broadcast`] so far: for slower
+    /// ranks, and for the network.
+    pub fn blocked(&self) -> Duration {
+        Duration::from_nanos(self.own.blocked.load(Ordering::Relaxed))
+    }
+
     /// Says what this rank does from now on, for the others' messages.
     pub fn now(&self, phase: Phase) {
         self.own.set(phase);
@@ -180,7 +186,7 @@ impl Ranks {
     /// # Errors
     /// [`RanksError::Silent`] if a rank does not take part in time, and the link's errors.
     pub fn sum(&self, own: Vec<f32>, wire: Wire) -> Result<Vec<f32>, RanksError> {
-        self.begin_sum(own, wire).wait()
+        self.blocking(self.begin_sum(own, wire))
     }
 
     /// As [`Ranks::sum`], and returns at once. Several sums may be under way; they are made in the order of their beginnings.
@@ -193,7 +199,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::sum`].
     pub fn gather(&self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, RanksError> {
-        self.call(own, Call::Gather, |own| vec![own]).wait()
+        self.blocking(self.call(own, Call::Gather, |own| vec![own]))
     }
 
     /// What rank 0 has; the others' `own` is ignored.
@@ -201,7 +207,7 @@ impl Ranks {
     /// # Errors
     /// As [`Ranks::sum`].
     pub fn broadcast(&self, own: Vec<u8>) -> Result<Vec<u8>, RanksError> {
-        self.call(own, Call::Broadcast, |own| own).wait()
+        self.blocking(self.call(own, Call::Broadcast, |own| own))
     }
 
     /// Ends the processes of all ranks at once, this one with the exit code `code`, if a launcher started them. Returns
@@ -212,6 +218,15 @@ impl Ranks {
             // The launcher ends this process within a moment.
             thread::sleep(Duration::from_secs(5));
         }
+    }
+
+    /// Waits, and counts the time.
+    fn blocking<T>(&self, pending: Pending<T>) -> Result<T, RanksError> {
+        let begin = Instant::now();
+        let result = pending.wait();
+        let waited = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.own.blocked.fetch_add(waited, Ordering::Relaxed);
+        result
     }
 
     fn call<A, T>(
@@ -271,7 +286,7 @@ fn serve(mut link: impl Link, calls: &Receiver<Call>) {
     match failed {
         None => link.finish(&Desk {
             calls,
-            failed: &|_| {},
+            failed: &|error| tracing::error!("at the end: {error}"),
         }),
         Some(_) => link.abort(1),
     }

@@ -81,11 +81,12 @@ impl Board {
         }
     }
 
-    /// `who` has made a batch, or found that it cannot be made.
-    pub(crate) fn made(&self, who: usize, number: u64, outcome: Outcome) {
+    /// `who` has made a batch, or found that it cannot be made. Whether that counts: another one may have made it before.
+    pub(crate) fn made(&self, who: usize, number: u64, outcome: Outcome) -> bool {
         let mut inner = self.inner();
         inner.leave(who, number);
-        if number >= inner.taken && !inner.ready.contains_key(&number) && !inner.stopped {
+        let counts = number >= inner.taken && !inner.ready.contains_key(&number) && !inner.stopped;
+        if counts {
             inner.ready.insert(number, outcome);
             // Others that work on it are not waited for.
             inner.working.remove(&number);
@@ -94,6 +95,7 @@ impl Board {
         }
         drop(inner);
         self.changed.notify_all();
+        counts
     }
 
     /// `who` has failed at a number, which another one may take.
@@ -218,8 +220,8 @@ mod tests {
         assert_eq!([board.next(0, SOON), board.next(1, SOON)], [Some(0), Some(1)]);
         board.failed(0, 0);
         assert_eq!(board.next(1, SOON), Some(0));
-        board.made(1, 0, refused());
-        board.made(0, 0, refused());
+        assert!(board.made(1, 0, refused()));
+        assert!(!board.made(0, 0, refused()));
         board.failed(0, 0);
         board.made(1, 1, refused());
         assert_eq!(board.counts(), (0, 2));

@@ -36,6 +36,8 @@ pub const TOKEN: &str = "STOKEHOLD_TOKEN";
 /// The longest time for one batch, for a question about the server, and for a connection to be made.
 const REQUEST: Duration = Duration::from_secs(60);
 const QUESTION: Duration = Duration::from_secs(5);
+/// The longest time for a server to open its data set.
+const REGISTER: Duration = Duration::from_secs(600);
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// The pause after a failure, which doubles with each one up to the longest.
@@ -143,9 +145,7 @@ impl Servers {
                 }
                 Err(failure) => {
                     server.note(&failure);
-                    let reason = format!("{}: {}", server.name, failure.reason());
-                    tracing::warn!("{reason}");
-                    said.push(reason);
+                    said.push(format!("{}: {}", server.name, failure.reason()));
                 }
             }
         }
@@ -379,6 +379,9 @@ impl Failure {
 trait Way: Send {
     fn make(&mut self, number: u64, who: usize, board: &Board) -> Result<FilledBatch, Failure>;
 
+    /// How many of its batches have been the first of their number.
+    fn counted(&self) -> &AtomicU64;
+
     /// Whether it should make nothing now, because another one finds out whether it can.
     fn holds_back(&self) -> bool {
         false
@@ -403,9 +406,13 @@ fn work(way: &mut dyn Way, who: usize, board: &Board) {
             Ok(batch) => {
                 pause = PAUSE;
                 usual = (usual * 3 + begun.elapsed()) / 4;
-                board.made(who, number, Ok(batch));
+                if board.made(who, number, Ok(batch)) {
+                    way.counted().fetch_add(1, Ordering::Relaxed);
+                }
             }
-            Err(Failure::Batch(reason)) => board.made(who, number, Err(failed(reason, true))),
+            Err(Failure::Batch(reason)) => {
+                board.made(who, number, Err(failed(reason, true)));
+            }
             Err(Failure::Passing(_)) => {
                 board.failed(who, number);
                 if !board.pause(pause) {
@@ -437,15 +444,16 @@ impl Way for Local {
         asked.map_err(|error| Failure::Batch(error.to_string()))?;
         loop {
             match made.recv_timeout(LOOK) {
-                Ok(Ok(batch)) => {
-                    self.made.fetch_add(1, Ordering::Relaxed);
-                    return Ok(batch);
-                }
+                Ok(Ok(batch)) => return Ok(batch),
                 Ok(Err(error)) => return Err(Failure::Batch(error.to_string())),
                 Err(RecvTimeoutError::Timeout) if !board.is_stopped() => {}
                 Err(_) => return Err(Failure::Ended),
             }
         }
+    }
+
+    fn counted(&self) -> &AtomicU64 {
+        &self.made
     }
 }
 
@@ -536,6 +544,8 @@ impl Server {
         if let Some(token) = &self.token {
             request = request.header("authorization", token);
         }
+        // A bucket of a million images takes minutes to be listed.
+        let request = request.config().timeout_global(Some(REGISTER)).build();
         let sent = request.header("content-type", "application/json").send(spec);
         let made: Made = self.read(sent.map_err(|error| passing(&error))?)?;
         tracing::debug!(server = %self.name, loader = %made.loader, "it knows the loader");
@@ -557,6 +567,7 @@ impl Server {
             401 if self.token.is_none() => {
                 Failure::Refuses(format!("it asks for a token; set {TOKEN} to the one that it has"))
             }
+            408 => Failure::Passing(reason),
             400..=421 => Failure::Refuses(reason),
             422 => Failure::Batch(reason),
             _ => Failure::Passing(reason),
@@ -575,6 +586,11 @@ impl Server {
         if answer.status().as_u16() == 404 {
             self.register(spec)?;
             answer = self.get(path, REQUEST)?;
+        }
+        if answer.status().as_u16() == 404 {
+            return Err(Failure::Passing(
+                "it forgot the loader at once: too many trainers ask it".to_owned(),
+            ));
         }
         if answer.status().as_u16() != 200 {
             return match self.read(answer) {
@@ -624,9 +640,6 @@ impl Way for Connection {
         match made {
             Ok(mut batch) => {
                 self.server.works();
-                if !board.is_stopped() {
-                    self.server.made.fetch_add(1, Ordering::Relaxed);
-                }
                 batch.spans.push(Span {
                     worker: who,
                     stage: Stage::Batch,
@@ -646,6 +659,10 @@ impl Way for Connection {
                 })
             }
         }
+    }
+
+    fn counted(&self) -> &AtomicU64 {
+        &self.server.made
     }
 
     fn holds_back(&self) -> bool {

@@ -33,6 +33,7 @@ use serde_json::json;
 use stokehold_base::fault::Fault;
 use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool};
 use stokehold_pipeline::Pipeline;
+use stokehold_storage::Images;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -43,8 +44,14 @@ use crate::client::check_token;
 use crate::spec::VERSION;
 use crate::{DataPart, Encoded, Facts, Made, Part, RemoteError, Spec, encode};
 
-/// The loaders that a server keeps; it drops the one that was not asked for longest.
-pub const LOADERS: usize = 16;
+/// The loaders that a server keeps, one for each rank of each trainer; it drops the one that was not asked for longest.
+pub const LOADERS: usize = 1024;
+
+/// The most bytes of the specs of all loaders that a server keeps, but for the latest.
+const SPECS: usize = 2 * LONGEST_SPEC;
+
+/// The data sets that it keeps open; ranks and trainers share them.
+const DATA_SETS: usize = 4;
 
 /// The epochs that it keeps of each loader.
 const EPOCHS: usize = 2;
@@ -110,9 +117,10 @@ impl Server {
             pool,
             places: Arc::new(Semaphore::new(options.workers.get() + 2)),
             loaders: Mutex::default(),
+            images: Mutex::default(),
             opening: tokio::sync::Mutex::new(()),
             batches: AtomicU64::new(0),
-            images: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
             options,
         };
         // So that what is wrong with the data set is said now. A tree may have no labels.
@@ -121,10 +129,11 @@ impl Server {
                 part,
                 ..DataPart::default()
             };
-            state.open(&Spec {
+            let spec = Spec {
                 data,
                 ..Spec::default()
-            })
+            };
+            state.open(&spec, 0)
         };
         let known = match of(Part::Train) {
             Ok(known) => known,
@@ -221,16 +230,21 @@ struct State {
     places: Arc<Semaphore>,
     /// The latest last.
     loaders: Mutex<VecDeque<(String, Known)>>,
+    /// Open data sets, the latest last.
+    images: Mutex<VecDeque<(DataPart, Arc<Images>)>>,
     /// One at a time opens a data set: trainers ask on several connections for the same.
     opening: tokio::sync::Mutex<()>,
     batches: AtomicU64,
-    images: AtomicU64,
+    /// Images of these batches.
+    sent: AtomicU64,
 }
 
 /// A loader that a server has.
 #[derive(Clone)]
 struct Known {
     loader: Loader,
+    /// Bytes of its spec.
+    spec: usize,
     epochs: VecDeque<(u64, Arc<NumberedEpoch>)>,
 }
 
@@ -380,12 +394,23 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     }
     let spec: Spec = serde_json::from_slice(&text).map_err(unread)?;
     let key = spec.key();
-    let opening = state.opening.lock().await;
-    if let Some(known) = state.known(&key) {
-        return Ok(json_answer(&known.made(&key)));
-    }
-    let opener = Arc::clone(&state);
-    let opened = spawn_blocking(move || opener.open(&spec)).await;
+    // A task of its own goes on where the trainer does not wait for it, so that the next request finds the loader.
+    let (opener, own) = (Arc::clone(&state), key.clone());
+    let opened = tokio::spawn(async move {
+        let _one = opener.opening.lock().await;
+        if let Some(known) = opener.known(&own) {
+            return Ok(Ok(known));
+        }
+        let state = Arc::clone(&opener);
+        spawn_blocking(move || {
+            let known = state.open(&spec, text.len())?;
+            tracing::info!(loader = %own, images = known.loader.images(), "a new loader");
+            state.keep(own, known.clone());
+            Ok(known)
+        })
+        .await
+    });
+    let opened = opened.await.and_then(|opened| opened);
     let opened =
         opened.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     let known = opened.map_err(|why| match why {
@@ -398,11 +423,7 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
             Refusal::new(status, error.to_string())
         }
     })?;
-    tracing::info!(loader = %key, images = known.loader.images(), "a new loader");
-    let answer = json_answer(&known.made(&key));
-    state.keep(key, known);
-    drop(opening);
-    Ok(answer)
+    Ok(json_answer(&known.made(&key)))
 }
 
 async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<Answer, Refusal> {
@@ -435,7 +456,7 @@ async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<
         .await
         .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the server is ending"))??;
     state.batches.fetch_add(1, Ordering::Relaxed);
-    state.images.fetch_add(packed.images, Ordering::Relaxed);
+    state.sent.fetch_add(packed.images, Ordering::Relaxed);
     let mut answer = Response::new(packed.body);
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -534,7 +555,7 @@ impl State {
             data: self.options.data.display().to_string(),
             workers: self.pool.workers(),
             batches: self.batches.load(Ordering::Relaxed),
-            images: self.images.load(Ordering::Relaxed),
+            images: self.sent.load(Ordering::Relaxed),
         }
     }
 
@@ -557,20 +578,38 @@ impl State {
         }
     }
 
-    fn open(&self, spec: &Spec) -> Result<Known, Unopened> {
-        let (images, differs) = spec.data.open(&self.options.data)?;
-        if let Some(reason) = differs {
-            return Err(Unopened::Differs(reason));
-        }
+    /// The loader of a spec of so many bytes.
+    fn open(&self, spec: &Spec, bytes: usize) -> Result<Known, Unopened> {
+        let images = self.images(&spec.data)?;
         let pipeline = spec
             .pipeline
             .clone()
             .unwrap_or_else(|| self.options.pipeline.clone());
-        let loader = Loader::new(Arc::new(images), pipeline, spec.options())?;
+        let loader = Loader::new(images, pipeline, spec.options())?;
         Ok(Known {
             loader,
+            spec: bytes,
             epochs: VecDeque::new(),
         })
+    }
+
+    /// The images of a part of the data set. Those that are kept have the names that the trainer has, if it says these.
+    fn images(&self, data: &DataPart) -> Result<Arc<Images>, Unopened> {
+        let all = || self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, images)) = all().iter().find(|(own, _)| own == data && data.names.is_some()) {
+            return Ok(Arc::clone(images));
+        }
+        let (images, differs) = data.open(&self.options.data)?;
+        if let Some(reason) = differs {
+            return Err(Unopened::Differs(reason));
+        }
+        let images = Arc::new(images);
+        let mut all = all();
+        all.push_back((data.clone(), Arc::clone(&images)));
+        if all.len() > DATA_SETS {
+            all.pop_front();
+        }
+        Ok(images)
     }
 
     fn loaders(&self) -> MutexGuard<'_, VecDeque<(String, Known)>> {
@@ -591,10 +630,13 @@ impl State {
     fn keep(&self, key: String, known: Known) {
         let mut loaders = self.loaders();
         loaders.push_back((key, known));
-        if loaders.len() > LOADERS {
+        let bytes =
+            |loaders: &VecDeque<(String, Known)>| loaders.iter().map(|(_, known)| known.spec).sum::<usize>();
+        while loaders.len() > LOADERS || (loaders.len() > 2 && bytes(&loaders) > SPECS) {
             // The server's own one stays.
             let oldest = loaders.iter().position(|(key, _)| key != DEFAULT);
-            oldest.map(|at| loaders.remove(at));
+            let Some(oldest) = oldest else { break };
+            loaders.remove(oldest);
         }
     }
 

@@ -211,7 +211,7 @@ impl Run {
         recordings.extend(others.filter_map(|folder| Recording::open(&folder).ok()));
         // The last batch of an epoch is smaller, and so is its time.
         let short = record.as_ref().and_then(|record| {
-            let whole = record.config.batch_size.max(1);
+            let (images, whole) = (record.dataset.train, record.config.batch_size.max(1));
             let is_short = !record.config.drop_last && !images.is_multiple_of(whole);
             (is_short && images > whole).then(|| images.div_ceil(whole))
         });
@@ -232,12 +232,13 @@ impl Run {
         let mean = measured.steps.iter().sum::<f64>() / steps as f64;
         let between = percentile(&measured.gaps, 50.0).unwrap_or(0.0);
         let waited = measured.waited / steps as f64;
-        // What the loader made while this run trained.
-        let run_rate = batch as f64 / (mean + between + waited);
+        // What the loader made while this run trained, and while its ranks waited for each other.
+        let whole_step = mean + between + waited + measured.apart / steps as f64;
+        let run_rate = batch as f64 / whole_step;
         let ceiling = workload
             .and_then(|workload| workload.loader_ceiling)
             .map(|rate| rate / ranks as f64);
-        let loader_rate = match waited > WAITED * (mean + between + waited) {
+        let loader_rate = match waited > WAITED * whole_step {
             true => Some(run_rate),
             false => ceiling.map(|rate| rate.max(run_rate)),
         };
@@ -270,9 +271,17 @@ impl Run {
                 .image_bytes
                 .or((measured.reads > 0).then(|| measured.bytes as f64 / measured.reads as f64)),
             checkpoints,
+            // An epoch of other images, batches or loaders was not recorded.
             recorded_seconds: workload
                 .and_then(|workload| workload.seconds_per_epoch)
-                .filter(|_| ranks == 1),
+                .filter(|_| {
+                    let other = (
+                        settings.images.is_some(),
+                        settings.batch.is_some(),
+                        settings.loader_rate.is_some(),
+                    );
+                    ranks == 1 && other == (false, false, false)
+                }),
         };
         run.check()?;
         Ok(run)
@@ -353,6 +362,8 @@ struct Measured {
     gaps: Vec<f64>,
     /// Seconds that trainers waited for these steps' batches.
     waited: f64,
+    /// Seconds in which several ranks waited for each other, and reduced.
+    apart: f64,
     /// All steps of the first rank.
     recorded: usize,
     checkpoints: usize,
@@ -433,6 +444,13 @@ impl Measured {
             .spans_of(span::WAIT)
             .filter(|wait| wait.end() > first.begin - SLACK);
         self.waited += waits.map(|wait| wait.duration).sum::<f64>();
+        if !alone {
+            let apart = [span::RANKS_WAIT, span::REDUCE]
+                .into_iter()
+                .flat_map(|name| node.spans_of(name));
+            let apart = apart.filter(|span| span.end() > first.begin - SLACK);
+            self.apart += apart.map(|span| span.duration).sum::<f64>();
+        }
         self.gaps.extend(gaps(node, kept));
         Ok(())
     }

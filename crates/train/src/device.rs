@@ -144,6 +144,11 @@ fn nth(first: Device, number: usize) -> Result<Device, DeviceError> {
     };
     let all = Device::enumerate(of_kind).into_vec();
     let count = all.len();
+    // Its launcher gave this rank a device of its own, as Slurm does with --gpus-per-task: no other one can be seen.
+    let given = std::env::var("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+    if count == 1 && !given.is_empty() && !given.contains(',') {
+        return Ok(first);
+    }
     all.into_iter()
         .nth(number)
         .ok_or(DeviceError::TooFew { number, count })

@@ -205,6 +205,16 @@ impl From<WeightsError> for TrainError {
     }
 }
 
+impl TrainError {
+    /// Whether all ranks have the same error, so that one may say it.
+    pub fn is_of_all_ranks(&self) -> bool {
+        matches!(
+            self,
+            Self::Disagree { .. } | Self::Apart { .. } | Self::Diverged { .. }
+        )
+    }
+}
+
 impl Fault for TrainError {
     fn is_input(&self) -> bool {
         match self {

@@ -9,6 +9,7 @@
 //! state of the beginning to the others; each other rank writes its own recording to `ranks/N` there. They agree on the
 //! end of a run at the end of a step, so that all stop at the same one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
 use stokehold_loader::LoaderError;
+use stokehold_profile::ranks::{RankTimes, RanksSummary};
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
 use stokehold_ranks::{Phase, Ranks};
 use stokehold_storage::{Dataset, Images};
@@ -41,9 +43,8 @@ use crate::progress::{EpochRecord, Progress, Validation};
 use crate::run::{ChosenWorkers, DatasetFacts, MetricsLine, MetricsLog, RunFolder, RunRecord};
 use crate::timeline::RunTimeline;
 use crate::together::{Sum, Team};
-use crate::world::{self, Scratch};
+use crate::world::{self, RankFacts, Scratch};
 use crate::{RunSummary, TrainError, ceilings, device, pixels, weights, workload};
-use stokehold_profile::ranks::RankTimes;
 
 /// Trains from the beginning.
 ///
@@ -565,6 +566,8 @@ impl Training<'_> {
                 record: &record,
                 best,
             });
+            // What rank 0 writes now, the others wait for in the next step.
+            self.step_ended = Some(Instant::now());
             self.checkpoint(&trainer)?;
         }
         Ok(trainer)
@@ -598,7 +601,6 @@ impl Training<'_> {
 
     /// Makes the steps of the current epoch, from the current position to its end or until stopped.
     fn train_epoch(&mut self, mut trainer: Trainer) -> Result<Trainer, TrainError> {
-        self.step_ended = None;
         let epoch_began = Instant::now();
         let mut turn = epoch_began;
         let mut batches = match self.progress.position.clone() {
@@ -654,7 +656,8 @@ impl Training<'_> {
         let (entered, stepped_before) = (Instant::now(), self.step_ended.take());
         let step = self.progress.step;
         let at = self.at(step);
-        let (mut sum, mut loading, mut computing) = (Sum::default(), Duration::ZERO, Duration::ZERO);
+        let (mut sum, mut loading, mut computing, mut waiting) =
+            (Sum::default(), Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for part in 0..self.config.accumulate {
             let begin = Instant::now();
             self.team.now(Phase::Loading);
@@ -667,7 +670,7 @@ impl Training<'_> {
             self.spans.waited(begin, step + 1);
             self.spans.loaded(&batch.spans, step + 1);
             loading += begin.elapsed();
-            let begin = Instant::now();
+            let (begin, blocked) = (Instant::now(), self.team.ranks.blocked());
             self.team.now(Phase::Computing);
             if self.team.can_compute(batch.labels.len())? {
                 if let Some(decoded) = batch.images.decoded_by() {
@@ -682,7 +685,10 @@ impl Training<'_> {
                 trainer.part(&self.objective, input, (step, part), &self.team, &mut sum)?;
             }
             self.spans.stepped(begin, step + 1);
-            computing += begin.elapsed();
+            // Synchronised batch normalisation waits for the other ranks, too.
+            let blocked = self.team.ranks.blocked().saturating_sub(blocked);
+            waiting += blocked;
+            computing += begin.elapsed().saturating_sub(blocked);
         }
         let asked = self.stop.load(Ordering::Relaxed);
         let begin = Instant::now();
@@ -698,7 +704,8 @@ impl Training<'_> {
         let (trainer, loss) = trainer.step_of_parts(&self.objective, sum, &whole, &self.team, at)?;
         self.spans.phase(span::REDUCE, begin, Some(step + 1));
         let between = stepped_before.map_or(Duration::ZERO, |ended| entered.duration_since(ended));
-        let parts = [loading, computing, whole.waited, begin.elapsed(), between];
+        waiting += whole.waited;
+        let parts = [loading, computing, waiting, begin.elapsed(), between];
         self.times.add(parts);
         self.step_ended = Some(Instant::now());
         self.stepped(loss, whole.images, batches, (turn, loading.as_secs_f64()), at)?;
@@ -978,6 +985,8 @@ impl Training<'_> {
         // Before the ceilings, which are not part of the run.
         let (loader, costs) = (self.feed.loader(), self.feed.loader().costs());
         let (num_workers, why) = (loader.workers(), loader.workers_why());
+        let elsewhere = loader.options().elsewhere.as_ref();
+        let made = elsewhere.map(|servers| servers.made()).unwrap_or_default();
         if let Some(why) = why {
             let workers = num_workers;
             self.record.workers = Some(ChosenWorkers { workers, why });
@@ -993,17 +1002,20 @@ impl Training<'_> {
         }
         let (of_loader, of_trainer) = self.team.ceilings(ceilings)?.unzip();
         let ranks = self.team.times(&self.times, own_cores, others_cores)?;
-        let own = ranks
-            .as_ref()
-            .and_then(|ranks| ranks.times.get(self.team.ranks.rank()));
-        let others_cores = own.map_or(others_cores, |own| own.others_cores);
+        let all = world::gather(&self.team.ranks, &(num_workers, made))?;
+        let num_workers = all.iter().map(|(workers, _)| workers).sum();
+        let mut batches_by_server = BTreeMap::new();
+        for (server, batches) in all.into_iter().flat_map(|(_, made)| made) {
+            *batches_by_server.entry(server).or_default() += batches;
+        }
+        let (cores, others_cores) = match &ranks {
+            Some(ranks) if !self.record.ranks.is_empty() => of_machines(&self.record.ranks, ranks),
+            _ => (Machine::here().cores as u64, others_cores),
+        };
         let total = self.progress.total();
         let epochs = &self.progress.epochs;
         let seconds: f64 = epochs.iter().map(|epoch| epoch.sums.seconds).sum();
         let last = epochs.last();
-        let elsewhere = self.feed.loader().options().elsewhere.as_ref();
-        let batches_by_server = elsewhere.map(|servers| servers.made().into_iter().collect());
-        let batches_by_server = batches_by_server.unwrap_or_default();
         let summary = RunSummary {
             run_dir: self.folder.path().to_owned(),
             arch: self.config.arch,
@@ -1020,7 +1032,7 @@ impl Training<'_> {
             loader_cpu_seconds: of_loader.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_cpu_seconds: of_trainer.and_then(|ceiling| ceiling.cpu_seconds),
             trainer_delay_seconds: of_trainer.map_or(0.0, |ceiling| ceiling.delay_seconds),
-            cores: Machine::here().cores as u64,
+            cores,
             others_cores,
             emulated,
             decoded: self.decoded,
@@ -1047,6 +1059,15 @@ impl Training<'_> {
         workload::store(&self.folder, workload)?;
         Ok(summary)
     }
+}
+
+/// The cores of all machines on which ranks train, and how many of these other programs kept busy.
+fn of_machines(facts: &[RankFacts], ranks: &RanksSummary) -> (u64, Option<f64>) {
+    let mut hosts = BTreeSet::new();
+    let firsts = std::iter::zip(facts, &ranks.times).filter(|(facts, _)| hosts.insert(&facts.host));
+    let machines = firsts.map(|(facts, times)| (facts.machine.cores as u64, times.others_cores));
+    let (cores, others): (Vec<u64>, Vec<Option<f64>>) = machines.unzip();
+    (cores.iter().sum(), others.into_iter().sum())
 }
 
 /// Identifies the state of a run: epochs finished and steps made.

@@ -322,7 +322,12 @@ impl Team {
             true => own,
             false => own.sum_over(self)?,
         };
-        Ok(all.into_params(model, self.unit / whole.weight))
+        // A step without anything to learn has no gradients, and no weight to divide them by.
+        let factor = match whole.weight > 0.0 {
+            true => self.unit / whole.weight,
+            false => 0.0,
+        };
+        Ok(all.into_params(model, factor))
     }
 
     /// Sums `numbers` numbers that stand for gradients where nothing learns.

@@ -52,26 +52,24 @@ fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Erro
     let stop = interrupt::flag_for("stopping; press Ctrl-C again to leave the workers alone")?;
     let (mut watch, mut seen) = (watch::Watch::new(), Seen::default());
     let mut cancelled = false;
-    for turn in 1.. {
+    let mut turn = 0;
+    loop {
+        turn += 1;
         // Asked before reading the journal, so that its last events are not missed.
-        let state = if turn % ASK == 0 || cancelled {
-            submitted.look()
-        } else {
-            Ok(State::Alive(String::new()))
-        };
+        let state = (turn % ASK == 0 || cancelled).then(|| submitted.look());
         let history = Study::look(folder)?;
         seen.show(&history, &mut watch);
         let how = match state {
             // It may answer the next time.
-            Ok(State::Alive(_)) | Err(_) => None,
-            Ok(State::Ended(how)) => Some(how),
-            Ok(State::Forgotten) => Some("forgotten".to_owned()),
+            None | Some(Ok(State::Alive(_)) | Err(_)) => None,
+            Some(Ok(State::Ended(how))) => Some(how),
+            Some(Ok(State::Forgotten)) => Some("forgotten".to_owned()),
         };
         if let Some(how) = how {
             drop(watch);
             return match how.as_str() {
                 _ if cancelled => interrupted(folder, &["--on", "slurm"]),
-                "COMPLETED" => finished(folder, &history, "over"),
+                "COMPLETED" if history.trials.iter().all(Trial::is_over) => finished(folder, &history, "over"),
                 "FAILED" if history.best().is_none() => finished(folder, &history, "its workers failed"),
                 how => Err(format!(
                     "Slurm's job {} ended as {how} before the study was over; {}/slurm-*.log may say why, and `tune resume` goes on",
@@ -87,7 +85,6 @@ fn follow(folder: &Path, submitted: &Submitted) -> Result<ExitCode, Box<dyn Erro
         }
         thread::sleep(LOOK);
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// What was shown of a study.

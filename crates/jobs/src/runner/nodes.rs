@@ -150,7 +150,14 @@ pub(super) fn signal(rank: usize, how: Signal) -> Result<(), JobError> {
 /// Whether Slurm is ending the job that this process runs in: it was cancelled, or its time is over.
 pub(super) fn is_ending() -> bool {
     let id = std::env::var("SLURM_JOB_ID").ok().and_then(|id| id.parse().ok());
-    let look = id.map(|id| Submitted { id, state: None }.look());
+    let look = id.map(|id| {
+        let own = Submitted {
+            id,
+            cluster: None,
+            state: None,
+        };
+        own.look()
+    });
     matches!(look, Some(Ok(State::Ended(_)))) || matches!(look, Some(Ok(State::Alive(at))) if at != "RUNNING")
 }
 
