@@ -384,6 +384,7 @@ fn a_heterogeneous_job_has_its_batches_from_another_node() {
         &format!(
             "#!/bin/sh\n#SBATCH --nodes=1 --output=het.log\n#SBATCH hetjob\n#SBATCH --nodes=1\n\
              srun --het-group=1 {program} serve data --listen 0.0.0.0:{port} --workers 1 &\nserver=$!\n\
+             timeout 60 bash -c 'until (exec 3<>/dev/tcp/'$(hostname)'/{port}) 2>/dev/null; do sleep 0.1; done'\n\
              srun --het-group=0 {program} bench loader data --loader tcp://$(hostname):{port} --passes 1 --json > loader.json\n\
              status=$?; kill $server; exit $status\n"
         ),

@@ -90,6 +90,16 @@
 //! part that t and T imply. At worst the trainer is no faster on more cores, and each further core is worth
 //! half of one here, because the cores that an operating system counts are often threads, two of which share
 //! a core. The gain is that of the worst end.
+//!
+//! # Batches made by other machines
+//!
+//! `stokehold serve` makes batches on other machines, of which this one only receives. A byte of a batch costs the server
+//! [`SERVED`](model::SERVED) of CPU time beside the loading, and the trainer's machine [`RECEIVED`](model::RECEIVED); both were
+//! measured over loopback (`bench/serve.py`). So k machines of C' cores make k C'/(l + s + i) images a second at best, and half as
+//! many at worst, for the reason above. That many connections stand for workers that wait until a server has made an image, and then
+//! receive it. The machines are those of the table without an accelerator that cost least together and, at worst, make
+//! a tenth more than the trainer takes. A network that carries the batches is taken for granted; the reason says how many bytes
+//! a second it has to carry.
 
 mod model;
 mod prices;
@@ -100,7 +110,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
-use model::{Setting, fitted};
+use model::{Setting, WORTH_AT_WORST, fitted};
 pub use model::{fit, misfit};
 pub use prices::{MachinePrice, Prices, amount};
 pub use verdict::verdict;
@@ -137,9 +147,9 @@ impl Advice {
         self.gain_percent >= Self::WORTH_PERCENT
     }
 
-    /// Whether the change is another machine, which costs money.
+    /// Whether the change is another machine, or more of them, which cost money.
     pub fn is_machine(&self) -> bool {
-        matches!(self.change, Change::Machine { .. })
+        matches!(self.change, Change::Machine { .. } | Change::Servers { .. })
     }
 }
 
@@ -158,8 +168,9 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     let price = prices.here().map(|machine| machine.price_per_hour);
     // The reasons have the numbers as they were measured.
     let counts = measured.worker_counts();
-    let reasons = changes(workload, &measured, &counts, prices);
-    let mut advice: Vec<Advice> = changes(workload, &now, &counts, prices)
+    let servers = servers(workload, &now, prices);
+    let reasons = changes(workload, &measured, &counts, servers.as_ref(), prices);
+    let mut advice: Vec<Advice> = changes(workload, &now, &counts, servers.as_ref(), prices)
         .into_iter()
         .zip(reasons)
         .map(|((change, then), (_, reason))| {
@@ -172,9 +183,15 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
                 at_best = Some(predicted.min(worst));
                 predicted = predicted.max(worst);
             }
+            if let Change::Servers { name, cores, count } = &change {
+                let each = prices.machine(name).map(|machine| machine.price_per_hour);
+                price = price.zip(each).map(|(here, each)| here + *count as f64 * each);
+                let best = now.with_servers(cores * count, 1.0, workload.batch_bytes);
+                at_best = Some(predicted.min(best.seconds()));
+            }
             Advice {
                 title: title(&change, workload),
-                why: why(&change, &measured, &reason),
+                why: why(&change, &measured, &reason, workload.batch_bytes),
                 flags: flags(&change),
                 seconds_per_epoch: predicted,
                 seconds_at_best: at_best,
@@ -185,6 +202,7 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
             }
         })
         .collect();
+    beside_a_larger_machine(&mut advice, prices);
     let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
         (true, machine) => u8::from(machine),
         (false, _) => 2,
@@ -196,8 +214,85 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     advice
 }
 
+/// How much more servers have to make, at worst, than the trainer takes.
+const ROOM: f64 = 1.1;
+
+/// More servers than this are no advice.
+const MOST_SERVERS: u64 = 64;
+
+/// The machines that would make the batches for the least money; `None` if none could, or nothing is known of the batches.
+fn servers(workload: &Workload, now: &Setting, prices: &Prices) -> Option<Change> {
+    // A device that makes batches itself takes none.
+    if workload.batch_bytes == 0 || workload.executor == "gpu" {
+        return None;
+    }
+    let choices = prices.machines.iter().filter(|machine| machine.gpu.is_none());
+    let choices = choices.filter_map(|machine| {
+        let rate = now.served(machine.cores, WORTH_AT_WORST, workload.batch_bytes);
+        let count = (ROOM * now.trainer / rate).ceil().max(1.0);
+        (count <= MOST_SERVERS as f64).then_some((machine, count as u64))
+    });
+    let cost = |(machine, count): &(&MachinePrice, u64)| *count as f64 * machine.price_per_hour;
+    let (machine, count) = choices.min_by(|one, other| {
+        let costs = cost(one).total_cmp(&cost(other));
+        // Prices are often in proportion to cores: then fewer machines.
+        costs.then(one.1.cmp(&other.1))
+    })?;
+    Some(Change::Servers {
+        name: machine.name.clone(),
+        cores: machine.cores,
+        count,
+    })
+}
+
+/// Says what servers cost, beside the cheapest other machine that feeds the trainer as well.
+fn beside_a_larger_machine(advice: &mut [Advice], prices: &Prices) {
+    let Some(at) = advice
+        .iter()
+        .position(|advice| matches!(advice.change, Change::Servers { .. }))
+    else {
+        return;
+    };
+    let Change::Servers { name, count, .. } = &advice[at].change else {
+        return;
+    };
+    let each = prices.machine(name).map_or(0.0, |machine| machine.price_per_hour);
+    let most = advice[at].seconds_per_epoch * (1.0 + Advice::WORTH_PERCENT / 100.0);
+    let larger = advice.iter().filter(|advice| advice.seconds_per_epoch <= most);
+    let larger = larger.filter_map(|advice| match &advice.change {
+        Change::Machine { name, .. } => prices.machine(name),
+        _ => None,
+    });
+    let cheapest = larger.min_by(|one, other| one.price_per_hour.total_cmp(&other.price_per_hour));
+    let an_hour = |price: f64| amount(price, &prices.currency);
+    let beside = match (cheapest, prices.here()) {
+        (Some(larger), Some(here)) => format!(
+            "{} instead of {} feeds it as well for {} more an hour",
+            larger.name,
+            here.name,
+            an_hour(larger.price_per_hour - here.price_per_hour)
+        ),
+        (Some(larger), None) => format!(
+            "{} would feed it as well, for {} an hour in all",
+            larger.name,
+            an_hour(larger.price_per_hour)
+        ),
+        (None, Some(_)) => "no other machine of the table feeds it as well".to_owned(),
+        (None, None) => {
+            "larger machines are compared where the table of prices says which machine this is".to_owned()
+        }
+    };
+    advice[at].why += &format!("; they cost {} an hour; {beside}", an_hour(*count as f64 * each));
+}
+
 /// Every possible change, with the resulting setting.
-fn changes(workload: &Workload, now: &Setting, counts: &[u64], prices: &Prices) -> Vec<(Change, Setting)> {
+fn changes(
+    workload: &Workload,
+    now: &Setting,
+    counts: &[u64],
+    servers: Option<&Change>,
+    prices: &Prices,
+) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
     for &workers in counts {
         changes.push((Change::Workers { workers }, now.with_workers(workers)));
@@ -240,6 +335,10 @@ fn changes(workload: &Workload, now: &Setting, counts: &[u64], prices: &Prices) 
             changes.push((change, now.on_cores(machine.cores, workload.device == "cpu")));
         }
     }
+    if let Some(Change::Servers { cores, count, .. }) = servers {
+        let then = now.with_servers(cores * count, WORTH_AT_WORST, workload.batch_bytes);
+        changes.extend(servers.cloned().map(|change| (change, then)));
+    }
     changes
 }
 
@@ -252,6 +351,7 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Shards => "prepared shards instead of single files".to_owned(),
         Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
         Change::Storage => "storage that nobody waits for".to_owned(),
+        Change::Servers { .. } => format!("{change} instead of here"),
         Change::Machine { .. } => format!("{change} instead of {} cores", workload.cores),
     }
 }
@@ -263,12 +363,16 @@ fn flags(change: &Change) -> Vec<String> {
         Change::Executor { executor } => flag("--executor", executor),
         Change::BatchSize { batch_size } => flag("--batch-size", batch_size),
         Change::Precision { precision } => flag("--precision", precision),
-        Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => Vec::new(),
+        Change::Shards
+        | Change::Baked { .. }
+        | Change::Storage
+        | Change::Servers { .. }
+        | Change::Machine { .. } => Vec::new(),
     }
 }
 
 /// The numbers behind a prediction.
-fn why(change: &Change, now: &Setting, then: &Setting) -> String {
+fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> String {
     let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
     let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
     match change {
@@ -314,6 +418,15 @@ fn why(change: &Change, now: &Setting, then: &Setting) -> String {
              memory would gain",
             ms(now.wait),
             ms(now.loader_cpu)
+        ),
+        Change::Servers { .. } => format!(
+            "the trainer takes {:.0} images/s, undisturbed, and the loader here delivers {}; they would deliver at least {}, \
+             with cores of which each is worth half of one here, over a network of {:.1} Gbit/s; start `stokehold serve DATA \
+             --listen 0.0.0.0:7000` on each, and train with --loader tcp://HOST:7000,..",
+            now.trainer,
+            loader(now),
+            loader(then),
+            8e-9 * batch_bytes as f64 * now.trainer
         ),
         Change::Machine { .. } => format!(
             "extrapolated from {} to {} cores: at best the loader would deliver {} instead of {}, undisturbed, and the trainer \
@@ -486,6 +599,99 @@ mod tests {
         );
         assert!(advice[0].is_worth_it() && advice[machine].is_worth_it());
         assert!(advice[2..].iter().all(|advice| !advice.is_worth_it()));
+    }
+
+    /// An accelerator of 1000 images/s beside two cores that load 200, and a table of machines.
+    #[test]
+    fn servers_are_as_many_as_feed_the_trainer_for_the_least_money() {
+        let machine = |name: &str, cores, gpu: Option<&str>, price_per_hour| MachinePrice {
+            name: name.into(),
+            cores,
+            gpu: gpu.map(str::to_owned),
+            price_per_hour,
+        };
+        let mut prices = Prices {
+            currency: "USD".into(),
+            here: Some("gpu2".into()),
+            machines: vec![
+                machine("gpu2", 2, Some("T4"), 1.0),
+                machine("gpu8", 8, Some("T4"), 2.0),
+                machine("c4", 4, None, 0.2),
+                machine("c8", 8, None, 0.4),
+            ],
+            ..Prices::default()
+        };
+        let run = Workload {
+            device: "cuda".into(),
+            executor: "fused".into(),
+            images: 10_000,
+            loader_ceiling: Some(200.0),
+            trainer_ceiling: Some(1000.0),
+            trainer_cpu_seconds: Some(1e-4),
+            seconds_per_epoch: Some(51.0),
+            batch_bytes: 150_528,
+            ..workload()
+        };
+        let servers = |run: &Workload, prices: &Prices| {
+            let all = advise(run, prices);
+            all.into_iter()
+                .find(|advice| matches!(advice.change, Change::Servers { .. }))
+        };
+        // 1100 images/s: eight cores, worth four, make 398, so three machines; six of the smaller ones cost as much.
+        let found = servers(&run, &prices).unwrap();
+        let three = Change::Servers {
+            name: "c8".into(),
+            cores: 8,
+            count: 3,
+        };
+        assert_eq!(found.change, three);
+        assert_eq!(found.title, "batches made by 3 c8 (8 cores each) instead of here");
+        assert!(found.is_worth_it() && found.is_machine() && found.flags.is_empty());
+        assert!((10.0..11.0).contains(&found.seconds_per_epoch), "{found:?}");
+        assert!(found.seconds_at_best.unwrap() <= found.seconds_per_epoch);
+        let cost = found.cost_per_epoch.unwrap();
+        assert!((cost - 2.2 * found.seconds_per_epoch / 3600.0).abs() < 1e-12);
+        assert!(
+            found.why.contains("over a network of 1.2 Gbit/s"),
+            "{}",
+            found.why
+        );
+        assert!(
+            found
+                .why
+                .ends_with("they cost 1.20 USD an hour; no other machine of the table feeds it as well"),
+            "{}",
+            found.why
+        );
+        // 2 and 15 of 30 further cores.
+        prices.machines.push(machine("gpu32", 32, Some("T4"), 6.0));
+        let found = servers(&run, &prices).unwrap();
+        assert!(
+            found
+                .why
+                .ends_with("gpu32 instead of gpu2 feeds it as well for 5.00 USD more an hour"),
+            "{}",
+            found.why
+        );
+        // Nothing is known of its batches, a device makes them, or no table has machines for it.
+        let unknown = Workload {
+            batch_bytes: 0,
+            ..run.clone()
+        };
+        let on_device = Workload {
+            executor: "gpu".into(),
+            ..run.clone()
+        };
+        assert!(servers(&unknown, &prices).is_none() && servers(&on_device, &prices).is_none());
+        assert!(servers(&run, &Prices::default()).is_none());
+        // A loader that is fast enough needs nobody.
+        let fed = Workload {
+            loader_ceiling: Some(1e5),
+            loader_cpu_seconds: Some(2e-5),
+            seconds_per_epoch: Some(10.1),
+            ..run
+        };
+        assert!(!servers(&fed, &prices).unwrap().is_worth_it());
     }
 
     /// A trainer that has the cores to itself might be faster on more of them, and might not: nothing says so.

@@ -140,6 +140,15 @@ pub enum Change {
     },
     /// Storage so fast that the loader never waits for it.
     Storage,
+    /// Batches made by other machines, without accelerators.
+    Servers {
+        /// Their name in the price table.
+        name: String,
+        /// The cores of each.
+        cores: u64,
+        /// Their number.
+        count: u64,
+    },
     /// Another machine.
     Machine {
         /// Its name in the price table.
@@ -160,6 +169,9 @@ impl fmt::Display for Change {
             Change::BatchSize { batch_size } => write!(f, "batches of {batch_size}"),
             Change::Precision { precision } => f.write_str(precision),
             Change::Storage => f.write_str("storage without waits"),
+            Change::Servers { name, cores, count } => {
+                write!(f, "batches made by {count} {name} ({cores} cores each)")
+            }
             Change::Machine { name, cores } => write!(f, "{name} ({cores} cores)"),
         }
     }

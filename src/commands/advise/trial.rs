@@ -134,7 +134,11 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Executor { executor } => config.executor = executor.parse()?,
         Change::BatchSize { batch_size } => config.batch_size = usize::try_from(*batch_size)?,
         Change::Precision { precision } => config.precision = precision.parse()?,
-        Change::Shards | Change::Baked { .. } | Change::Storage | Change::Machine { .. } => {}
+        Change::Shards
+        | Change::Baked { .. }
+        | Change::Storage
+        | Change::Servers { .. }
+        | Change::Machine { .. } => {}
     }
     Ok(())
 }

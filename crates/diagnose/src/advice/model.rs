@@ -70,6 +70,17 @@ pub(super) fn fitted(workload: &Workload) -> Option<Setting> {
 /// and images of 2.5 ms.
 const IN_STEP: f64 = 2.0 / 3.0;
 
+/// What a core of another machine is worth at worst, beside one here: those that an operating system counts are often threads, two of
+/// which share a core.
+pub(super) const WORTH_AT_WORST: f64 = 0.5;
+
+/// CPU seconds of a server for a byte of a batch: the checksum, and the kernel's copy into the socket. Measured by
+/// `bench/serve.py`, 38 to 185 µs for 150 to 602 kB.
+pub(super) const SERVED: f64 = 3.1e-10;
+
+/// CPU seconds of the trainer's machine for a byte of a batch, by the same measurement: 46 to 218 µs.
+pub(super) const RECEIVED: f64 = 3.6e-10;
+
 /// Beyond this factor, either way, the model does not describe the run.
 const FIT: f64 = 1.5;
 
@@ -291,7 +302,8 @@ impl Setting {
     /// The same, if the trainer is no faster on more cores and only proportionally slower on fewer, and each
     /// further core is worth half of one here.
     pub fn at_worst_on_cores(&self, cores: u64, shared: bool) -> Self {
-        let worth = cores.min(self.cores) + cores.saturating_sub(self.cores) / 2;
+        let more = cores.saturating_sub(self.cores) as f64 * WORTH_AT_WORST;
+        let worth = cores.min(self.cores) + more as u64;
         let fewer = (cores as f64 / self.cores as f64).min(1.0);
         Self {
             cores: worth,
@@ -301,6 +313,29 @@ impl Setting {
             } else {
                 self.trainer
             },
+            ..*self
+        }
+    }
+
+    /// Images per second that servers with so many cores together make, each of which is worth `worth` of one here; `bytes` are those
+    /// of an image in a batch. A core has one worker, which waits for storage as one here.
+    pub fn served(&self, cores: u64, worth: f64, bytes: u64) -> f64 {
+        let cpu = self.loader_cpu + SERVED * bytes as f64;
+        cores as f64 / (cpu / worth + self.wait)
+    }
+
+    /// With batches made by such servers.
+    pub fn with_servers(&self, cores: u64, worth: f64, bytes: u64) -> Self {
+        let received = RECEIVED * bytes as f64;
+        // Enough workers that they can wait for all servers; each takes an image when it has the last one.
+        let workers = cores.clamp(1, MOST_WORKERS);
+        let each = workers as f64 / self.served(cores, worth, bytes);
+        Self {
+            workers,
+            in_turns: true,
+            loader_cpu: received,
+            warm: 1.0,
+            wait: (each - received).max(0.0),
             ..*self
         }
     }
@@ -734,6 +769,32 @@ mod tests {
         assert!(close(run.with_workers(8).loader_cpu, 0.01 * 0.5 / 0.9375));
         let unmeasured = Setting { warm: 1.0, ..run };
         assert_eq!(unmeasured.with_workers(8).loader_cpu, 0.01);
+    }
+
+    /// Two machines of 4 cores, half of which count: 4 / (10 ms + 31 µs), and as much less as their workers wait for storage.
+    #[test]
+    fn servers_make_what_their_cores_make_and_the_trainer_only_receives() {
+        let run = Setting {
+            cores: 2,
+            trainer: 1000.0,
+            trainer_cpu: 1e-4,
+            ..ACCELERATED
+        };
+        assert!(close(run.served(8, 0.5, 100_000), 4.0 / 0.010_031));
+        let waiting = Setting { wait: 0.02, ..run };
+        assert!(close(waiting.served(8, 0.5, 100_000), 8.0 / 0.040_062));
+        // The servers set the pace, and then the accelerator does.
+        let few = run.with_servers(8, 0.5, 100_000);
+        assert!(
+            (few.loader() / (4.0 / 0.010_031) - 1.0).abs() < 0.01,
+            "{}",
+            few.loader()
+        );
+        assert!((few.rate() / few.loader() - 1.0).abs() < 0.01, "{}", few.rate());
+        let many = run.with_servers(64, 0.5, 100_000);
+        assert!((many.rate() / 1000.0 - 1.0).abs() < 0.01, "{}", many.rate());
+        // 36 µs an image of one core, and the trainer's 0.1 ms: no more than 27,700 images/s can be received on it.
+        assert!(close(many.loader_cpu, 36e-6));
     }
 
     /// A loader of one worker and 100 images/s, beside an accelerator of 150, took a tenth longer than that: it delivers 91. With two

@@ -1,28 +1,61 @@
-"""`smdistributed.dataparallel.torch.distributed`: torch.distributed, with a default backend and the local rank."""
+"""torch.distributed as SageMaker's data parallel library offers it: with a default backend, the local rank, and its own
+DistributedDataParallel.
+
+    import stokehold.distributed as dist
+    from stokehold.distributed import DistributedDataParallel as DDP
+
+    dist.init_process_group()                     # gloo on CPUs, NCCL on GPUs, under torchrun, mpirun or a job
+    model = DDP(model.to(device), device_ids=[dist.get_local_rank()] if torch.cuda.is_available() else None)
+
+Everything else is torch.distributed's. Importing it makes the backend "smddp" known to torch, which is gloo or NCCL.
+"""
+
+from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch as _torch
-import torch.distributed as _dist
+import torch.distributed as _torch_distributed
 from torch.distributed import *  # noqa: F403
 
+# What it has depends on how torch was built.
+_dist: Any = _torch_distributed
 
-def _backend():
-    return "nccl" if _torch.cuda.is_available() else "gloo"
 
-
-def init_process_group(backend=None, **options):
+def init_process_group(backend: str | None = None, **options: Any) -> None:
     """As torch's; `backend` may be left out, and "smddp" is gloo on CPUs and NCCL on GPUs."""
     if backend in (None, "smddp"):
-        backend = _backend()
-    return _dist.init_process_group(backend, **options)
+        backend = "nccl" if _torch.cuda.is_available() else "gloo"
+    _dist.init_process_group(backend, **options)
 
 
-def get_local_rank():
+def get_local_rank() -> int:
     """The number of this process among those of its machine, from 0."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def get_local_size():
+def get_local_size() -> int:
     """The number of processes of this machine."""
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+
+
+class DistributedDataParallel(_torch.nn.parallel.DistributedDataParallel):
+    """As torch's; the process group is made if the script has not made it."""
+
+    def __init__(self, module: _torch.nn.Module, *args: Any, **options: Any) -> None:
+        if not _dist.is_initialized():
+            init_process_group()
+        super().__init__(module, *args, **options)
+
+
+def _group(store: Any, rank: int, size: int, timeout: Any) -> Any:
+    if _torch.cuda.is_available():
+        options = _dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout
+        return _dist.ProcessGroupNCCL(store, rank, size, options)
+    return _dist.ProcessGroupGloo(store, rank, size, timeout)
+
+
+if not hasattr(_dist.Backend, "SMDDP"):
+    _dist.Backend.register_backend("smddp", _group, devices=["cpu", "cuda"])

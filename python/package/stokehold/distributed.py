@@ -1,0 +1,1 @@
+../../../crates/jobs/src/runner/smdistributed/distributed.py
