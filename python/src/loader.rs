@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
-use stokehold_remote::{Address, Servers, TOKEN};
+use stokehold_remote::{Address, Servers};
 
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
@@ -60,7 +60,7 @@ fn elsewhere(
         .map(|text| text.parse())
         .collect::<Result<Vec<Address>, _>>();
     let addresses = addresses.raise()?;
-    let token = std::env::var(TOKEN).ok();
+    let token = stokehold_remote::token().raise()?;
     let servers = py.detach(|| Servers::connect(&addresses, data, token)).raise()?;
     Ok(Some(Arc::new(servers.with_local(match workers {
         Workers::Auto => None,

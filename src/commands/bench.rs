@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use stokehold_loader::{BadImage, Elsewhere, LoaderOptions, Stage, Workers};
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{Pipeline, SampleType};
-use stokehold_remote::{Address, DataPart, Part, Servers, TOKEN};
+use stokehold_remote::{Address, DataPart, Part, Servers};
 use stokehold_storage::{Dataset, Images, SlowSource, Source, StorageError};
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::{AnyExecutor, DecodedBy, Feed, Maker, TrainError};
@@ -215,7 +215,7 @@ impl LoaderBench {
     ) -> Result<LoaderBench, Box<dyn Error>> {
         let elsewhere: Option<Arc<dyn Elsewhere>> = match servers {
             Some((addresses, part)) => {
-                let servers = Servers::connect(addresses, part.clone(), std::env::var(TOKEN).ok())?;
+                let servers = Servers::connect(addresses, part.clone(), stokehold_remote::token()?)?;
                 Some(Arc::new(servers.with_local(match workers {
                     Workers::Auto => None,
                     Workers::Count(workers) => Some(workers),

@@ -1,6 +1,5 @@
 //! `stokehold serve`: make batches for trainers on other machines.
 
-use std::env;
 use std::error::Error;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -50,13 +49,28 @@ pub struct Args {
 /// How often the log has a line, if batches were made.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// Raises the limit of open files to what the system allows: each connection is one, and so is each image that is read.
+fn raise_limit_of_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // Where it stays, the server takes fewer connections.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// The data set, the pipeline, the certificate or the address cannot be used.
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let stop = interrupt::flag_for("stopping")?;
-    let token = env::var(TOKEN).ok();
+    raise_limit_of_files();
+    let token = stokehold_remote::token()?;
     let guarded = token.is_some();
     let workers = NonZeroUsize::new(args.threads.workers.resolve()).unwrap_or(NonZeroUsize::MIN);
     let paths = |cert: &Local, key: &Local| (cert.to_path_buf(), key.to_path_buf());

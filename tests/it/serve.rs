@@ -310,3 +310,63 @@ fn a_server_speaks_tls_and_asks_for_its_token() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("certificate"), "{said}");
 }
+
+/// A trial whose batches a server makes has the images of the others, and its figures say nothing of the server's cores.
+#[test]
+fn servers_are_compared_with_the_loader_of_this_machine() {
+    let dir = data();
+    let server = Server::of_data(dir.path());
+    let compare = |more: &[&str]| {
+        let mut command = stokehold(dir.path());
+        command.args([
+            "compare",
+            "data",
+            "--trials",
+            "fused,remote",
+            "--trainer",
+            "emulated",
+        ]);
+        command.args([
+            "--images-per-second",
+            "500",
+            "--batch-size",
+            "8",
+            "--image-size",
+            "64",
+            "--loads",
+            "1",
+        ]);
+        command.args([
+            "--models",
+            "resnet18",
+            "--round",
+            "0.1",
+            "--time-limit",
+            "1",
+            "--out",
+            "out",
+        ]);
+        command.args(["--workers", "1"]).args(more).output().unwrap()
+    };
+    let without = compare(&[]);
+    assert_eq!(without.status.code(), Some(2), "{}", said(&without));
+    assert!(
+        said(&without).contains("the trial remote takes batches of servers"),
+        "{}",
+        said(&without)
+    );
+    let done = compare(&["--loader", &server.address]);
+    assert!(done.status.success(), "{}", said(&done));
+    let report = fs::read_to_string(dir.path().join("out/compare.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let trials = report["cells"][0]["trials"].as_array().unwrap();
+    assert_eq!(
+        (&trials[0]["trial"], &trials[1]["trial"]),
+        (&"fused".into(), &"remote".into())
+    );
+    let labels = |trial: usize| trials[trial]["rounds"][0]["labels"].clone();
+    assert!(labels(0).is_number() && labels(0) == labels(1), "{report:#}");
+    assert!(trials[0]["summary"]["images_per_core_second"].is_number());
+    assert!(trials[1]["summary"]["images_per_core_second"].is_null());
+    assert_ne!(trials[1]["summary"]["gain"]["verdict"], "not-the-same-work");
+}

@@ -319,7 +319,7 @@ impl<'a> Comparison<'a> {
         let (command, spec, scratch) = match (trial.executor(), &self.files) {
             (Some(executor), _) => {
                 let spec = serde_json::to_string(&NativeSpec {
-                    config: plan.config(model, load, executor),
+                    config: plan.config(model, load, trial, executor),
                     period: plan.period(self.images.len()),
                     masks: plan.loads_masks(),
                 })?;

@@ -79,7 +79,7 @@ pub(crate) fn measure(
     };
     let (mut losses, mut labels) = (Vec::new(), Vec::new());
     for (_, executor) in cpu_trials(plan) {
-        let config = small.config(Arch::Resnet18, load, AnyExecutor::Cpu(executor));
+        let config = small.config(Arch::Resnet18, load, Trial::Fused, AnyExecutor::Cpu(executor));
         let made = Steps::open(config, images.clone().without_masks())?.make(STEPS, stop)?;
         if stop.load(Ordering::Relaxed) {
             return Ok(None);

@@ -11,6 +11,7 @@ use serde_json::Value;
 use stokehold_base::hash::Fnv;
 use stokehold_loader::{BadImagePolicy, Workers};
 use stokehold_pipeline::{Executor, Pipeline};
+use stokehold_remote::Address;
 use stokehold_storage::{Dataset, Images, Source, StorageError};
 use stokehold_train::device::DeviceChoice;
 use stokehold_train::mix::Mix;
@@ -33,6 +34,8 @@ pub enum Trial {
     Fused,
     /// Our loader, on the device that trains.
     Gpu,
+    /// Our loader `fused`, whose batches servers make.
+    Remote,
     /// torchvision's classic transforms on PIL images in PyTorch's DataLoader.
     Torchvision,
     /// torchvision's v2 transforms in PyTorch's DataLoader.
@@ -53,10 +56,11 @@ pub enum Trial {
 
 impl Trial {
     /// All trials, in the order in which help texts name them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::PerOp,
         Self::Fused,
         Self::Gpu,
+        Self::Remote,
         Self::Torchvision,
         Self::TorchvisionV2,
         Self::Albumentations,
@@ -73,6 +77,7 @@ impl Trial {
             Self::PerOp => "per-op",
             Self::Fused => "fused",
             Self::Gpu => "gpu",
+            Self::Remote => "remote",
             Self::Torchvision => "torchvision",
             Self::TorchvisionV2 => "torchvision-v2",
             Self::Albumentations => "albumentations",
@@ -88,7 +93,7 @@ impl Trial {
     pub fn executor(self) -> Option<AnyExecutor> {
         match self {
             Self::PerOp => Some(AnyExecutor::Cpu(Executor::PerOp)),
-            Self::Fused => Some(AnyExecutor::Cpu(Executor::Fused)),
+            Self::Fused | Self::Remote => Some(AnyExecutor::Cpu(Executor::Fused)),
             Self::Gpu => Some(AnyExecutor::Gpu),
             _ => None,
         }
@@ -175,6 +180,9 @@ pub struct Plan {
     pub seed: u64,
     /// Learning rate of SGD, whose momentum is 0.5 as published.
     pub lr: f64,
+    /// Servers that make the batches of the trial `remote`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Address>,
     /// Pythons of the trials: of all under the name "", of one under its name.
     pub pythons: BTreeMap<String, PathBuf>,
     /// Seconds: the length of the slowest trial's rounds.
@@ -200,6 +208,13 @@ impl Plan {
         let wrong = |text: String| Err(CompareError::Plan(text));
         if self.trials.len() < 2 {
             return wrong("a comparison takes at least two trials, such as per-op,fused".to_owned());
+        }
+        if self.trials.contains(&Trial::Remote) == self.servers.is_empty() {
+            return wrong(
+                "the trial remote takes batches of servers, and no other one does: give both, remote among the trials and the \
+                 servers' addresses"
+                    .to_owned(),
+            );
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = self.trials.iter().find(|trial| !seen.insert(**trial))
@@ -249,7 +264,7 @@ impl Plan {
             ));
         }
         for (model, load) in self.cells() {
-            self.config(model, load, AnyExecutor::Cpu(Executor::Fused))
+            self.config(model, load, Trial::Fused, AnyExecutor::Cpu(Executor::Fused))
                 .check()?;
         }
         Ok(())
@@ -317,8 +332,16 @@ impl Plan {
         Ok(dataset)
     }
 
-    /// What a native trial does.
-    pub fn config(&self, model: Arch, load: u32, executor: AnyExecutor) -> TrainConfig {
+    /// What a native trial does, with its executor.
+    pub fn config(&self, model: Arch, load: u32, trial: Trial, executor: AnyExecutor) -> TrainConfig {
+        // No thread of this machine makes batches beside the servers.
+        let (servers, workers) = match trial {
+            Trial::Remote => (self.servers.clone(), Workers::Auto),
+            _ => (
+                Vec::new(),
+                Workers::Count(NonZeroUsize::new(self.workers).unwrap_or(NonZeroUsize::MIN)),
+            ),
+        };
         let (device, gpu) = match &self.trainer {
             TrainerPlan::Burn { device, gpu } => (*device, *gpu),
             TrainerPlan::Emulated(_) | TrainerPlan::Torch(_) => (DeviceChoice::Cpu, GpuOptions::default()),
@@ -374,8 +397,8 @@ impl Plan {
             // A trial that leaves an image out would do less work than the others.
             bad_images: BadImagePolicy::Substitute,
             bad_image_limit: 100,
-            servers: Vec::new(),
-            workers: Workers::Count(NonZeroUsize::new(self.workers).unwrap_or(NonZeroUsize::MIN)),
+            servers,
+            workers,
             prefetch: 0,
             device,
             keep_checkpoints: 0,
@@ -503,6 +526,7 @@ pub(crate) mod tests {
             workers: 2,
             seed: 0,
             lr: 0.001,
+            servers: Vec::new(),
             pythons: BTreeMap::new(),
             round: 1.5,
             precision: 5.0,
@@ -522,6 +546,13 @@ pub(crate) mod tests {
     #[test]
     fn what_does_not_go_together_is_refused() {
         plan().check().unwrap();
+        let mut remote = plan();
+        remote.trials.push(Trial::Remote);
+        remote.servers = vec!["tcp://a:7000".parse().unwrap()];
+        remote.check().unwrap();
+        let config = |trial| remote.config(Arch::Resnet18, 1, trial, AnyExecutor::Cpu(Executor::Fused));
+        assert_eq!(config(Trial::Remote).servers, remote.servers);
+        assert!(config(Trial::Fused).servers.is_empty());
         let refused = |change: fn(&mut Plan)| {
             let mut plan = plan();
             change(&mut plan);

@@ -337,6 +337,12 @@ impl Cell {
                 Some(gain)
             });
             trial.summary = Summary::of(&trial.rounds, self.epoch_images as f64, gain);
+            // Servers spend most of it, and say nothing of that.
+            if trial.trial == Trial::Remote
+                && let Some(summary) = &mut trial.summary
+            {
+                summary.images_per_core_second = None;
+            }
         }
     }
 

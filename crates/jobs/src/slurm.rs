@@ -13,6 +13,7 @@
 use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use schemars::JsonSchema;
@@ -22,6 +23,9 @@ use crate::JobError;
 
 /// How long Slurm's commands may take. Its controller answers in milliseconds, and a busy one in seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The most bytes that are read of what Slurm's commands print: a line for each of a hundred thousand tasks.
+const LONGEST: u64 = 16 << 20;
 
 /// A script of Slurm that runs the command it is given.
 pub const SCRIPT: &str = "#!/bin/sh\nexec \"$@\"\n";
@@ -179,6 +183,15 @@ pub(crate) fn answer(mut command: Command) -> Result<String, JobError> {
         )),
         _ => JobError::Slurm(format!("{name}: {error}")),
     })?;
+    // Read while it runs: a pipe holds 64 KiB.
+    let stdout = child
+        .stdout
+        .take()
+        .map(|pipe| std::thread::spawn(move || read(pipe)));
+    let stderr = child
+        .stderr
+        .take()
+        .map(|pipe| std::thread::spawn(move || read(pipe)));
     let began = Instant::now();
     let status = loop {
         match child.try_wait() {
@@ -194,15 +207,33 @@ pub(crate) fn answer(mut command: Command) -> Result<String, JobError> {
             Err(error) => return Err(JobError::Slurm(format!("{name}: {error}"))),
         }
     };
-    let (mut out, mut err) = (String::new(), String::new());
-    if let (Some(mut stdout), Some(mut stderr)) = (child.stdout.take(), child.stderr.take()) {
-        // It has ended; what it printed is in the pipes.
-        let _ = stdout.read_to_string(&mut out);
-        let _ = stderr.read_to_string(&mut err);
-    }
+    let printed =
+        |reader: Option<JoinHandle<String>>| reader.and_then(|reader| reader.join().ok()).unwrap_or_default();
+    let (out, err) = (printed(stdout), printed(stderr));
     match status.success() {
         true => Ok(out),
         false => Err(JobError::Slurm(format!("{name}: {}", err.trim()))),
+    }
+}
+
+/// What comes through a pipe, at most [`LONGEST`] bytes of it. Where it cannot be read, what came before.
+fn read(pipe: impl Read) -> String {
+    let mut bytes = Vec::new();
+    let _ = pipe.take(LONGEST).read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The option with which sbatch writes to this file. In names it replaces what follows a `%`, and drops what follows a `\`.
+///
+/// # Errors
+/// [`JobError::Input`] for a path with a backslash.
+pub fn output(file: &Path) -> Result<String, JobError> {
+    let path = file.display().to_string();
+    match path.contains('\\') {
+        false => Ok(format!("--output={}", path.replace('%', "%%"))),
+        true => Err(JobError::Input(format!(
+            "{path}: sbatch cannot write to a path with a backslash; choose another folder"
+        ))),
     }
 }
 
@@ -229,5 +260,14 @@ mod tests {
             alive("RUNNING")
         );
         assert_eq!(in_lines("\n"), None);
+    }
+
+    #[test]
+    fn a_command_that_prints_much_does_not_hang_and_a_path_is_what_it_says() {
+        let mut much = Command::new("sh");
+        much.args(["-c", "yes | head -c 300000; exit 0"]);
+        assert_eq!(answer(much).unwrap().len(), 300_000);
+        assert_eq!(output(Path::new("/jobs%j/a b")).unwrap(), "--output=/jobs%%j/a b");
+        assert!(output(Path::new("/a\\b")).is_err());
     }
 }

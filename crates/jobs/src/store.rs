@@ -617,7 +617,7 @@ fn hand_over(
     whole::write(&script, slurm::SCRIPT).map_err(JobError::io(&script))?;
     let mut all = vec![
         format!("--job-name={name}"),
-        format!("--output={}", folder.file("runner.log").display()),
+        slurm::output(&folder.file("runner.log"))?,
         "--open-mode=append".to_owned(),
         format!("--nodes={}", job.instances),
         "--ntasks-per-node=1".to_owned(),

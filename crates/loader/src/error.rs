@@ -79,6 +79,14 @@ pub enum LoaderError {
         /// The process that made the loader.
         made_by: u32,
     },
+    /// The system lacks what reading an image takes; the image may be good.
+    #[error("{name}: {reason}; raise the limit of open files (ulimit -n), or use less memory")]
+    System {
+        /// The image.
+        name: String,
+        /// What it lacks.
+        reason: String,
+    },
     /// A [`Supply`](crate::Supply) failed.
     #[error("{reason}")]
     Supply {
@@ -110,7 +118,7 @@ impl Fault for LoaderError {
     fn is_input(&self) -> bool {
         match self {
             Self::Supply { input, .. } => *input,
-            Self::Spawn(_) | Self::WorkerPanicked { .. } => false,
+            Self::Spawn(_) | Self::WorkerPanicked { .. } | Self::System { .. } => false,
             _ => true,
         }
     }

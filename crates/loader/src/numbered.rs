@@ -48,6 +48,16 @@ impl NumberedEpoch {
     pub fn batches(&self) -> u64 {
         self.batches
     }
+
+    /// The samples of a batch, each with how often the epoch had it before. A batch is made of them, except that bad images are
+    /// left out or replaced by the policy. Empty for a number beyond the epoch.
+    pub fn samples(&self, batch: u64) -> Vec<(u64, u32)> {
+        if batch >= self.batches {
+            return Vec::new();
+        }
+        let places = self.order.places(batch).into_iter();
+        places.map(|place| (place.sample as u64, place.again)).collect()
+    }
 }
 
 /// What takes a batch once it is made.

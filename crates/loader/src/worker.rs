@@ -224,6 +224,8 @@ pub(crate) struct Worker {
     seed: u64,
     /// The number of further images that are announced to the source.
     expecting: u32,
+    /// Whether the latest read failed because the system lacks files or memory.
+    exhausted: bool,
 }
 
 /// After a slow read, this many images are announced to the source, one batch ahead. An announcement costs
@@ -254,6 +256,7 @@ impl Worker {
             spoiled: false,
             seed: shared.options.seed,
             expecting: 0,
+            exhausted: false,
         })
     }
 
@@ -357,7 +360,7 @@ impl Worker {
                 outcome.taken = Some(sample);
                 return Ok(());
             }
-            Err(bad) => bad,
+            Err(bad) => self.unless_exhausted(bad)?,
         };
         match self.shared.options.bad_images {
             BadImagePolicy::Error => Err(LoaderError::BadImage(bad)),
@@ -369,6 +372,17 @@ impl Worker {
                 outcome.bad.push(bad.clone());
                 self.substitute(bad, place, outcome)
             }
+        }
+    }
+
+    /// The bad image, unless what it failed for is that the system lacks files or memory.
+    fn unless_exhausted(&mut self, bad: BadImage) -> Result<BadImage, LoaderError> {
+        match std::mem::take(&mut self.exhausted) {
+            false => Ok(bad),
+            true => Err(LoaderError::System {
+                name: bad.name,
+                reason: bad.reason,
+            }),
         }
     }
 
@@ -418,11 +432,15 @@ impl Worker {
             augment: Duration::ZERO,
             bytes: 0,
         });
-        let mut read = source.read(sample, &mut self.bytes).map_err(text);
+        let read = source.read(sample, &mut self.bytes);
+        self.exhausted = read.as_ref().is_err_and(StorageError::is_exhaustion);
+        let mut read = read.map_err(text);
         if self.shared.mask_table.is_some() && read.is_ok() {
             let of_mask =
                 |error: StorageError| format!("its mask {}: {}", source.mask_name(sample), error.reason());
-            read = source.read_mask(sample, &mut self.mask_bytes).map_err(of_mask);
+            let of_file = source.read_mask(sample, &mut self.mask_bytes);
+            self.exhausted = of_file.as_ref().is_err_and(StorageError::is_exhaustion);
+            read = of_file.map_err(of_mask);
         }
         let took = start.elapsed();
         let read_cpu = cpu.and_then(|cpu| cpu.try_elapsed().ok());
@@ -526,7 +544,7 @@ impl Worker {
                     outcome.taken = Some(other);
                     return Ok(());
                 }
-                Err(also_bad) => outcome.bad.push(also_bad),
+                Err(also_bad) => outcome.bad.push(self.unless_exhausted(also_bad)?),
             }
         }
         Err(LoaderError::NoSubstitute(bad))

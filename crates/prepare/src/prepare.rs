@@ -123,9 +123,7 @@ pub fn join(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, PrepareError> {
-    let report = run(data, out, options, Task::Join, stop, progress)?;
-    Shares::remove(out)?;
-    Ok(report)
+    run(data, out, options, Task::Join, stop, progress)
 }
 
 /// What is done of a preparation.
@@ -158,6 +156,12 @@ fn run(
     let (out, options, parts) = (&*out, &options, &parts);
     let place = Place::claim(out, parts, options, stop)?;
     if let Some(manifest) = place.finished {
+        // Those that were joined before they could be removed. Others are not this preparation's.
+        if task == Task::Join
+            && let Ok(shares) = Shares::open(out, parts)
+        {
+            shares.remove()?;
+        }
         let kept = manifest.parts.values().map(|part| part.samples as usize).sum();
         return Ok(Report {
             manifest,
@@ -210,6 +214,9 @@ fn run(
     };
     let (left_out, kept_as_they_are, kept) = (work.left_out, work.kept_as_they_are, work.kept);
     place.finish(&manifest)?;
+    if let Some(shares) = work.shares {
+        shares.remove()?;
+    }
     Ok(Report {
         manifest,
         left_out,

@@ -11,6 +11,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stokehold_base::lock;
 use stokehold_base::share::Share;
 use stokehold_base::there::if_there;
 use stokehold_pipeline::probe;
@@ -164,11 +165,42 @@ impl Shares {
         Ok(())
     }
 
-    /// Removes the shares.
-    pub fn remove(out: &Path) -> Result<(), PrepareError> {
-        let folder = folder(out);
-        if_there(fs::remove_dir_all(&folder)).map_err(|source| write_error(&folder, source))?;
+    /// Removes what the workers made, and folders that are empty then. What else lies there stays, and so does a share in which a
+    /// worker is at work.
+    pub fn remove(&self) -> Result<(), PrepareError> {
+        for (_, dir, manifest) in &self.0 {
+            let failed = |source| write_error(dir, source);
+            let lock = File::open(dir).map_err(failed)?;
+            if !lock::lock(&lock, lock::MOMENT).map_err(failed)? {
+                continue;
+            }
+            let files = manifest
+                .parts
+                .values()
+                .flat_map(|part| &part.shards)
+                .map(|shard| &shard.file);
+            // The manifest first: without its shards it would lie.
+            let own = std::iter::once(Manifest::FILE).chain(files.map(String::as_str));
+            for name in own {
+                let path = dir.join(name);
+                if_there(fs::remove_file(&path)).map_err(|source| write_error(&path, source))?;
+            }
+            for part in manifest.parts.keys() {
+                remove_empty(&dir.join(part));
+            }
+            remove_empty(dir);
+        }
+        if let Some((_, dir, _)) = self.0.first() {
+            dir.parent().into_iter().for_each(remove_empty);
+        }
         Ok(())
+    }
+}
+
+/// Removes a folder if it is empty; else it has files of somebody.
+fn remove_empty(folder: &Path) {
+    if let Err(error) = fs::remove_dir(folder) {
+        tracing::info!(folder = %folder.display(), "stays: {error}");
     }
 }
 

@@ -9,7 +9,7 @@
 //! order. [`Ranks`] has four of them: [`sum`](Ranks::sum) and [`begin_sum`](Ranks::begin_sum) of many numbers,
 //! [`gather`](Ranks::gather) of a few bytes from each, and [`broadcast`](Ranks::broadcast) from rank 0.
 //!
-//! * **Once MPI has started, nothing waits for ever.** A link's thread uses MPI's operations that return at once, and looks whether they are
+//! * **Nothing waits for ever.** MPI has to start within the ranks' patience. Then a link's thread uses MPI's operations that return at once, and looks whether they are
 //!   done. Meanwhile it tells the other ranks how many operations its rank has begun, and what the rank does
 //!   ([`Phase`]). A rank that lets the others wait for longer than their patience ([`Ranks::of_launch`]) is named in
 //!   [`RanksError::Silent`], with its machine, what it did last, and whether its process still answers. Then the caller

@@ -32,7 +32,7 @@ pub(crate) fn world(patience: Duration) -> Result<Ranks, RanksError> {
         size: 1,
         own,
     };
-    let ranks = Ranks::over(&world, Vec::new(), move || {
+    let ranks = Ranks::over(&world, Vec::new(), patience, move || {
         let (link, hosts) = Process::open(theirs, patience)?;
         let _ = says.send((link.rank, link.size, hosts));
         Ok(link)

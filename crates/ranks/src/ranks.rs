@@ -83,7 +83,7 @@ impl Ranks {
                 };
                 let link = local::Member::new(Arc::clone(&meeting), world.clone(), patience);
                 let hosts = (0..world.size).map(|rank| format!("thread {rank}")).collect();
-                Self::over(&world, hosts, move || Ok(link))
+                Self::over(&world, hosts, patience, move || Ok(link))
                     .unwrap_or_else(|_| unreachable!("a link between threads opens"))
             })
             .collect()
@@ -99,10 +99,12 @@ impl Ranks {
         crate::started::world(patience)
     }
 
-    /// Opens the link in a thread of its own, which alone uses it.
+    /// Opens the link in a thread of its own, which alone uses it. That takes no longer than `patience`; else the thread is left
+    /// alone, for the launcher to end with the process.
     pub(crate) fn over<L: Link + 'static>(
         world: &World,
         hosts: Vec<String>,
+        patience: Duration,
         open: impl FnOnce() -> Result<L, RanksError> + Send + 'static,
     ) -> Result<Self, RanksError> {
         let (calls, coming) = unbounded();
@@ -121,7 +123,16 @@ impl Ranks {
                 };
             })
             .map_err(|error| RanksError::Mpi(format!("no thread for it: {error}")))?;
-        says.recv().unwrap_or(Err(RanksError::Ended))?;
+        says.recv_timeout(patience).unwrap_or_else(|why| {
+            Err(match why {
+                RecvTimeoutError::Timeout => RanksError::Mpi(format!(
+                    "it has not started after {} s: a rank stands still or cannot be reached; where machines are only slow to start, \
+                     give them more time",
+                    patience.as_secs()
+                )),
+                RecvTimeoutError::Disconnected => RanksError::Ended,
+            })
+        })?;
         Ok(Self {
             rank: world.rank,
             size: world.size,

@@ -1,5 +1,6 @@
 //! The trainer's side: servers, and the threads that ask them.
 
+use std::env::VarError;
 use std::fmt;
 use std::io::Read;
 use std::num::NonZeroUsize;
@@ -21,7 +22,7 @@ use ureq::{Agent, Body, http};
 
 use crate::board::Board;
 use crate::spec::VERSION;
-use crate::wire::decode;
+use crate::wire::{check, decode, largest};
 use crate::{DataPart, Facts, Made, RemoteError, Spec};
 
 /// Connections of a trainer to a server, and so the most batches that it has in work there.
@@ -32,6 +33,18 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 
 /// The environment variable with the token of both sides.
 pub const TOKEN: &str = "STOKEHOLD_TOKEN";
+
+/// The token of this process's environment, if it has one.
+///
+/// # Errors
+/// [`RemoteError::Token`] if it can be no header's value.
+pub fn token() -> Result<Option<String>, RemoteError> {
+    match std::env::var(TOKEN) {
+        Ok(token) => check_token(&token).map(|()| Some(token)),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => Err(RemoteError::Token),
+    }
+}
 
 /// The longest time for one batch, for a question about the server, and for a connection to be made.
 const REQUEST: Duration = Duration::from_secs(60);
@@ -44,8 +57,8 @@ const CONNECT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The largest batch: 16 GiB.
-const LARGEST: u64 = 16 << 30;
+/// The most letters of a server's reason.
+const REASON: usize = 500;
 
 /// Where a server is: `tcp://HOST:PORT`, or with TLS `tls://HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,6 +197,7 @@ impl Servers {
         let spec = Spec::of(loader, self.data.clone());
         let text = serde_json::to_string(&spec).map_err(|error| failed(error.to_string(), true))?;
         let spec = Arc::new((spec.key(), text));
+        let numbered = Arc::new(loader.numbered(epoch));
         for server in &self.servers {
             for number in 0..CONNECTIONS {
                 ways.push(Box::new(Connection {
@@ -191,6 +205,7 @@ impl Servers {
                     spec: Arc::clone(&spec),
                     loader: loader.clone(),
                     epoch,
+                    numbered: Arc::clone(&numbered),
                     first: number == 0,
                     body: Vec::new(),
                 }));
@@ -198,7 +213,6 @@ impl Servers {
         }
         if let Some(workers) = self.local {
             let pool = self.pool(workers)?;
-            let numbered = Arc::new(loader.numbered(epoch));
             // One that is being finished, and one for the threads that have no place in it.
             for _ in 0..2 {
                 ways.push(Box::new(Local {
@@ -563,6 +577,7 @@ impl Server {
         }
         let said = serde_json::from_slice(&text).map(|Refusal { error }| error);
         let reason = said.unwrap_or_else(|_| format!("it answered with the status {status}"));
+        let reason: String = reason.chars().take(REASON).collect();
         Err(match status {
             401 if self.token.is_none() => {
                 Failure::Refuses(format!("it asks for a token; set {TOKEN} to the one that it has"))
@@ -601,8 +616,14 @@ impl Server {
         let sum = answer.headers().get("stokehold-crc32");
         let sum = sum.and_then(|sum| u32::from_str_radix(sum.to_str().ok()?, 16).ok());
         body.clear();
-        let read = answer.body_mut().as_reader().take(LARGEST).read_to_end(body);
+        let most = largest(loader);
+        let read = answer.body_mut().as_reader().take(most + 1).read_to_end(body);
         read.map_err(|error| Failure::Passing(error.to_string()))?;
+        if body.len() as u64 > most {
+            return Err(Failure::Refuses(format!(
+                "it sent more than a batch has, {most} bytes"
+            )));
+        }
         if sum != Some(crc32fast::hash(body)) {
             return Err(Failure::Passing("a batch came damaged".to_owned()));
         }
@@ -625,6 +646,7 @@ struct Connection {
     spec: Arc<(String, String)>,
     loader: Loader,
     epoch: u64,
+    numbered: Arc<NumberedEpoch>,
     /// Of the server's connections, the one that asks while the server fails.
     first: bool,
     /// Memory for an answer, which is used again.
@@ -637,6 +659,12 @@ impl Way for Connection {
         let begun = Instant::now();
         let path = format!("/v1/batches/{key}/{}/{number}", self.epoch);
         let made = self.server.batch(&path, text, &self.loader, &mut self.body);
+        let made = made.and_then(|mut batch| {
+            let checked = check(&mut batch, &self.loader, &self.numbered.samples(number));
+            let failure =
+                |reason| Failure::Refuses(format!("it sent another batch than it was asked for: {reason}"));
+            checked.map(|()| batch).map_err(failure)
+        });
         match made {
             Ok(mut batch) => {
                 self.server.works();

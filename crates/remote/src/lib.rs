@@ -51,7 +51,7 @@ mod spec;
 mod wire;
 
 pub use board::PATIENCE;
-pub use client::{Address, CONNECTIONS, GIVE_UP, Servers, TOKEN};
+pub use client::{Address, CONNECTIONS, GIVE_UP, Servers, TOKEN, token};
 pub use error::RemoteError;
 pub use spec::{DataPart, Facts, Made, Part, Spec};
 pub use wire::{Encoded, decode, encode};

@@ -2,7 +2,8 @@
 //!
 //! One thread speaks HTTP, and the threads of a [`WorkerPool`] make batches, in the order in which they were asked for. At most
 //! as many batches as there are threads, and two more, are in work or on their way out; further requests wait. So a
-//! trainer that does not read costs one batch of memory for each of its requests until the connection is found dead.
+//! trainer that does not read costs one batch of memory for each of its requests until the connection is found dead, or the
+//! batch has been on its way for a minute.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -16,7 +17,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
@@ -33,7 +34,7 @@ use serde_json::json;
 use stokehold_base::fault::Fault;
 use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool};
 use stokehold_pipeline::Pipeline;
-use stokehold_storage::Images;
+use stokehold_storage::{Images, Source as _};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -56,14 +57,27 @@ const DATA_SETS: usize = 4;
 /// The epochs that it keeps of each loader.
 const EPOCHS: usize = 2;
 
-/// The most connections.
+/// The most bytes of the orders of all epochs that it keeps, but for the latest.
+const ORDERS: usize = 1 << 30;
+
+/// The samples of an epoch may be so many times those of the data set.
+const MOST_EPOCHS: usize = 16;
+
+/// The most connections; as many fewer as this process may open fewer files.
 const CONNECTIONS: usize = 4096;
 
-/// The longest spec, 256 MiB: weights of ten million samples.
-const LONGEST_SPEC: usize = 256 << 20;
+/// Open files that are for images.
+const FILES: usize = 256;
 
-/// How long a request's head, or TLS's greeting, may take.
+/// The longest spec, 256 MiB: weights of ten million samples. One at a time is read that is longer than a usual one.
+const LONGEST_SPEC: usize = 256 << 20;
+const USUAL_SPEC: u64 = 1 << 20;
+
+/// How long TLS's greeting may take.
 const GREETING: Duration = Duration::from_secs(20);
+
+/// How long an answer may be on its way; trainers wait no longer.
+const SENDING: Duration = Duration::from_secs(60);
 
 /// How long sent bytes may be unacknowledged before the connection is dead.
 const DEAD: Duration = Duration::from_secs(30);
@@ -118,6 +132,8 @@ impl Server {
             places: Arc::new(Semaphore::new(options.workers.get() + 2)),
             loaders: Mutex::default(),
             images: Mutex::default(),
+            numbering: tokio::sync::Mutex::new(()),
+            long_spec: tokio::sync::Mutex::new(()),
             opening: tokio::sync::Mutex::new(()),
             batches: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -174,7 +190,8 @@ impl Server {
         let Self { listener, tls, state } = self;
         let served = runtime.block_on(async {
             let listener = TcpListener::from_std(listener)?;
-            let connections = Arc::new(Semaphore::new(CONNECTIONS));
+            let most = connections();
+            let connections = Arc::new(Semaphore::new(most));
             let mut look = tokio::time::interval(Duration::from_millis(50));
             while !stop.load(Ordering::Relaxed) {
                 let accepted = tokio::select! {
@@ -187,7 +204,7 @@ impl Server {
                     continue;
                 };
                 let Ok(place) = Arc::clone(&connections).try_acquire_owned() else {
-                    tracing::warn!(%peer, "refused: {CONNECTIONS} connections are open");
+                    tracing::warn!(%peer, "refused: {most} connections are open");
                     continue;
                 };
                 let (state, tls) = (Arc::clone(&state), tls.clone());
@@ -232,6 +249,9 @@ struct State {
     loaders: Mutex<VecDeque<(String, Known)>>,
     /// Open data sets, the latest last.
     images: Mutex<VecDeque<(DataPart, Arc<Images>)>>,
+    /// One at a time makes the order of an epoch, and one reads a long spec.
+    numbering: tokio::sync::Mutex<()>,
+    long_spec: tokio::sync::Mutex<()>,
     /// One at a time opens a data set: trainers ask on several connections for the same.
     opening: tokio::sync::Mutex<()>,
     batches: AtomicU64,
@@ -249,6 +269,21 @@ struct Known {
 }
 
 impl Known {
+    fn epoch(&self, epoch: u64) -> Option<Arc<NumberedEpoch>> {
+        let (_, numbered) = self.epochs.iter().find(|(own, _)| *own == epoch)?;
+        Some(Arc::clone(numbered))
+    }
+
+    /// The bytes of its epochs' orders, at most.
+    fn orders(&self) -> usize {
+        let samples = self
+            .loader
+            .options()
+            .epoch_samples
+            .unwrap_or(self.loader.images());
+        12 * samples * self.epochs.len()
+    }
+
     fn made(&self, key: &str) -> Made {
         Made {
             loader: key.to_owned(),
@@ -306,26 +341,49 @@ async fn serve(state: Arc<State>, stream: TcpStream, tls: Option<TlsAcceptor>) -
     }
 }
 
+/// The most connections: those of this process's files that are not for images.
+fn connections() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let files = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+    // Half of few: a server with hardly any files still answers.
+    CONNECTIONS.min(files.saturating_sub(FILES).max(files / 2)).max(1)
+}
+
+/// When the batch that a connection sends was ready, until it is sent.
+type Sending = Arc<Mutex<Option<Instant>>>;
+
 async fn speak(
     state: Arc<State>,
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
 ) -> Result<(), String> {
+    let sending = Sending::default();
     let answer = |request| {
-        let state = Arc::clone(&state);
-        async move { Ok::<_, Infallible>(answer(state, request).await) }
+        let (state, sending) = (Arc::clone(&state), Arc::clone(&sending));
+        async move { Ok::<_, Infallible>(answer(state, request, sending).await) }
     };
-    hyper::server::conn::http1::Builder::new()
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         // Longer than trainers keep a connection that they do not use.
         .header_read_timeout(2 * DEAD)
-        .serve_connection(TokioIo::new(stream), service_fn(answer))
-        .await
-        .map_err(|error| error.to_string())
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    let mut connection = std::pin::pin!(connection);
+    let mut look = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tokio::select! {
+            done = &mut connection => return done.map_err(|error| error.to_string()),
+            _ = look.tick() => {
+                let since = *sending.lock().unwrap_or_else(PoisonError::into_inner);
+                if since.is_some_and(|since| since.elapsed() > SENDING) {
+                    return Err("a batch was not read in time".to_owned());
+                }
+            }
+        }
+    }
 }
 
-async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
+async fn answer(state: Arc<State>, request: Request<Incoming>, sending: Sending) -> Answer {
     let answer = match state.check(&request) {
-        Ok(()) => route(state, request).await,
+        Ok(()) => route(state, request, sending).await,
         Err(refusal) => Err(refusal),
     };
     answer.unwrap_or_else(|Refusal { status, reason }| {
@@ -336,7 +394,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Answer {
     })
 }
 
-async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
+async fn route(state: Arc<State>, request: Request<Incoming>, sending: Sending) -> Result<Answer, Refusal> {
     let path = request.uri().path().to_owned();
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match (request.method(), &parts[..]) {
@@ -352,7 +410,7 @@ async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, 
                 })
             };
             let (epoch, number) = (parse(epoch, "an epoch")?, parse(number, "a batch")?);
-            batch(state, key, epoch, number).await
+            batch(state, key, (epoch, number), sending).await
         }
         (_, ["v1", "facts"] | ["v1", "batches", _, _, _]) => {
             Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "use GET here"))
@@ -369,7 +427,21 @@ async fn route(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, 
 }
 
 async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer, Refusal> {
-    let body = tokio::time::timeout(DEAD, Limited::new(request.into_body(), LONGEST_SPEC).collect()).await;
+    // Unless it says that it is short.
+    let is_long = request
+        .body()
+        .size_hint()
+        .upper()
+        .is_none_or(|bytes| bytes > USUAL_SPEC);
+    let body = Limited::new(request.into_body(), LONGEST_SPEC).collect();
+    let body = tokio::time::timeout(DEAD, async {
+        let _one = match is_long {
+            true => Some(state.long_spec.lock().await),
+            false => None,
+        };
+        body.await
+    });
+    let body = body.await;
     let body =
         body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the spec did not come in time"))?;
     let text = body.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
@@ -426,22 +498,35 @@ async fn loader(state: Arc<State>, request: Request<Incoming>) -> Result<Answer,
     Ok(json_answer(&known.made(&key)))
 }
 
-async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<Answer, Refusal> {
+async fn batch(
+    state: Arc<State>,
+    key: &str,
+    (epoch, number): (u64, u64),
+    sending: Sending,
+) -> Result<Answer, Refusal> {
     let unknown = || {
         let reason = format!("this server knows no loader {key}; send its spec to /v1/loaders");
         Refusal::new(StatusCode::NOT_FOUND, reason)
     };
     let known = state.known(key).ok_or_else(unknown)?;
-    let cached = known.epochs.iter().find(|(own, _)| *own == epoch);
-    let numbered = match cached {
-        Some((_, numbered)) => Arc::clone(numbered),
+    let numbered = match known.epoch(epoch) {
+        Some(numbered) => numbered,
         None => {
-            let loader = known.loader.clone();
-            let numbered = spawn_blocking(move || Arc::new(loader.numbered(epoch))).await;
-            let numbered = numbered
-                .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
-            state.keep_epoch(key, epoch, &numbered);
-            numbered
+            let _one = state.numbering.lock().await;
+            // Another connection may have waited for the same.
+            let known = state.known(key).ok_or_else(unknown)?;
+            match known.epoch(epoch) {
+                Some(numbered) => numbered,
+                None => {
+                    let loader = known.loader.clone();
+                    let numbered = spawn_blocking(move || Arc::new(loader.numbered(epoch))).await;
+                    let numbered = numbered.map_err(|error| {
+                        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+                    })?;
+                    state.keep_epoch(key, epoch, &numbered);
+                    numbered
+                }
+            }
         }
     };
     let place = Arc::clone(&state.places).acquire_owned().await;
@@ -449,7 +534,7 @@ async fn batch(state: Arc<State>, key: &str, epoch: u64, number: u64) -> Result<
     let (send, made) = oneshot::channel();
     let shape = known.loader.shape();
     let asked = state.pool.make(&numbered, number, move |batch| {
-        let _ = send.send(packed(batch, shape, place));
+        let _ = send.send(packed(batch, shape, (place, sending)));
     });
     asked.map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error.to_string()))?;
     let packed = made
@@ -477,7 +562,14 @@ struct Packed {
 /// The images of a batch, which hold its place.
 struct Held {
     batch: Encoded,
+    sending: Sending,
     _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        *self.sending.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 impl AsRef<[u8]> for Held {
@@ -512,7 +604,7 @@ impl Body for Pieces {
 fn packed(
     batch: Result<FilledBatch, LoaderError>,
     shape: [usize; 3],
-    place: OwnedSemaphorePermit,
+    (place, sending): (OwnedSemaphorePermit, Sending),
 ) -> Result<Packed, Refusal> {
     let batch = batch.map_err(|error| {
         let status = match error.is_input() {
@@ -529,7 +621,12 @@ fn packed(
         sum.update(piece);
     }
     let (head, masks) = (mem::take(&mut batch.head), mem::take(&mut batch.masks));
-    let numbers = Bytes::from_owner(Held { batch, _place: place });
+    *sending.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    let numbers = Bytes::from_owner(Held {
+        batch,
+        sending,
+        _place: place,
+    });
     let mut pieces = VecDeque::from([Bytes::from(head), numbers, Bytes::from(masks)]);
     pieces.retain(|piece| !piece.is_empty());
     Ok(Packed {
@@ -585,6 +682,14 @@ impl State {
             .pipeline
             .clone()
             .unwrap_or_else(|| self.options.pipeline.clone());
+        // The order of an epoch is kept, and a short spec may ask for one of any length.
+        let most = MOST_EPOCHS * images.len();
+        if let Some(samples) = spec.epoch_samples.filter(|samples| *samples > most) {
+            let reason = format!(
+                "epoch_samples {samples}: a server makes epochs of at most {most}, {MOST_EPOCHS} times its images"
+            );
+            return Err(LoaderError::Options { reason }.into());
+        }
         let loader = Loader::new(images, pipeline, spec.options())?;
         Ok(Known {
             loader,
@@ -650,6 +755,14 @@ impl State {
         }
         while known.epochs.len() > EPOCHS {
             known.epochs.pop_front();
+        }
+        let latest = loaders.len().saturating_sub(1);
+        for place in 0..latest {
+            let orders: usize = loaders.iter().map(|(_, known)| known.orders()).sum();
+            if orders <= ORDERS {
+                break;
+            }
+            loaders[place].1.epochs.clear();
         }
     }
 }

@@ -1,11 +1,12 @@
 //! A batch as safetensors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use half::{bf16, f16};
 use safetensors::tensor::{Metadata, TensorInfo};
 use safetensors::{Dtype, SafeTensors};
-use stokehold_loader::{BatchNumbers, FilledBatch, ImageBuffer, Loader, SampleType};
+use stokehold_loader::{BadImagePolicy, BatchNumbers, FilledBatch, ImageBuffer, Loader, SampleType};
+use stokehold_storage::IGNORE;
 
 /// A batch on the wire: three pieces, one behind the other. The numbers of images and masks are not copied.
 pub struct Encoded {
@@ -183,6 +184,71 @@ pub fn decode(text: &[u8], loader: &Loader) -> Result<FilledBatch, String> {
         bad: serde_json::from_str(bad).map_err(|error| error.to_string())?,
         spans: Vec::new(),
     })
+}
+
+/// Whether a batch of a server is one of the images that it was asked for, each of its class: a server that lies, or is damaged,
+/// trains nothing. `expected` are the samples of the batch, each with how often the epoch had it before.
+///
+/// # Errors
+/// It is not, in words.
+pub fn check(batch: &mut FilledBatch, loader: &Loader, expected: &[(u64, u32)]) -> Result<(), String> {
+    let source = loader.source();
+    for bad in &mut batch.bad {
+        if bad.sample >= loader.images() as u64 {
+            return Err(format!("sample {} of {}", bad.sample, loader.images()));
+        }
+        bad.name = source.name(bad.sample as usize);
+    }
+    let policy = loader.options().bad_images;
+    let bad: HashSet<u64> = batch.bad.iter().map(|bad| bad.sample).collect();
+    let mut made = std::iter::zip(&batch.samples, &batch.again).peekable();
+    for &(sample, again) in expected {
+        let is_it = |(own, times): &(&u64, &u32)| (**own, **times) == (sample, again);
+        if made.next_if(is_it).is_some() {
+            continue;
+        }
+        let may_lack = bad.contains(&sample) && policy != BadImagePolicy::Error;
+        if !may_lack {
+            return Err(format!("it lacks sample {sample}, and does not say why"));
+        }
+        if policy == BadImagePolicy::Substitute {
+            let class = source.class(sample as usize);
+            made.next_if(|(own, times)| **times == again && source.class(**own as usize) == class);
+        }
+    }
+    if let Some((sample, _)) = made.next() {
+        return Err(format!("it has sample {sample}, which is not its own"));
+    }
+    let classes = std::iter::zip(&batch.samples, &batch.labels);
+    for (sample, label) in classes {
+        let class = source.class(*sample as usize);
+        if *label != class {
+            return Err(format!("sample {sample} has class {label}, and not {class}"));
+        }
+    }
+    if let Some(classes) = source.pixel_classes() {
+        let known = |class: u8| class == IGNORE || usize::from(class) < classes.names.len();
+        if let Some(class) = batch.masks.iter().find(|class| !known(**class)) {
+            return Err(format!("a mask has class {class} of {}", classes.names.len()));
+        }
+    }
+    Ok(())
+}
+
+/// The most bytes that a batch for `loader` can have: its images and masks, and a mebibyte of words.
+pub fn largest(loader: &Loader) -> u64 {
+    let [channels, height, width] = loader.shape().map(|side| side as u64);
+    let options = loader.options();
+    let pixels = height * width;
+    let masks = if loader.source().pixel_classes().is_some() {
+        pixels
+    } else {
+        0
+    };
+    let image = channels * pixels * options.sample_type.bytes() as u64 + masks + 64;
+    (options.batch_size as u64)
+        .saturating_mul(image)
+        .saturating_add(1 << 20)
 }
 
 /// Numbers from their bytes; both have the same length. On machines with the wire's byte order this is a copy.

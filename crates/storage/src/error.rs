@@ -277,6 +277,16 @@ pub enum StorageError {
 }
 
 impl StorageError {
+    /// Whether the system lacks what reading takes, open files or memory: then the file may be good.
+    pub fn is_exhaustion(&self) -> bool {
+        // EMFILE, ENFILE and ENOMEM, which have these numbers in every Linux.
+        const LACKING: [i32; 3] = [24, 23, 12];
+        match self {
+            Self::Read { source, .. } => source.raw_os_error().is_some_and(|code| LACKING.contains(&code)),
+            _ => false,
+        }
+    }
+
     /// The message without the path at its beginning, for callers that print the path themselves.
     pub fn reason(&self) -> String {
         let message = self.to_string();

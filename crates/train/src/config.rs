@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
-use stokehold_remote::{Address, DataPart, Part, Servers, TOKEN};
+use stokehold_remote::{Address, DataPart, Part, Servers};
 use stokehold_storage::{Images, SlowSource, Source};
 
 use crate::TrainError;
@@ -419,7 +419,7 @@ impl TrainConfig {
             max_images: self.max_images,
             ..DataPart::of(images, Part::Train)
         };
-        let servers = Servers::connect(&self.servers, data, std::env::var(TOKEN).ok())?;
+        let servers = Servers::connect(&self.servers, data, stokehold_remote::token()?)?;
         Ok(servers.with_local(match self.workers {
             Workers::Auto => None,
             Workers::Count(workers) => Some(workers),

@@ -76,14 +76,12 @@ impl StepTotals {
 }
 
 impl Steps {
-    /// Opens the device, the loader and the model that `config` describes. Its first batches begin to load, on this machine
-    /// also where `config` names servers.
+    /// Opens the device, the loader and the model that `config` describes. Its first batches begin to load.
     ///
     /// # Errors
     /// A field of `config` is out of range, its executor is `auto`, the device cannot be opened, or the images do not fill a
     /// batch.
-    pub fn open(mut config: TrainConfig, images: Images) -> Result<Self, TrainError> {
-        config.servers.clear();
+    pub fn open(config: TrainConfig, images: Images) -> Result<Self, TrainError> {
         config.check()?;
         if config.trainer.learns() {
             pixels::check_kind(config.arch, &images)?;

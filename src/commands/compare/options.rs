@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use stokehold_compare::{Plan, TorchOptions, TrainerPlan, Trial};
 use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_profile::{Machine, ProfileError, check_interval};
+use stokehold_remote::Address;
 use stokehold_train::device::{self, DeviceChoice};
 use stokehold_train::model::Arch;
 use stokehold_train::{Maker, TrainError};
@@ -41,7 +42,7 @@ enum TrainerKind {
 /// Feed the same trainer with different loaders, and show which keeps it busy.
 ///
 /// Trials take turns in short rounds on the same images. Native trials are per-op (operation after operation, as
-/// torchvision), fused and gpu; trials in Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, spdl
+/// torchvision), fused, gpu, and remote (fused, made by servers); trials in Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, spdl
 /// and stokehold. Without DATA, generated images are used. The same command continues after an interruption.
 /// Finished cells are kept; a cell in which a trial failed is measured again.
 #[derive(Debug, clap::Args)]
@@ -88,6 +89,10 @@ pub struct Args {
     batch_size: usize,
     #[command(flatten)]
     threads: WorkerArgs,
+    /// Servers that make the batches of the trial remote, as for train; they serve DATA. Other machines' cores do not stand still
+    /// while other trials have their turn.
+    #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
+    loader: Vec<Address>,
     /// Use at most N images, evenly over the classes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
@@ -185,6 +190,7 @@ impl Args {
             workers: self.threads.workers.resolve(),
             seed: self.seed,
             lr: self.lr,
+            servers: self.loader.clone(),
             pythons: self.pythons()?,
             round: self.round,
             precision: self.precision,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use stokehold_jobs::slurm::{SCRIPT, State, Submitted};
+use stokehold_jobs::slurm::{SCRIPT, State, Submitted, output};
 use stokehold_tune::run::News;
 use stokehold_tune::{History, Study, Trial};
 
@@ -32,7 +32,8 @@ pub fn run(folder: &Path, options: &[String]) -> Result<ExitCode, Box<dyn Error>
     let mut all = vec![
         format!("--job-name={}", super::name(folder)),
         format!("--array=1-{}", limits.max_parallel_jobs.min(limits.max_jobs)),
-        format!("--output={}/slurm-%a.log", folder.display()),
+        // The number of the worker.
+        output(folder)? + "/slurm-%a.log",
         "--open-mode=append".to_owned(),
         "--nodes=1".to_owned(),
         "--ntasks=1".to_owned(),

@@ -154,6 +154,45 @@ fn what_cannot_be_joined_is_said() {
     assert!(files(&one) == files(&out));
 }
 
+/// A join removes what workers made, and nothing that lies beside it.
+#[test]
+fn what_is_not_of_the_joined_shares_stays() {
+    let data = every_kind();
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let workers = dir.path().join("out.workers");
+    for worker in ["1/2", "2/2"] {
+        share(data.path(), &out, worker, &small_shards()).unwrap();
+    }
+    fs::write(workers.join("important.txt"), "precious").unwrap();
+    fs::create_dir(workers.join("2-of-2/mine")).unwrap();
+    fs::write(workers.join("2-of-2/mine/too.txt"), "precious").unwrap();
+    joined(data.path(), &out, &small_shards()).unwrap();
+    assert!(!workers.join("1-of-2").exists());
+    assert_eq!(files(&workers).len(), 2, "{:?}", files(&workers));
+    // Shares of another preparation, after the result is there: they are not joined, and so not removed.
+    fs::remove_dir_all(&workers).unwrap();
+    let other = Options {
+        shard_size: 9_000,
+        ..small_shards()
+    };
+    share(data.path(), &out, "1/1", &other).unwrap();
+    let before = files(&workers);
+    joined(data.path(), &out, &small_shards()).unwrap();
+    assert!(files(&workers) == before);
+    // One of the same that a worker is at work in stays, too.
+    fs::remove_dir_all(&workers).unwrap();
+    share(data.path(), &out, "1/1", &small_shards()).unwrap();
+    let lock = fs::File::open(workers.join("1-of-1")).unwrap();
+    lock.lock().unwrap();
+    let before = files(&workers);
+    joined(data.path(), &out, &small_shards()).unwrap();
+    assert!(files(&workers) == before);
+    drop(lock);
+    joined(data.path(), &out, &small_shards()).unwrap();
+    assert!(!workers.exists());
+}
+
 /// Work that can be stopped, and that shows its progress.
 type Work<'a> = &'a dyn Fn(&AtomicBool, &mut dyn FnMut(stokehold_prepare::Progress));
 

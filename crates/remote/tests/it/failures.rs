@@ -2,14 +2,17 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use stokehold_base::fault::Fault;
-use stokehold_loader::{Elsewhere, Loader, LoaderOptions, Pipeline};
+use stokehold_loader::{
+    BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool,
+};
 use stokehold_remote::server::Server;
-use stokehold_remote::{Address, DataPart, Part, RemoteError, Servers};
+use stokehold_remote::{Address, DataPart, Facts, Part, RemoteError, Servers, encode};
 
 use crate::{
     addresses, ask, assert_epoch_equal, both, connect, content, data_set, options, serve, serve_data,
@@ -97,6 +100,156 @@ fn servers_that_are_silent_lie_or_send_garbage_cost_no_batch() {
             "{name}: {:?}",
             begun.elapsed()
         );
+    }
+}
+
+/// A server whose batches are true but for `lie`, with right checksums.
+fn forger(loader: Loader, lie: fn(&mut FilledBatch)) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("tcp://{}", listener.local_addr().unwrap());
+    let facts = Facts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        data: String::new(),
+        workers: 1,
+        batches: 0,
+        images: 0,
+    };
+    let facts = serde_json::to_vec(&facts).unwrap();
+    thread::spawn(move || {
+        let pool = WorkerPool::start(NonZeroUsize::MIN).unwrap();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = vec![0; 4096];
+            let length = stream.read(&mut head).unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..length]).into_owned();
+            let path: Vec<&str> = head.split_whitespace().nth(1).unwrap_or("").split('/').collect();
+            let body = match path[..] {
+                [.., "batches", _, epoch, number] => {
+                    let (send, made) = std::sync::mpsc::channel();
+                    let epoch = loader.numbered(epoch.parse().unwrap());
+                    pool.make(&epoch, number.parse().unwrap(), move |batch| {
+                        send.send(batch.unwrap()).unwrap()
+                    })
+                    .unwrap();
+                    let mut batch = made.recv().unwrap();
+                    lie(&mut batch);
+                    encode(batch, loader.shape()).unwrap().to_vec()
+                }
+                _ => facts.clone(),
+            };
+            let sum = crc32fast::hash(&body);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\nstokehold-crc32: {sum:08x}\r\n\r\n",
+                body.len()
+            );
+            // The trainer may have gone.
+            let _ = stream
+                .write_all(head.as_bytes())
+                .and_then(|()| stream.write_all(&body));
+        }
+    });
+    address
+}
+
+#[test]
+fn batches_that_were_not_asked_for_train_nothing() {
+    let (_dir, data, images) = data_set();
+    let honest = serve_data(&data);
+    let pipeline = Pipeline::imagenet_train(32);
+    let lies: [(fn(&mut FilledBatch), &str); 7] = [
+        (|batch| batch.labels[0] = 3, "has class 3, and not"),
+        (|batch| batch.samples.swap(0, 1), "it lacks sample"),
+        (|batch| batch.samples.fill(0), "it lacks sample"),
+        (|batch| batch.again[2] = u32::MAX, "it lacks sample"),
+        (
+            |batch| {
+                batch.samples.pop();
+                batch.labels.pop();
+                batch.again.pop();
+                let numbers = batch.images.len() - 3 * 32 * 32;
+                let BatchNumbers::F32(images) = batch.images.images_mut() else {
+                    unreachable!()
+                };
+                images.truncate(numbers);
+            },
+            "it lacks sample",
+        ),
+        (
+            |batch| {
+                batch.bad.push(BadImage {
+                    sample: 1 << 60,
+                    name: String::new(),
+                    reason: String::new(),
+                });
+            },
+            "sample 1152921504606846976 of 60",
+        ),
+        (
+            |batch| {
+                // It says that the image is bad, and has it nevertheless, twice.
+                let (sample, label) = (batch.samples[0], batch.labels[0]);
+                batch.samples[1] = sample;
+                batch.labels[1] = label;
+            },
+            "it lacks sample",
+        ),
+    ];
+    for (lie, says) in lies {
+        let (_, own) = both(
+            &images,
+            &pipeline,
+            connect(&[&honest.address], &images).unwrap(),
+            |_| {},
+        );
+        let other = forger(own, lie);
+        let servers = connect(&[&other, &honest.address], &images).unwrap();
+        let (remote, local) = both(&images, &pipeline, servers, |_| {});
+        assert_epoch_equal(&remote, &local, 0);
+        let alone = connect(&[&other], &images).unwrap();
+        let (remote, _) = both(&images, &pipeline, alone, |_| {});
+        let error = remote.epoch(0).next().unwrap().unwrap_err();
+        assert!(error.is_input(), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("another batch than it was asked for") && said.contains(says),
+            "{said}"
+        );
+    }
+}
+
+/// A short request for a very long epoch, and one for many orders, cost bounded memory.
+#[test]
+fn an_epoch_of_any_length_is_refused() {
+    let (_dir, data, _images) = data_set();
+    let server = serve_data(&data);
+    let spec =
+        r#"{"sampler":{"class-balanced":{"replacement":true}},"epoch_samples":268435456,"batch_size":8}"#;
+    let request = format!(
+        "POST /v1/loaders HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{spec}",
+        spec.len()
+    );
+    let answer = ask(&server.address, &request).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    assert!(answer.contains("at most 960, 16 times its images"), "{answer}");
+}
+
+/// More trainers than a machine has GPUs ask one server in turns, and each finds its loader again.
+#[test]
+fn many_ranks_share_a_server_and_its_data_set() {
+    let (_dir, data, images) = data_set();
+    let server = serve_data(&data);
+    let loaders: Vec<(Loader, Loader)> = (0..40)
+        .map(|seed| {
+            let servers = connect(&[&server.address], &images).unwrap();
+            both(&images, &Pipeline::imagenet_train(32), servers, |options| {
+                options.seed = seed
+            })
+        })
+        .collect();
+    for epoch in 0..2 {
+        for (remote, local) in &loaders {
+            assert_epoch_equal(remote, local, epoch);
+        }
     }
 }
 

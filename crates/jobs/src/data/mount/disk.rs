@@ -103,37 +103,41 @@ impl Disk {
         let path = self.path(of);
         let head = head(of, bytes);
         let length = (head.len() + bytes.len()) as u64;
-        if length > self.most || path.exists() || !Booked::lock(self)?.book(length)? {
+        if length > self.most || path.exists() {
             return Ok(());
         }
-        let written = self.write(&path, &[&head, bytes]);
-        if written.is_err() {
-            Booked::lock(self)?.give_back(length)?;
-        }
-        written
-    }
-
-    fn write(&self, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let (now, number) = (SystemTime::now(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let name = format!("{}-{nanos}-{number}", std::process::id());
-        let aside = self.root.join("aside").join(name);
-        let mut file = File::options().write(true).create_new(true).open(&aside)?;
+        let Some((mut file, aside)) = Booked::lock(self)?.book(length)? else {
+            return Ok(());
+        };
         let mut write = || {
-            file.lock()?;
-            for part in parts {
+            for part in [&head, bytes] {
                 file.write_all(part)?;
             }
             if let Some(folder) = path.parent() {
                 fs::create_dir_all(folder)?;
             }
-            fs::rename(&aside, path)
+            fs::rename(&aside, &path)
         };
-        write().inspect_err(|_| {
-            // Report the first error.
+        write().or_else(|error| {
+            let booked = Booked::lock(self)?;
+            // While the lock is held, so that no scan misses it before it is given back. Report the first error.
             let _ = fs::remove_file(&aside);
+            booked.give_back(length)?;
+            Err(error)
         })
+    }
+
+    /// A new file aside, of this length and locked, and its path.
+    fn aside(&self, length: u64) -> io::Result<(File, PathBuf)> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let (now, number) = (SystemTime::now(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!("{}-{nanos}-{number}", std::process::id());
+        let path = self.root.join("aside").join(name);
+        let file = File::options().write(true).create_new(true).open(&path)?;
+        let ready = file.lock().and_then(|()| file.set_len(length));
+        ready.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        Ok((file, path))
     }
 
     fn path(&self, of: &str) -> PathBuf {
@@ -190,17 +194,23 @@ impl<'a> Booked<'a> {
         Ok(booked)
     }
 
-    /// Books room for `bytes` bytes. Returns `false` if there is none because other writers have booked it
-    /// all.
-    fn book(mut self, bytes: u64) -> io::Result<bool> {
+    /// Books room for `bytes` bytes, with the file that will have them; it has their length from now on, so that a scan counts all
+    /// of it. Returns `None` if there is no room because other writers have booked it all.
+    fn book(mut self, bytes: u64) -> io::Result<Option<(File, PathBuf)>> {
         if self.bytes + bytes > self.disk.most {
             self.make_room(bytes + self.disk.most / 20)?;
         }
-        let fits = self.bytes + bytes <= self.disk.most;
-        if fits {
-            self.write(self.bytes + bytes)?;
+        if self.bytes + bytes > self.disk.most {
+            return Ok(None);
         }
-        Ok(fits)
+        self.write(self.bytes + bytes)?;
+        match self.disk.aside(bytes) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) => {
+                self.give_back(bytes)?;
+                Err(error)
+            }
+        }
     }
 
     fn give_back(mut self, bytes: u64) -> io::Result<()> {
@@ -219,8 +229,7 @@ impl<'a> Booked<'a> {
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         let mut held = 0;
         for (path, facts) in files(&self.disk.root.join("aside"))? {
-            // A writer locks its file soon after creating it. An older file without a lock belongs to a
-            // killed writer.
+            // A writer locks its file as it creates it. An older file without a lock belongs to a killed writer.
             let is_old = facts
                 .modified()
                 .is_ok_and(|begun| begun + TOUCH < SystemTime::now());
