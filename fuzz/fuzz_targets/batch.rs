@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 use stokehold_loader::{Loader, LoaderOptions, Pipeline};
-use stokehold_remote::{Spec, decode, encode};
+use stokehold_remote::{Spec, check, decode, encode};
 use stokehold_storage::ImageList;
 
 /// Its four images do not exist, and are not read.
@@ -27,6 +27,13 @@ fuzz_target!(|bytes: &[u8]| {
         let text = encode(batch, LOADER.shape()).expect("it was a batch").to_vec();
         let again = decode(&text, &LOADER).expect("it was written here");
         assert_eq!((again.labels, again.samples, again.bad), (labels, samples, bad));
+        let expected = LOADER.numbered(0).samples(0);
+        let mut again = decode(&text, &LOADER).expect("it was written here");
+        if check(&mut again, &LOADER, &expected).is_ok() {
+            assert!(again.labels.len() <= 2 && again.labels.iter().all(|label| *label == 1));
+            let wanted = |sample: &u64| expected.iter().any(|(own, _)| own == sample);
+            assert!(again.samples.iter().all(wanted));
+        }
     }
     if let Ok(spec) = serde_json::from_slice::<Spec>(bytes) {
         let text = serde_json::to_vec(&spec).expect("it was JSON");

@@ -706,6 +706,8 @@ fn the_reference_of_metrics_is_true() {
     let headings = [
         ("Machine", "Of `machine`"),
         ("Workload", "Of `workload`"),
+        ("RanksSummary", "Of `workload.ranks`"),
+        ("RankTimes", "Of `workload.ranks.times`"),
         ("Alternative", "Of `alternatives`"),
         ("Change", "Of `change`"),
     ];

@@ -108,6 +108,7 @@ mod verdict;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use stokehold_page::words::digits;
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
 use model::{Setting, WORTH_AT_WORST, fitted};
@@ -421,12 +422,12 @@ fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> Stri
         ),
         Change::Servers { .. } => format!(
             "the trainer takes {:.0} images/s, undisturbed, and the loader here delivers {}; they would deliver at least {}, \
-             with cores of which each is worth half of one here, over a network of {:.1} Gbit/s; start `stokehold serve DATA \
+             with cores of which each is worth half of one here, over a network of {} Gbit/s; start `stokehold serve DATA \
              --listen 0.0.0.0:7000` on each, and train with --loader tcp://HOST:7000,..",
             now.trainer,
             loader(now),
             loader(then),
-            8e-9 * batch_bytes as f64 * now.trainer
+            digits(8e-9 * batch_bytes as f64 * now.trainer)
         ),
         Change::Machine { .. } => format!(
             "extrapolated from {} to {} cores: at best the loader would deliver {} instead of {}, undisturbed, and the trainer \

@@ -28,7 +28,11 @@
 //! | 401 | the token is missing or wrong |
 //! | 404 | no such path, no such batch, or a loader that this server does not know (yet): send its spec |
 //! | 409 | the server has another version of Stokehold or another data set |
+//! | 405 | the path is there for another method |
+//! | 408 | the spec did not come in time |
 //! | 422 | the batch cannot be made, and nowhere else either: an image is bad and the policy is to end |
+//! | 500 | the server lacks files or memory, or has a fault; the batch may be made elsewhere, or later |
+//! | 503 | the server is ending |
 //!
 //! A server keeps the loaders of the last [`server::LOADERS`] specs, as a cache: a trainer whose loader it has dropped, or
 //! that meets it after a restart, sends its spec again.
@@ -54,7 +58,7 @@ pub use board::PATIENCE;
 pub use client::{Address, CONNECTIONS, GIVE_UP, Servers, TOKEN, token};
 pub use error::RemoteError;
 pub use spec::{DataPart, Facts, Made, Part, Spec};
-pub use wire::{Encoded, decode, encode};
+pub use wire::{Encoded, check, decode, encode};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]
