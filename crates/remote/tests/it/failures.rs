@@ -103,8 +103,11 @@ fn servers_that_are_silent_lie_or_send_garbage_cost_no_batch() {
     }
 }
 
+/// What is done to a batch before it is sent.
+type Lie = fn(&mut FilledBatch);
+
 /// A server whose batches are true but for `lie`, with right checksums.
-fn forger(loader: Loader, lie: fn(&mut FilledBatch)) -> String {
+fn forger(loader: Loader, lie: Lie) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     let facts = Facts {
@@ -156,7 +159,7 @@ fn batches_that_were_not_asked_for_train_nothing() {
     let (_dir, data, images) = data_set();
     let honest = serve_data(&data);
     let pipeline = Pipeline::imagenet_train(32);
-    let lies: [(fn(&mut FilledBatch), &str); 7] = [
+    let lies: [(Lie, &str); 7] = [
         (|batch| batch.labels[0] = 3, "has class 3, and not"),
         (|batch| batch.samples.swap(0, 1), "it lacks sample"),
         (|batch| batch.samples.fill(0), "it lacks sample"),
