@@ -15,6 +15,11 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     whole::write(path, contents).map_err(|error| named(path, &error))
 }
 
+/// The value of a file of JSON; `None` if it has none.
+pub fn json(path: &Path) -> Option<serde_json::Value> {
+    serde_json::from_slice(&stokehold_base::regular::read(path).ok()?).ok()
+}
+
 /// Writes a template file for the user.
 ///
 /// # Errors

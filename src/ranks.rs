@@ -33,11 +33,11 @@ pub fn together(
             let said_by_first = error.downcast_ref().is_some_and(TrainError::is_of_all_ranks);
             if said_by_first && !ranks.is_first() {
                 thread::sleep(Duration::from_secs(2));
-            } else {
-                let (rank, size) = (ranks.rank(), ranks.size());
-                note!("rank {rank} of {size} on {}:", ranks.hosts()[rank]);
-                failure::report(error.as_ref());
             }
+            // Rank 0 ends all of them; it has not failed where this one still lives.
+            let (rank, size) = (ranks.rank(), ranks.size());
+            note!("rank {rank} of {size} on {}:", ranks.hosts()[rank]);
+            failure::report(error.as_ref());
             let code = failure::code(error.as_ref());
             ranks.abort(i32::from(code));
             Ok(ExitCode::from(code))

@@ -17,6 +17,7 @@ use stokehold_scale::{Algorithm, Cluster, Fact, Network, Run, ScaleError, Settin
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::size::parse_size;
+use crate::terminal::note;
 use crate::{files, terminal};
 
 /// Options of `scale`.
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let cluster = Cluster {
         machines: args.machines.clone(),
         gpus: args.gpus_per_machine,
-        network: network(&args.network)?,
+        network: network(args)?,
         algorithm: args.algorithm,
         wire: args.wire,
         storage_limit: args.storage_limit.map(|limit| limit as f64),
@@ -129,11 +130,28 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn network(text: &str) -> Result<Network, ScaleError> {
-    match text.parse() {
-        Ok(gigabits) => Network::ethernet(gigabits),
-        Err(_) => Network::read(Path::new(text)),
+/// The named network, or a measured one, whose measurement may be another one than is needed.
+fn network(args: &Args) -> Result<Network, ScaleError> {
+    let text = &args.network;
+    if let Ok(gigabits) = text.parse() {
+        return Network::ethernet(gigabits);
     }
+    let path = Path::new(text);
+    let network = Network::read(path)?;
+    let measured = files::json(path).unwrap_or_default();
+    if measured["hosts"].as_array().is_some_and(|hosts| hosts.len() == 1) {
+        note!(
+            "warning: {text} was measured between ranks of one machine, and is taken for the network between machines"
+        );
+    }
+    let wire = measured["wire"].as_str();
+    if let Some(wire) = wire.filter(|wire| *wire != args.wire.to_string()) {
+        let own = args.wire;
+        note!(
+            "warning: {text} was measured with numbers as {wire}, and gradients are {own}: give --wire {wire}, or measure with --wire {own}"
+        );
+    }
+    Ok(network)
 }
 
 /// The price of an hour: the amount, that of the named machine, or that of the machine that the table says runs are made on.

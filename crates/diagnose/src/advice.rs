@@ -95,8 +95,8 @@
 //!
 //! `stokehold serve` makes batches on other machines, of which this one only receives. A byte of a batch costs the server
 //! 0.31 ns of CPU time beside the loading, and the trainer's machine 0.36 ns; both were measured over loopback
-//! (`bench/serve.py`). So k machines of C' cores make k C'/(l + s + i) images a second at best, and half as
-//! many at worst, for the reason above. That many connections stand for workers that wait until a server has made an image, and then
+//! (`bench/serve.py`). So k machines of C' cores make k C'/(l + s + i) images a second at best; at worst l and s
+//! count twice, for the reason above. That many connections stand for workers that wait until a server has made an image, and then
 //! receive it. The machines are those of the table without an accelerator that cost least together and, at worst, make
 //! a tenth more than the trainer takes. A network that carries the batches is taken for granted; the reason says how many bytes
 //! a second it has to carry.
@@ -203,6 +203,8 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
             }
         })
         .collect();
+    // More machines are no advice where they gain nothing.
+    advice.retain(|advice| !matches!(advice.change, Change::Servers { .. }) || advice.is_worth_it());
     beside_a_larger_machine(&mut advice, prices);
     let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
         (true, machine) => u8::from(machine),
@@ -278,9 +280,9 @@ fn beside_a_larger_machine(advice: &mut [Advice], prices: &Prices) {
             larger.name,
             an_hour(larger.price_per_hour)
         ),
-        (None, Some(_)) => "no other machine of the table feeds it as well".to_owned(),
+        (None, Some(_)) => "no machine of the table with the same accelerator feeds it as well".to_owned(),
         (None, None) => {
-            "larger machines are compared where the table of prices says which machine this is".to_owned()
+            "larger machines are compared where `here` in the table of prices names this one".to_owned()
         }
     };
     advice[at].why += &format!("; they cost {} an hour; {beside}", an_hour(*count as f64 * each));
@@ -295,7 +297,9 @@ fn changes(
     prices: &Prices,
 ) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
-    for &workers in counts {
+    // Of several ranks each has its own, and the option counts those of one.
+    let several = workload.ranks.as_ref().is_some_and(|ranks| ranks.times.len() > 1);
+    for &workers in counts.iter().filter(|_| !several) {
         changes.push((Change::Workers { workers }, now.with_workers(workers)));
     }
     for Alternative {
@@ -422,7 +426,7 @@ fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> Stri
         ),
         Change::Servers { .. } => format!(
             "the trainer takes {:.0} images/s, undisturbed, and the loader here delivers {}; they would deliver at least {}, \
-             with cores of which each is worth half of one here, over a network of {} Gbit/s; start `stokehold serve DATA \
+             counting each of their cores as half of one here, and need {} Gbit/s of network; start `stokehold serve DATA \
              --listen 0.0.0.0:7000` on each, and train with --loader tcp://HOST:7000,..",
             now.trainer,
             loader(now),
@@ -653,14 +657,14 @@ mod tests {
         let cost = found.cost_per_epoch.unwrap();
         assert!((cost - 2.2 * found.seconds_per_epoch / 3600.0).abs() < 1e-12);
         assert!(
-            found.why.contains("over a network of 1.2 Gbit/s"),
+            found.why.contains("and need 1.2 Gbit/s of network"),
             "{}",
             found.why
         );
         assert!(
             found
                 .why
-                .ends_with("they cost 1.20 USD an hour; no other machine of the table feeds it as well"),
+                .ends_with("they cost 1.20 USD an hour; no machine of the table with the same accelerator feeds it as well"),
             "{}",
             found.why
         );
@@ -692,7 +696,7 @@ mod tests {
             seconds_per_epoch: Some(10.1),
             ..run
         };
-        assert!(!servers(&fed, &prices).unwrap().is_worth_it());
+        assert!(servers(&fed, &prices).is_none());
     }
 
     /// A trainer that has the cores to itself might be faster on more of them, and might not: nothing says so.

@@ -92,6 +92,19 @@ impl RanksSummary {
         ]
     }
 
+    /// What the ranks' sums of gradients take, if that is a tenth of the time or more: a sentence without its end.
+    pub fn sums(&self) -> Option<String> {
+        let [.., reducing, _] = self.shares();
+        let limits = self.times.len() > 1 && reducing >= 0.1;
+        limits.then(|| {
+            format!(
+                "summing the gradients of {} ranks takes {:.0} % of the time",
+                self.times.len(),
+                100.0 * reducing
+            )
+        })
+    }
+
     /// Steps of every rank.
     pub fn steps(&self) -> u64 {
         self.times.iter().map(|times| times.steps).min().unwrap_or(0)

@@ -210,7 +210,7 @@ impl TrainError {
     pub fn is_of_all_ranks(&self) -> bool {
         matches!(
             self,
-            Self::Disagree { .. } | Self::Apart { .. } | Self::Diverged { .. }
+            Self::Disagree { .. } | Self::Apart { .. } | Self::Diverged { .. } | Self::Config { .. }
         )
     }
 }

@@ -401,7 +401,7 @@ fn start(
         }
         metrics = Some(log);
     }
-    let sampler = start_sampler(&folder, observer)?;
+    let sampler = start_sampler(&folder, ranks, observer)?;
     let saved = latest.whole.map(|(_, progress)| place(&progress));
     let saved = world::share(ranks, Some(&saved))?;
     let mut training = Training {
@@ -1090,9 +1090,20 @@ fn measure(
     Ok(Some((of_loader, of_trainer)))
 }
 
-fn start_sampler(folder: &RunFolder, observer: &mut dyn Observer) -> Result<Option<Sampler>, TrainError> {
+fn start_sampler(
+    folder: &RunFolder,
+    ranks: &Ranks,
+    observer: &mut dyn Observer,
+) -> Result<Option<Sampler>, TrainError> {
     use stokehold_profile::ProfileError;
-    let settings = Settings::of_this_program(Tree::Of(std::process::id()));
+    let own = &ranks.hosts()[ranks.rank()];
+    let are_here = ranks.hosts().iter().filter(|host| *host == own).count() > 1;
+    // The other ranks of this machine are the run, too, and no other programs: the launcher's process there has started all of them.
+    let tree = match std::os::unix::process::parent_id() {
+        launcher if are_here && launcher > 1 => Tree::Below(launcher),
+        _ => Tree::Of(std::process::id()),
+    };
+    let settings = Settings::of_this_program(tree);
     match Sampler::start(&folder.recording(), settings) {
         Ok(sampler) => Ok(Some(sampler)),
         // Another recorder may be running in the run's folder, or have left its samples there.

@@ -114,8 +114,16 @@ impl RunSummary {
     pub fn gain(&self) -> Option<String> {
         let (seconds, saved) = (self.seconds_per_epoch?, self.bound()?);
         let share = 100.0 * saved / seconds;
+        let sums = self.ranks.as_ref().and_then(RanksSummary::sums);
         let mut text = if share < 3.0 {
-            "The trainer is the bottleneck: faster loading would gain almost nothing.".to_owned()
+            match sums {
+                Some(sums) => format!(
+                    "{}{}: faster loading would gain almost nothing.",
+                    sums[..1].to_uppercase(),
+                    &sums[1..]
+                ),
+                None => "The trainer is the bottleneck: faster loading would gain almost nothing.".to_owned(),
+            }
         } else {
             let gain = format!("at most {saved:.2} s of {seconds:.2} s per epoch ({share:.0} %)");
             if self.wait_share < 0.03 {

@@ -74,6 +74,8 @@ fn of_workload(workload: &Workload) -> Vec<String> {
             Some("read") => format!("reading with {} is the limit", workers(workload.num_workers)),
             stage => format!("{} on {} is the limit", doing(stage), cores(at_work)),
         }
+    } else if let Some(sums) = workload.ranks.as_ref().and_then(RanksSummary::sums) {
+        sums
     } else if workload.device != "cpu" {
         "the trainer is the limit".to_owned()
     } else {

@@ -23,7 +23,7 @@ from torch.distributed import *  # noqa: F403
 _dist: Any = _torch_distributed
 
 
-def init_process_group(backend: str | None = None, **options: Any) -> None:
+def init_process_group(backend: str | None = None, **options: Any) -> None:  # type: ignore[no-redef]
     """As torch's; `backend` may be left out, and "smddp" is gloo on CPUs and NCCL on GPUs."""
     if backend in (None, "smddp"):
         backend = "nccl" if _torch.cuda.is_available() else "gloo"
