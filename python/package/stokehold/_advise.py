@@ -16,7 +16,7 @@ from stokehold.errors import OptionError, StokeholdError
 class Advice:
     """A change and what it would make of a run, predicted."""
 
-    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage`` or ``machine``.
+    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage``, ``servers`` or ``machine``.
     change: dict[str, Any]
     #: The change in words.
     title: str
