@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -81,12 +82,14 @@ impl Board {
         }
     }
 
-    /// `who` has made a batch, or found that it cannot be made. Whether that counts: another one may have made it before.
-    pub(crate) fn made(&self, who: usize, number: u64, outcome: Outcome) -> bool {
+    /// `who` has made a batch, or found that it cannot be made. A batch counts, before anybody can have it, unless another one has
+    /// made it before.
+    pub(crate) fn made(&self, who: usize, number: u64, outcome: Outcome, counted: &AtomicU64) {
         let mut inner = self.inner();
         inner.leave(who, number);
         let counts = number >= inner.taken && !inner.ready.contains_key(&number) && !inner.stopped;
         if counts {
+            counted.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
             inner.ready.insert(number, outcome);
             // Others that work on it are not waited for.
             inner.working.remove(&number);
@@ -95,7 +98,6 @@ impl Board {
         }
         drop(inner);
         self.changed.notify_all();
-        counts
     }
 
     /// `who` has failed at a number, which another one may take.
@@ -198,15 +200,17 @@ mod tests {
         Err(LoaderError::Empty)
     }
 
+    static NOBODY: AtomicU64 = AtomicU64::new(0);
+
     const SOON: Duration = Duration::from_millis(20);
 
     #[test]
     fn numbers_are_given_out_up_to_the_window() {
         let board = Board::new(3..9, 2);
         assert_eq!([board.next(0, SOON), board.next(1, SOON)], [Some(3), Some(4)]);
-        board.made(1, 4, refused());
+        board.made(1, 4, refused(), &NOBODY);
         assert_eq!(board.counts(), (1, 1));
-        board.made(0, 3, refused());
+        board.made(0, 3, refused(), &NOBODY);
         let soon = || Instant::now() + SOON;
         assert!(board.take(3, soon()).is_ok());
         assert_eq!(board.next(0, SOON), Some(5));
@@ -220,10 +224,10 @@ mod tests {
         assert_eq!([board.next(0, SOON), board.next(1, SOON)], [Some(0), Some(1)]);
         board.failed(0, 0);
         assert_eq!(board.next(1, SOON), Some(0));
-        assert!(board.made(1, 0, refused()));
-        assert!(!board.made(0, 0, refused()));
+        board.made(1, 0, refused(), &NOBODY);
+        board.made(0, 0, refused(), &NOBODY);
         board.failed(0, 0);
-        board.made(1, 1, refused());
+        board.made(1, 1, refused(), &NOBODY);
         assert_eq!(board.counts(), (0, 2));
         assert_eq!(board.next(2, SOON), None, "all is made");
     }
@@ -237,7 +241,7 @@ mod tests {
         assert!(begun.elapsed() > PATIENCE / 2);
         board.failed(1, 0);
         assert_eq!(board.counts(), (1, 0), "the first one still works on it");
-        board.made(0, 0, refused());
+        board.made(0, 0, refused(), &NOBODY);
         assert_eq!(board.counts(), (0, 1));
     }
 
@@ -252,7 +256,7 @@ mod tests {
             assert_eq!(waits.join().unwrap(), None);
             assert!(!pauses.join().unwrap());
         });
-        board.made(0, 0, refused());
+        board.made(0, 0, refused(), &NOBODY);
         assert_eq!(board.counts(), (0, 0));
     }
 }

@@ -420,12 +420,10 @@ fn work(way: &mut dyn Way, who: usize, board: &Board) {
             Ok(batch) => {
                 pause = PAUSE;
                 usual = (usual * 3 + begun.elapsed()) / 4;
-                if board.made(who, number, Ok(batch)) {
-                    way.counted().fetch_add(1, Ordering::Relaxed);
-                }
+                board.made(who, number, Ok(batch), way.counted());
             }
             Err(Failure::Batch(reason)) => {
-                board.made(who, number, Err(failed(reason, true)));
+                board.made(who, number, Err(failed(reason, true)), way.counted());
             }
             Err(Failure::Passing(_)) => {
                 board.failed(who, number);
