@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What each way of bringing data from a bucket gives: copied, mounted, piped, cached, streamed; beside the local disk.
+# What each way of bringing data from a bucket gives: copied, mounted, piped, cached, streamed; beside the local disk. And files and
+# shards, in the bucket and in a folder, side by side.
 #
 #   bench/storage.sh PHOTOS [LATENCY_MS [IMAGES_PER_S]]     # 20 ms a request; a trainer of 300 images/s, and none
 #
+# The server computes the checksum of a whole object at every request, so what streams parts of shards from it is slower than from S3.
 # Puts PHOTOS behind an S3 server on this machine that answers so late, and runs `stokehold bench storage` twice: paced by a trainer, and as
 # fast as it goes, where server and loader share the machine's cores. FastFile and Cache want FUSE.
 set -euo pipefail
@@ -20,6 +22,7 @@ work=$(mktemp -d)
 trap 'exec 3>&-; rm -rf "$work"' EXIT
 mkdir "$work/buckets"
 cp -r "$photos" "$work/buckets/photos"
+"$programs/stokehold" prepare "$work/buckets/photos" "$work/buckets/shards"
 mkfifo "$work/until"
 "$programs/examples/serve" "$work/buckets" "$latency" <"$work/until" >"$work/settings" &
 # It serves until this end of its input is closed.
@@ -35,3 +38,5 @@ for pace in "--trainer-images-per-s $rate" ""; do
     "$programs/stokehold" bench storage s3://photos $pace
     echo
 done
+"$programs/stokehold" bench storage s3://photos s3://shards "$work/buckets/photos" "$work/buckets/shards" \
+    --trainer-images-per-s "$rate"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the seeds of the targets: small JPEGs of every kind, and files that have broken decoders before.
+# Makes the seeds of the targets: small JPEGs of every kind, files that have broken decoders before, and packed images of both.
 #
 #   fuzz/seeds.sh FOLDER
 #
@@ -27,4 +27,6 @@ find "${folders[@]}" -type f -size -8193c \( -name '*.jpg' -o -name '*.jpeg' -o 
     while IFS= read -r -d '' file; do
         cp "$file" "$seeds/$(sha1sum <"$file" | cut -d' ' -f1)"
     done
+# The same as packed images: the form that only this decoder reads.
+cargo run --quiet --release --manifest-path "$root/fuzz/Cargo.toml" --example packed_seeds -- "$seeds"
 echo "$(find "$seeds" -type f | wc -l) seeds in $seeds"

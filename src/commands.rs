@@ -13,6 +13,8 @@ pub mod predict;
 pub mod prepare;
 pub mod profile;
 pub mod report;
+pub mod run;
+pub mod runs;
 pub mod scale;
 pub mod serve;
 pub mod top;

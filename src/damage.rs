@@ -1,12 +1,33 @@
-//! Warns of damage in shards that loses nothing, or only samples that the loader will report.
+//! Warns of damage in shards that loses nothing, or only samples that the loader will report, and of shards that are read
+//! slowly here.
 
 use crate::terminal::note;
 use stokehold_storage::{Dataset, Images};
 
-/// Warns of shards whose index is unusable.
+/// Warns of shards whose index is unusable, and of packed ones where the processor has no instructions for them.
 pub fn warn(images: &Images) {
     let Images::Shards(folder) = images else { return };
+    let packed = || {
+        folder
+            .shards()
+            .first()
+            .is_some_and(|shard| shard.version().is_ok_and(|version| version > 1))
+    };
+    if !stokehold_jpeg::packed_is_fast() && packed() {
+        note!(
+            "warning: {}: its JPEGs are packed, which only pays on processors with AVX2; this one decodes ordinary JPEGs \
+             faster (`stokehold prepare --jpeg` makes such shards)",
+            folder.root().display()
+        );
+    }
     for shard in folder.shards() {
+        if let Some(damage) = shard.tables_damage() {
+            note!(
+                "warning: {}: the tables of its packed JPEGs are {damage}; none of these samples can be read (prepare the data \
+                 set again)",
+                shard.path().display()
+            );
+        }
         if let Some(damage) = shard.damage() {
             note!(
                 "warning: {}: the index is {damage}; the samples were found without it, as far as they are there \

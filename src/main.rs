@@ -23,6 +23,7 @@ mod progress;
 mod ranks;
 mod shell;
 mod size;
+mod supervise;
 mod terminal;
 mod trainer;
 
@@ -60,6 +61,9 @@ enum Command {
     Evaluate(Box<commands::evaluate::Args>),
     /// Predict many images, by the contract of SageMaker's batch transform.
     Transform(Box<commands::transform::Args>),
+    /// List, show, compare and remove runs.
+    #[command(subcommand)]
+    Runs(commands::runs::Args),
     /// Explain a recorded run on one page, or put two runs side by side.
     Report(commands::report::Args),
     /// Watch a run, or this machine, live in the terminal.
@@ -70,8 +74,10 @@ enum Command {
     Prepare(Box<commands::prepare::Args>),
     /// Record what the machine does while a command runs.
     Profile(commands::profile::Args),
-    /// Say what each change would gain a run, and try the best one.
+    /// Say what each change would gain a run or a PyTorch script, and try it.
     Advise(commands::advise::Args),
+    /// Run a PyTorch script with another loader, or other arguments of its own.
+    Run(commands::run::Args),
     /// Predict what a recorded run would take and cost on more machines.
     Scale(commands::scale::Args),
     /// Run a training script as SageMaker would, and look at what was run.
@@ -103,12 +109,14 @@ fn main() -> ExitCode {
         Command::Predict(args) => commands::predict::run(&args),
         Command::Evaluate(args) => commands::evaluate::run(&args),
         Command::Transform(args) => commands::transform::run(&args),
+        Command::Runs(args) => commands::runs::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Tune(args) => commands::tune::run(args),
         Command::Prepare(args) => commands::prepare::run(*args),
         Command::Profile(args) => commands::profile::run(args),
         Command::Advise(args) => commands::advise::run(args),
+        Command::Run(args) => commands::run::run(&args),
         Command::Scale(args) => commands::scale::run(&args),
         Command::Job(args) => commands::job::run(args),
         Command::Bench(args) => commands::bench::run(args),

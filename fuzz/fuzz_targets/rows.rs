@@ -46,7 +46,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut decoder = Decoder::new();
     let mut decode = |rows: Option<&[u32]>| {
         let rows = rows.map(|offsets| RowIndex { first: 0, offsets });
-        let input = Input { bytes: &bytes, rows };
+        let input = Input { bytes: &bytes, rows, tables: None };
         decoder
             .decode(input, region, Scale::Full, Layout::Rgb)
             .map(|pixels| pixels.data.to_vec())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch.utils.data.distributed import DistributedSampler
 from torchvision import transforms as V
 
 import stokehold
-from stokehold.torch import DataLoader, ImageFolder
+from stokehold.torch import DataLoader, ImageFolder, InPlaceOf, pipeline_of
 
 EVAL = V.Compose([V.Resize(16), V.CenterCrop(12), V.ToTensor(), V.Normalize([0.5] * 3, [0.25] * 3)])
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -204,3 +205,93 @@ def test_the_timm_example_makes_loaders(folder):
     assert len(train) == 9 and next(iter(train))[0].shape == (4, 3, 24, 24)
     val = module.create_loader(str(folder), config, 4)
     assert np.concatenate([labels for _, labels in val]).tolist() == [0, 0, 0, 1, 1, 2, 2, 2, 2]
+
+
+def test_batches_in_place_of_a_dataloader_are_its_own(folder):
+    """The same samples in the same batches as the loader whose place it takes; epochs differ in their order only."""
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
+    for loader in [
+        torch_data.DataLoader(theirs, batch_size=5),
+        torch_data.DataLoader(theirs, batch_size=5, drop_last=True, pin_memory=True),
+        torch_data.DataLoader(torch_data.Subset(theirs, [3, 1, 20]), batch_size=2),
+    ]:
+        ours = list(InPlaceOf(loader))
+        for (images, labels), (images_expected, labels_expected) in zip(ours, loader):
+            assert torch.equal(labels, labels_expected)
+            assert (images - images_expected).abs().max() < 4.1 / 255 * 2
+        assert len(ours) == len(loader)
+    shuffled = InPlaceOf(torch_data.DataLoader(theirs, batch_size=5, shuffle=True))
+    one, two = (torch.cat([labels for _, labels in shuffled]) for _ in range(2))
+    assert not torch.equal(one, two) and torch.equal(one.sort().values, two.sort().values)
+    # What changes between two iterations is read again.
+    changing = torch_data.DataLoader(torchvision.datasets.ImageFolder(folder / "train", EVAL), batch_size=5)
+    ours = InPlaceOf(changing)
+    assert next(iter(ours))[0].shape == (5, 3, 12, 12)
+    changing.dataset.transform = V.Compose([V.Resize((8, 8)), V.ToTensor()])
+    assert next(iter(ours))[0].shape == (5, 3, 8, 8)
+    # Two iterations at once, as PyTorch allows it.
+    first, second = iter(shuffled), iter(shuffled)
+    assert len(next(first)) == len(next(second)) == 2
+
+
+def test_what_cannot_take_a_dataloaders_place_says_why(folder):
+    class Own(torchvision.datasets.ImageFolder):
+        def __getitem__(self, index):
+            return super().__getitem__(index)
+
+    class Repeated(torch_data.RandomSampler):
+        pass
+
+    theirs = torchvision.datasets.ImageFolder(folder / "train", EVAL)
+    odd = torchvision.datasets.ImageFolder(folder / "train", V.Compose([V.ToTensor(), V.Lambda(lambda image: image)]))
+    for loader, reason in [
+        (torch_data.DataLoader(Own(folder / "train", EVAL)), "a __getitem__ of its own"),
+        (torch_data.DataLoader(theirs, collate_fn=list), "collate_fn: list"),
+        (torch_data.DataLoader(theirs, worker_init_fn=print), "worker_init_fn"),
+        (torch_data.DataLoader(theirs, batch_sampler=[[0], [1]]), "batch_sampler: list"),
+        (torch_data.DataLoader(theirs, batch_size=None), "batch_sampler: none"),
+        (torch_data.DataLoader(odd), "transform 2 (Lambda)"),
+        (torch_data.DataLoader([1, 2]), "dataset=list"),
+        (torch_data.DataLoader(theirs, sampler=Repeated(theirs)), "sampler=Repeated"),
+    ]:
+        with pytest.raises(stokehold.OptionError, match=re.escape(reason)):
+            InPlaceOf(loader)
+        with pytest.raises(stokehold.OptionError):
+            pipeline_of(loader)
+    named = json.dumps(pipeline_of(torch_data.DataLoader(theirs)))
+    assert "Resize" in named and "CenterCrop" in named
+
+
+SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms as V
+
+compose = V.Compose([V.RandomResizedCrop(16), V.ToTensor()])
+train = datasets.ImageFolder(sys.argv[1], compose)
+model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 3))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+for loader in (DataLoader(train, 5, shuffle=True, num_workers=1), DataLoader(train, 5, collate_fn=list)):
+    seen = []
+    for epoch in range(2):
+        for batch in loader:
+            if loader.collate_fn is not list:
+                images, labels = batch
+                torch.nn.functional.cross_entropy(model(images), labels).backward()
+                optimizer.step()
+                seen.extend(labels.tolist())
+    print(len(seen), sorted(seen)[:5], type(batch).__name__)
+"""
+
+
+def test_a_script_is_served_unchanged(folder, tmp_path):
+    """The loader that can be served is, and the other one stays PyTorch's and says why."""
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "stokehold", "run", "--swap-loader", "--", sys.executable, script, folder / "train"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["74 [0, 0, 0, 0, 0] list", "0 [] list"]
+    assert "stokehold: makes the batches of the DataLoader over ImageFolder" in done.stderr
+    assert "stays PyTorch's: collate_fn: list" in done.stderr

@@ -10,14 +10,16 @@ use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
+use stokehold_loader::input;
 use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
+use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 /// Options of `explain`.
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// A preset (imagenet-train, imagenet-eval, published, caltech) or a pipeline file, TOML or JSON
     pipeline: String,
-    /// An image: JPEG, PNG or WebP
+    /// An image: JPEG, PNG or WebP; or prepared shards, of whose first part --sample is explained
     image: Local,
     /// File to draw the plan to
     #[arg(long, value_name = "FILE", default_value = "explain.png")]
@@ -53,9 +55,11 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         sample: args.sample,
     };
     let wrong = |error: &dyn Error| Usage(format!("{}: {error}", args.image.display()));
-    let bytes = std::fs::read(&args.image).map_err(|e| wrong(&e))?;
-    let plan = explain(&pipeline, &bytes, &options, key).map_err(|e| wrong(&e))?;
-    let picture = picture::draw(&plan, &bytes).map_err(|e| wrong(&*e))?;
+    let mut bytes = SampleBytes::new();
+    read(args, &mut bytes)?;
+    let image = input(&bytes);
+    let plan = explain(&pipeline, image.bytes, &options, key).map_err(|e| wrong(&e))?;
+    let picture = picture::draw(&plan, image).map_err(|e| wrong(&*e))?;
     files::write(&args.out, &picture)?;
     let mut out = terminal::out();
     match args.json {
@@ -63,6 +67,33 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
         false => writeln!(out, "{plan}\npicture   {}", args.out.display())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the image, or the sample of a data set.
+fn read(args: &Args, into: &mut SampleBytes) -> Result<(), Box<dyn Error>> {
+    let path = &args.image;
+    if !path.is_dir() {
+        let file = std::fs::read(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
+        into.refill().extend(file);
+        return Ok(());
+    }
+    let images = match Dataset::open(path, None, 0) {
+        Ok(dataset) => dataset.train,
+        Err(_) => Images::unlabelled(path)?,
+    };
+    let sample = usize::try_from(args.sample)
+        .ok()
+        .filter(|&sample| sample < images.len());
+    let Some(sample) = sample else {
+        return Err(Box::new(Usage(format!(
+            "{}: it has no sample {}; the last one is {}",
+            path.display(),
+            args.sample,
+            images.len().saturating_sub(1)
+        ))));
+    };
+    images.read(sample, into)?;
+    Ok(())
 }
 
 fn pipeline(args: &Args) -> Result<Pipeline, PipelineError> {

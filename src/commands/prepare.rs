@@ -14,7 +14,7 @@ use stokehold_jpeg::Metadata;
 use stokehold_loader::BadImagePolicy;
 use stokehold_pipeline::{Head, Pipeline};
 use stokehold_prepare::{
-    Bake, Container, Content, Encoding, Options, PrepareError, Share, Size, extract, join, prepare,
+    Bake, Container, Content, Encoding, JpegForm, Options, PrepareError, Share, Size, extract, join, prepare,
     prepare_share, verify,
 };
 
@@ -27,7 +27,7 @@ pub use show::Show;
 
 /// Make shards of a data set, or check, list or unpack them.
 ///
-/// Shards load faster than files: one read a sample, and JPEGs that can be decoded from any row on. By default nothing is
+/// Shards load faster than files: one read a sample, and JPEGs in a form that decodes faster. By default nothing is
 /// lost: every pixel stays what it is, and the shards are smaller than the files. Train, compare and bench take OUT wherever
 /// they take a data set. What was cut short goes on with the same command.
 #[derive(Debug, ClapArgs)]
@@ -66,8 +66,12 @@ pub struct Args {
 #[derive(Debug, ClapArgs)]
 struct ContentOptions {
     /// Keep every file as it is
-    #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata"])]
+    #[arg(long, conflicts_with_all = ["max_side", "resize", "metadata", "jpeg"])]
     raw: bool,
+    /// Keep JPEGs ordinary JPEGs, which can be decoded from any row on, instead of packing them: larger, slower to decode, and
+    /// read by older versions. Tar files hold ordinary ones in any case
+    #[arg(long)]
+    jpeg: bool,
     /// Shrink images until the longer side has at most this many pixels (lossy)
     #[arg(long, value_name = "PIXELS", value_parser = clap::value_parser!(u32).range(1..=65_535), conflicts_with = "resize")]
     max_side: Option<u32>,
@@ -214,6 +218,10 @@ impl Args {
                     metadata,
                 },
                 None => Content::Lossless(metadata),
+            },
+            jpegs: match content.jpeg {
+                true => JpegForm::Jpeg,
+                false => JpegForm::Packed,
             },
             container: if self.tar {
                 Container::Tar

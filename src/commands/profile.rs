@@ -3,9 +3,7 @@
 //! A command runs as a child in our process group, with our input and output. Terminals send their signals to
 //! the whole group, so the command gets those directly; signals that are sent to this process alone are
 //! forwarded. The command's orphans become our children (`PR_SET_CHILD_SUBREAPER`), so that none leaves the
-//! tree that is followed.
-
-mod signals;
+//! tree that is followed. A Python command has a hook, which says when its loaders and optimizers do what.
 
 use crate::terminal::note;
 use std::error::Error;
@@ -13,22 +11,24 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{Args as ClapArgs, ValueEnum};
-use nix::errno::Errno;
-use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+use stokehold_diagnose::advice::{Prices, advise, verdict};
 use stokehold_profile::timeline::{Spans, VARIABLE};
-use stokehold_profile::{Change, Ending, FOLDER, ProfileError, Recorder, Settings, SystemSummary, Tree};
+use stokehold_profile::workload::Workload;
+use stokehold_profile::{
+    Change, Ending, FOLDER, ProfileError, Recorder, Recording, Settings, SystemSummary, Tree,
+};
+use stokehold_script::{Changes, Watched};
 
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::shell;
-use signals::Signals;
+use crate::supervise::{self, Ended, Signals};
 
 /// Record what the machine does while a command runs, whatever it is.
 ///
@@ -59,6 +59,9 @@ pub struct Args {
     /// Compress hours that are over. SageMaker Debugger's readers do not read those.
     #[arg(long, conflicts_with = "attach")]
     gzip: bool,
+    /// Leave Python programs as they are: no steps, waits and advice for PyTorch scripts.
+    #[arg(long, conflicts_with_all = ["attach", "pid"])]
+    no_python_hook: bool,
     /// The command, with its arguments.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -114,82 +117,140 @@ fn attach(run: &Path, args: &Args) -> Result<ExitCode, Box<dyn Error>> {
 fn record_command(args: &Args, signals: &Signals) -> Result<ExitCode, Box<dyn Error>> {
     let name = Path::new(&args.command[0]).file_name().unwrap_or_default();
     let dir = Output::of(args, &name.to_string_lossy())?;
-    let words = args
-        .command
-        .iter()
-        .map(|word| word.to_string_lossy().into_owned());
-    prctl::set_child_subreaper(true)?;
-    let recorder = dir.record(args, Tree::Below(std::process::id()), words.collect())?;
-    let spans = Spans::take(recorder.folder());
+    let changes = (!args.no_python_hook).then(Changes::default);
     let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let done = record(command, &dir.run, args.kept(), changes.as_ref(), signals)?;
+    match &done.workload {
+        Some(workload) => say(&format!("stokehold: {}", summary(workload))),
+        None => done
+            .notes
+            .iter()
+            .for_each(|note| say(&format!("stokehold: {note}"))),
+    }
+    if let Some(done_recording) = done.recording {
+        dir.tell(done_recording);
+    }
+    Ok(ExitCode::from(done.code))
+}
+
+/// How the script spent its time, in a line.
+fn summary(workload: &Workload) -> String {
+    let advice = advise(workload, &Prices::built_in());
+    verdict(&Recording::default(), &[], Some(workload), &advice)
+}
+
+/// What a recording keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct Kept {
+    pub interval: Duration,
+    /// Bytes of samples.
+    pub limit: u64,
+    pub gzip: bool,
+}
+
+/// A command that was recorded.
+pub struct Recorded {
+    /// As a shell has it.
+    pub code: u8,
+    /// Whether it was asked to end.
+    pub interrupted: bool,
+    /// What a PyTorch script did.
+    pub workload: Option<Workload>,
+    /// What a reader should know of that.
+    pub notes: Vec<String>,
+    /// `None` for a command that did not start.
+    recording: Option<Result<SystemSummary, ProfileError>>,
+}
+
+/// Runs a command, and records it into the folder of a run; with a hook that makes `changes` in Python programs, if they are
+/// given.
+///
+/// # Errors
+/// The folder cannot be written; no thread or process can be started for the recording.
+pub fn record(
+    mut command: Command,
+    run: &Path,
+    kept: Kept,
+    changes: Option<&Changes>,
+    signals: &Signals,
+) -> Result<Recorded, Box<dyn Error>> {
+    let words = [command.get_program()].into_iter().chain(command.get_args());
+    let words: Vec<OsString> = words.map(OsStr::to_owned).collect();
+    supervise::adopt_orphans()?;
+    let shown = words.iter().map(|word| word.to_string_lossy().into_owned());
+    let recorder = kept.open(run, Tree::Below(std::process::id()), shown.collect())?;
+    let spans = Spans::take(recorder.folder());
     command.env(VARIABLE, spans.address());
-    let child = match signals.restore_in(command.args(&args.command[1..])).spawn() {
+    let watched = changes.map(|changes| Watched::begin(&words, &run.join(FOLDER), changes));
+    if let Some(watched) = &watched {
+        watched.set(&mut command);
+    }
+    let child = match signals.restore_in(&mut command).spawn() {
         Ok(child) => child,
         Err(error) => {
-            drop(spans);
+            drop((spans, watched));
             if let Err(error) = recorder.take_back() {
                 say(&format!("stokehold: {error}"));
             }
-            say(&format!("error: {}: {error}", args.command[0].display()));
-            let missing = error.kind() == io::ErrorKind::NotFound;
-            return Ok(ExitCode::from(if missing { 127 } else { 126 }));
+            return Ok(Recorded {
+                code: supervise::not_started(&words[0], &error),
+                interrupted: false,
+                workload: None,
+                notes: Vec::new(),
+                recording: None,
+            });
         }
     };
     let sampler = recorder.start()?;
-    let code = follow(&child, signals)?;
+    let Ended { code, interrupted } = supervise::follow(&child, signals)?;
+    if changes.is_some_and(Changes::ends_the_script) {
+        supervise::end_orphans();
+    }
+    let (workload, notes) = watched.as_ref().map_or_else(Default::default, Watched::finish);
+    let mut all = spans.finish();
+    all.extend(notes.iter().cloned());
     let done = sampler.stop(Ending {
         exit_code: Some(i32::from(code)),
-        notes: spans.finish(),
-        ..Ending::default()
+        workload: workload.clone(),
+        notes: all,
     });
-    dir.tell(done);
-    Ok(ExitCode::from(code))
+    Ok(Recorded {
+        code,
+        interrupted,
+        workload,
+        notes,
+        recording: Some(done),
+    })
 }
 
-/// Forwards signals until the child ends. Returns its exit code.
-fn follow(child: &Child, signals: &Signals) -> nix::Result<u8> {
-    let child = Pid::from_raw(child.id() as i32);
-    loop {
-        let Some(signal) = signals.wait(None)? else {
-            continue;
-        };
-        match signal.number {
-            Signal::SIGCHLD => {
-                if let Some(code) = reap(child)? {
-                    return Ok(code);
-                }
-            }
-            _ if signal.from_terminal => {
-                if signal.number == Signal::SIGTSTP {
-                    // The command has stopped; stop too. A process that continues the command continues this
-                    // one.
-                    kill(Pid::this(), Signal::SIGSTOP)?;
-                }
-            }
-            number => {
-                match kill(child, number) {
-                    // It has just ended.
-                    Ok(()) | Err(Errno::ESRCH) => {}
-                    // For example if it runs as another user.
-                    Err(error) => say(&format!("stokehold: {number} cannot be passed on: {error}")),
-                }
-            }
+impl Kept {
+    /// Opens the recording.
+    fn open(self, run: &Path, tree: Tree, command: Vec<String>) -> Result<Recorder, ProfileError> {
+        let mut settings = Settings::new(tree, command);
+        settings.interval = self.interval;
+        settings.files.limit = self.limit;
+        settings.files.gzip = self.gzip;
+        Recorder::open(&run.join(FOLDER), settings)
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self {
+            interval: Settings::INTERVAL,
+            limit: 8192 << 20,
+            gzip: false,
         }
     }
 }
 
-/// Reaps every child that has ended, orphans too. Returns the exit code of the command if it is among them.
-fn reap(child: Pid) -> nix::Result<Option<u8>> {
-    let mut code = None;
-    loop {
-        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-            Ok(WaitStatus::Exited(pid, status)) if pid == child => code = Some(status as u8),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == child => {
-                code = Some(128 + signal as i32 as u8)
-            }
-            Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return Ok(code),
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error),
+impl Args {
+    fn kept(&self) -> Kept {
+        Kept {
+            interval: self.interval.unwrap_or(Settings::INTERVAL),
+            limit: self.limit.saturating_mul(1 << 20),
+            gzip: self.gzip,
         }
     }
 }
@@ -213,7 +274,8 @@ fn record_process(pid: u32, args: &Args, signals: &Signals) -> Result<ExitCode, 
         .split(|&byte| byte == 0)
         .filter(|word| !word.is_empty())
         .map(|word| String::from_utf8_lossy(word).into_owned());
-    let sampler = dir.record(args, Tree::Of(pid), words.collect())?.start()?;
+    let recorder = args.kept().open(&dir.run, Tree::Of(pid), words.collect())?;
+    let sampler = recorder.start()?;
     say(&format!(
         "stokehold: recording process {pid} ({name}) until it ends; Ctrl-C ends the recording"
     ));
@@ -272,15 +334,6 @@ impl Output {
             run,
             began: Instant::now(),
         })
-    }
-
-    /// Opens the recording.
-    fn record(&self, args: &Args, tree: Tree, command: Vec<String>) -> Result<Recorder, ProfileError> {
-        let mut settings = Settings::new(tree, command);
-        settings.interval = args.interval.unwrap_or(Settings::INTERVAL);
-        settings.files.limit = args.limit.saturating_mul(1 << 20);
-        settings.files.gzip = args.gzip;
-        Recorder::open(&self.run.join(FOLDER), settings)
     }
 
     /// Prints where the recording is, or why it failed.

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args as ClapArgs;
 use serde_json::{Map, Value, json};
-use stokehold_diagnose::advice::{Advice, Prices, advise, verdict};
+use stokehold_diagnose::advice::{Advice, Machines, Prices, advise, machines, verdict};
+use stokehold_diagnose::curves::{self, Curve};
 use stokehold_diagnose::report::{self, Contents};
 use stokehold_diagnose::rules::{Defaults, Finding, Parameters, judge};
 use stokehold_profile::Recording;
@@ -118,6 +119,9 @@ struct Judged {
     recording: Recording,
     findings: Vec<Finding>,
     advice: Vec<Advice>,
+    /// The whole training here and elsewhere, if something is predicted of the run.
+    machines: Option<Machines>,
+    curves: Vec<Curve>,
     verdict: String,
     /// Measurements for the advice that could not be made, and why.
     notes: Vec<String>,
@@ -141,15 +145,38 @@ impl Judged {
     fn of(run: &Path, parameters: &Parameters, prices: &Prices) -> Result<Self, Box<dyn Error>> {
         let stop = interrupt::flag_for("stopping; nothing is written")?;
         let mut recording = elsewhere::recording(run, stop)?;
-        let notes = measure_once(&mut recording);
+        let mut notes = measure_once(&mut recording);
+        let folder = recording.path.parent().unwrap_or(Path::new("."));
+        let curves = match curves::read(folder, &recording) {
+            Ok((curves, 0)) => curves,
+            Ok((curves, bad)) => {
+                notes.push(format!("{bad} lines of metrics.jsonl could not be read"));
+                curves
+            }
+            Err(error) => {
+                notes.push(format!("{}: {error}", folder.join("metrics.jsonl").display()));
+                Vec::new()
+            }
+        };
         let findings = judge(&recording, parameters);
-        let workload = recording.about.as_ref().and_then(|about| about.workload.as_ref());
-        let advice = workload.map_or_else(Vec::new, |workload| advise(workload, prices));
+        let about = recording.about.as_ref();
+        let workload = about.and_then(|about| about.workload.as_ref());
+        let prices = match about {
+            Some(about) => prices.clone().on(&about.machine),
+            None => prices.clone(),
+        };
+        let advice = workload.map_or_else(Vec::new, |workload| advise(workload, &prices));
+        let record = RunFolder::new(folder).read_record().ok().flatten();
+        let epochs = record.map_or(1, |record| record.config.epochs);
+        let machines = workload
+            .and_then(|workload| machines(workload, about.map(|about| &about.machine), epochs, &prices));
         let verdict = verdict(&recording, &findings, workload, &advice);
         Ok(Self {
             recording,
             findings,
             advice,
+            machines,
+            curves,
             verdict,
             notes,
         })
@@ -161,6 +188,8 @@ impl Judged {
             findings: &self.findings,
             verdict: &self.verdict,
             advice: &self.advice,
+            machines: self.machines.as_ref(),
+            curves: &self.curves,
             currency: &prices.currency,
         }
     }
@@ -175,6 +204,7 @@ impl Judged {
             "run": self.recording.path,
             "verdict": self.verdict,
             "advice": self.advice,
+            "machines": self.machines,
             "findings": findings,
             "problems": self.recording.problems,
             "notes": self.notes,

@@ -3,13 +3,14 @@
 use std::error::Error;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use stokehold_loader::Workers;
+use stokehold_page::words::plural;
 use stokehold_pipeline::Pipeline;
 use stokehold_remote::TOKEN;
 use stokehold_remote::server::{Options, Server, Watch};
@@ -72,7 +73,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     raise_limit_of_files();
     let token = stokehold_remote::token()?;
     let guarded = token.is_some();
-    let workers = NonZeroUsize::new(args.threads.workers.resolve()).unwrap_or(NonZeroUsize::MIN);
+    let workers = args.threads.workers;
     let paths = |cert: &Local, key: &Local| (cert.to_path_buf(), key.to_path_buf());
     let server = Server::bind(Options {
         data: args.data.clone(),
@@ -90,9 +91,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let scheme = if args.tls_cert.is_some() { "tls" } else { "tcp" };
     writeln!(
         terminal::out(),
-        "serving {} on {scheme}://{address} with {workers} worker{}; Ctrl-C ends it",
+        "serving {} on {scheme}://{address} with {}{}; Ctrl-C ends it",
         args.data.display(),
-        if workers.get() == 1 { "" } else { "s" }
+        plural(workers.resolve(), "worker"),
+        match workers {
+            Workers::Auto => ", and more where reads wait",
+            Workers::Count(_) => "",
+        }
     )?;
     terminal::out().flush()?;
     let local = [

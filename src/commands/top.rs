@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use stokehold_base::clock::unix_now;
+use stokehold_diagnose::curves::Following;
+use stokehold_diagnose::report::run_folder;
 use stokehold_diagnose::rules::{Defaults, Parameters, judge};
 use stokehold_profile::{FOLDER, Recording, Sampler, Settings, Tree};
 use tempfile::TempDir;
@@ -88,6 +90,8 @@ struct Watched {
     folder: PathBuf,
     title: String,
     parameters: Parameters,
+    /// The numbers that the run reports.
+    following: Following,
     /// A run that had ended before it was first read.
     old: Option<Recording>,
     /// The recording of this machine, if no run was named.
@@ -105,6 +109,7 @@ impl Watched {
             }
         };
         let mut watched = Self {
+            following: Following::new(run_folder(&folder)),
             folder,
             title,
             parameters: Parameters::new(Defaults::default()),
@@ -136,7 +141,11 @@ impl Watched {
         // Even for an old run, the folder says whether it is running now.
         recording.about = recent.about;
         let findings = judge(&recording, &self.parameters);
-        Ok(Now::of(&self.title, &recording, &findings, unix_now(), WINDOW))
+        let now = unix_now();
+        // Numbers that cannot be read now are read at the next look.
+        let _ = self.following.look(&|_| Some(now));
+        let curves = self.following.curves();
+        Ok(Now::of(&self.title, &recording, &findings, curves, now, WINDOW))
     }
 }
 

@@ -3,15 +3,18 @@
 //! Ctrl-C (or SIGTERM and SIGUSR1, which clusters send) finishes the step, writes a checkpoint and exits with 130; a second one
 //! exits at once.
 
+mod again;
 mod augment;
 mod options;
 mod recipe;
+mod rules;
 mod watch;
 
 use crate::terminal::{self, note};
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use stokehold_storage::Dataset;
@@ -33,15 +36,21 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
 
 /// Trains, alone or with other ranks.
 fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
+    let again = again::named(&args)?;
     let args = recipe::follow(args);
     let resuming = args.resume;
     let requeue = args.requeue;
-    let resume = resume_command(resuming);
+    let rules = args.rules.live()?.filter(|_| ranks.is_first());
+    let tensorboard = args.rules.tensorboard && ranks.is_first();
     // The first rank of a machine generates the default data set, and the others find it.
     if !ranks.is_first() {
         ranks.gather(Vec::new()).map_err(TrainError::from)?;
     }
-    let config = args.into_config()?;
+    let config = match again {
+        Some(run) => again::config(args, run)?,
+        None => args.into_config()?,
+    };
+    let resume = resume_command(&config.run_dir);
     if ranks.is_first() {
         ranks.gather(Vec::new()).map_err(TrainError::from)?;
     }
@@ -65,7 +74,7 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
             interrupt::flag_for("stopping after this step; press Ctrl-C again to end at once")?
         }
     };
-    let mut watch = watch::Watch::new();
+    let mut watch = rules::Judging::new(rules, config.run_dir.clone(), tensorboard, stop);
     if ranks.is_first() && resuming && !RunFolder::new(&config.run_dir).record().exists() {
         note!(
             "{}: there is no run to resume; starting it",
@@ -77,7 +86,16 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     } else {
         stokehold_train::fit_on
     };
-    let summary = work(ranks, &config, dataset, &mut watch, stop)?;
+    let summary = match work(ranks, &config, dataset, &mut watch, stop) {
+        Err(error) => {
+            if let TrainError::Diverged { loss, .. } = &error {
+                watch.diverged(*loss);
+            }
+            return Err(error.into());
+        }
+        Ok(summary) => summary,
+    };
+    let stopped_by = watch.stopped_by().map(str::to_owned);
     drop(watch);
     if !ranks.is_first() {
         return Ok(match summary.interrupted {
@@ -86,6 +104,9 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
         });
     }
     writeln!(terminal::out(), "{summary}")?;
+    if let Some(rule) = stopped_by.filter(|_| summary.interrupted) {
+        return Err(format!("{rule}; to go on all the same: {resume}").into());
+    }
     if summary.interrupted {
         if requeue && interrupt::by_limit() {
             requeue_job()?;
@@ -104,21 +125,16 @@ fn train(args: Args, ranks: &Ranks) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// This command with `--resume`; in the same folder it names the same run.
-fn resume_command(resuming: bool) -> String {
-    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
+/// The command that goes on with a run, in the same folder.
+fn resume_command(run: &Path) -> String {
     // What `launch` was called with, up to this command.
     let launched = std::env::var(super::launch::CALLED).unwrap_or_default();
-    if !resuming {
-        // Directly after the subcommand, because words after `--` are not options.
-        let behind = words
-            .iter()
-            .position(|word| word == "train")
-            .map_or(0, |at| at + 1);
-        words.insert(behind, "--resume".into());
-    }
-    let launched = launched.split('\n').filter(|word| !word.is_empty());
-    shell::again(launched.map(OsString::from).chain(words))
+    let launched = launched
+        .split('\n')
+        .filter(|word| !word.is_empty())
+        .map(OsString::from);
+    let words = ["train".into(), "--resume".into(), run.as_os_str().to_owned()];
+    shell::again(launched.chain(words))
 }
 
 /// Puts this job of Slurm back into the queue.

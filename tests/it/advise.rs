@@ -105,7 +105,7 @@ fn a_run_is_advised_by_what_it_measured() {
     let list = first["advice"].as_array().unwrap();
     // What is free stands before what costs money.
     let kinds = list.iter().map(|one| one["change"]["kind"].as_str().unwrap());
-    let machines = kinds.map(|kind| ["machine", "servers"].contains(&kind));
+    let machines = kinds.map(|kind| kind == "servers");
     let worth = list
         .iter()
         .map(|one| one["gain_percent"].as_f64().unwrap() >= 3.0);
@@ -149,11 +149,16 @@ fn a_run_is_advised_by_what_it_measured() {
         servers["why"].as_str().unwrap().contains(" USD an hour; "),
         "{servers}"
     );
-    let machine = of("machine").unwrap();
-    assert!(machine["cost_per_epoch"].as_f64().unwrap() > 0.0);
-    let [least, most] =
-        ["seconds_at_best", "seconds_per_epoch"].map(|field| machine[field].as_f64().unwrap());
-    assert!(least < most, "{machine}");
+    // The whole training on other machines of the table, those without GPUs: a price and a range for each.
+    let machines = &first["machines"];
+    assert_eq!(machines["epochs"], 1);
+    assert!(machines["here"]["cost"].is_null() && machines["here"]["seconds_per_epoch"] == json!([now, now]));
+    let others = machines["others"].as_array().unwrap();
+    assert!(!others.is_empty());
+    for other in others {
+        let [least, most] = [0, 1].map(|end| other["cost"][end].as_f64().unwrap());
+        assert!(0.0 < least && least <= most && other["gpu"].is_null(), "{other}");
+    }
     assert!(
         fused["cost_per_epoch"].is_null(),
         "nobody said what this machine costs"
@@ -180,7 +185,9 @@ fn a_run_is_advised_by_what_it_measured() {
     for part in [
         "fused instead of per-op",
         "--workers 2",
-        "cost/epoch",
+        "saves",
+        "this machine, as it is",
+        "1 epoch of training",
         " USD",
         "times as long as the model says",
     ] {
@@ -191,7 +198,9 @@ fn a_run_is_advised_by_what_it_measured() {
     let prices = "currency = \"EUR\"\nsource = \"mine\"\ndate = \"today\"\nhere = \"desk\"\n[[machine]]\n\
                   name = \"desk\"\ncores = 2\nprice_per_hour = 3600.0\n";
     fs::write(dir.path().join("prices.toml"), prices).unwrap();
-    let priced = advice(dir.path(), &["--prices", "prices.toml"]);
+    let priced = advice(dir.path(), &["--prices", "prices.toml", "--epochs", "10"]);
+    let cost = priced["machines"]["here"]["cost"][0].as_f64().unwrap();
+    assert!((cost - 10.0 * now).abs() < 1e-9, "{priced}");
     for one in priced["advice"].as_array().unwrap() {
         let [cost, seconds] =
             ["cost_per_epoch", "seconds_per_epoch"].map(|field| one[field].as_f64().unwrap());
@@ -279,8 +288,11 @@ fn what_gives_nothing_to_predict_from_is_refused() {
     fs::remove_file(dir.path().join(RECORDING)).unwrap();
     refused("has left no measurements");
     fs::remove_file(dir.path().join("runs/one/run.json")).unwrap();
-    refused("not a run of stokehold train");
+    refused("neither a run of stokehold train");
     let (code, _, said) = stokehold(dir.path(), &["advise", "nowhere"]);
     assert_eq!(code, 2, "{said}");
-    assert!(said.contains("nowhere: not a run of stokehold train"), "{said}");
+    assert!(
+        said.contains("nowhere: neither a run of stokehold train"),
+        "{said}"
+    );
 }

@@ -66,6 +66,44 @@ fn the_plan_is_told_and_drawn() {
     );
 }
 
+/// A sample of prepared shards: it is packed, and only the groups of rows that the crop needs are read.
+#[test]
+fn a_sample_of_shards_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("photos")).unwrap();
+    photo(&dir.path().join("photos/photo.jpg"));
+    fs::write(dir.path().join("crop.json"), CROP).unwrap();
+    let prepared = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["prepare", "photos", "shards"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    assert!(
+        prepared.status.success(),
+        "{}",
+        String::from_utf8_lossy(&prepared.stderr)
+    );
+    let output = explain(&["crop.json", "shards"], dir.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(text.contains("96 x 64, Jpeg, packed"), "{text}");
+    let output = explain(&["crop.json", "shards", "--json"], dir.path());
+    let plan: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mcus = &plan["decoding"]["mcus"];
+    let [rows, groups] = ["rows", "groups"].map(|key| {
+        let end = |which: &str| mcus[key][which].as_u64().unwrap();
+        end("start")..end("end")
+    });
+    assert!(groups.start <= rows.start && rows.end <= groups.end, "{mcus}");
+    let output = explain(&["crop.json", "shards", "--sample", "1"], dir.path());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no sample 1"));
+}
+
 #[test]
 fn what_is_wrong_is_said_with_the_file() {
     let dir = tempfile::tempdir().unwrap();

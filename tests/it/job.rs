@@ -689,3 +689,43 @@ fn what_a_job_is_at_is_said_before_its_lines() {
         ]
     );
 }
+
+/// A rule that fires stops the job, runs a command, or is only said.
+#[test]
+fn rules_act_while_a_job_runs() {
+    let jobs = Jobs::new();
+    // Seconds of work that nobody has to wait for.
+    jobs.write("train.sh", "echo loss=1.5; echo loss=nan; exec sleep 50");
+    let settings = |name: &str, on_fire: &str| {
+        format!(
+            "name = \"{name}\"\nentry-point = \"train.sh\"\nopt-ml = false\n[profiler]\nrules = [\"training\"]\non-fire = {on_fire}\n\
+             [[metrics]]\nname = \"loss\"\nregex = \"loss=(\\\\S+)\"\n"
+        )
+    };
+    jobs.write("stop.toml", &settings("stop", "\"stop\""));
+    let began = Instant::now();
+    let (code, _, said) = jobs.job(&["run", "stop.toml"]);
+    assert!(began.elapsed() < Duration::from_secs(40), "{said}");
+    assert_ne!(code, Some(0), "{said}");
+    assert!(said.contains("rule NonFiniteLoss: loss is NaN"), "{said}");
+    let record = jobs.json(&["show", "stop", "--json"]);
+    let text = record.to_string();
+    assert!(
+        text.contains("stopped after") && text.contains("of at most"),
+        "{text}"
+    );
+    let (_, out, _) = jobs.job(&["list"]);
+    assert!(out.contains("Stopped (by a rule)"), "{out}");
+    jobs.write("train.sh", "echo loss=1.5; echo loss=nan; sleep 3");
+    jobs.write(
+        "call.toml",
+        &settings("call", "[\"sh\", \"-c\", \"echo $STOKEHOLD_RULE > fired\"]"),
+    );
+    let (code, _, said) = jobs.job(&["run", "call.toml"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(fs::read_to_string(jobs.path("fired")).unwrap(), "NonFiniteLoss\n");
+    jobs.write("bad.toml", &settings("bad", "\"explode\""));
+    let (code, _, said) = jobs.job(&["run", "bad.toml"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("'explode' is neither log nor stop"), "{said}");
+}

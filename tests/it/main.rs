@@ -11,6 +11,7 @@ mod explain;
 #[cfg(not(any(feature = "cuda", feature = "vulkan")))]
 mod guide;
 mod help;
+mod house;
 mod job;
 mod local;
 mod log;
@@ -20,7 +21,9 @@ mod profile;
 mod ranks;
 mod reference;
 mod report;
+mod runs;
 mod scale;
+mod script;
 mod serve;
 mod slurm;
 mod spot;

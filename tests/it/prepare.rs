@@ -93,13 +93,10 @@ fn prepared_verified_listed_and_used() {
     let (code, stdout, stderr) = text(&stokehold(&["prepare"], &[data.path(), &out]));
     assert_eq!(code, 0, "{stderr}");
     assert!(
-        stdout.contains("40 images in 2 classes, 2 shards, JPEGs transcoded without loss"),
+        stdout.contains("40 images in 2 classes, 2 shards, JPEGs packed without loss"),
         "{stdout}"
     );
-    assert!(
-        stdout.contains(" MB, 0.9"),
-        "smaller than the originals: {stdout}"
-    );
+    assert!(stdout.contains(" MB, 0."), "smaller than the originals: {stdout}");
 
     let (code, stdout, _) = text(&stokehold(
         &["prepare", "--verify", "--against"],

@@ -191,7 +191,7 @@ mod with_mpi {
             said(&output)
         );
         assert!(
-            said(&output).contains("launch -n 2 -- train data"),
+            said(&output).contains("launch -n 2 -- train --resume runs/cut"),
             "{}",
             said(&output)
         );

@@ -115,6 +115,13 @@ fn tables_of_jobs() -> Vec<Table> {
             least: job(json!({"spot": {}})),
             besides: json!({"max-run-seconds": 1, "spot": {"price": 1, "spot-price": 1}}),
         },
+        Table {
+            heading: "`[profiler]`",
+            definition: Some("Profiling"),
+            place: "/profiler",
+            least: job(json!({"profiler": {}})),
+            besides: json!({}),
+        },
     ]
 }
 
@@ -677,6 +684,7 @@ fn the_reference_of_metrics_is_true() {
         ("FinalMetric", "Of `metrics`"),
         ("Bill", "Of `spot`"),
         ("Kept", "Of `checkpoints`"),
+        ("Written", "Of `writes`"),
         ("Process", "Of `processes` and `runner`"),
         ("Submitted", "Of `slurm`"),
     ];
@@ -709,6 +717,7 @@ fn the_reference_of_metrics_is_true() {
         ("RanksSummary", "Of `workload.ranks`"),
         ("RankTimes", "Of `workload.ranks.times`"),
         ("Alternative", "Of `alternatives`"),
+        ("ScriptLoader", "Of `script`"),
         ("Change", "Of `change`"),
     ];
     let about = tables(&root, &headings);

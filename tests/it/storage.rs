@@ -57,7 +57,8 @@ fn every_way_reads_the_same_images_and_says_what_it_cost() {
     );
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = &all["places"][0];
     assert_eq!(
         (&report["images"], &report["all_images"]),
         (&16.into(), &20.into())
@@ -86,16 +87,84 @@ fn every_way_reads_the_same_images_and_says_what_it_cost() {
     if row("Cache")["failed"].is_null() {
         assert_eq!((moved("Cache"), moved("Cache, next job")), ([bytes, 0], [0, 0]));
     }
-    assert_eq!(report["choose"], "File", "{report}");
+    // The requests for 16 images stand for those of all 20.
+    let streaming = row("streaming");
+    let requests = streaming["epochs"][1]["requests"].as_f64().unwrap();
+    let cost = streaming["cost"][1].as_f64().unwrap();
+    assert!(
+        (cost - requests * 20.0 / 16.0 * 4e-7).abs() < 1e-15,
+        "{streaming}"
+    );
+    assert_eq!(report["choose"]["way"], "File", "{report}");
+    assert_eq!(all["choose"]["place"], "s3://photos/set");
+}
+
+/// A bucket and a folder, with files and with shards, in one table.
+#[test]
+fn places_are_compared_side_by_side() {
+    let (dir, server) = images();
+    let files = dir.path().join("photos/set");
+    let shards = dir.path().join("photos/shards");
+    let prepared = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .arg("prepare")
+        .args([&files, &shards])
+        .output()
+        .unwrap();
+    assert!(prepared.status.success(), "{prepared:?}");
+    let places = [
+        "s3://photos/set",
+        files.to_str().unwrap(),
+        "s3://photos/shards",
+        shards.to_str().unwrap(),
+    ];
+    let options = ["--image-size", "32", "--batch-size", "4", "--workers", "auto"];
+    let paced = ["--trainer-images-per-s", "100"];
+    let json = bench(
+        &dir,
+        &server,
+        &[&places[..], &options, &paced, &["--max-images", "12", "--json"]].concat(),
+    );
+    assert!(json.status.success(), "{json:?}");
+    let report: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let measured = report["places"].as_array().unwrap();
+    let ways = |place: &Value| place["rows"].as_array().unwrap().len();
+    assert_eq!(measured.iter().map(ways).collect::<Vec<_>>(), [7, 1, 4, 1]);
+    for (place, uri) in measured.iter().zip(places) {
+        assert_eq!(place["place"], uri);
+        assert_eq!(place["all_images"], 20, "{place}");
+        assert_eq!(place["is_shards"], uri.ends_with("shards"), "{place}");
+        assert_eq!(place["kind"] == "s3", uri.starts_with("s3:"), "{place}");
+        let rows = place["rows"].as_array().unwrap().iter();
+        for row in rows.filter(|row| row["failed"].is_null()) {
+            assert_eq!(row["epochs"][1]["images"], 12, "{row}");
+        }
+    }
+    // Nothing is slower than the trainer, and the folders cost nothing that is known.
+    let chosen = report["choose"]["place"].as_str().unwrap();
+    assert!(places.contains(&chosen), "{report}");
+
+    let text = bench(
+        &dir,
+        &server,
+        &[&places[1..2], &places[3..], &options, &paced].concat(),
+    );
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("Choose /") && text.contains(", as it is: from the second epoch on"),
+        "{text}"
+    );
+    assert_eq!(text.matches(": 20 of 20 images").count(), 2, "{text}");
 }
 
 #[test]
 fn what_cannot_be_measured_is_an_error_of_the_input() {
     let (dir, server) = images();
-    let folder = dir.path().join("photos/set");
+    let nothing = dir.path().join("nothing");
     for (args, says) in [
-        (&[folder.to_str().unwrap()][..], "stokehold bench loader"),
+        (&[nothing.to_str().unwrap()][..], "nothing"),
         (&["s3://photos/nothing"], "s3://photos/nothing"),
+        // Before the first is measured.
+        (&["s3://photos/set", "s3://photos/nothing"], "s3://photos/nothing"),
         (&["s3://photos/set", "--trainer-images-per-s", "0"], "above 0"),
     ] {
         let output = bench(&dir, &server, args);

@@ -33,20 +33,22 @@ fn data_set(more: &[&str]) -> TempDir {
     dir
 }
 
+/// A quick run on the folder `data`.
+pub(crate) const QUICK: [&str; 8] = [
+    "train",
+    "data",
+    "--image-size",
+    "32",
+    "--batch-size",
+    "2",
+    "--ceiling-batches",
+    "0",
+];
+
 /// A quick run on `data` below `dir`, with more options.
 fn command(dir: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stokehold"));
-    let quick = [
-        "train",
-        "data",
-        "--image-size",
-        "32",
-        "--batch-size",
-        "2",
-        "--ceiling-batches",
-        "0",
-    ];
-    command.args(quick).args(more).current_dir(dir);
+    command.args(QUICK).args(more).current_dir(dir);
     if !more.contains(&"--epochs") {
         command.args(["--epochs", "1"]);
     }

@@ -3,6 +3,7 @@
 //! - [`whole`] writes files that exist completely or not at all.
 //! - [`lock`] locks a folder for one process, and says which process holds it.
 //! - [`regular`] opens regular files only, so that no FIFO keeps a reader waiting.
+//! - [`growing`] follows a file of lines that another process appends to.
 //! - [`there`] tells a missing file from a failure.
 //! - [`clock`] reads and prints the time of day.
 //! - [`student`] tests whether a difference is more than chance.
@@ -13,6 +14,7 @@
 
 pub mod clock;
 pub mod fault;
+pub mod growing;
 pub mod hash;
 pub mod lock;
 pub mod random;

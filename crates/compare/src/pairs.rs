@@ -70,6 +70,8 @@ pub(crate) fn write(report: &Report, cell: &Cell, machine: &Machine, out: &Path)
             findings,
             verdict,
             advice: &[],
+            machines: None,
+            curves: &[],
             currency: "",
         });
         let heading = Heading {

@@ -85,11 +85,8 @@
 //! run's own images, in alternation with the run's own setting ([`Alternative`]), and multiply l and t. What
 //! was not measured is not predicted. After a wait a core and its caches are cold, and an image costs more than
 //! where the core never rests. That is measured too, as the alternative of storage without waits; with other
-//! numbers of workers the cost of an image follows the share of the time in which the cores are busy. Nothing was measured on another number of cores, so that prediction is
-//! a range. At best the loader's l stays, and the trainer's wall time follows Amdahl's law with the serial
-//! part that t and T imply. At worst the trainer is no faster on more cores, and each further core is worth
-//! half of one here, because the cores that an operating system counts are often threads, two of which share
-//! a core. The gain is that of the worst end.
+//! numbers of workers the cost of an image follows the share of the time in which the cores are busy. Other machines are
+//! predicted as ranges ([`machines()`]).
 //!
 //! # Batches made by other machines
 //!
@@ -101,6 +98,7 @@
 //! a tenth more than the trainer takes. A network that carries the batches is taken for granted; the reason says how many bytes
 //! a second it has to carry.
 
+mod machines;
 mod model;
 mod prices;
 mod verdict;
@@ -108,12 +106,13 @@ mod verdict;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use stokehold_page::words::digits;
+use stokehold_page::words::{digits, plural};
 use stokehold_profile::workload::{Alternative, Change, Workload};
 
+pub use machines::{Machines, OnMachine, machines};
 use model::{Setting, WORTH_AT_WORST, fitted};
 pub use model::{fit, misfit};
-pub use prices::{MachinePrice, Prices, amount};
+pub use prices::{Gpu, MachinePrice, Prices, StoragePrice, amount};
 pub use verdict::verdict;
 
 /// A change of the run, and its predicted effect.
@@ -133,9 +132,12 @@ pub struct Advice {
     pub gain_percent: f64,
     /// The cost of an epoch, in [`Prices::currency`]; `None` if the machine's price is not known.
     pub cost_per_epoch: Option<f64>,
+    /// What that is less than the present epoch's cost; negative if it costs more.
+    pub saved_per_epoch: Option<f64>,
     /// The reason, in a sentence with the numbers.
     pub why: String,
-    /// The options of `stokehold train` that make the change; empty if there is no such option.
+    /// The options of `stokehold train` that make the change, or of a script the arguments of its `DataLoader`; empty if there
+    /// are none.
     pub flags: Vec<String>,
 }
 
@@ -148,13 +150,13 @@ impl Advice {
         self.gain_percent >= Self::WORTH_PERCENT
     }
 
-    /// Whether the change is another machine, or more of them, which cost money.
+    /// Whether the change is more machines, which cost money.
     pub fn is_machine(&self) -> bool {
-        matches!(self.change, Change::Machine { .. } | Change::Servers { .. })
+        matches!(self.change, Change::Servers { .. })
     }
 }
 
-/// The effect of each change: first those that gain something on this machine, then other machines that gain
+/// The effect of each change: first those that gain something on this machine, then more machines that gain
 /// something, then the rest, each sorted by gain, largest first. Empty if the run has no finished epoch or
 /// its ceilings were not measured, and if there is a [`misfit`].
 pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
@@ -167,45 +169,71 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
         return Vec::new();
     };
     let price = prices.here().map(|machine| machine.price_per_hour);
+    let cost_now = price.map(|price| price * seconds / 3600.0);
     // The reasons have the numbers as they were measured.
     let counts = measured.worker_counts();
     let servers = servers(workload, &now, prices);
-    let reasons = changes(workload, &measured, &counts, servers.as_ref(), prices);
-    let mut advice: Vec<Advice> = changes(workload, &now, &counts, servers.as_ref(), prices)
+    let reasons = changes(workload, [&measured, &measured], &counts, servers.as_ref());
+    let mut advice: Vec<Advice> = changes(workload, [&now, &measured], &counts, servers.as_ref())
         .into_iter()
         .zip(reasons)
         .map(|((change, then), (_, reason))| {
             let mut predicted = then.seconds();
             let mut at_best = None;
             let mut price = price;
-            if let Change::Machine { name, cores } = &change {
-                price = prices.machine(name).map(|machine| machine.price_per_hour);
-                let worst = now.at_worst_on_cores(*cores, workload.device == "cpu").seconds();
-                at_best = Some(predicted.min(worst));
-                predicted = predicted.max(worst);
-            }
             if let Change::Servers { name, cores, count } = &change {
                 let each = prices.machine(name).map(|machine| machine.price_per_hour);
                 price = price.zip(each).map(|(here, each)| here + *count as f64 * each);
                 let best = now.with_servers(cores * count, 1.0, workload.batch_bytes);
                 at_best = Some(predicted.min(best.seconds()));
             }
+            let is_at_best = matches!(
+                change,
+                Change::PinnedMemory | Change::BytesToDevice | Change::Prefetch { .. }
+            );
+            if is_at_best {
+                // At worst nothing is gained.
+                at_best = Some(predicted.min(seconds));
+                predicted = seconds;
+            }
+            let cost = price.map(|price| price * predicted / 3600.0);
             Advice {
                 title: title(&change, workload),
-                why: why(&change, &measured, &reason, workload.batch_bytes),
-                flags: flags(&change),
+                why: why(&change, &measured, &reason, workload),
+                flags: match workload.script {
+                    Some(_) => arguments(&change),
+                    None => flags(&change),
+                },
                 seconds_per_epoch: predicted,
                 seconds_at_best: at_best,
                 gain_seconds: seconds - predicted,
                 gain_percent: 100.0 * (seconds - predicted) / seconds,
-                cost_per_epoch: price.map(|price| price * predicted / 3600.0),
+                cost_per_epoch: cost,
+                saved_per_epoch: cost_now.zip(cost).map(|(now, then)| now - then),
                 change,
             }
         })
         .collect();
+    // Of two numbers of workers that are as good the smaller one is enough.
+    let workers: Vec<(u64, f64)> = advice
+        .iter()
+        .filter_map(|advice| match advice.change {
+            Change::Workers { workers } => Some((workers, advice.seconds_per_epoch)),
+            _ => None,
+        })
+        .collect();
+    advice.retain(|advice| match advice.change {
+        Change::Workers { workers: number } if workload.script.is_some() => {
+            let as_good = |&(fewer, seconds): &(u64, f64)| {
+                fewer < number && seconds <= (1.0 + EQUAL) * advice.seconds_per_epoch
+            };
+            !workers.iter().any(as_good)
+        }
+        _ => true,
+    });
     // More machines are no advice where they gain nothing.
     advice.retain(|advice| !matches!(advice.change, Change::Servers { .. }) || advice.is_worth_it());
-    beside_a_larger_machine(&mut advice, prices);
+    beside_a_larger_machine(&mut advice, workload, prices);
     let rank = |advice: &Advice| match (advice.is_worth_it(), advice.is_machine()) {
         (true, machine) => u8::from(machine),
         (false, _) => 2,
@@ -216,6 +244,18 @@ pub fn advise(workload: &Workload, prices: &Prices) -> Vec<Advice> {
     });
     advice
 }
+
+/// A loader that makes so much more than is taken waits for no lack of speed, but because its batches take unequally long.
+const PLENTY: f64 = 1.1;
+
+/// Predictions within this share of each other are the same.
+const EQUAL: f64 = 0.01;
+
+/// The part of a copy's time that bytes in place of numbers of 32 bits save.
+const SAVED_BY_BYTES: f64 = 0.75;
+
+/// Shorter waits are left alone.
+const WAITED: f64 = 0.03;
 
 /// How much more servers have to make, at worst, than the trainer takes.
 const ROOM: f64 = 1.1;
@@ -249,7 +289,7 @@ fn servers(workload: &Workload, now: &Setting, prices: &Prices) -> Option<Change
 }
 
 /// Says what servers cost, beside the cheapest other machine that feeds the trainer as well.
-fn beside_a_larger_machine(advice: &mut [Advice], prices: &Prices) {
+fn beside_a_larger_machine(advice: &mut [Advice], workload: &Workload, prices: &Prices) {
     let Some(at) = advice
         .iter()
         .position(|advice| matches!(advice.change, Change::Servers { .. }))
@@ -261,11 +301,12 @@ fn beside_a_larger_machine(advice: &mut [Advice], prices: &Prices) {
     };
     let each = prices.machine(name).map_or(0.0, |machine| machine.price_per_hour);
     let most = advice[at].seconds_per_epoch * (1.0 + Advice::WORTH_PERCENT / 100.0);
-    let larger = advice.iter().filter(|advice| advice.seconds_per_epoch <= most);
-    let larger = larger.filter_map(|advice| match &advice.change {
-        Change::Machine { name, .. } => prices.machine(name),
-        _ => None,
-    });
+    let gpu = prices.here().and_then(|here| here.gpu.as_deref());
+    let all = machines(workload, None, 1, prices).map_or_else(Vec::new, |machines| machines.others);
+    let larger = all
+        .iter()
+        .filter(|machine| machine.seconds_per_epoch[1] <= most && machine.gpu.as_deref() == gpu);
+    let larger = larger.filter_map(|machine| prices.machine(&machine.name));
     let cheapest = larger.min_by(|one, other| one.price_per_hour.total_cmp(&other.price_per_hour));
     let an_hour = |price: f64| amount(price, &prices.currency);
     let beside = match (cheapest, prices.here()) {
@@ -288,18 +329,20 @@ fn beside_a_larger_machine(advice: &mut [Advice], prices: &Prices) {
     advice[at].why += &format!("; they cost {} an hour; {beside}", an_hour(*count as f64 * each));
 }
 
-/// Every possible change, with the resulting setting.
+/// Every possible change, with the resulting setting. What is offered depends on the setting as it was `measured` alone, so that two
+/// calls have the same changes.
 fn changes(
     workload: &Workload,
-    now: &Setting,
+    [now, measured]: [&Setting; 2],
     counts: &[u64],
     servers: Option<&Change>,
-    prices: &Prices,
 ) -> Vec<(Change, Setting)> {
     let mut changes = Vec::new();
     // Of several ranks each has its own, and the option counts those of one.
     let several = workload.ranks.as_ref().is_some_and(|ranks| ranks.times.len() > 1);
-    for &workers in counts.iter().filter(|_| !several) {
+    let script = workload.script.as_ref();
+    let fixed = several || script.is_some_and(|script| script.iterable);
+    for &workers in counts.iter().filter(|_| !fixed) {
         changes.push((Change::Workers { workers }, now.with_workers(workers)));
     }
     for Alternative {
@@ -315,30 +358,34 @@ fn changes(
                 Change::BatchSize { batch_size } => *batch_size,
                 _ => now.batch_size,
             };
-            changes.push((change.clone(), now.costing(*loader, *trainer, batch_size)));
-        }
-    }
-    if now.waits_for_storage() {
-        changes.push((Change::Storage, now.without_waits()));
-    }
-    let here = prices.here();
-    // A trainer on an accelerator keeps its speed only on the same accelerator.
-    let gpu = if workload.device == "cpu" {
-        Some(None)
-    } else {
-        here.and_then(|here| here.gpu.as_deref()).map(Some)
-    };
-    for machine in &prices.machines {
-        if gpu == Some(machine.gpu.as_deref())
-            && here.is_none_or(|here| here.name != machine.name)
-            && machine.cores != now.cores
-        {
-            let change = Change::Machine {
-                name: machine.name.clone(),
-                cores: machine.cores,
+            let then = match script {
+                Some(_) => now.swapped(*loader),
+                None => now.costing(*loader, *trainer, batch_size),
             };
-            changes.push((change, now.on_cores(machine.cores, workload.device == "cpu")));
+            changes.push((change.clone(), then));
         }
+    }
+    if let Some(script) = script {
+        if measured.start > 0.0 && measured.workers > 0 {
+            changes.push((Change::PersistentWorkers, now.with_persistent_workers()));
+        }
+        if script.unpinned_transfers && !script.pin_memory {
+            let then = now.with_trainer_quicker_by(script.transfer_seconds);
+            changes.push((Change::PinnedMemory, then));
+        }
+        if script.float_transfers && script.transfer_seconds > 0.0 {
+            let then = now.with_trainer_quicker_by(SAVED_BY_BYTES * script.transfer_seconds);
+            changes.push((Change::BytesToDevice, then));
+        }
+        let plenty = measured.workers > 0 && measured.loader() > PLENTY * measured.trainer;
+        if plenty && workload.wait_share > WAITED {
+            let batches = 2 * script.prefetch_factor.unwrap_or(2);
+            let change = Change::Prefetch { batches };
+            changes.push((change, now.without_waiting(workload.wait_share)));
+        }
+    }
+    if measured.waits_for_storage() {
+        changes.push((Change::Storage, now.without_waits()));
     }
     if let Some(Change::Servers { cores, count, .. }) = servers {
         let then = now.with_servers(cores * count, WORTH_AT_WORST, workload.batch_bytes);
@@ -355,9 +402,11 @@ fn title(change: &Change, workload: &Workload) -> String {
         Change::Precision { .. } => format!("{change} instead of f32"),
         Change::Shards => "prepared shards instead of single files".to_owned(),
         Change::Baked { .. } => format!("{change}, in prepared shards, instead of in every epoch"),
+        Change::PersistentWorkers => "persistent workers instead of new ones in every epoch".to_owned(),
+        Change::PinnedMemory | Change::Prefetch { .. } => change.to_string(),
+        Change::BytesToDevice => format!("{change} instead of before"),
         Change::Storage => "storage that nobody waits for".to_owned(),
         Change::Servers { .. } => format!("{change} instead of here"),
-        Change::Machine { .. } => format!("{change} instead of {} cores", workload.cores),
     }
 }
 
@@ -370,15 +419,36 @@ fn flags(change: &Change) -> Vec<String> {
         Change::Precision { precision } => flag("--precision", precision),
         Change::Shards
         | Change::Baked { .. }
+        | Change::PersistentWorkers
+        | Change::PinnedMemory
+        | Change::BytesToDevice
+        | Change::Prefetch { .. }
         | Change::Storage
-        | Change::Servers { .. }
-        | Change::Machine { .. } => Vec::new(),
+        | Change::Servers { .. } => Vec::new(),
     }
 }
 
+/// The arguments of a script's `DataLoader` that make a change, or what takes its place.
+fn arguments(change: &Change) -> Vec<String> {
+    let argument = match change {
+        Change::Workers { workers } => format!("num_workers={workers}"),
+        Change::PersistentWorkers => "persistent_workers=True".to_owned(),
+        Change::PinnedMemory => "pin_memory=True".to_owned(),
+        Change::Prefetch { batches } => format!("prefetch_factor={batches}"),
+        Change::Executor { .. } => "stokehold.torch.DataLoader".to_owned(),
+        _ => return Vec::new(),
+    };
+    vec![argument]
+}
+
 /// The numbers behind a prediction.
-fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> String {
+fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> String {
+    let batch_bytes = workload.batch_bytes;
     let ms = |seconds: f64| format!("{:.2} ms", 1e3 * seconds);
+    let copies = workload
+        .script
+        .as_ref()
+        .map_or(0.0, |script| script.transfer_seconds);
     let loader = |setting: &Setting| format!("{:.0} images/s", setting.loader());
     match change {
         Change::Workers { .. } => format!(
@@ -389,6 +459,12 @@ fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> Stri
             now.trainer,
             now.trainer_cores(),
             now.cores
+        ),
+        Change::Executor { .. } if workload.script.is_some() => format!(
+            "an image costs {} of CPU time instead of {}, measured on images of this script, with {} instead of processes",
+            ms(then.loader_cpu),
+            ms(now.loader_cpu),
+            plural(then.workers as usize, "thread")
         ),
         Change::Executor { .. } => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run",
@@ -418,6 +494,26 @@ fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> Stri
              losses differ a little",
             then.trainer, now.trainer
         ),
+        Change::PersistentWorkers => format!(
+            "the workers of an epoch take {} to start; the first epoch pays that in any case",
+            ms(now.start * now.workers as f64)
+        ),
+        Change::PinnedMemory => format!(
+            "copies to the device take {} an image from memory that is not pinned; at best all of that goes on beside the steps, \
+             with to(device, non_blocking=True)",
+            ms(copies)
+        ),
+        Change::BytesToDevice => format!(
+            "copies to the device take {} an image as numbers of 32 bits; as bytes (PILToTensor in place of ToTensor, and \
+             ToDtype(torch.float32, scale=True) and Normalize on the device) they are a quarter, and the workers compute less",
+            ms(copies)
+        ),
+        Change::Prefetch { .. } => format!(
+            "the workers would make {}, more than the {:.0} that are taken, so waits come from batches that take unequally long; \
+             at best a larger reserve hides all of them",
+            loader(now),
+            now.trainer
+        ),
         Change::Storage => format!(
             "a worker waits {} for the bytes of an image and computes {}; this is what a copy on a local disk or in \
              memory would gain",
@@ -432,17 +528,6 @@ fn why(change: &Change, now: &Setting, then: &Setting, batch_bytes: u64) -> Stri
             loader(now),
             loader(then),
             digits(8e-9 * batch_bytes as f64 * now.trainer)
-        ),
-        Change::Machine { .. } => format!(
-            "extrapolated from {} to {} cores: at best the loader would deliver {} instead of {}, undisturbed, and the trainer \
-             take {:.0} images/s instead of {:.0}; at worst the trainer is no faster on more cores, and a core more is \
-             worth half of one here",
-            now.cores,
-            then.cores,
-            loader(then),
-            loader(now),
-            then.trainer,
-            now.trainer
         ),
     }
 }
@@ -575,6 +660,7 @@ mod tests {
             cores: 32,
             gpu: None,
             price_per_hour: 2.0,
+            spot_per_hour: None,
         };
         Prices {
             machines: vec![machine],
@@ -585,6 +671,7 @@ mod tests {
     #[test]
     fn what_is_free_stands_before_what_costs_money() {
         let mut workload = workload();
+        workload.batch_bytes = 150_528;
         workload.alternatives = vec![Alternative {
             change: Change::Executor {
                 executor: "fused".into(),
@@ -614,6 +701,7 @@ mod tests {
             cores,
             gpu: gpu.map(str::to_owned),
             price_per_hour,
+            spot_per_hour: None,
         };
         let mut prices = Prices {
             currency: "USD".into(),
@@ -699,30 +787,6 @@ mod tests {
         assert!(servers(&fed, &prices).is_none());
     }
 
-    /// A trainer that has the cores to itself might be faster on more of them, and might not: nothing says so.
-    #[test]
-    fn a_larger_machine_is_no_advice_where_the_loader_costs_nothing() {
-        let fed = Workload {
-            loader_ceiling: Some(1e5),
-            loader_cpu_seconds: Some(2e-5),
-            trainer_ceiling: Some(100.0),
-            trainer_cpu_seconds: Some(0.02),
-            ..workload()
-        };
-        let advice = advise(&fed, &large());
-        let machine = advice.iter().find(|advice| advice.is_machine()).unwrap();
-        assert!(machine.seconds_at_best.unwrap() < 1.0, "{machine:?}");
-        assert!(
-            !machine.is_worth_it() && machine.gain_percent < 1.0,
-            "{machine:?}"
-        );
-        assert!(
-            machine.why.starts_with("extrapolated from 2 to 32 cores"),
-            "{}",
-            machine.why
-        );
-    }
-
     #[test]
     fn nothing_is_predicted_where_the_model_misses_the_run() {
         let took = |seconds| Workload {
@@ -744,61 +808,5 @@ mod tests {
             why.ends_with("other programs took 1.2 of 2 cores meanwhile"),
             "{why}"
         );
-    }
-
-    #[test]
-    fn machines_cost_what_their_time_costs() {
-        let prices = Prices {
-            here: Some("two".into()),
-            machines: [
-                ("two", 2, None, 1.0),
-                ("four", 4, None, 2.0),
-                ("gpu", 8, Some("T4"), 3.0),
-            ]
-            .map(|(name, cores, gpu, price_per_hour)| MachinePrice {
-                name: name.into(),
-                cores,
-                gpu: gpu.map(str::to_owned),
-                price_per_hour,
-            })
-            .into(),
-            ..Prices::default()
-        };
-        let advice = advise(&workload(), &prices);
-        let machines: Vec<_> = advice
-            .iter()
-            .filter(|advice| matches!(advice.change, Change::Machine { .. }))
-            .collect();
-        let [four] = machines[..] else {
-            panic!("only other CPU machines: {machines:?}")
-        };
-        // Everything parallel: half the time, at twice the price. Or else the trainer's 5 s of two cores stay, and the loader has the
-        // third core that four are worth at least.
-        let best = four.seconds_at_best.unwrap();
-        assert!((best - 5.0).abs() < 0.3, "{four:?}");
-        assert!((6.0..8.0).contains(&four.seconds_per_epoch), "{four:?}");
-        assert!((four.gain_seconds - (10.0 - four.seconds_per_epoch)).abs() < 1e-9);
-        let cost = four.cost_per_epoch.unwrap();
-        assert!((cost - 2.0 * four.seconds_per_epoch / 3600.0).abs() < 1e-12);
-        let workers = of(&advice, &Change::Workers { workers: 1 });
-        assert!((workers.cost_per_epoch.unwrap() - workers.seconds_per_epoch / 3600.0).abs() < 1e-12);
-        let unknown = advise(&workload(), &Prices::default());
-        assert!(unknown.iter().all(|advice| advice.cost_per_epoch.is_none()));
-        // On an accelerator only machines with the same one.
-        let gpu = Workload {
-            device: "cuda".into(),
-            ..workload()
-        };
-        let no_machine = |prices: &Prices| {
-            let advice = advise(&gpu, prices);
-            !advice
-                .iter()
-                .any(|advice| matches!(advice.change, Change::Machine { .. }))
-        };
-        assert!(no_machine(&prices));
-        assert!(no_machine(&Prices {
-            here: None,
-            ..prices.clone()
-        }));
     }
 }

@@ -11,6 +11,9 @@
 //!   [`Finding`](rules::Finding) says whether a rule fired, with numbers, times and places.
 //! - [`advice`] predicts an epoch's time after each change from the run's own measurements; its front page
 //!   explains the model. [`verdict`](advice::verdict) says in one sentence what limits the run.
+//! - [`live`] judges rules while a run goes on, those about its losses and gradients too.
+//! - [`curves`] are the losses and other numbers that a run reported.
+//! - [`events`] writes them for TensorBoard.
 //! - [`report`] writes the page, and the JSON files that SageMaker Debugger's tools read.
 //!
 //! This crate neither records nor reads a recording's files: `stokehold-profile` does.
@@ -25,6 +28,9 @@
 //! ```
 
 pub mod advice;
+pub mod curves;
+pub mod events;
+pub mod live;
 pub mod report;
 pub mod rules;
 

@@ -5,7 +5,7 @@ use crate::entropy::Scan;
 use crate::words::program;
 use std::mem;
 use std::sync::Arc;
-use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling};
+use stokehold_jpeg::{ColorModel, Decoder, Input, PlaneLayout, RowIndex, Upsampling, is_packed};
 use stokehold_pipeline::{
     DecodeOptions, DecodedPixels, DevicePlan, DeviceSource, DeviceStage, DeviceWork, DrawKey, Erased,
     ImageError, LevelTable, Pipeline, PipelineError, Preparation, Prepare, PreparedSample,
@@ -83,6 +83,8 @@ impl Prepared {
                 first: *first,
                 offsets,
             }),
+            // Those of packed files, of which none is coded.
+            tables: None,
         };
         let mut preparer = Preparer {
             pipeline: origin.pipeline.clone(),
@@ -274,6 +276,10 @@ fn pairs(values: &[i16]) -> Vec<u32> {
 /// The blocks of a sample for decoding on the device; `None` for a file that the device cannot decode, or a
 /// broken one, for which the hybrid mode gives the error.
 fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> Option<Blocks> {
+    // Its symbols are no Huffman codes, which is what the device reads.
+    if is_packed(input.bytes) {
+        return None;
+    }
     let coded = decoder.coded(input, plan.region(), plan.scale()).ok()??;
     let scan = Scan::new(&coded)?;
     let components = coded.components().iter().map(|component| Component {

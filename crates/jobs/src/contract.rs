@@ -192,9 +192,10 @@ pub fn resource_config(job: &Job, instance: &Instance) -> Value {
 
 /// `profilerconfig.json`, of the form that the cloud's `CreateTrainingJob` takes.
 pub fn profiler_config(job: &Job) -> Value {
+    let interval = job.profiling().interval().unwrap_or(Settings::INTERVAL);
     let mut facts = json!({
         "DisableProfiler": !job.profile,
-        "ProfilingIntervalInMilliseconds": Settings::INTERVAL.as_millis() as u64,
+        "ProfilingIntervalInMilliseconds": interval.as_millis() as u64,
         "ProfilingParameters": {},
     });
     if let Some(output) = &job.output {

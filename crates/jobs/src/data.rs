@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod augmented;
 pub(crate) mod mount;
+pub(crate) mod mountinfo;
 pub(crate) mod open;
 pub(crate) mod pipe;
 pub(crate) mod source;
@@ -20,9 +21,9 @@ use stokehold_objects::{Bucket, Cause, Location, Object, ObjectError};
 
 use crate::data::archive::copy_folder;
 use crate::data::augmented::Samples;
-use crate::data::open::{check_scheme, open, wrong};
+use crate::data::open::{ask, check_scheme, open, wrong};
 use crate::runner::room::Bound;
-use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing};
+use crate::{Access, Channel, Job, JobError, Kind, Mode, Sharing, writes};
 
 /// An opened place and the objects that an instance gets of it, in the order of their keys (or of the
 /// manifest's lines).
@@ -45,6 +46,12 @@ impl Flow {
             _ => Self::Objects(Objects::of(job, channel, rank)?),
         })
     }
+
+    /// The same, until `stop` is set.
+    pub fn unless(stop: &AtomicBool, job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+        let (job, own) = (job.clone(), channel.clone());
+        ask(&channel.uri, stop, move || Self::of(&job, &own, rank))
+    }
 }
 
 impl Objects {
@@ -52,7 +59,7 @@ impl Objects {
     pub fn of(job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
         let uri = channel.uri.as_str();
         let mut found = match channel.kind {
-            Kind::S3Prefix => {
+            Kind::S3Prefix | Kind::Mount => {
                 is_there(channel)?;
                 let bucket = open(job, uri)?;
                 let objects = bucket.list()?;
@@ -67,7 +74,8 @@ impl Objects {
                 ));
             }
         };
-        if found.objects.is_empty() {
+        // A script may begin to fill a place that it can write to.
+        if found.objects.is_empty() && !writes::is_written_back(channel) {
             let what = if Location::is_remote(uri) {
                 "objects"
             } else {
@@ -85,6 +93,12 @@ impl Objects {
             });
         }
         Ok(found)
+    }
+
+    /// The same, until `stop` is set.
+    pub fn unless(stop: &AtomicBool, job: &Job, channel: &Channel, rank: usize) -> Result<Self, ObjectError> {
+        let (job, own) = (job.clone(), channel.clone());
+        ask(&channel.uri, stop, move || Self::of(&job, &own, rank))
     }
 
     fn of_manifest(job: &Job, uri: &str) -> Result<Self, ObjectError> {
@@ -137,7 +151,7 @@ pub(crate) fn bound(job: &Job, folders: &[PathBuf], rank: usize) -> Vec<Bound> {
                 let owner = if is_of_the_first(channel, rank) { 0 } else { rank };
                 (folders[owner].join(name), folders[rank].join(name))
             }
-            // Views are read-only, and scripts do not write to pipes.
+            // Views are read-only or have an overlay (`writes.rs`), and scripts do not write to pipes.
             Mode::FastFile | Mode::Cache | Mode::Pipe => return None,
         };
         Some(Bound {
@@ -170,7 +184,7 @@ pub(crate) fn link(to: &Path, from: &Path) -> Result<(), JobError> {
 }
 
 /// The folder on this machine that a channel names.
-fn folder(channel: &Channel) -> &Path {
+pub(crate) fn folder(channel: &Channel) -> &Path {
     Path::new(channel.uri.strip_prefix("file://").unwrap_or(&channel.uri))
 }
 
@@ -180,6 +194,23 @@ fn is_there(channel: &Channel) -> Result<(), ObjectError> {
         true => Ok(()),
         false => Err(wrong(&channel.uri, Cause::NotFound, "there is no such folder")),
     }
+}
+
+/// Checks that the folders of this machine that are channels exist, before the job is created or resumed.
+///
+/// # Errors
+/// [`JobError::Input`] for the first that does not.
+pub(crate) fn check(job: &Job) -> Result<(), JobError> {
+    for (name, channel) in &job.channels {
+        // A manifest is a file, and a mounted file system has its own check.
+        if channel.kind == Kind::S3Prefix && is_there(channel).is_err() {
+            return Err(JobError::Input(format!(
+                "channel {name}: {}: there is no such folder",
+                folder(channel).display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Brings the channels of mode `File` and `Dir` to all instances, whose data folders are given. Replicated
@@ -204,8 +235,11 @@ pub(crate) fn bring(
             Mode::Pipe | Mode::FastFile | Mode::Cache => {}
             Mode::Dir => {
                 is_there(channel).map_err(failed)?;
+                if let Some(found) = mountinfo::look(job, name, channel)? {
+                    say(&found);
+                }
                 let folder = folder(channel);
-                let is_copied = !job.opt_ml && channel.access == Access::Ro;
+                let is_copied = !job.opt_ml && channel.access == Access::Ro && channel.kind != Kind::Mount;
                 for (rank, data) in folders.iter().enumerate() {
                     let at = data.join(name);
                     if job.opt_ml {
@@ -233,7 +267,7 @@ pub(crate) fn bring(
                         }
                         continue;
                     }
-                    let found = Objects::of(job, channel, rank).map_err(failed)?;
+                    let found = Objects::unless(stop, job, channel, rank).map_err(failed)?;
                     let copied =
                         found
                             .bucket

@@ -1,6 +1,7 @@
 //! The description of a job, read from a file or built by a program.
 
 pub(crate) mod channel;
+pub(crate) mod profiler;
 pub(crate) mod spot;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use stokehold_objects::Location;
 
 use crate::data::source;
-use crate::{Channel, JobError, Spot};
+use crate::{Channel, JobError, Profiling, Spot, writes};
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -98,6 +99,12 @@ pub struct Job {
     /// Whether the machine is recorded during the job, and a report written.
     #[serde(default = "yes")]
     pub profile: bool,
+    /// What is recorded, and the rules that are judged while the job runs. Default: a sample every 500 ms, and no rule.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profiler: Option<Profiling>,
+    /// Whether the metrics also go to an event file in the job's folder, while it runs: `tensorboard --logdir FOLDER`.
+    #[serde(default)]
+    pub tensorboard: bool,
     /// Whether every instance gets its own `/opt/ml`, read-only channels, and read-only system folders. It
     /// wants namespaces.
     #[serde(default = "yes")]
@@ -285,9 +292,16 @@ impl Job {
             cache_dir: None,
             cache_gigabytes: None,
             profile: yes(),
+            profiler: None,
+            tensorboard: false,
             opt_ml: yes(),
             beside: PathBuf::new(),
         }
+    }
+
+    /// What is recorded, and the rules that are judged: the section `[profiler]`, or its defaults.
+    pub fn profiling(&self) -> Profiling {
+        self.profiler.clone().unwrap_or_default()
     }
 
     /// A job file with every key explained.
@@ -410,6 +424,21 @@ impl Job {
         if let Some(error) = places.into_iter().find_map(|uri| Location::parse(uri).err()) {
             return Some(error.to_string());
         }
+        for (name, _) in writes::channels(self) {
+            if self.instances > 1 {
+                return Some(format!(
+                    "channel {name}: access=rw with mode=Cache is for one instance, and there are {}; instances do not see each \
+                     other's writes",
+                    self.instances
+                ));
+            }
+            if !self.opt_ml {
+                return Some(format!(
+                    "channel {name}: access=rw with mode=Cache wants namespaces, and opt-ml = false does without them; leave \
+                     opt-ml out, or take mode=File and copy the results yourself"
+                ));
+            }
+        }
         if self.processes_per_host == Some(0) || self.max_run_seconds == 0 {
             return Some("processes-per-host and max-run-seconds are at least 1".to_owned());
         }
@@ -418,6 +447,9 @@ impl Job {
             .as_ref()
             .and_then(|spot| spot.wrong(self.max_run_seconds))
         {
+            return Some(reason);
+        }
+        if let Some(reason) = self.profiling().wrong(self.profile) {
             return Some(reason);
         }
         if self
@@ -585,7 +617,26 @@ mod tests {
             regex: regex.to_owned(),
         };
         type Case<'a> = (&'a dyn Fn(&mut Job), &'a str);
-        let cases: [Case<'_>; 8] = [
+        let rw = |job: &mut Job| {
+            let channel = Channel::parse("s3://b/d,mode=Cache,access=rw").unwrap();
+            job.channels.insert("train".to_owned(), channel);
+        };
+        job(&|job| rw(job)).unwrap();
+        let cases: [Case<'_>; 10] = [
+            (
+                &|job| {
+                    rw(job);
+                    job.instances = 2;
+                },
+                "is for one instance, and there are 2",
+            ),
+            (
+                &|job| {
+                    rw(job);
+                    job.opt_ml = false;
+                },
+                "wants namespaces",
+            ),
             (&|job| job.name = Some("a/b".to_owned()), "no job's name"),
             (&|job| job.metrics = vec![metric("(")], "metric m"),
             (&|job| job.metrics = vec![metric("loss=.*")], "parentheses"),

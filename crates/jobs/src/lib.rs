@@ -25,15 +25,16 @@
 //! | mode | what happens |
 //! |---|---|
 //! | [`Mode::File`] | copies all objects before the start, several at a time, after checking the free disk space; keeps copies that exist |
-//! | [`Mode::Dir`] | uses a folder on this machine and copies nothing |
+//! | [`Mode::Dir`] | uses a folder on this machine and copies nothing; for [`Kind::Mount`], checks that a file system is mounted there; `mountinfo.rs` |
 //! | [`Mode::FastFile`] | mounts a view of the objects, fetches them on read, and reads ahead of sequential readers; needs FUSE; `mount.rs` |
-//! | [`Mode::Cache`] | the same, and keeps on disk what was read, for the next epoch and for all jobs of this machine, up to a limit |
+//! | [`Mode::Cache`] | the same, and keeps on disk what was read, for the next epoch and for all jobs of this machine, up to a limit; the script may write to it, `writes.rs` |
 //! | [`Mode::Pipe`] | streams objects through named pipes, one pipe an epoch; optionally with RecordIO, gzip, and a new order in each epoch |
 //!
 //! A prefix is a folder: `s3://bucket/train` has the objects below `train/`, and not those of `train-2/`.
 //!
 //! By default a script can only read its channels ([`Access`]): the folder of a user's data is mounted
-//! read-only for it.
+//! read-only for it. With [`Access::Rw`], a folder of this machine is written to itself, and what is written to a
+//! channel of [`Mode::Cache`] goes to the bucket. `writes.rs` states the guarantees.
 //!
 //! # Rooms
 //! Every instance runs in its own mount namespace, in which its folder is `/opt/ml` and the system's folders
@@ -71,7 +72,7 @@
 //! std::fs::write(folder.path().join("train.sh"), "echo loss=0.25; echo weights > $SM_MODEL_DIR/model.txt")?;
 //! let mut job = Job::new(EntryPoint::parse("train.sh")?);
 //! job.source_dir = Some(folder.path().to_owned());
-//! job.metrics.push(Metric::parse("loss=loss=([0-9.]+)")?);
+//! job.metrics.push(Metric::parse("loss=loss=([-+.0-9a-zA-Z]+)")?);
 //!
 //! let store = Store::new(&folder.path().join("jobs"))?;
 //! let name = store.create(&job)?;
@@ -92,13 +93,17 @@ pub mod contract;
 mod data;
 mod error;
 mod job;
+mod mirror;
 mod runner;
 pub mod slurm;
 mod store;
+mod writes;
 
 pub use checkpoints::Kept;
+pub use data::mountinfo::mounted_at;
 pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
+pub use job::profiler::Profiling;
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use runner::lines::{Line, MetricsLine};
@@ -107,6 +112,7 @@ pub use runner::place::Place;
 pub use runner::process::Process;
 pub use runner::{News, detach, run};
 pub use store::{Claim, FinalMetric, METRICS, Record, Secondary, Status, Store, Transition};
+pub use writes::Written;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

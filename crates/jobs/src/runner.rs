@@ -4,12 +4,13 @@
 //!  Starting ──► Downloading ──► Training ──► Uploading ──► Completed | Failed | Stopped
 //!  folders,     checkpoints,    a thread an  checkpoints,
 //!  code, JSON   channels of     instance     model and
-//!     ▲         mode File, Dir     │         output packed
+//!     ▲         mode File, Dir     │         output packed,
+//!     │                            │         channels written
 //!     └─────── Interrupted ◄───────┘
 //! ```
 //!
 //! One thread watches for reasons to cut the work short (the caller's flag, the job's `stop` file, a time
-//! limit, an interruption); one mirrors the checkpoints. Per instance, one thread starts the process as
+//! limit, an interruption); one mirrors the checkpoints, and one each channel that may be written to. Per instance, one thread starts the process as
 //! leader of its own group, waits for it, and then ends the group, as a container ends with its first
 //! process; two threads read its lines; one thread per pipe feeds it. All of them end with the job.
 
@@ -25,6 +26,7 @@ pub(crate) mod profiler;
 pub(crate) mod python;
 mod results;
 pub(crate) mod room;
+mod rules;
 mod standin;
 mod start;
 pub(crate) mod venv;
@@ -38,17 +40,20 @@ use std::time::{Duration, Instant};
 
 use stokehold_base::clock::unix_now as now;
 use stokehold_profile::timeline::Metrics;
+use stokehold_script::Watched;
 
-use crate::checkpoints::{End, Keeper};
+use crate::checkpoints::Keeper;
 use crate::contract::{self, Instance};
 use crate::data::mount::Mounts;
 use crate::data::{self};
+use crate::mirror::watch::End;
 use crate::runner::cut::{Cut, Cuts};
 use crate::runner::lines::{Line, Lines};
 use crate::runner::nodes::Nodes;
 use crate::runner::place::Place;
 use crate::runner::profiler::Profiler;
 use crate::store::{Claim, Folder, Record, Secondary, Status};
+use crate::writes::{self, Writer};
 use crate::{Bill, Job, JobError};
 
 /// An event while a job runs.
@@ -121,8 +126,15 @@ struct Runner<'a> {
     nodes: Option<Nodes>,
     /// The virtual environment, where there are requirements.
     environment: OnceLock<PathBuf>,
-    /// The address for the script's spans and numbers, and the numbers received there.
-    timeline: OnceLock<(OsString, Arc<Metrics>)>,
+    /// Of the recording, once it was started.
+    timeline: OnceLock<Listening>,
+}
+
+/// Where the recording takes a script's spans and numbers.
+struct Listening {
+    address: OsString,
+    metrics: Arc<Metrics>,
+    watched: Arc<Watched>,
 }
 
 /// How one start ended.
@@ -139,6 +151,8 @@ struct Held<'a> {
     say: &'a (dyn Fn(&str) + Sync),
     /// The job's place for checkpoints.
     keeper: Option<Keeper<'a>>,
+    /// Why something that the script wrote to a channel was refused, in this start or an earlier one.
+    refused: Option<String>,
     profiler: Option<Profiler>,
 }
 
@@ -178,6 +192,7 @@ impl Runner<'_> {
         let mut held = Held {
             say: &say,
             keeper: None,
+            refused: None,
             profiler: None,
         };
         let mut again = false;
@@ -213,12 +228,24 @@ impl Runner<'_> {
         let brought = self
             .bring_checkpoints(&instances, held)
             .and_then(|()| data::bring(self.job, self.jobs(), &folders, held.say, self.cuts.halt()));
-        let mounted = brought.and_then(|()| Mounts::new(self.job, &folders));
-        let piped = mounted.and_then(|mounts| Ok((mounts, self.pipes(&instances)?)));
+        // First what an earlier start left, then the list.
+        let writers = brought.and_then(|()| self.writers(&instances[0], held));
+        let mounted = writers.and_then(|mut writers| {
+            let mut mounts = Mounts::new(self.job, &folders, self.cuts.halt())?;
+            for writer in &mut writers {
+                let listed = mounts.listed.remove(writer.channel());
+                let listed = listed.ok_or_else(|| {
+                    JobError::Input(format!("channel {}: it was not listed", writer.channel()))
+                })?;
+                writer.begin(listed)?;
+            }
+            Ok((mounts, writers))
+        });
+        let piped = mounted.and_then(|(mounts, writers)| Ok((mounts, writers, self.pipes(&instances)?)));
         if let Some(cut) = self.cuts.why() {
             return self.end_cut(held, cut);
         }
-        let (mounts, piped) = match piped {
+        let (mounts, mut writers, piped) = match piped {
             Ok(piped) => piped,
             Err(error) => return self.fail(held, &format!("ClientError: {error}")),
         };
@@ -229,7 +256,13 @@ impl Runner<'_> {
             record.enter(Status::InProgress, Secondary::Training);
         })?;
         self.cuts.started();
-        let (result, late) = self.train(&instances, &piped, &mounts.complaints, held.keeper.as_mut());
+        let (result, late) = self.train(
+            &instances,
+            &piped,
+            &mounts.complaints,
+            held.keeper.as_mut(),
+            &mut writers,
+        );
         self.cuts.ended();
         drop(mounts);
         self.change(|record| {
@@ -269,6 +302,7 @@ impl Runner<'_> {
             self.enter(status, Secondary::Uploading)?;
         }
         let unkept = self.settle(held.keeper.as_mut(), ended)?;
+        let unwritten = self.close(&mut writers, ended, held)?;
         if cut == Some(Cut::Simulated) {
             return Ok(Attempt::Interrupted);
         }
@@ -286,7 +320,7 @@ impl Runner<'_> {
             let reason = format!("InternalServerError: the job's lines could not be stored: {missing}");
             return self.fail(held, &reason);
         }
-        match (failed, unkept, cut) {
+        match (failed, unkept.or(unwritten), cut) {
             (Some(i), _, _) => self.fail(held, &self.reason(&instances[i], code.unwrap_or(1))),
             (None, Some(unkept), _) => self.fail(held, &format!("ClientError: {unkept}")),
             (None, None, Some(cut)) => self.end_cut(held, cut),
@@ -316,7 +350,7 @@ impl Runner<'_> {
             Cut::Simulated => Ok(Attempt::Interrupted),
             Cut::Notice => self.end(held, Status::Stopped, Secondary::Interrupted),
             Cut::MaxWait => self.end(held, Status::Stopped, Secondary::MaxWaitTimeExceeded),
-            Cut::Stop => self.end(held, Status::Stopped, Secondary::Stopped),
+            Cut::Rule | Cut::Stop => self.end(held, Status::Stopped, Secondary::Stopped),
         }
     }
 
@@ -340,7 +374,7 @@ impl Runner<'_> {
             }
         };
         keeper.restore(self.job, self.cuts.halt())?;
-        self.change(|record| record.checkpoints = Some(keeper.kept()))
+        self.change(|record| record.checkpoints = Some(keeper.state()))
     }
 
     /// Sends the remaining checkpoints. Returns why some could not be sent.
@@ -350,14 +384,9 @@ impl Runner<'_> {
         ended: &[Option<Ended>],
     ) -> Result<Option<String>, JobError> {
         let Some(keeper) = keeper else { return Ok(None) };
-        let end = |rank: usize| match ended.get(rank) {
-            Some(Some(ended)) if ended.killed => End::Killed,
-            Some(_) => End::Itself,
-            // Its end is unknown.
-            None => End::Killed,
-        };
-        let ends: Vec<End> = (0..self.job.instances).map(end).collect();
-        let kept = keeper.settle(&ends, Duration::from_secs(self.job.stop_seconds));
+        let ends: Vec<End> = (0..self.job.instances).map(|rank| end(ended, rank)).collect();
+        keeper.settle(&ends, Duration::from_secs(self.job.stop_seconds));
+        let kept = keeper.state();
         let unkept = kept.trouble.as_ref().map(|trouble| {
             let (place, waiting) = (&kept.uri, kept.waiting);
             format!("checkpoints: not all could be kept at {place} ({waiting} files wait in the job's folder): {trouble}")
@@ -369,16 +398,54 @@ impl Runner<'_> {
         Ok(unkept)
     }
 
+    /// Takes up the channels that the script may write to, and sends what an earlier start left of them.
+    fn writers<'h>(&self, instance: &Instance, held: &mut Held<'h>) -> Result<Vec<Writer<'h>>, JobError> {
+        let mut writers = Vec::new();
+        let patience = Duration::from_secs(self.job.stop_seconds);
+        for (name, channel) in writes::channels(self.job) {
+            let folders = (self.folder.0.as_path(), instance.data());
+            let mut writer = Writer::open(self.job, name, channel, (folders.0, &folders.1), held.say)?;
+            let refused = writer.send_leftovers(patience);
+            self.change(|record| drop(record.writes.insert(name.clone(), writer.state())))?;
+            held.refused = held.refused.take().or(refused?);
+            writers.push(writer);
+        }
+        Ok(writers)
+    }
+
+    /// Sends what is left of the channels that the script may write to. Returns why something was not sent, in this
+    /// start or an earlier one.
+    fn close(
+        &self,
+        writers: &mut [Writer<'_>],
+        ended: &[Option<Ended>],
+        held: &mut Held<'_>,
+    ) -> Result<Option<String>, JobError> {
+        let patience = Duration::from_secs(self.job.stop_seconds);
+        for writer in writers {
+            let reason = writer.close(end(ended, 0), patience);
+            if let Some(reason) = &reason {
+                self.lines.say(reason);
+            }
+            held.refused = held.refused.take().or(reason);
+            self.change(|record| drop(record.writes.insert(writer.channel().to_owned(), writer.state())))?;
+        }
+        Ok(held.refused.clone())
+    }
+
     /// Starts recording the machine. If that is not possible, the job goes on without it.
     fn profiler(&self, instances: &[Instance]) -> Result<Option<Profiler>, JobError> {
         if !self.job.profile {
             return Ok(None);
         }
         let command = contract::command(self.job, &instances[0]).unwrap_or_default();
-        match Profiler::start(&self.folder.0, command) {
+        match Profiler::start(&self.folder.0, command, self.job) {
             Ok(profiler) => {
-                self.timeline
-                    .get_or_init(|| (profiler.address().to_owned(), profiler.metrics()));
+                self.timeline.get_or_init(|| Listening {
+                    address: profiler.address().to_owned(),
+                    metrics: profiler.metrics(),
+                    watched: profiler.watched(),
+                });
                 self.change(|record| record.profile = Some(self.folder.0.clone()))?;
                 Ok(Some(profiler))
             }
@@ -392,7 +459,9 @@ impl Runner<'_> {
     /// Ends the recording and writes its report.
     fn report(&self, profiler: Option<Profiler>, code: Option<i32>) -> Result<(), JobError> {
         let Some(profiler) = profiler else { return Ok(()) };
-        let page = profiler.finish(code);
+        let mut stopped_by = None;
+        self.change(|record| stopped_by.clone_from(&record.stopped_by))?;
+        let page = profiler.finish(code, stopped_by);
         // The script's last messages may have been on their way when it ended.
         self.take_metrics();
         if let Err(error) = &page {
@@ -406,9 +475,20 @@ impl Runner<'_> {
 
     /// Stores the numbers that the script sent.
     fn take_metrics(&self) {
-        for metric in self.timeline.get().iter().flat_map(|(_, metrics)| metrics.take()) {
+        let listening = self.timeline.get();
+        for metric in listening.iter().flat_map(|listening| listening.metrics.take()) {
             self.lines.sent(&metric);
         }
+    }
+}
+
+/// How the script of an instance ended.
+fn end(ended: &[Option<Ended>], rank: usize) -> End {
+    match ended.get(rank) {
+        Some(Some(ended)) if ended.killed => End::Killed,
+        Some(_) => End::Itself,
+        // Its end is unknown.
+        None => End::Killed,
     }
 }
 

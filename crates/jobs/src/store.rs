@@ -10,6 +10,8 @@
 //! ROOT/<name>/log            every line: time, host, stream, text
 //! ROOT/<name>/metrics.jsonl  every number that was found in a line, or sent through the timeline
 //! ROOT/<name>/algo-1/        the instance's folder, `/opt/ml` in a container
+//! ROOT/<name>/writes/        what the script has written to channels of mode Cache and is not in the bucket yet
+//! ROOT/<name>/unsent/        files that could not be sent to a bucket
 //! ROOT/<name>/home/          home folders of its installation and its instances
 //! ROOT/<name>/output/        model.tar.gz, output.tar.gz
 //! ROOT/<name>/profiler-output/, rule-output/   the recording of the machine, and its report
@@ -40,14 +42,14 @@ use stokehold_base::lock;
 use stokehold_base::there::if_there;
 use stokehold_base::whole;
 
-use crate::data::{mount, source};
+use crate::data::{self, mount, mountinfo, source};
 use crate::job::{is_a_path, is_name};
 use crate::runner::nodes::Nodes;
 use crate::runner::place::Place;
 use crate::runner::process::Process;
 use crate::runner::room;
 use crate::slurm::{self, Submitted};
-use crate::{Bill, Job, JobError};
+use crate::{Bill, Job, JobError, writes};
 
 pub(crate) use folder::Folder;
 pub use folder::METRICS;
@@ -145,13 +147,12 @@ impl Store {
     /// Creates a job: its folder, its file, its first state. This process or another one may run it.
     ///
     /// # Errors
-    /// An error of [`Job::check`]; the entry point does not exist; a job of this name exists;
+    /// An error of [`Job::check`]; the entry point does not exist; a job of this name exists; the folder of a channel
+    /// does not exist; nothing is mounted where a channel of [`Kind::Mount`](crate::Kind::Mount) is;
     /// [`JobError::Room`].
     pub fn create(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
-        if job.opt_ml {
-            room::probe()?;
-        }
+        self.probe(job)?;
         self.make(job)
     }
 
@@ -159,8 +160,8 @@ impl Store {
     /// and the store's folder have to be there under the same paths.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create) but [`JobError::Room`], which only a node can tell; [`JobError::Slurm`]. Then there is
-    /// no job.
+    /// Those of [`create`](Self::create) but those of channels and [`JobError::Room`], which only a node can tell;
+    /// [`JobError::Slurm`]. Then there is no job.
     pub fn submit(&self, job: &Job, program: &Path, options: &[String]) -> Result<String, JobError> {
         let name = self.make(job)?;
         let (folder, _lock) = self.locked(&name)?;
@@ -183,6 +184,21 @@ impl Store {
             // Report the first error.
             let _ = claim.folder.write(&before);
         })
+    }
+
+    /// Checks whether this machine has what the job needs.
+    fn probe(&self, job: &Job) -> Result<(), JobError> {
+        data::check(job)?;
+        mountinfo::check(job)?;
+        if !job.opt_ml {
+            return Ok(());
+        }
+        room::probe()?;
+        if writes::channels(job).next().is_none() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
+        room::probe_overlay(&self.root)
     }
 
     fn make(&self, job: &Job) -> Result<String, JobError> {
@@ -251,12 +267,10 @@ impl Store {
     /// copied and its checkpoints. The code is copied again.
     ///
     /// # Errors
-    /// It runs, or has completed; [`JobError::Room`].
+    /// It runs, or has completed; the folder of a channel does not exist; [`JobError::Room`].
     pub fn resume(&self, name: &str) -> Result<Claim, JobError> {
         self.get(name)?;
-        if self.job(name)?.opt_ml {
-            room::probe()?;
-        }
+        self.probe(&self.job(name)?)?;
         self.again(name)
     }
 
@@ -275,6 +289,7 @@ impl Store {
             }
         }
         record.failure_reason = None;
+        record.stopped_by = None;
         record.runner_died = false;
         record.exit_code = None;
         record.enter(Status::InProgress, Secondary::Starting);
@@ -566,6 +581,7 @@ impl Store {
         }
         let (folder, _lock) = self.locked(name)?;
         mount::clear(&folder.0).map_err(JobError::io(&folder.0))?;
+        writes::release(&folder.0);
         // Without its state it is not a job, even if removing the rest fails.
         let state = folder.file("state.json");
         fs::remove_file(&state).map_err(JobError::io(&state))?;

@@ -92,7 +92,7 @@ pub use state::{OrderFacts, State};
 pub use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, PipelineError, SampleType};
 #[doc(no_inline)]
 pub use stokehold_storage::{Dataset, ImageFolder, ImageList, Source, StorageError};
-pub use worker::FilledBatch;
+pub use worker::{FilledBatch, input};
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -5,7 +5,7 @@
 //! are in memory at a time.
 
 use std::collections::VecDeque;
-use std::num::NonZeroUsize;
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 use crate::order::Order;
 use crate::shared::Shared;
 use crate::worker::{FilledBatch, Flight, Worker};
-use crate::{LoaderError, MAX_WORKERS};
+use crate::{LoaderError, MAX_WORKERS, Workers};
 
 /// An epoch of a loader whose batches are made by their numbers.
 ///
@@ -69,7 +69,6 @@ type Taker = Box<dyn FnOnce(Result<FilledBatch, LoaderError>) + Send>;
 /// not made by then are not, and what would have taken them is dropped.
 pub struct WorkerPool {
     queue: Arc<Queue>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -77,6 +76,9 @@ struct Queue {
     open: Mutex<VecDeque<Arc<Job>>>,
     added: Condvar,
     stop: Arc<AtomicBool>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Whether there may be more threads than at the start.
+    grows: bool,
 }
 
 struct Job {
@@ -87,33 +89,29 @@ struct Job {
 }
 
 impl WorkerPool {
-    /// Starts the threads, at most [`MAX_WORKERS`].
+    /// Starts the threads, at most [`MAX_WORKERS`]. With [`Workers::Auto`] it is one for each core, and while batches wait, as many
+    /// more as the reads of their loader ask for ([`Costs`](crate::Costs)).
     ///
     /// # Errors
     /// They are too many, or the system refuses a thread.
-    pub fn start(workers: NonZeroUsize) -> Result<Self, LoaderError> {
-        if workers.get() > MAX_WORKERS {
+    pub fn start(workers: Workers) -> Result<Self, LoaderError> {
+        if workers.resolve() > MAX_WORKERS {
             let reason = format!("{workers} workers: must be 1 to {MAX_WORKERS}");
             return Err(LoaderError::Options { reason });
         }
-        let mut pool = Self {
-            queue: Arc::default(),
-            threads: Vec::with_capacity(workers.get()),
-        };
-        for number in 0..workers.get() {
-            let queue = Arc::clone(&pool.queue);
-            let thread = Builder::new()
-                .name(format!("batches-{number}"))
-                .spawn(move || queue.work(number))
-                .map_err(LoaderError::Spawn)?;
-            pool.threads.push(thread);
-        }
+        let queue = Arc::new(Queue {
+            grows: workers == Workers::Auto,
+            ..Queue::default()
+        });
+        // Dropped on an error, it ends the threads that were started.
+        let pool = Self { queue };
+        pool.queue.grow(workers.resolve()).map_err(LoaderError::Spawn)?;
         Ok(pool)
     }
 
-    /// The number of its threads.
+    /// The number of its threads now.
     pub fn workers(&self) -> usize {
-        self.threads.len()
+        self.queue.threads().len()
     }
 
     /// Makes the batch of a number, equal to that of the ordinary epoch, and gives it to `taker` on one of the threads. Batches
@@ -161,7 +159,8 @@ impl Drop for WorkerPool {
         self.queue.stop.store(true, Ordering::Relaxed);
         drop(open);
         self.queue.added.notify_all();
-        for thread in self.threads.drain(..) {
+        let threads = std::mem::take(&mut *self.queue.threads());
+        for thread in threads {
             // A worker catches its panics, so a failed join has nothing to report.
             let _ = thread.join();
         }
@@ -176,8 +175,35 @@ impl Queue {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn threads(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        // Code under the lock only pushes and takes.
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts threads until there are this many.
+    fn grow(self: &Arc<Self>, wanted: usize) -> io::Result<()> {
+        let mut threads = self.threads();
+        // Who stops takes the threads under this lock, and would not find later ones.
+        while threads.len() < wanted && !self.stop.load(Ordering::Relaxed) {
+            let (number, queue) = (threads.len(), Arc::clone(self));
+            let thread = Builder::new()
+                .name(format!("batches-{number}"))
+                .spawn(move || queue.work(number))?;
+            threads.push(thread);
+        }
+        Ok(())
+    }
+
+    /// Adds the threads that this loader's reads ask for, where batches wait for one.
+    fn grow_for(self: &Arc<Self>, shared: &Shared) {
+        if self.grows && !self.open().is_empty() {
+            // Without them it goes on as it is.
+            let _ = self.grow(shared.more_workers());
+        }
+    }
+
     /// The work of one thread.
-    fn work(&self, number: usize) {
+    fn work(self: &Arc<Self>, number: usize) {
         let mut worker: Option<Worker> = None;
         while let Some(job) = self.next(&mut worker) {
             // One that is still there is of this loader.
@@ -189,7 +215,10 @@ impl Queue {
                 Ok(mut own) => {
                     own.turn_to(job.epoch);
                     match own.fill_flight(&job.flight) {
-                        ControlFlow::Continue(Some(made)) => job.give(made),
+                        ControlFlow::Continue(Some(made)) => {
+                            job.give(made);
+                            self.grow_for(&job.shared);
+                        }
                         ControlFlow::Continue(None) => {}
                         ControlFlow::Break(()) => return,
                     }

@@ -565,8 +565,8 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// The sample as the pipeline's input.
-fn input(bytes: &SampleBytes) -> Input<'_> {
+/// A sample as a pipeline's input, with all that its source knows of it.
+pub fn input(bytes: &SampleBytes) -> Input<'_> {
     let rows = bytes.rows().map(|rows| RowIndex {
         first: rows.first,
         offsets: rows.offsets,
@@ -574,6 +574,7 @@ fn input(bytes: &SampleBytes) -> Input<'_> {
     Input {
         bytes: bytes.file(),
         rows,
+        tables: bytes.tables(),
     }
 }
 

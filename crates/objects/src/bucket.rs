@@ -32,13 +32,27 @@ pub struct Object {
 impl Object {
     /// Whether an answer is of this version.
     fn is(&self, answer: &ObjectMeta) -> bool {
+        self.is_same(
+            answer.size,
+            answer.e_tag.as_deref(),
+            answer.last_modified.timestamp(),
+        )
+    }
+
+    /// Whether another answer about an object of this name is of the same version: by the ETags, or, if one has
+    /// none, by the times of the last change, which servers give in seconds; and by the sizes.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.is_same(other.size, other.etag.as_deref(), other.modified)
+    }
+
+    fn is_same(&self, size: u64, etag: Option<&str>, modified: i64) -> bool {
         // Azure's lists leave out the quotes that its answers have.
         let bare = |etag: &str| etag.trim_start_matches("W/").trim_matches('"').to_owned();
-        let same = match (&self.etag, &answer.e_tag) {
+        let same = match (self.etag.as_deref(), etag) {
             (Some(listed), Some(now)) => bare(listed) == bare(now),
-            _ => self.modified == answer.last_modified.timestamp(),
+            _ => self.modified == modified,
         };
-        same && self.size == answer.size
+        same && self.size == size
     }
 }
 

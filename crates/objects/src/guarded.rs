@@ -1,20 +1,55 @@
-//! Objects with several possible writers: a writer reads an object with its version, and overwrites only that
-//! version.
+//! Objects with several possible writers: a writer reads an object with its version, or asks for its version,
+//! and overwrites only that version.
 
 use futures_util::TryStreamExt;
 use object_store::{ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
 
 use crate::runtime::block_on;
-use crate::{Bucket, Cause, ObjectError, Scheme};
+use crate::{Bucket, Cause, Object, ObjectError, Scheme};
 
 /// The version of an object's contents; it changes with every write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Version(UpdateVersion);
+pub struct Version(pub(crate) UpdateVersion);
+
+impl Version {
+    /// The ETag, if the server has one.
+    pub fn etag(&self) -> Option<&str> {
+        self.0.e_tag.as_deref()
+    }
+}
 
 /// The size limit of an object that is read with its version; a larger one is an error.
 const MOST: u64 = 1 << 20;
 
 impl Bucket {
+    /// An object as it is now, and its version; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// The server's error.
+    pub fn look_up(&self, key: &str) -> Result<Option<(Object, Version)>, ObjectError> {
+        let inner = &self.inner;
+        block_on(async {
+            let _permit = inner.permit().await;
+            match inner.store.head(&inner.path(key)?).await {
+                Ok(found) => {
+                    let object = Object {
+                        key: key.to_owned(),
+                        size: found.size,
+                        etag: found.e_tag.clone(),
+                        modified: found.last_modified.timestamp(),
+                    };
+                    let version = Version(UpdateVersion {
+                        e_tag: found.e_tag,
+                        version: found.version,
+                    });
+                    Ok(Some((object, version)))
+                }
+                Err(object_store::Error::NotFound { .. }) => Ok(None),
+                Err(error) => Err(inner.error(key, &error)),
+            }
+        })?
+    }
+
     /// A small object and its version; `None` if it does not exist.
     ///
     /// # Errors

@@ -14,7 +14,7 @@
 //! adds what a loader needs: blocking calls, fetches that are started early and awaited late
 //! ([`Bucket::begin`]), one limit on the requests in flight and so on memory, and errors that name the
 //! object, the cause and the remedy and never print a secret. [`Bucket::upload`] writes objects that are too
-//! large for memory, [`Bucket::put_if`] objects with several possible writers.
+//! large for memory, [`Bucket::put_if`] and [`Upload::finish_if`] objects with several possible writers.
 //!
 //! Credentials are searched where AWS's own tools search: the environment (`AWS_ACCESS_KEY_ID`, ..), then the
 //! profile (`AWS_PROFILE` in `~/.aws/credentials` and `~/.aws/config`), then the container's or the

@@ -2,10 +2,10 @@
 
 use std::mem;
 
-use object_store::{ObjectStoreExt, WriteMultipart};
+use object_store::{ObjectStoreExt, PutResult, WriteMultipart};
 
 use crate::runtime::{block_on, spawn};
-use crate::{Bucket, ObjectError};
+use crate::{Bucket, ObjectError, Version};
 
 /// Objects above this are written in parts of at least this size.
 const PART: u64 = 16 << 20;
@@ -93,18 +93,48 @@ impl Upload {
     /// # Errors
     /// The server's error. The object has not appeared.
     pub fn finish(mut self) -> Result<(), ObjectError> {
+        if self.large.is_some() {
+            return self.complete().map(drop);
+        }
         let (inner, small) = (&self.bucket.inner, mem::take(&mut self.small));
-        let large = self.large.take();
         block_on(async {
-            let finished = match large {
-                Some(large) => large.finish().await,
-                None => {
-                    let _permit = inner.permit().await;
-                    inner.store.put(&inner.path(&self.key)?, small.into()).await
-                }
-            };
-            finished.map(drop).map_err(|error| inner.error(&self.key, &error))
+            let _permit = inner.permit().await;
+            let put = inner.store.put(&inner.path(&self.key)?, small.into()).await;
+            put.map(drop).map_err(|error| inner.error(&self.key, &error))
         })?
+    }
+
+    /// Makes the object appear if the one that is there still has the version `expected` or, with `None`, if there
+    /// is none. Returns its version; `None` if another writer was faster, and then it has not appeared.
+    ///
+    /// An object of one part is compared and written by the server at once, as by [`Bucket::put_if`]. Of an object
+    /// of several parts (more than 16 MiB), the version is asked for right before: a writer that comes between the
+    /// two requests is overwritten.
+    ///
+    /// # Errors
+    /// The server's error. The object has not appeared.
+    pub fn finish_if(mut self, expected: Option<&Version>) -> Result<Option<Version>, ObjectError> {
+        if self.large.is_none() {
+            return self
+                .bucket
+                .put_if(&self.key, mem::take(&mut self.small), expected);
+        }
+        let found = self.bucket.look_up(&self.key)?;
+        if found.as_ref().map(|(_, version)| version) != expected {
+            return Ok(None);
+        }
+        let put = self.complete()?;
+        Ok(put.map(|put| Version(put.into())))
+    }
+
+    /// Completes an object of several parts.
+    fn complete(&mut self) -> Result<Option<PutResult>, ObjectError> {
+        let Some(large) = self.large.take() else {
+            return Ok(None);
+        };
+        let inner = &self.bucket.inner;
+        let finished = block_on(large.finish())?;
+        finished.map(Some).map_err(|error| inner.error(&self.key, &error))
     }
 }
 

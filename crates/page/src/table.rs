@@ -5,6 +5,9 @@ use std::fmt::Write;
 
 use crate::svg::escape;
 
+/// A longer cell stands out of its column. Formats of more than 65535 characters panic.
+const WIDEST: usize = 1000;
+
 /// Rows of cells under headings. Columns of words stand to the left, columns of numbers to the right.
 #[derive(Debug, Clone)]
 pub struct Table {
@@ -51,7 +54,7 @@ impl Table {
         let width = |column: usize| {
             let cells = self.rows.iter().chain([&self.head]);
             let widths = cells.map(|row| row.get(column).map_or(0, |cell| cell.chars().count()));
-            widths.max().unwrap_or(0)
+            widths.max().unwrap_or(0).min(WIDEST)
         };
         let widths: Vec<usize> = (0..self.head.len()).map(width).collect();
         let mut text = String::new();
@@ -131,6 +134,14 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_of_any_length_is_written() {
+        let mut table = Table::new(&["name", "count"], &[0]);
+        table.row(["x".repeat(70_000), "1".to_owned()]);
+        table.row(["y".to_owned(), "2".repeat(70_000)]);
+        assert!(table.text().lines().all(|line| line.len() <= 71_002));
+    }
 
     fn table() -> Table {
         let mut table = Table::new(&["name", "count"], &[0]);

@@ -34,6 +34,14 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// About three digits, also of a small number: `5.1e-3`.
+pub fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size > 0.0 && size < 0.1 => format!("{value:.2e}"),
+        _ => digits(value),
+    }
+}
+
 /// A name that fits; names come from files and may be of any length.
 pub fn clipped(name: &str, most: usize) -> String {
     if name.chars().count() <= most {

@@ -11,7 +11,7 @@ use crate::step::{Rotate, Step};
 use crate::{DrawKey, Pipeline, per_op};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
-use stokehold_jpeg::{ColorModel, Decoder, Header, Layout, Region, Scale};
+use stokehold_jpeg::{ColorModel, Decoder, Header, Input, Layout, Region, Scale, is_packed};
 
 /// Options of decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -181,13 +181,14 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, ImageError> {
     Ok(info)
 }
 
-/// Decodes a whole image.
+/// Decodes a whole image: the bytes of a file, or an [`Input`] that says more of a JPEG.
 ///
 /// # Errors
 /// [`ImageError`] says what is wrong with the bytes.
-pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, ImageError> {
-    let info = probe(bytes)?;
-    let image = decode_stored(bytes, &info, &mut Decoder::new())?;
+pub fn decode<'a>(input: impl Into<Input<'a>>, options: &DecodeOptions) -> Result<RgbImage, ImageError> {
+    let input = input.into();
+    let info = probe(input.bytes)?;
+    let image = decode_stored(input, &info, &mut Decoder::new())?;
     let turned = if options.exif { info.upright() } else { Vec::new() };
     Ok(turned
         .iter()
@@ -210,7 +211,7 @@ pub(crate) fn steps(
 
 /// Decodes a whole image in its stored orientation.
 pub(crate) fn decode_stored(
-    bytes: &[u8],
+    input: Input<'_>,
     info: &ImageInfo,
     jpeg: &mut Decoder,
 ) -> Result<RgbImage, ImageError> {
@@ -223,10 +224,12 @@ pub(crate) fn decode_stored(
                 width,
                 height,
             };
-            jpeg.decode(bytes, whole, Scale::Full, Layout::Rgb)?.data.to_vec()
+            // From the first byte on, whatever is known of its rows: no row is left out.
+            let input = Input { rows: None, ..input };
+            jpeg.decode(input, whole, Scale::Full, Layout::Rgb)?.data.to_vec()
         }
-        Format::Png => decode_png(bytes)?,
-        Format::WebP => decode_webp(bytes)?,
+        Format::Png => decode_png(input.bytes)?,
+        Format::WebP => decode_webp(input.bytes)?,
     };
     Ok(RgbImage { width, height, data })
 }
@@ -236,7 +239,7 @@ fn format(bytes: &[u8]) -> Result<Format, ImageError> {
     if bytes.is_empty() {
         return Err(ImageError::Empty);
     }
-    if bytes.starts_with(&[0xFF, 0xD8]) {
+    if bytes.starts_with(&[0xFF, 0xD8]) || is_packed(bytes) {
         return Ok(Format::Jpeg);
     }
     if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {

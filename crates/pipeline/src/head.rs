@@ -134,7 +134,7 @@ pub fn bake(ops: &[Op], bytes: &[u8], options: &DecodeOptions) -> Result<Option<
     if steps.iter().all(|step| step.keeps((info.width, info.height))) {
         return Ok(None);
     }
-    let image = decode::decode_stored(bytes, &info, &mut Decoder::new())?;
+    let image = decode::decode_stored(bytes.into(), &info, &mut Decoder::new())?;
     Ok(Some(
         steps.iter().fold(image, |image, step| per_op::apply(step, image)),
     ))

@@ -193,7 +193,7 @@ impl Runner {
         self.outlier = is_outlier(&steps, info.width, info.height);
         match self.executor {
             Executor::PerOp => {
-                let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
+                let image = decode::decode_stored(input, &info, &mut self.jpeg)?;
                 let decode = begin.elapsed();
                 per_op::execute(&steps, image, out);
                 Ok(StageTimes {
@@ -214,7 +214,7 @@ impl Runner {
                         Source::Pixels(Rgbx::of(&pixels, region, scale))
                     }
                 } else {
-                    let image = decode::decode_stored(bytes, &info, &mut self.jpeg)?;
+                    let image = decode::decode_stored(input, &info, &mut self.jpeg)?;
                     self.pixels.clear();
                     image
                         .pixels()

@@ -1,5 +1,6 @@
 //! Shards back to files.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -8,6 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use stokehold_base::whole;
+use stokehold_jpeg::{Decoder, Metadata, TranscodeOptions, is_packed};
+use stokehold_loader::input;
 use stokehold_pipeline::{Format, probe};
 use stokehold_storage::shard::{Manifest, ShardFolder};
 use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
@@ -42,6 +45,7 @@ pub fn extract(
         done,
         progress,
         bytes: SampleBytes::new(),
+        jpeg: Decoder::new(),
         lost: Vec::new(),
     };
     for (part, _) in manifest.image_parts() {
@@ -73,6 +77,7 @@ struct Work<'a> {
     done: Progress,
     progress: &'a mut dyn FnMut(Progress),
     bytes: SampleBytes,
+    jpeg: Decoder,
     lost: Vec<Lost>,
 }
 
@@ -96,21 +101,37 @@ impl Work<'_> {
                     name(sample, self.bytes.file())?
                 }
             };
+            let found = found.and_then(|name| Ok((name, file(&self.bytes, &mut self.jpeg)?)));
             match &found {
-                Ok(name) => {
+                Ok((name, file)) => {
                     let path = place(self.dir, &Path::new(part).join(name))?;
-                    whole::write(&path, self.bytes.file()).map_err(|source| write_error(&path, source))?;
+                    whole::write(&path, file).map_err(|source| write_error(&path, source))?;
                 }
                 Err(reason) => self.lost.push(Lost {
                     name: String::from_utf8_lossy(folder.below(sample)).into_owned(),
                     reason: reason.clone(),
                 }),
             }
-            names.push(found.ok());
+            names.push(found.ok().map(|(name, _)| name));
             self.done.done += 1;
             (self.progress)(self.done);
         }
         Ok(names)
+    }
+}
+
+/// A sample as other programs read it: of a packed JPEG an ordinary one with the same coefficients.
+fn file<'a>(bytes: &'a SampleBytes, jpeg: &mut Decoder) -> Result<Cow<'a, [u8]>, String> {
+    if !is_packed(bytes.file()) {
+        return Ok(Cow::Borrowed(bytes.file()));
+    }
+    // What metadata there is was to be kept.
+    let options = TranscodeOptions {
+        metadata: Metadata::Keep,
+    };
+    match jpeg.transcode(input(bytes), &options) {
+        Ok(transcoded) => Ok(Cow::Owned(transcoded.bytes)),
+        Err(error) => Err(format!("its packed JPEG cannot be read: {error}")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Converts a folder of images to shards, which load faster, before training.
 //!
 //! ```text
-//!  DATA/train/cat/1.jpg ─┐ read   ┌─ transcode: same coefficients, restart marker per MCU row ─┐ in order   OUT/train/000000.skshard
+//!  DATA/train/cat/1.jpg ─┐ read   ┌─ pack or transcode: the same coefficients, coded otherwise   ─┐ in order   OUT/train/000000.skshard
 //!  DATA/train/cat/2.jpg ─┼──────► ├─ or keep the file as it is                                 ├──────────► OUT/train/000001.skshard
 //!  DATA/val/...         ─┘ many   └─ or resize and encode (lossy)                              ┘ one writer OUT/shards.json, last
 //! ```
@@ -14,6 +14,10 @@
 //!
 //! By default nothing is lost: JPEGs are rewritten in the coefficient domain, which gives the same pixels bit
 //! for bit, and PNG and WebP files are copied unchanged. [`verify`] proves it against the originals.
+//!
+//! A JPEG becomes its packed form, which is smaller and decodes faster, or an ordinary JPEG with a restart marker behind every
+//! row of MCUs ([`JpegForm`]). What packed images are read with is adapted to some JPEGs of the data set (`packing`), and every
+//! shard holds it.
 //!
 //! With [`Options::bake`] the head of a pipeline is performed on the images of a part, operation after operation, and
 //! `shards.json` says so: a loader leaves these operations out and refuses a pipeline that begins otherwise. An image that they
@@ -31,6 +35,7 @@ mod extract;
 mod make;
 mod options;
 mod output;
+mod packing;
 mod part;
 mod prepare;
 mod resume;
@@ -40,7 +45,7 @@ mod verify;
 
 pub use error::PrepareError;
 pub use extract::{Lost, extract};
-pub use options::{Bake, Container, Content, Encoding, Options, Size};
+pub use options::{Bake, Container, Content, Encoding, JpegForm, Options, Size};
 pub use prepare::{Left, Progress, Report, join, prepare, prepare_share};
 pub use stokehold_base::share::Share;
 pub use verify::{Findings, verify};

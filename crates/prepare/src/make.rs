@@ -1,11 +1,12 @@
 //! From the bytes of an image file to those of a sample.
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use stokehold_jpeg::{Decoder, Metadata, TranscodeOptions};
+use stokehold_jpeg::{Decoder, Metadata, Packer, TranscodeOptions};
 use stokehold_pipeline::op::Interpolation;
 use stokehold_pipeline::{DecodeOptions, Format, ImageInfo, RgbImage, decode, probe};
 
 use crate::options::{Bake, Content, Encoding};
+use crate::packing::Packing;
 
 /// A sample: a file that holds an image, and what is known of it.
 #[derive(Debug)]
@@ -16,17 +17,26 @@ pub(crate) struct Made {
     pub height: u32,
     /// Where the MCU rows begin, and where the last one ends; empty where rows cannot be read by themselves.
     pub rows: Vec<u32>,
-    /// Why a JPEG was kept as it is, where it should have been transcoded.
+    /// Why a JPEG was kept as it is, where it should have been packed or transcoded.
     pub kept: Option<String>,
 }
 
 /// Makes samples; each thread has its own.
-#[derive(Default)]
 pub(crate) struct Maker {
     jpeg: Decoder,
+    /// Packs JPEGs, where they are packed.
+    packer: Option<Packer>,
 }
 
 impl Maker {
+    /// A maker that packs JPEGs with `packing`, or transcodes them.
+    pub fn new(packing: Option<&Packing>) -> Self {
+        Self {
+            jpeg: Decoder::new(),
+            packer: packing.map(Packing::packer),
+        }
+    }
+
     /// Makes the sample of a file after the head of a pipeline; the error is what is wrong with the image.
     pub fn bake(&mut self, file: Vec<u8>, bake: &Bake) -> Result<Made, String> {
         match stokehold_pipeline::bake(&bake.ops, &file, &DecodeOptions { exif: bake.exif }).map_err(text)? {
@@ -62,7 +72,7 @@ impl Maker {
             decodes(&file)?;
             return Ok(as_it_is(file, info));
         }
-        match self.transcode(&file, metadata) {
+        match self.rewrite(&file, metadata) {
             Ok(made) => Ok(Made {
                 width: info.width,
                 height: info.height,
@@ -88,7 +98,7 @@ impl Maker {
         let (width, height) = (image.width, image.height);
         let made = match encoding {
             // What it has of metadata is the orientation, which stays.
-            Encoding::Jpeg(quality) => self.transcode(&jpeg(image, quality, orientation)?, Metadata::Drop)?,
+            Encoding::Jpeg(quality) => self.rewrite(&jpeg(image, quality, orientation)?, Metadata::Drop)?,
             Encoding::Png => Made {
                 file: png(image, orientation).map_err(text)?,
                 format: Format::Png,
@@ -105,19 +115,26 @@ impl Maker {
         })
     }
 
-    fn transcode(&mut self, file: &[u8], metadata: Metadata) -> Result<Made, String> {
-        let transcoded = self
-            .jpeg
-            .transcode(file, &TranscodeOptions { metadata })
-            .map_err(text)?;
-        Ok(Made {
-            file: transcoded.bytes,
+    /// The same coefficients, packed where that makes a JPEG smaller, or as a JPEG whose rows can be read alone.
+    fn rewrite(&mut self, file: &[u8], metadata: Metadata) -> Result<Made, String> {
+        let options = TranscodeOptions { metadata };
+        let made = |file, rows| Made {
+            file,
             format: Format::Jpeg,
             width: 0,
             height: 0,
-            rows: transcoded.rows,
+            rows,
             kept: None,
-        })
+        };
+        if let Some(packer) = &mut self.packer
+            // What cannot be packed may be transcoded; of a broken file, that says what is wrong.
+            && let Ok(packed) = self.jpeg.pack(file, packer, &options)
+            && packed.len() < file.len()
+        {
+            return Ok(made(packed, Vec::new()));
+        }
+        let transcoded = self.jpeg.transcode(file, &options).map_err(text)?;
+        Ok(made(transcoded.bytes, transcoded.rows))
     }
 }
 

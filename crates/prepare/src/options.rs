@@ -14,6 +14,8 @@ use crate::PrepareError;
 pub struct Options {
     /// What to do with images.
     pub content: Content,
+    /// How shards hold JPEGs, those among them that are encoded anew too. Tar files hold ordinary ones in any case.
+    pub jpegs: JpegForm,
     /// The output format.
     pub container: Container,
     /// A shard is finished when its next sample would exceed this size, in bytes.
@@ -32,6 +34,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             content: Content::Lossless(Metadata::Drop),
+            jpegs: JpegForm::Packed,
             container: Container::Shards,
             shard_size: 150_000_000,
             workers: 1,
@@ -71,10 +74,20 @@ pub enum Encoding {
     Png,
 }
 
+/// How JPEGs are written whose coefficients stay what they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JpegForm {
+    /// In the packed form, which is smaller and decodes faster. One that would not become smaller than its file is written as
+    /// [`JpegForm::Jpeg`].
+    Packed,
+    /// As ordinary JPEGs with a restart marker behind every row of MCUs, so that any of them can be read alone.
+    Jpeg,
+}
+
 /// What to do with an image.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content {
-    /// JPEGs are transcoded without changing a pixel; other files are copied.
+    /// JPEGs are packed or transcoded without changing a pixel; other files are copied.
     Lossless(Metadata),
     /// Every file is copied.
     Raw,
@@ -119,12 +132,24 @@ impl Options {
         let mut parts: Vec<String> = self
             .bake
             .iter()
-            .map(|(part, bake)| format!("{part}: {bake}"))
+            .map(|(part, bake)| match self.form() {
+                JpegForm::Packed => format!("{part}: {bake}, JPEGs packed"),
+                JpegForm::Jpeg => format!("{part}: {bake}"),
+            })
             .collect();
         if parts.len() < 2 {
-            parts.push(self.content.to_string());
+            parts.push(self.content.words(self.form()));
         }
         parts.join("; ")
+    }
+
+    /// How JPEGs are written into files of this format.
+    pub(crate) fn form(&self) -> JpegForm {
+        match self.container {
+            Container::Shards => self.jpegs,
+            // Other loaders read no packed ones.
+            Container::Tar => JpegForm::Jpeg,
+        }
     }
 
     /// The extension of the files.
@@ -153,15 +178,22 @@ impl fmt::Display for Bake {
     }
 }
 
-impl fmt::Display for Content {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Content {
+    /// What is done, in words.
+    pub(crate) fn words(&self, form: JpegForm) -> String {
         let metadata = |metadata: &Metadata| match metadata {
             Metadata::Keep => "metadata kept",
             Metadata::Drop => "metadata dropped",
         };
         match self {
-            Self::Lossless(kept) => write!(f, "JPEGs transcoded without loss, {}", metadata(kept)),
-            Self::Raw => f.write_str("files as they are"),
+            Self::Lossless(kept) => {
+                let done = match form {
+                    JpegForm::Packed => "packed",
+                    JpegForm::Jpeg => "transcoded",
+                };
+                format!("JPEGs {done} without loss, {}", metadata(kept))
+            }
+            Self::Raw => "files as they are".to_owned(),
             Self::Resized {
                 size,
                 encoding,
@@ -171,9 +203,12 @@ impl fmt::Display for Content {
                     Size::LongerSide(length) => ("longer", length),
                     Size::ShorterSide(length) => ("shorter", length),
                 };
-                write!(
-                    f,
-                    "lossy: {side} side at most {length} pixels, {encoding}; smaller images without loss, {}",
+                let packed = match form {
+                    JpegForm::Packed => ", JPEGs packed",
+                    JpegForm::Jpeg => "",
+                };
+                format!(
+                    "lossy: {side} side at most {length} pixels, {encoding}; smaller images without loss, {}{packed}",
                     metadata(kept)
                 )
             }

@@ -4,11 +4,13 @@ use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use stokehold_base::whole::Writing;
+use stokehold_jpeg::is_packed;
 use stokehold_pipeline::Format;
-use stokehold_storage::shard::{Record, ShardFacts, ShardWriter};
+use stokehold_storage::shard::{Manifest, Record, ShardFacts, ShardWriter};
 
 use crate::make::Made;
 use crate::options::{Container, Options};
+use crate::part::Part;
 use crate::tar::{Member, TarWriter};
 
 /// A sample that needs only to be written.
@@ -22,7 +24,12 @@ impl Ready {
     pub fn new(container: Container, name: &[u8], key: &str, label: u32, made: Made) -> io::Result<Self> {
         let size = (made.width, made.height);
         Ok(match container {
-            Container::Shards => Self::Record(Record::new(name.to_vec(), label, size, made.file, made.rows)?),
+            Container::Shards => {
+                let packed = is_packed(&made.file);
+                let mut record = Record::new(name.to_vec(), label, size, made.file, made.rows)?;
+                record.packed = packed;
+                Self::Record(record)
+            }
             Container::Tar => Self::Member(Member {
                 key: key.to_owned(),
                 extension: extension(made.format),
@@ -70,18 +77,19 @@ impl Output {
     /// Begins file `number` of a part of the prepared folder `out`.
     pub fn new(
         out: &Path,
-        part: &str,
-        id: u64,
+        part: &Part,
         number: u32,
-        classes: &[String],
         options: &Options,
     ) -> Result<Self, (PathBuf, io::Error)> {
-        let name = file_name(part, number, options);
+        let name = file_name(part.name, number, options);
         let path = out.join(&name);
         let new = || {
             let file = BufWriter::with_capacity(1 << 20, Writing::begin(&path)?);
             Ok(match options.container {
-                Container::Shards => Writer::Shard(ShardWriter::new(file, id, number, classes)?),
+                Container::Shards => {
+                    let classes = part.images.classes();
+                    Writer::Shard(ShardWriter::new(file, part.id, number, classes, part.tables())?)
+                }
                 Container::Tar => Writer::Tar(TarWriter::new(file)),
             })
         };
@@ -112,6 +120,14 @@ impl Output {
             _ => Err(io::ErrorKind::InvalidInput.into()),
         };
         pushed.map_err(|error| (self.path.clone(), error))
+    }
+
+    /// The version of the manifest that lists the file.
+    pub fn version(&self) -> u32 {
+        match &self.writer {
+            Some(Writer::Shard(writer)) => writer.version(),
+            _ => Manifest::VERSION,
+        }
     }
 
     /// Gives the file its name when it is on the disk; its line in the manifest.

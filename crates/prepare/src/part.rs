@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use stokehold_base::hash::Fnv;
 use stokehold_base::share::Share;
@@ -9,7 +10,8 @@ use stokehold_loader::mask_table;
 use stokehold_pipeline::MaskTable;
 use stokehold_storage::{Dataset, Images, PairFolder, Source, StorageError};
 
-use crate::options::{Bake, Container, Content, Options};
+use crate::options::{Bake, Container, Content, JpegForm, Options};
+use crate::packing::Packing;
 use crate::{PrepareError, tar};
 
 /// One part of a data set to be prepared.
@@ -25,6 +27,10 @@ pub(crate) struct Part {
     pub id: u64,
     /// What is done with the files.
     pub making: Making,
+    /// Whether JPEGs are packed.
+    pub packs: bool,
+    /// What they are packed with, once that is known.
+    pub packing: Option<Arc<Packing>>,
     /// How the masks of the images are read, where they have masks.
     pub masks: Option<MaskTable>,
     /// Whether these are the masks of the part before, of which one is left out with its image.
@@ -53,10 +59,12 @@ impl Part {
             .map(|sample| images.size(sample).unwrap_or(0))
             .collect();
         let mut id = Words::default();
+        let packs = options.form() == JpegForm::Packed && !matches!(making, Making::Content(Content::Raw));
         let content = match &making {
             // With every parameter.
+            Making::Bake(bake) if packs => format!("{bake:?}, packed"),
             Making::Bake(bake) => format!("{bake:?}"),
-            Making::Content(content) => content.to_string(),
+            Making::Content(content) => content.words(options.form()),
         };
         for word in [name, &content, options.extension()] {
             id.add(word.as_bytes());
@@ -84,6 +92,8 @@ impl Part {
             keys,
             id: id.0.finish(),
             making,
+            packs,
+            packing: None,
         }
     }
 
@@ -101,6 +111,11 @@ impl Part {
         self.range = share.range(self.images.len());
         // In shards, whatever becomes of them.
         self.keys.clear();
+    }
+
+    /// The tables that the part's shards hold, where they hold any.
+    pub fn tables(&self) -> Option<&[u8]> {
+        self.packing.as_ref()?.stored()
     }
 
     /// The sample's name in the output.

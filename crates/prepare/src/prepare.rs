@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -20,6 +21,7 @@ use crate::PrepareError;
 use crate::make::Maker;
 use crate::options::{Container, Options};
 use crate::output::{Output, Ready, is_file_name};
+use crate::packing::Packing;
 use crate::part::{Making, Part, parts};
 use crate::resume::{has_begun, kept};
 use crate::shares::{self, Shares};
@@ -45,7 +47,7 @@ pub struct Report {
     pub manifest: Manifest,
     /// Images that were skipped.
     pub left_out: Vec<Left>,
-    /// JPEGs that could not be transcoded and were kept as they are.
+    /// JPEGs that could be neither packed nor transcoded and were kept as they are.
     pub kept_as_they_are: Vec<Left>,
     /// Samples that an earlier, unfinished preparation had finished.
     pub kept: usize,
@@ -145,20 +147,21 @@ fn run(
     if is_among(out, data) {
         return Err(PrepareError::Inside { path: out.to_owned() });
     }
-    let mut parts = parts(data, options)?;
-    check_bake(data, &parts, options)?;
     let (mut out, mut options) = (out.to_owned(), options.clone());
+    options.jpegs = options.form();
+    let mut parts = parts(data, &options)?;
+    check_bake(data, &parts, &options)?;
     if let Task::Share(share) = task {
         parts.iter_mut().for_each(|part| part.take(share));
         out = shares::folder_of(&out, share);
         options.container = Container::Shards;
     }
-    let (out, options, parts) = (&*out, &options, &parts);
-    let place = Place::claim(out, parts, options, stop)?;
+    let (out, options) = (&*out, &options);
+    let place = Place::claim(out, &parts, options, stop)?;
     if let Some(manifest) = place.finished {
         // Those that were joined before they could be removed. Others are not this preparation's.
         if task == Task::Join
-            && let Ok(shares) = Shares::open(out, parts)
+            && let Ok(shares) = Shares::open(out, &parts)
         {
             shares.remove()?;
         }
@@ -170,6 +173,12 @@ fn run(
             kept,
         });
     }
+    if parts.iter().any(|part| part.packs) {
+        let packing = Arc::new(Packing::of(&parts, stop)?);
+        let packed = parts.iter_mut().filter(|part| part.packs);
+        packed.for_each(|part| part.packing = Some(packing.clone()));
+    }
+    let parts = &parts;
     let shares = match task {
         Task::Join => Some(Shares::open(out, parts)?),
         Task::All | Task::Share(_) => None,
@@ -183,6 +192,7 @@ fn run(
         left_out: Vec::new(),
         kept_as_they_are: Vec::new(),
         kept: 0,
+        version: Manifest::VERSION,
         done: Progress {
             done: 0,
             kept: 0,
@@ -205,7 +215,7 @@ fn run(
     };
     let manifest = Manifest {
         format: format.into(),
-        version: Manifest::VERSION,
+        version: work.version,
         prepared: options.prepared(),
         lossless: options.is_lossless(),
         classes: parts[0].images.classes().to_vec(),
@@ -236,6 +246,8 @@ struct Work<'a> {
     left_out: Vec<Left>,
     kept_as_they_are: Vec<Left>,
     kept: usize,
+    /// Of the manifest: the highest that a shard needs.
+    version: u32,
     done: Progress,
     progress: &'a mut dyn FnMut(Progress),
 }
@@ -272,6 +284,7 @@ impl Work<'_> {
             options: self.options,
             open: None,
             written: kept.shards,
+            version: kept.version,
         };
         let mut left_out = kept.left_out;
         let (options, shares) = (self.options, self.shares.take());
@@ -303,7 +316,8 @@ impl Work<'_> {
             None => in_order(part, options, kept.next, self.stop, each)?,
         }
         self.shares = shares;
-        let shards = files.finish()?;
+        let (shards, version) = files.finish()?;
+        self.version = self.version.max(version);
         // One of them was broken at one time and whole at another.
         if part.is_masks && left_out != with_images {
             return Err(PrepareError::Changed { path: folder });
@@ -369,7 +383,7 @@ fn estimate(part: &Part, options: &Options) -> Result<(), PrepareError> {
     if options.allow_larger {
         return Ok(());
     }
-    let (mut maker, mut bytes) = (Maker::default(), SampleBytes::new());
+    let (mut maker, mut bytes) = (Maker::new(part.packing.as_deref()), SampleBytes::new());
     let (mut before, mut after) = (0, 0);
     let len = part.images.len();
     for sample in (0..len.min(TRIED)).map(|at| at * len / len.min(TRIED)) {
@@ -424,6 +438,8 @@ struct Files<'a> {
     options: &'a Options,
     open: Option<Output>,
     written: Vec<ShardFacts>,
+    /// The highest that a file needs.
+    version: u32,
 }
 
 impl Files<'_> {
@@ -434,15 +450,8 @@ impl Files<'_> {
         }
         let mut open = match self.open.take() {
             Some(open) => open,
-            None => Output::new(
-                self.out,
-                self.part.name,
-                self.part.id,
-                self.written.len() as u32,
-                self.part.images.classes(),
-                self.options,
-            )
-            .map_err(|(path, source)| write_error(&path, source))?,
+            None => Output::new(self.out, self.part, self.written.len() as u32, self.options)
+                .map_err(|(path, source)| write_error(&path, source))?,
         };
         open.push(sample)
             .map_err(|(path, source)| write_error(&path, source))?;
@@ -452,6 +461,7 @@ impl Files<'_> {
 
     fn close(&mut self) -> Result<(), PrepareError> {
         if let Some(open) = self.open.take() {
+            self.version = self.version.max(open.version());
             let facts = open
                 .finish()
                 .map_err(|(path, source)| write_error(&path, source))?;
@@ -460,9 +470,10 @@ impl Files<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Vec<ShardFacts>, PrepareError> {
+    /// All files, and the highest version that one needs.
+    fn finish(mut self) -> Result<(Vec<ShardFacts>, u32), PrepareError> {
         self.close()?;
-        Ok(self.written)
+        Ok((self.written, self.version))
     }
 }
 
@@ -476,6 +487,8 @@ fn in_order(
 ) -> Result<(), PrepareError> {
     let len = part.range.end;
     let workers = options.workers.clamp(1, (len - first).max(1));
+    // A bucket fetches what it is told of, many objects at once.
+    let ahead = (AHEAD * workers).max(part.images.reach());
     thread::scope(|scope| {
         // Both ends close when this function returns, however it does, and the threads end with them.
         let (give, jobs) = unbounded();
@@ -493,7 +506,8 @@ fn in_order(
             if stop.load(Ordering::Relaxed) {
                 return Err(PrepareError::Interrupted);
             }
-            while given < len && given < next + AHEAD * workers {
+            while given < len && given < next + ahead {
+                part.images.expect(given);
                 // The threads are there as long as `outcomes` is.
                 let _ = give.send(given);
                 given += 1;
@@ -513,7 +527,8 @@ fn in_order(
 
 /// One thread: samples in, outcomes out.
 fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(usize, Outcome)>) {
-    let mut maker = Maker::default();
+    let new = || Maker::new(part.packing.as_deref());
+    let mut maker = new();
     let (mut bytes, mut mask) = (SampleBytes::new(), Vec::new());
     for sample in jobs {
         // A panic in a decoder must not stop the preparation of the other files.
@@ -521,7 +536,7 @@ fn work(part: &Part, options: &Options, jobs: &Receiver<usize>, done: &Sender<(u
             ready(part, options, sample, &mut maker, (&mut bytes, &mut mask))
         }));
         let outcome = outcome.unwrap_or_else(|_| {
-            maker = Maker::default();
+            maker = new();
             Err("the decoder fails on this file, which is a bug in stokehold; please report it".into())
         });
         if done.send((sample, outcome)).is_err() {

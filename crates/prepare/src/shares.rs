@@ -133,6 +133,21 @@ impl Shares {
                     source,
                 })?;
                 let shard = Shard::open(Box::new(file), path, part.id, number, part.images.classes(), None)?;
+                let again = format!("remove the share, and run --worker {share} again");
+                let wrong = match shard.tables_damage() {
+                    Some(damage) => Some(damage.to_string()),
+                    None if shard.tables() != part.tables() => Some(
+                        "its JPEGs are packed with other tables than those of the images as they are now: files have changed"
+                            .to_owned(),
+                    ),
+                    None => None,
+                };
+                if let Some(wrong) = wrong {
+                    return Err(PrepareError::Shares {
+                        path: shard.path().to_owned(),
+                        reason: format!("{wrong}; {again}"),
+                    });
+                }
                 for record in 0..shard.len() {
                     if stop.load(Ordering::Relaxed) {
                         return Err(PrepareError::Interrupted);
@@ -146,9 +161,7 @@ impl Shares {
                     if sample == range.end {
                         return Err(PrepareError::Shares {
                             path: shard.path().to_owned(),
-                            reason: format!(
-                                "it is damaged; remove the share, and run --worker {share} again"
-                            ),
+                            reason: format!("it is damaged; {again}"),
                         });
                     }
                     if sample >= first {

@@ -7,11 +7,12 @@ use std::sync::mpsc;
 use std::thread;
 
 use serde::Deserialize;
-use stokehold_jpeg::{Decoder, Input, Layout, RowIndex, Scale};
+use stokehold_jpeg::{Decoder, Input, Layout, Scale};
+use stokehold_loader::input;
 use stokehold_pipeline::op::Op;
 use stokehold_pipeline::{DecodeOptions, Format, bake, decode, probe};
 use stokehold_storage::shard::{Baked, Manifest, PartFacts, ShardFolder};
-use stokehold_storage::{Images, SampleBytes, SampleRows, Source};
+use stokehold_storage::{Images, SampleBytes, Source};
 
 use crate::part::originals;
 use crate::prepare::Progress;
@@ -196,7 +197,7 @@ impl<'a> Originals<'a> {
         sample: usize,
         is_original: impl FnOnce(&[u8], &str) -> bool,
         label: u32,
-        (file, rows): (&[u8], Option<SampleRows<'_>>),
+        file: Input<'_>,
         original: &mut SampleBytes,
         jpeg: &mut Decoder,
     ) -> Result<bool, String> {
@@ -223,7 +224,7 @@ impl<'a> Originals<'a> {
             .read(image, original)
             .map_err(|error| error.to_string())?;
         if self.is_masks {
-            return match original.file() == file {
+            return match original.file() == file.bytes {
                 true => Ok(true),
                 false => Err(format!("it is not the file {}", self.images.name(image))),
             };
@@ -240,12 +241,8 @@ impl<'a> Originals<'a> {
         if decode(file, &upright).map_err(text)? != before {
             return Err(format!("its pixels are not those of {}", self.images.name(image)));
         }
-        if let Some(SampleRows { first, offsets }) = rows {
-            let by_rows = Input {
-                bytes: file,
-                rows: Some(RowIndex { first, offsets }),
-            };
-            let info = probe(file).map_err(text)?;
+        if file.rows.is_some() {
+            let info = probe(file.bytes).map_err(text)?;
             debug_assert_eq!(info.format, Format::Jpeg);
             let whole = stokehold_jpeg::Region {
                 x: 0,
@@ -254,7 +251,7 @@ impl<'a> Originals<'a> {
                 height: info.height,
             };
             let pixels = jpeg
-                .decode(by_rows, whole, Scale::Full, Layout::Rgb)
+                .decode(file, whole, Scale::Full, Layout::Rgb)
                 .map_err(|error| error.to_string())?;
             let stored = decode(file, &DecodeOptions::default()).map_err(text)?;
             if pixels.data != stored.data {
@@ -299,6 +296,12 @@ fn shards(
                 shard.path().display()
             ));
         }
+        if let Some(damage) = shard.tables_damage() {
+            findings.problems.push(format!(
+                "{}: its packed JPEGs cannot be decoded: {damage}",
+                shard.path().display()
+            ));
+        }
     }
     let next = AtomicUsize::new(0);
     let (report, results) = mpsc::channel();
@@ -324,7 +327,7 @@ fn shards(
                                     sample,
                                     |name, _| name == folder.below(sample),
                                     folder.class(sample),
-                                    (bytes.file(), bytes.rows()),
+                                    input(&bytes),
                                     &mut original,
                                     &mut jpeg,
                                 )
@@ -377,7 +380,7 @@ fn tars(
             }
             if let Some(originals) = originals {
                 let same = |_: &[u8], original_key: &str| original_key == key;
-                match originals.compare(sample, same, label, (&file, None), &mut original, &mut jpeg) {
+                match originals.compare(sample, same, label, (&file).into(), &mut original, &mut jpeg) {
                     Ok(identical) => findings.identical += usize::from(identical),
                     Err(reason) => problems.push(format!("{}:{key}: {reason}", path.display())),
                 }

@@ -1,6 +1,7 @@
 """Reads a folder of shards by docs/shard-format.md alone: python read_shards.py OUT
 
-Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, offsets of its rows.
+Prints a line for each sample: part, name, class, bytes of the file, their CRC-32, offsets of its rows, bytes of the tables
+of its shard. A packed JPEG is printed as it is stored.
 """
 
 import json
@@ -16,11 +17,17 @@ def check(data, crc, what):
 
 
 def read_index(shard, part_id, number):
-    """Entries (offset, length, head, label, width, height), their names, and the class names."""
+    """Entries (offset, length, head, label, width, height), their names, the class names, and the tables."""
     head = shard.read(32)
-    magic, version, shard_number, shard_id, _, crc = struct.unpack("<8sIIQII", head)
+    magic, version, shard_number, shard_id, length, crc = struct.unpack("<8sIIQII", head)
     check(head[:28], crc, "header")
-    assert (magic, version, shard_number, shard_id) == (b"SKSHARD\n", 1, number, part_id)
+    assert (magic, shard_number, shard_id) == (b"SKSHARD\n", number, part_id)
+    assert version in (1, 2)
+    tables = b""
+    if version == 2 and length:
+        section = shard.read(length)
+        tables, (crc,) = section[:-4], struct.unpack("<I", section[-4:])
+        check(tables, crc, "tables")
     shard.seek(-48, os.SEEK_END)
     foot = shard.read(48)
     end_id, end_number, samples, at, length, index_crc, crc, magic = struct.unpack("<QIIQQII8s", foot)
@@ -43,7 +50,8 @@ def read_index(shard, part_id, number):
         classes.append(index[at + 2 : at + 2 + length].decode())
         at += 2 + length
     assert at == len(index)
-    return entries, names, classes
+    assert not entries or entries[0][0] == (32 + len(tables) + 4 if tables else 32)
+    return entries, names, classes, tables
 
 
 def read_sample(shard, number, entry, name):
@@ -78,16 +86,16 @@ def read_sample(shard, number, entry, name):
 def main(out):
     with open(os.path.join(out, "shards.json")) as file:
         manifest = json.load(file)
-    assert (manifest["format"], manifest["version"]) == ("stokehold shards", 1)
+    assert manifest["format"] == "stokehold shards" and manifest["version"] in (1, 2)
     for part, facts in manifest["parts"].items():
         for number, facts_of_shard in enumerate(facts["shards"]):
             with open(os.path.join(out, facts_of_shard["file"]), "rb") as shard:
-                entries, names, classes = read_index(shard, int(facts["id"], 16), number)
+                entries, names, classes, tables = read_index(shard, int(facts["id"], 16), number)
                 assert classes == manifest["classes"]
                 for sample, (entry, name) in enumerate(zip(entries, names)):
                     file, rows = read_sample(shard, sample, entry, name)
                     columns = [part, name.decode(), classes[entry[3]], len(file), f"{zlib.crc32(file):08x}"]
-                    print(*columns, ",".join(map(str, rows)), sep="\t")
+                    print(*columns, ",".join(map(str, rows)), len(tables), sep="\t")
 
 
 if __name__ == "__main__":

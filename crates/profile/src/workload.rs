@@ -76,6 +76,44 @@ pub struct Workload {
     /// Costs of other settings, measured on the run's own images.
     #[serde(default)]
     pub alternatives: Vec<Alternative>,
+    /// The loader of a PyTorch script that was only watched; `None` of a run of Stokehold's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<ScriptLoader>,
+}
+
+/// The `DataLoader` of a PyTorch script that was watched.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ScriptLoader {
+    /// The version of torch.
+    pub torch: String,
+    /// The class of the data set.
+    pub dataset: String,
+    /// The folder of the data set, if it has one.
+    pub root: Option<String>,
+    /// The data set's transform as a pipeline of Stokehold's, JSON, if it was asked for and can be one.
+    pub pipeline: Option<String>,
+    /// Why Stokehold cannot make its batches; `None` where it can, or where that was not asked.
+    pub swap_refused: Option<String>,
+    /// Whether each worker may have all samples, so that another number of workers makes another epoch.
+    pub iterable: bool,
+    /// Whether its workers live longer than an epoch.
+    pub persistent_workers: bool,
+    /// Whether its batches lie in pinned memory.
+    pub pin_memory: bool,
+    /// Start of the workers of an epoch, seconds.
+    pub start_seconds: f64,
+    /// Copies to the device per image, as the script saw them, seconds.
+    pub transfer_seconds: f64,
+    /// Whether these came from memory that was not pinned.
+    pub unpinned_transfers: bool,
+    /// Whether batches of images were copied as numbers of 32 bits.
+    #[serde(default)]
+    pub float_transfers: bool,
+    /// Batches that a worker makes ahead, if it has workers.
+    pub prefetch_factor: Option<u64>,
+    /// The number of ranks; the figures are those of the first.
+    pub ranks: u64,
 }
 
 impl Workload {
@@ -138,6 +176,17 @@ pub enum Change {
         /// Their type: `bf16`.
         precision: String,
     },
+    /// Workers that live longer than an epoch.
+    PersistentWorkers,
+    /// Batches in pinned memory, which is copied to a device faster and meanwhile.
+    PinnedMemory,
+    /// Batches that are copied to a device as bytes, and made floats there.
+    BytesToDevice,
+    /// More batches made ahead.
+    Prefetch {
+        /// Those of a worker.
+        batches: u64,
+    },
     /// Storage so fast that the loader never waits for it.
     Storage,
     /// Batches made by other machines, without accelerators.
@@ -148,13 +197,6 @@ pub enum Change {
         cores: u64,
         /// Their number.
         count: u64,
-    },
-    /// Another machine.
-    Machine {
-        /// Its name in the price table.
-        name: String,
-        /// Its cores.
-        cores: u64,
     },
 }
 
@@ -168,11 +210,15 @@ impl fmt::Display for Change {
             Change::Baked { operations, .. } => write!(f, "{} performed once", operations.join(", ")),
             Change::BatchSize { batch_size } => write!(f, "batches of {batch_size}"),
             Change::Precision { precision } => f.write_str(precision),
+            Change::PersistentWorkers => f.write_str("persistent workers"),
+            Change::PinnedMemory => f.write_str("pinned memory"),
+            Change::BytesToDevice => f.write_str("batches made floats on the device"),
+            Change::Prefetch { batches: 1 } => f.write_str("1 batch a worker made ahead"),
+            Change::Prefetch { batches } => write!(f, "{batches} batches a worker made ahead"),
             Change::Storage => f.write_str("storage without waits"),
             Change::Servers { name, cores, count } => {
                 write!(f, "batches made by {count} {name} ({cores} cores each)")
             }
-            Change::Machine { name, cores } => write!(f, "{name} ({cores} cores)"),
         }
     }
 }

@@ -22,7 +22,8 @@
 //!
 //! [`Ranks::alone`] is a world of one rank. [`Ranks::threads`] has ranks in one process, for tests. [`Ranks::of_launch`]
 //! is the world that `mpirun` or `srun` started; it needs the feature `mpi`, and an MPI with its headers to build.
-//! MPI's buffers are in main memory: numbers of a device are copied there and back.
+//! MPI's buffers are in main memory: numbers of a device are copied there and back. (Open MPI takes no device memory in immediate
+//! operations, and stages it in main memory for blocking sums; docs/ranks.md.)
 
 mod link;
 mod local;

@@ -79,6 +79,13 @@ impl Member {
         }
     }
 
+    fn unequal(&self, rank: usize, theirs: usize, ours: usize) -> RanksError {
+        RanksError::Unequal(format!(
+            "rank {rank} sums {theirs} numbers, and rank {} sums {ours}",
+            self.world.rank
+        ))
+    }
+
     fn meet(&self, own: Left) -> Result<Arc<Vec<Left>>, RanksError> {
         let begin = Instant::now();
         let mut state = self.meeting.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,11 +137,7 @@ impl Link for Member {
         for (rank, of_rank) in all.iter().enumerate() {
             let numbers = of_rank.numbers();
             if numbers.len() != len {
-                return Err(RanksError::Unequal(format!(
-                    "rank {rank} sums {} numbers, and rank {} sums {len}",
-                    numbers.len(),
-                    self.world.rank
-                )));
+                return Err(self.unequal(rank, numbers.len(), len));
             }
             for (sum, number) in sums.iter_mut().zip(numbers) {
                 *sum += number;
@@ -146,15 +149,17 @@ impl Link for Member {
     fn exchange(&mut self, parts: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {
         let share = parts.len() / self.world.size;
         let first = share * self.world.rank;
+        let len = parts.len();
         let all = self.meet(Left::Halves(parts))?;
-        let to_us = |of_rank: &Left| {
-            of_rank
-                .halves()
-                .get(first..first + share)
-                .unwrap_or_default()
-                .to_vec()
-        };
-        Ok(all.iter().flat_map(to_us).collect())
+        let mut ours = Vec::with_capacity(len);
+        for (rank, of_rank) in all.iter().enumerate() {
+            let halves = of_rank.halves();
+            if halves.len() != len {
+                return Err(self.unequal(rank, halves.len(), len));
+            }
+            ours.extend_from_slice(&halves[first..first + share]);
+        }
+        Ok(ours)
     }
 
     fn gather_numbers(&mut self, own: Vec<u16>, _desk: &Desk) -> Result<Vec<u16>, RanksError> {

@@ -7,11 +7,10 @@ use crate::link::RanksError;
 use crate::ranks::Ranks;
 
 /// The variables in which launchers say how many ranks there are, with the launchers' names.
-const SIZES: [(&str, &str); 4] = [
+const SIZES: [(&str, &str); 3] = [
     ("OMPI_COMM_WORLD_SIZE", "mpirun"),
     ("PMI_SIZE", "mpirun or srun"),
     ("MV2_COMM_WORLD_SIZE", "mpirun"),
-    ("MPI_LOCALNRANKS", "mpirun"),
 ];
 
 /// The variables in which they say which of its machine's ranks this is.

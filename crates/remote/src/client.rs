@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use stokehold_loader::{
-    Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, WorkerPool,
+    Elsewhere, FilledBatch, Loader, LoaderError, NumberedEpoch, Span, Stage, Supply, WorkerPool, Workers,
 };
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 use ureq::{Agent, Body, http};
@@ -188,7 +188,7 @@ impl Servers {
         if let Some(pool) = self.pool.get() {
             return Ok(Arc::clone(pool));
         }
-        let pool = Arc::new(WorkerPool::start(workers)?);
+        let pool = Arc::new(WorkerPool::start(Workers::Count(workers))?);
         Ok(Arc::clone(self.pool.get_or_init(|| pool)))
     }
 

@@ -11,7 +11,6 @@ use std::fs;
 use std::io;
 use std::mem;
 use std::net::{SocketAddr, TcpListener as StdListener};
-use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +31,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Serialize;
 use serde_json::json;
 use stokehold_base::fault::Fault;
-use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool};
+use stokehold_loader::{FilledBatch, Loader, LoaderError, NumberedEpoch, WorkerPool, Workers};
 use stokehold_pipeline::Pipeline;
 use stokehold_storage::{Images, Source as _};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -92,7 +91,7 @@ pub struct Options {
     /// Where to listen, `HOST:PORT`; port 0 for a free one.
     pub listen: String,
     /// Threads that make batches.
-    pub workers: NonZeroUsize,
+    pub workers: Workers,
     /// What requests must have, if anything.
     pub token: Option<String>,
     /// The files of the certificates and of their key, in PEM, for TLS.
@@ -129,7 +128,7 @@ impl Server {
         let state = State {
             authorization: options.token.as_ref().map(|token| format!("Bearer {token}")),
             pool,
-            places: Arc::new(Semaphore::new(options.workers.get() + 2)),
+            places: Arc::new(Semaphore::new(options.workers.resolve() + 2)),
             loaders: Mutex::default(),
             images: Mutex::default(),
             numbering: tokio::sync::Mutex::new(()),
@@ -701,7 +700,7 @@ impl State {
     /// The images of a part of the data set. Those that are kept have the names that the trainer has, if it says these.
     fn images(&self, data: &DataPart) -> Result<Arc<Images>, Unopened> {
         let all = || self.images.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, images)) = all().iter().find(|(own, _)| own == data && data.names.is_some()) {
+        if let Some((_, images)) = all().iter().find(|(own, _)| own == data) {
             return Ok(Arc::clone(images));
         }
         let (images, differs) = data.open(&self.options.data)?;
@@ -709,6 +708,10 @@ impl State {
             return Err(Unopened::Differs(reason));
         }
         let images = Arc::new(images);
+        if data.names.is_none() {
+            // Without them nobody knows whether the folder is still the same.
+            return Ok(images);
+        }
         let mut all = all();
         all.push_back((data.clone(), Arc::clone(&images)));
         if all.len() > DATA_SETS {

@@ -283,6 +283,8 @@ impl Simulation {
                 memory: None,
                 os: "none".to_owned(),
                 arch: "none".to_owned(),
+                instance: None,
+                gpu: None,
             },
             workload: None,
             paused: None,

@@ -1,15 +1,20 @@
 //! The buffer that a sample is read into.
 
+use std::sync::Arc;
+
 /// The bytes of one sample as a source read them; each worker keeps one, so that reading allocates only for a larger
 /// sample than before.
 ///
-/// Sources that know where the rows of a JPEG begin hand that over too.
+/// Sources that know where the rows of a JPEG begin hand that over too, and those that have packed JPEGs, the tables to read
+/// them with.
 #[derive(Debug, Clone, Default)]
 pub struct SampleBytes {
     pub(crate) buffer: Vec<u8>,
     /// Where the image file begins in `buffer`; before it stands what belongs to the source.
     pub(crate) start: usize,
     pub(crate) rows: Vec<u32>,
+    /// Those of the shard that the file was read from.
+    pub(crate) tables: Option<Arc<[u8]>>,
 }
 
 /// Where the MCU rows of a JPEG begin, for a decoder that skips to those it needs.
@@ -40,11 +45,17 @@ impl SampleBytes {
         (!offsets.is_empty()).then_some(SampleRows { first: 0, offsets })
     }
 
+    /// The tables that the packed JPEGs of its source are read with, where they need others than every program has.
+    pub fn tables(&self) -> Option<&[u8]> {
+        self.tables.as_deref()
+    }
+
     /// Forgets the sample, and lends the buffer, empty, to be filled with an image file. The buffer of a file above 64 MiB is
     /// given back first.
     pub fn refill(&mut self) -> &mut Vec<u8> {
         self.start = 0;
         self.rows.clear();
+        self.tables = None;
         self.buffer.clear();
         self.buffer.shrink_to(64 << 20);
         &mut self.buffer

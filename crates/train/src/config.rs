@@ -383,13 +383,19 @@ impl TrainConfig {
         }
     }
 
-    /// The differences from `now` in the fields that determine the results, a phrase for each.
+    /// What keeps a run of this configuration from going on with `now`, a phrase for each field. More epochs do not: the run
+    /// is longer, and its schedule is that of the longer run from there on.
     pub(crate) fn changes(&self, now: &TrainConfig) -> Result<Vec<String>, serde_json::Error> {
         let phrase = |(field, values): Difference| match values {
             Some([before, now]) => format!("{field} was {before} and is {now} now"),
             None => format!("{field} is another one"),
         };
-        Ok(self.differences(now)?.into_iter().map(phrase).collect())
+        let longer = now.epochs > self.epochs;
+        let differences = self.differences(now)?.into_iter();
+        Ok(differences
+            .filter(|(field, _)| !(longer && field == "epochs"))
+            .map(phrase)
+            .collect())
     }
 
     /// The fields that determine the results and differ from `other`'s, with both values where they are short.

@@ -161,6 +161,8 @@ struct Beginning {
 /// except those over a whole array of more than four million numbers, which a ResNet of up to 2048 classes
 /// does not have.
 ///
+/// With more epochs than it had, a finished run is trained further.
+///
 /// # Errors
 /// [`TrainError::Changed`] if the results would differ because of another configuration or other data,
 /// [`TrainError::InUse`] while another process trains in the folder, and every error that ends a run early.
@@ -205,7 +207,8 @@ pub fn resume_on(
         match folder.read_summary() {
             Err(error @ TrainError::Malformed { .. }) => damaged = Some(error),
             summary => {
-                if let Some(summary) = summary?.filter(|summary| !summary.interrupted) {
+                let finished = |summary: &RunSummary| !summary.interrupted && summary.epochs >= config.epochs;
+                if let Some(summary) = summary?.filter(finished) {
                     Plan::of(config, Some(&summary)).tell(ranks)?;
                     return Ok(summary);
                 }
@@ -362,6 +365,7 @@ fn start(
         // A run that cannot start must leave nothing behind, so create the folder last.
         None => create(&folder)?,
     };
+    let before = record.as_ref().map(|record| record.config.epochs);
     let record = RunRecord {
         stokehold: env!("CARGO_PKG_VERSION").to_owned(),
         created: record.map_or_else(|| unix_now() as u64, |record| record.created),
@@ -376,6 +380,23 @@ fn start(
     };
     if ranks.is_first() {
         folder.write_record(&record)?;
+    }
+    if let Some(before) =
+        before.filter(|before| *before < config.epochs && config.schedule.depends_on_epochs())
+    {
+        observer.event(Event::Warning(format!(
+            "the run has {} epochs now instead of {before}: from here on the learning rate is that of the longer run",
+            config.epochs
+        )));
+    }
+    // Before the run is said to begin, later lines of an earlier start are gone.
+    let mut metrics = None;
+    if ranks.is_first() {
+        let (log, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
+        if let Some(warning) = damaged {
+            observer.event(Event::Warning(warning));
+        }
+        metrics = Some(log);
     }
     observer.event(Event::Started {
         epochs: config.epochs,
@@ -393,14 +414,6 @@ fn start(
         observer.event(Event::Chosen { executor, why });
     }
     announce(&latest, resuming, observer);
-    let mut metrics = None;
-    if ranks.is_first() {
-        let (log, damaged) = MetricsLog::open(folder.metrics(), &progress)?;
-        if let Some(warning) = damaged {
-            observer.event(Event::Warning(warning));
-        }
-        metrics = Some(log);
-    }
     let sampler = start_sampler(&folder, ranks, observer)?;
     let saved = latest.whole.map(|(_, progress)| place(&progress));
     let saved = world::share(ranks, Some(&saved))?;

@@ -64,6 +64,11 @@ impl ScheduleConfig {
         warmup_epochs: 0.0,
     };
 
+    /// Whether the rate of a step depends on how many epochs the run has.
+    pub fn depends_on_epochs(&self) -> bool {
+        matches!(self.kind, ScheduleKind::Cosine { .. })
+    }
+
     /// # Errors
     /// If a number is out of its range.
     pub fn check(&self) -> Result<(), ScheduleError> {

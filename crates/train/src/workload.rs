@@ -65,6 +65,7 @@ pub(crate) fn of(
         ranks: summary.ranks.clone(),
         stage_seconds,
         alternatives: Vec::new(),
+        script: None,
     }
 }
 

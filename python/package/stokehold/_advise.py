@@ -16,13 +16,13 @@ from stokehold.errors import OptionError, StokeholdError
 class Advice:
     """A change and what it would make of a run, predicted."""
 
-    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage``, ``servers`` or ``machine``.
+    #: What is changed, by its ``kind``: ``workers``, ``executor``, ``shards``, ``batch-size``, ``storage`` or ``servers``.
     change: dict[str, Any]
     #: The change in words.
     title: str
     #: Wall time of an epoch's training with it; the longer end where the prediction is a range.
     seconds_per_epoch: float
-    #: The shorter end of the range; ``None`` where it is none. Of another machine nothing was measured, so it is one.
+    #: The shorter end of the range; ``None`` where it is none.
     seconds_at_best: float | None
     #: Seconds per epoch that it saves; below 0 where it loses.
     gain_seconds: float
@@ -30,6 +30,8 @@ class Advice:
     gain_percent: float
     #: What an epoch would cost, in ``Advised.currency``; ``None`` where the machine's price is not known.
     cost_per_epoch: float | None
+    #: What that is less than the present epoch's cost; below 0 where it costs more.
+    saved_per_epoch: float | None
     #: Why, in a sentence with the numbers.
     why: str
     #: The options of ``stokehold train`` that make it; none where it is not an option.
@@ -50,6 +52,8 @@ class Advised:
     #: How many times as long the run's own epochs took as the model says for them; ``None`` where it says nothing.
     fit: float | None
     currency: str
+    #: The whole training here and on other machines: ``epochs``, ``here``, ``others``, ..; ``None`` where nothing is predicted.
+    machines: dict[str, Any] | None
     #: What could not be measured, and why.
     notes: list[str]
 
@@ -85,5 +89,6 @@ def advise(run: str | os.PathLike[str]) -> Advised:
         workload=answer["workload"],
         fit=answer["fit"],
         currency=answer["prices"]["currency"],
+        machines=answer["machines"],
         notes=answer["notes"],
     )

@@ -9,16 +9,19 @@ refuses with what to do instead. :class:`stokehold.Loader` is the same with fewe
 from __future__ import annotations
 
 import functools
+import json
 import os
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import RandomSampler, SequentialSampler, Subset, WeightedRandomSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, Subset, WeightedRandomSampler, default_collate
 from torch.utils.data.distributed import DistributedSampler
 
 from stokehold._loader import Loader, open_source
 from stokehold.errors import OptionError, UsageError
+from stokehold.transforms import as_pipeline
 
 __all__ = ["DataLoader", "ImageFolder"]
 
@@ -147,6 +150,105 @@ class DataLoader(Loader):
         return super().__iter__()
 
 
+class InPlaceOf:
+    """Iterates as a ``torch.utils.data.DataLoader`` does, with batches made here: what ``stokehold run --swap-loader`` iterates
+    in place of a script's loader.
+
+    Batch size, sampler, order of the epochs and ``drop_last`` are the loader's, as they are when an iteration starts: a transform
+    or a choice of images may change between two of them. Raises ``OptionError`` for what cannot be the same.
+    """
+
+    def __init__(self, loader: Any, threads: int | None = None) -> None:
+        self._loader, self._threads = weakref.ref(loader), threads
+        self._loaders: list[DataLoader] = []
+        self._made_of: Any = None
+        self._epoch = 0
+        self._renew()
+
+    def _renew(self) -> None:
+        """Makes a loader, if what it is made of has changed."""
+        loader = self._loader()
+        if loader is None:
+            return
+        arguments = _arguments_of(loader, self._threads)
+        made_of = _made_of(arguments)
+        if made_of != self._made_of:
+            self._arguments, self._made_of = arguments, made_of
+            self._loaders = [DataLoader(**arguments)]
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Starts the next epoch; an iteration that is still going on is left to itself."""
+        self._renew()
+        epoch, self._epoch = self._epoch, self._epoch + 1
+        for loader in self._loaders:
+            try:
+                return self._begin(loader, epoch)
+            except UsageError:
+                continue
+        self._loaders.append(DataLoader(**self._arguments))
+        return self._begin(self._loaders[-1], epoch)
+
+    def _begin(self, loader: DataLoader, epoch: int) -> Iterator[tuple[Any, ...]]:
+        # Of a DistributedSampler the script says which epoch it is.
+        if not isinstance(loader.sampler, DistributedSampler):
+            loader.set_epoch(epoch)
+        return iter(loader)
+
+
+def _made_of(arguments: dict[str, Any]) -> Any:
+    """What decides the batches, to compare."""
+    data, transform = _images(arguments["dataset"])
+    sampler = arguments["sampler"]
+    weights = tuple(sampler.weights.tolist()) if isinstance(sampler, WeightedRandomSampler) else None
+    pairs = hash(tuple(tuple(pair) for pair in data)) if isinstance(data, list) else id(data)
+    return as_pipeline(transform).json(), pairs, weights, arguments["batch_size"], arguments["drop_last"], id(sampler)
+
+
+def pipeline_of(loader: Any) -> Any:
+    """The transform of a ``DataLoader``'s data set as a pipeline, plain values. Raises as :class:`InPlaceOf`."""
+    arguments = _arguments_of(loader, None)
+    return json.loads(as_pipeline(_images(arguments["dataset"])[1]).json())
+
+
+def _arguments_of(loader: Any, threads: int | None) -> dict[str, Any]:
+    """What a ``DataLoader`` of torch is, as arguments of the one here."""
+    if type(loader.batch_sampler) is not BatchSampler:
+        kind = "none" if loader.batch_sampler is None else type(loader.batch_sampler).__name__
+        raise OptionError(f"batch_sampler: {kind}; there is torch's own BatchSampler")
+    if loader.collate_fn is not default_collate:
+        name = getattr(loader.collate_fn, "__name__", type(loader.collate_fn).__name__)
+        raise OptionError(f"collate_fn: {name} of the script's own; there is torch's default_collate")
+    if loader.worker_init_fn is not None:
+        raise OptionError("worker_init_fn: there are no worker processes that could call it")
+    sampler = loader.sampler
+    if type(sampler) not in (DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler):
+        raise OptionError(f"sampler={type(sampler).__name__}: there are torch's own samplers, and no classes made of them")
+    if isinstance(loader.dataset, Subset) and type(loader.dataset) is not Subset:
+        raise OptionError(f"dataset={type(loader.dataset).__name__}: it may have a __getitem__ of its own; there is torch's Subset")
+    generator = getattr(sampler, "generator", None) or loader.generator
+    arguments = {
+        "dataset": loader.dataset,
+        "batch_size": loader.batch_size,
+        "sampler": sampler,
+        "drop_last": loader.drop_last,
+        "pin_memory": loader.pin_memory,
+        "generator": generator,
+        "num_workers": loader.num_workers,
+    }
+    _walk(sampler, False, loader.drop_last, len(loader.dataset))
+    as_pipeline(_images(loader.dataset)[1])
+    if threads is not None:
+        arguments["num_workers"] = threads
+    elif not isinstance(sampler, DistributedSampler):
+        # Threads share a core better than processes; ranks share the machine.
+        arguments["num_workers"] = _cores()
+    return arguments
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
 def _images(dataset: Any) -> tuple[Any, Any]:
     """The data and the transform of a data set."""
     if isinstance(dataset, Subset):
@@ -158,6 +260,10 @@ def _images(dataset: Any) -> tuple[Any, Any]:
     from torchvision.datasets import DatasetFolder
     from torchvision.datasets.folder import default_loader
 
+    if isinstance(dataset, DatasetFolder) and type(dataset).__getitem__ is not DatasetFolder.__getitem__:
+        raise OptionError(
+            f"dataset={type(dataset).__name__}: it has a __getitem__ of its own, which would not be called; there is ImageFolder's"
+        )
     if not isinstance(dataset, DatasetFolder):
         raise OptionError(
             f"dataset={type(dataset).__name__}: must be an ImageFolder, stokehold.torch's or torchvision's, or a Subset of "

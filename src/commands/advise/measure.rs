@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use cpu_time::ProcessTime;
 use stokehold_base::stats::percentile;
 use stokehold_loader::{BadImagePolicy, Loader, LoaderOptions, Workers};
-use stokehold_pipeline::{DecodeOptions, Executor};
+use stokehold_pipeline::{DecodeOptions, Executor, Pipeline};
 use stokehold_prepare::{Bake, Encoding, Options, prepare};
 use stokehold_profile::About;
 use stokehold_profile::workload::{Alternative, Change, Workload};
@@ -116,6 +116,64 @@ fn alternatives(record: &RunRecord, workload: &mut Workload, notes: &mut Vec<Str
         Ok(precision) => workload.alternatives.extend(precision),
         Err(reason) => notes.push(format!("bf16 is not predicted: {reason}")),
     }
+}
+
+/// Measures what Stokehold's loader costs on the images of a PyTorch script, whose transforms are a pipeline.
+///
+/// # Errors
+/// Why that cannot be measured.
+pub fn of_script(workload: &mut Workload) -> Result<(), String> {
+    let Some(script) = workload
+        .script
+        .as_ref()
+        .filter(|_| workload.alternatives.is_empty())
+    else {
+        return Ok(());
+    };
+    if let Some(reason) = &script.swap_refused {
+        return Err(reason.clone());
+    }
+    let again = "`stokehold advise --try -- COMMAND` reads a script's transforms and measures it";
+    let pipeline = script.pipeline.as_ref().ok_or_else(|| again.to_owned())?;
+    let root = script.root.as_ref().ok_or("its data set has no folder")?;
+    let own = workload.loader_cpu_seconds.filter(|own| *own > 0.0);
+    let own = own.ok_or("what its own loader costs was not measured")?;
+    let cost = cost_of(Path::new(root), pipeline).map_err(|error| format!("{root}: {error}"))?;
+    workload.alternatives.push(Alternative {
+        change: Change::Executor {
+            executor: "stokehold".to_owned(),
+        },
+        loader: cost / own,
+        trainer: 1.0,
+    });
+    Ok(())
+}
+
+/// CPU time of an image in Stokehold's loader: the median of a few passes.
+fn cost_of(root: &Path, pipeline: &str) -> Result<f64, Box<dyn Error>> {
+    let mut images = Dataset::open(root, None, 0)?.train;
+    images.limit(IMAGES);
+    let options = LoaderOptions {
+        batch_size: images.len().max(1),
+        workers: "1".parse::<Workers>()?,
+        prefetch: 1,
+        bad_images: BadImagePolicy::Skip,
+        bad_image_limit: usize::MAX,
+        ..LoaderOptions::default()
+    };
+    let loader = Loader::new(Arc::new(images), Pipeline::from_json(pipeline)?, options)?;
+    let mut costs = Vec::new();
+    let begin = Instant::now();
+    for turn in 0..=MOST as u64 {
+        if turn as usize > LEAST && begin.elapsed() > LIMIT {
+            break;
+        }
+        let cost = cpu_seconds(&loader, turn)?;
+        if turn > 0 {
+            costs.push(cost);
+        }
+    }
+    percentile(&costs, 50.0).ok_or_else(|| "nothing was measured".into())
 }
 
 /// The training images of the run, if they still exist.

@@ -7,9 +7,13 @@ use stokehold_diagnose::advice::{Advice, amount, fit};
 use stokehold_page::words::plural;
 
 use super::Advised;
+use super::script::Trials;
 use super::trial::Trial;
 
-/// As JSON: `run`, `verdict`, `workload`, `fit`, `advice`, `prices`, `notes`, and `trial` (null without one).
+/// A longer name stands out of its column.
+const WIDEST: usize = 200;
+
+/// As JSON: `run`, `verdict`, `workload`, `fit`, `advice`, `machines`, `prices`, `notes`, and `trial` (null without one).
 pub fn json(advised: &Advised, trial: Option<&Trial>) -> Result<String, serde_json::Error> {
     let prices = &advised.prices;
     serde_json::to_string_pretty(&json!({
@@ -18,10 +22,68 @@ pub fn json(advised: &Advised, trial: Option<&Trial>) -> Result<String, serde_js
         "workload": advised.workload,
         "fit": fit(&advised.workload),
         "advice": advised.advice,
+        "machines": advised.machines,
         "prices": {"currency": prices.currency, "source": prices.source, "date": prices.date},
         "notes": advised.notes,
         "trial": trial,
     }))
+}
+
+/// As [`json()`], of a script: `trial` has `rounds`, `unchanged_seconds` and `changes`, and `problems`.
+pub fn json_of_script(advised: &Advised, trials: &Trials) -> Result<String, serde_json::Error> {
+    let mut value: serde_json::Value = serde_json::from_str(&json(advised, None)?)?;
+    value["trial"] = serde_json::to_value(trials)?;
+    serde_json::to_string_pretty(&value)
+}
+
+/// As [`text`], with what was tried of a script: predicted and measured, the quickest first, and how to keep it.
+pub fn text_of_script(advised: &Advised, trials: &Trials) -> String {
+    let mut text = text(advised, None);
+    let rounds = plural(trials.rounds, "round");
+    if !trials.changes.is_empty() {
+        let _ = writeln!(
+            text,
+            "\nTried in {rounds}; an epoch as it is: {:.2} s",
+            trials.unchanged_seconds
+        );
+    }
+    let widest = trials
+        .changes
+        .iter()
+        .map(|tried| tried.title.chars().count())
+        .max();
+    let width = widest.unwrap_or(0).clamp("change".len(), WIDEST);
+    if !trials.changes.is_empty() {
+        let _ = writeln!(
+            text,
+            "  {:<width$}  {:>11}  {:>11}  {:>11}  to keep it",
+            "change", "predicted", "measured", "of the time"
+        );
+    }
+    for tried in &trials.changes {
+        let _ = writeln!(
+            text,
+            "  {:<width$}  {:>11}  {:>9.2} s  {:>11}  {}",
+            tried.title,
+            tried.predicted_ratio.map_or("-".to_owned(), |ratio| format!(
+                "{:.2} s",
+                ratio * trials.unchanged_seconds
+            )),
+            tried.measured_ratio * trials.unchanged_seconds,
+            shares(tried.measured_range),
+            match tried.measured_ratio < 1.0 - Advice::WORTH_PERCENT / 100.0 {
+                true => &tried.keep,
+                false => "-",
+            }
+        );
+    }
+    for problem in &trials.problems {
+        let _ = writeln!(text, "Not tried: {problem}.");
+    }
+    if trials.interrupted {
+        let _ = writeln!(text, "It was stopped before its end.");
+    }
+    text
 }
 
 /// As text: the verdict, a row for each change with the reason below it, and the model's fit.
@@ -45,14 +107,14 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
             .iter()
             .map(|advice| advice.title.chars().count())
             .max();
-        let width = widest.unwrap_or(0);
+        let width = widest.unwrap_or(0).min(WIDEST);
         let _ = writeln!(
             text,
             "\n  {:<width$}  {:>13}  gain               {:>16}  option",
-            "change", "s/epoch", "cost/epoch"
+            "change", "s/epoch", "saves"
         );
         for advice in &advised.advice {
-            row(&mut text, advice, width, &advised.prices.currency);
+            row(&mut text, advice, width, advised);
         }
     }
     if let Some(fit) = fit(workload).filter(|_| !advised.advice.is_empty()) {
@@ -62,16 +124,19 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
              by that."
         );
     }
-    if advised
-        .advice
-        .iter()
-        .any(|advice| advice.cost_per_epoch.is_some())
-    {
+    if let Some(machines) = &advised.machines {
+        let _ = writeln!(text, "\n{}:\n", machines.heading());
+        for line in machines.table().text().lines() {
+            let _ = writeln!(text, "  {line}");
+        }
         let _ = writeln!(
             text,
-            "Prices: {}, {}.",
-            advised.prices.source, advised.prices.date
+            "\nOthers have the best number of workers, and ranges are extrapolated: docs/machines.md says how. Prices: {}.",
+            machines.prices
         );
+        for note in &machines.notes {
+            let _ = writeln!(text, "Note: {note}.");
+        }
     }
     for note in &advised.notes {
         let _ = writeln!(text, "Note: {note}.");
@@ -82,10 +147,19 @@ pub fn text(advised: &Advised, trial: Option<&Trial>) -> String {
     text
 }
 
-fn row(text: &mut String, advice: &Advice, width: usize, currency: &str) {
-    let cost = advice
-        .cost_per_epoch
-        .map_or("-".to_owned(), |cost| amount(cost, currency));
+/// Of the rounds, in percent: `31 %`, or `68..140 %` where they differ.
+fn shares([least, most]: [f64; 2]) -> String {
+    let (least, most) = (format!("{:.0}", 100.0 * least), format!("{:.0}", 100.0 * most));
+    match least == most {
+        true => format!("{least} %"),
+        false => format!("{least}..{most} %"),
+    }
+}
+
+fn row(text: &mut String, advice: &Advice, width: usize, advised: &Advised) {
+    // Of the whole training.
+    let saves = advice.saved_per_epoch.map(|saved| advised.epochs as f64 * saved);
+    let cost = saves.map_or("-".to_owned(), |saves| amount(saves, &advised.prices.currency));
     let seconds = match advice.seconds_at_best {
         Some(best) => format!("{best:.2}..{:.2}", advice.seconds_per_epoch),
         None => format!("{:.2}", advice.seconds_per_epoch),

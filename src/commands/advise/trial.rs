@@ -53,16 +53,19 @@ pub fn can_be_tried(change: &Change) -> bool {
     )
 }
 
-/// Trains both sides in alternation.
+/// Trains both sides in alternation; `None` of a script, whose trials are others.
 pub fn run(
     advised: &Advised,
     best: &Advice,
     out: Option<&Path>,
     stop: &AtomicBool,
-) -> Result<Trial, Box<dyn Error>> {
+) -> Result<Option<Trial>, Box<dyn Error>> {
+    let Some(record) = &advised.record else {
+        return Ok(None);
+    };
     let aside = tempfile::tempdir()?;
     let out = out.unwrap_or(aside.path());
-    let config = &advised.record.config;
+    let config = &record.config;
     let mut images = Dataset::open(&config.data, config.val_split, config.seed)?;
     // Without validation: only training is timed.
     images.val = None;
@@ -116,7 +119,7 @@ pub fn run(
         }
     }
     let [unchanged, changed] = seconds.map(|turns| turns.iter().sum::<f64>() / turns.len() as f64);
-    Ok(Trial {
+    Ok(Some(Trial {
         title: best.title.clone(),
         images: images.train.len(),
         unchanged_seconds: unchanged,
@@ -124,7 +127,7 @@ pub fn run(
         predicted_ratio: best.seconds_per_epoch / now,
         measured_ratio: changed / unchanged,
         interrupted,
-    })
+    }))
 }
 
 /// Makes the change.
@@ -136,9 +139,12 @@ fn apply(change: &Change, config: &mut TrainConfig) -> Result<(), Box<dyn Error>
         Change::Precision { precision } => config.precision = precision.parse()?,
         Change::Shards
         | Change::Baked { .. }
+        | Change::PersistentWorkers
+        | Change::PinnedMemory
+        | Change::BytesToDevice
+        | Change::Prefetch { .. }
         | Change::Storage
-        | Change::Servers { .. }
-        | Change::Machine { .. } => {}
+        | Change::Servers { .. } => {}
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `stokehold bench storage`: compares the ways to get data from a bucket to a training, on the user's own
-//! data.
+//! `stokehold bench storage`: compares the places where a data set lies, and the ways to get it from there to a training, on
+//! the user's own data.
 //!
 //! ```text
 //!  this process                                    the job's process
@@ -8,9 +8,13 @@
 //! ```
 //!
 //! Every way is a real job of `stokehold-jobs`, one after the other, and the loader reads the data, so the
-//! measurement is what a training would get. All ways read the same images. The file that the job runs is one
+//! measurement is what a training would get. All ways of a place read the same images. The file that the job runs is one
 //! line that starts this program again.
+//!
+//! A folder of this machine, on its disk or mounted, has one way: it is used as it is. What the kernel holds of its files in
+//! memory is dropped first, so that the first epoch reads from the storage.
 
+mod place;
 mod read;
 mod report;
 
@@ -27,23 +31,26 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
 use serde_json::Value;
+use stokehold_diagnose::advice::Prices;
 use stokehold_jobs::{Channel, EntryPoint, Job, News, Status, Store};
-use stokehold_objects::{Location, Traffic, traffic};
-use stokehold_storage::{Images, Source};
+use stokehold_objects::{Traffic, traffic};
 
 use crate::failure::Usage;
 use crate::interrupt;
 use crate::loader::{BatchArgs, WorkerArgs};
 use crate::local::Local;
-use report::{Epoch, Report, Row};
+use place::Place;
+use report::{Epoch, Measured, Report, Row};
 
 pub use read::{ReadArgs, read};
 
 /// Options of `bench storage`.
 #[derive(Debug, ClapArgs)]
 pub struct StorageArgs {
-    /// The place of the images: s3://bucket/prefix, gs://, az://
-    uri: String,
+    /// Places of the same images, as files or as prepared shards: s3://bucket/prefix, gs://, az://, or a folder, also of a mounted
+    /// file system
+    #[arg(required = true, value_name = "PLACE")]
+    places: Vec<String>,
     /// Take batches no faster than a trainer with this many images per second [default: as fast as they come]
     #[arg(long, value_name = "N")]
     trainer_images_per_s: Option<f64>,
@@ -54,6 +61,9 @@ pub struct StorageArgs {
     /// Folder for copies and caches, on the disk to be measured [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     work_dir: Option<Local>,
+    /// What requests and reads cost, as TOML [default: a small table, in docs/machines.md]
+    #[arg(long, value_name = "FILE")]
+    prices: Option<Local>,
     #[command(flatten)]
     batch: BatchArgs,
     #[command(flatten)]
@@ -73,11 +83,13 @@ enum Way {
     Cache,
     CacheAgain,
     Streaming,
+    /// A folder of this machine.
+    Dir,
 }
 
 impl Way {
-    /// File comes first, because its copy is the local disk that the others are compared with.
-    const ALL: [Self; 7] = [
+    /// Those of files in a bucket. File comes first, because its copy is the local disk that the others are compared with.
+    const OF_FILES: [Self; 7] = [
         Self::File,
         Self::Disk,
         Self::FastFile,
@@ -86,6 +98,9 @@ impl Way {
         Self::CacheAgain,
         Self::Streaming,
     ];
+
+    /// Those of shards in a bucket. Copying them would copy all, and not what is measured.
+    const OF_SHARDS: [Self; 4] = [Self::FastFile, Self::Cache, Self::CacheAgain, Self::Streaming];
 
     fn name(self) -> &'static str {
         match self {
@@ -96,55 +111,50 @@ impl Way {
             Self::Cache => "Cache",
             Self::CacheAgain => "Cache, next job",
             Self::Streaming => "streaming",
+            Self::Dir => "as it is",
         }
     }
 }
 
 /// Runs the subcommand.
 pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
-    if !Location::is_remote(&args.uri) {
-        let says = format!(
-            "{} is a folder of this machine; bench storage measures how data comes from a bucket (s3://bucket/prefix), and \
-             `stokehold bench loader` measures a folder",
-            args.uri
-        );
-        return Err(Usage(says).into());
-    }
     if args
         .trainer_images_per_s
         .is_some_and(|rate| !(rate > 0.0 && rate.is_finite()))
     {
         return Err(Usage("--trainer-images-per-s wants a number above 0".to_owned()).into());
     }
+    let prices = match &args.prices {
+        Some(path) => Prices::load(path).map_err(|error| Usage(error.to_string()))?,
+        None => Prices::built_in(),
+    };
     let stop = interrupt::flag_for("stopping; what was copied is removed")?;
-    let mut images = Images::unlabelled(&args.uri)?;
-    if matches!(images, Images::Shards(_)) {
-        let says = format!("{} is a prepared data set; give a place of image files", args.uri);
-        return Err(Usage(says).into());
-    }
-    let sizes = |images: &Images| {
-        (0..images.len())
-            .filter_map(|image| images.size(image))
-            .sum::<u64>()
-    };
-    let (all_images, all_bytes) = (images.len(), sizes(&images));
-    images.limit(args.max_images);
-    let bench = Bench::new(args, &images, stop)?;
-    let mut report = Report {
-        uri: args.uri.clone(),
-        images: images.len(),
-        bytes: sizes(&images),
-        all_images,
-        all_bytes,
-        trainer_images_per_second: args.trainer_images_per_s,
-        rows: Vec::new(),
-    };
-    for way in Way::ALL {
-        note!("measuring {}", way.name());
-        report.rows.push(bench.measure(way)?);
+    // Before the first is measured all are looked at.
+    let mut places = Vec::new();
+    for uri in &args.places {
+        let place = Place::look(uri, args.max_images);
         if stop.load(Ordering::SeqCst) {
             return Ok(ExitCode::from(interrupt::EXIT_CODE));
         }
+        places.push(place?);
+    }
+    let mut report = Report {
+        trainer_images_per_second: args.trainer_images_per_s,
+        currency: prices.currency.clone(),
+        prices: prices.origin(),
+        places: Vec::new(),
+    };
+    for place in &places {
+        let bench = Bench::new(args, place, stop)?;
+        let mut measured = Measured::of(place, args.trainer_images_per_s, &prices);
+        for &way in place.ways() {
+            note!("measuring {}", bench.said(way, places.len()));
+            measured.rows.push(bench.measure(way)?);
+            if stop.load(Ordering::SeqCst) {
+                return Ok(ExitCode::from(interrupt::EXIT_CODE));
+            }
+        }
+        report.places.push(measured);
     }
     match args.json {
         true => terminal::json(&report.json())?,
@@ -153,36 +163,40 @@ pub fn run(args: &StorageArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The common parts of all measurements.
+/// The common parts of all measurements of a place.
 struct Bench<'a> {
     args: &'a StorageArgs,
+    place: &'a Place,
     stop: &'a AtomicBool,
     store: Store,
     /// Removed at the end, with everything in it.
     work: tempfile::TempDir,
-    images: usize,
 }
 
 /// Every image is read twice.
 const EPOCHS: u64 = 2;
 
 impl<'a> Bench<'a> {
-    fn new(args: &'a StorageArgs, images: &Images, stop: &'a AtomicBool) -> Result<Self, Box<dyn Error>> {
+    fn new(args: &'a StorageArgs, place: &'a Place, stop: &'a AtomicBool) -> Result<Self, Box<dyn Error>> {
         let mut folder = tempfile::Builder::new();
         folder.prefix("stokehold-storage-");
         let work = match &args.work_dir {
-            Some(dir) => folder.tempdir_in(dir),
-            None => folder.tempdir(),
-        }?;
-        let below = |image: usize| Value::from(String::from_utf8_lossy(images.below(image)));
-        let first = serde_json::json!({ "prefix": args.uri });
-        let manifest: Vec<Value> = std::iter::once(first)
-            .chain((0..images.len()).map(below))
-            .collect();
-        fs::write(
-            work.path().join("images.manifest"),
-            serde_json::to_vec(&manifest)?,
-        )?;
+            Some(dir) => folder.tempdir_in(dir).map_err(|error| {
+                Usage(format!(
+                    "--work-dir {}: {error}; give a folder that can be written",
+                    dir.display()
+                ))
+            })?,
+            None => folder.tempdir()?,
+        };
+        if let Some(names) = &place.manifest {
+            let first = serde_json::json!({ "prefix": place.uri });
+            let manifest: Vec<Value> = std::iter::once(first).chain(names.iter().cloned()).collect();
+            fs::write(
+                work.path().join("images.manifest"),
+                serde_json::to_vec(&manifest)?,
+            )?;
+        }
         fs::create_dir(work.path().join("source"))?;
         fs::write(
             work.path().join("source/read.sh"),
@@ -190,11 +204,19 @@ impl<'a> Bench<'a> {
         )?;
         Ok(Self {
             args,
+            place,
             stop,
             store: Store::new(&work.path().join("jobs"))?,
-            images: images.len(),
             work,
         })
+    }
+
+    /// The way in words, with its place where there are several.
+    fn said(&self, way: Way, places: usize) -> String {
+        match places {
+            1 => way.name().to_owned(),
+            _ => format!("{}, {}", self.place.uri, way.name()),
+        }
     }
 
     fn measure(&self, way: Way) -> Result<Row, Box<dyn Error>> {
@@ -204,6 +226,9 @@ impl<'a> Bench<'a> {
             return Ok(row);
         }
         let job = self.job(way)?;
+        if way == Way::Dir {
+            row.problem = self.place.forget();
+        }
         let (cpu, before) = (ProcessTime::now(), traffic());
         let name = self.store.create(&job)?;
         let seen = Mutex::new(Seen::new(before));
@@ -246,10 +271,14 @@ impl<'a> Bench<'a> {
         job.stop_seconds = 5;
         job.cache_dir = Some(self.work.path().join("cache"));
         let manifest = self.work.path().join("images.manifest");
-        let brought = |mode: &str| format!("{},mode={mode},kind=ManifestFile", manifest.display());
+        let brought = |mode: &str| match self.place.manifest {
+            Some(_) => format!("{},mode={mode},kind=ManifestFile", manifest.display()),
+            None => format!("{},mode={mode}", self.place.uri),
+        };
         let channel = match way {
             Way::File => Some(brought("File")),
             Way::Disk => Some(format!("{},mode=Dir,access=rw", self.copied().display())),
+            Way::Dir => Some(format!("{},mode=Dir,access=rw", self.place.uri)),
             Way::FastFile => Some(brought("FastFile")),
             Way::Pipe => Some(brought("Pipe") + ",wrapper=RecordIO"),
             Way::Cache | Way::CacheAgain => Some(brought("Cache")),
@@ -261,11 +290,11 @@ impl<'a> Bench<'a> {
         }
         let args = self.args;
         let mut words = vec![
-            format!("--images {}", self.images),
+            format!("--images {}", self.place.images),
             format!("--max-images {}", args.max_images),
             format!("--image-size {}", args.batch.image_size),
             format!("--batch-size {}", args.batch.batch_size),
-            format!("--workers {}", args.threads.workers.resolve()),
+            format!("--workers {}", args.threads.workers),
         ];
         words.extend(
             args.trainer_images_per_s
@@ -283,7 +312,7 @@ impl<'a> Bench<'a> {
         set("STOKEHOLD", &program)?;
         set("STOKEHOLD_READ", Path::new(&words.join(" ")))?;
         if way == Way::Streaming {
-            set("STOKEHOLD_READ_URI", Path::new(&args.uri))?;
+            set("STOKEHOLD_READ_URI", Path::new(&self.place.uri))?;
         }
         Ok(job)
     }

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use indicatif::ProgressBar;
-use stokehold_loader::mask_table;
-use stokehold_pipeline::{DecodeOptions, ImageInfo, Mask, MaskTable, decode, probe};
+use stokehold_loader::{input, mask_table};
+use stokehold_pipeline::{DecodeOptions, ImageInfo, Input, Mask, MaskTable, decode, probe};
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 use super::report::{Image, Report};
@@ -61,7 +61,7 @@ fn examine(part: &'static str, folder: &Images, threads: usize, bar: &ProgressBa
                         return;
                     }
                     let mut content = match folder.read(sample, &mut bytes) {
-                        Ok(()) => content(bytes.file()),
+                        Ok(()) => content(input(&bytes)),
                         Err(error) => Err(error.reason()),
                     };
                     let mut pixels = Vec::new();
@@ -117,10 +117,10 @@ fn counts(mask: &[u8], table: &MaskTable, info: &ImageInfo) -> Result<Vec<(u8, u
 
 const DECODER_FAILS: &str = "the decoder fails on this file, which is a bug in stokehold; please report it";
 
-fn content(bytes: &[u8]) -> Result<ImageInfo, String> {
-    let info = probe(bytes).map_err(|error| error.to_string())?;
+fn content(input: Input<'_>) -> Result<ImageInfo, String> {
+    let info = probe(input.bytes).map_err(|error| error.to_string())?;
     // A panic in a decoder must not stop the examination of the other files.
-    match catch_unwind(|| decode(bytes, &DecodeOptions::default())) {
+    match catch_unwind(|| decode(input, &DecodeOptions::default())) {
         Ok(decoded) => decoded.map(|_| info).map_err(|error| error.to_string()),
         Err(_) => Err(DECODER_FAILS.into()),
     }

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 
 use jpeg_encoder::{ColorType, Encoder};
+use stokehold_loader::input;
 use stokehold_pipeline::op::{CenterCrop, Interpolation, Op, Resize, Size};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner};
 use stokehold_storage::{Images, SampleBytes, Source};
@@ -41,7 +42,7 @@ fn picture(images: &Images, sample: usize, exif: bool) -> Result<Vec<u8>, Box<dy
         epoch: 0,
         sample: sample as u64,
     };
-    runner.run(bytes.file(), key, planes.as_mut_slice())?;
+    runner.run(input(&bytes), key, planes.as_mut_slice())?;
     let pixels = planes.len() / 3;
     let rgb: Vec<u8> = (0..3 * pixels)
         .map(|at| planes[at % 3 * pixels + at / 3])

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jpeg_encoder::{ColorType, Encoder};
+use stokehold_loader::input;
 use stokehold_page::Table;
 use stokehold_page::html::{document, noted};
 use stokehold_page::svg::escape;
@@ -189,7 +190,7 @@ fn picture(
         epoch: 0,
         sample: one.sample,
     };
-    runner.run(bytes.file(), key, planes.as_mut_slice())?;
+    runner.run(input(&bytes), key, planes.as_mut_slice())?;
     let size = width * height;
     let color = |classes: &[u8], at: usize| colors.get(usize::from(classes[at])).copied().unwrap_or([0; 3]);
     let step = width.div_ceil(WIDEST);

@@ -8,7 +8,9 @@
 //! ```
 
 use std::error::Error;
-use stokehold_pipeline::{DecodeOptions, Executor, Explanation, Resampling, RgbImage, Step, decode, perform};
+use stokehold_pipeline::{
+    DecodeOptions, Executor, Explanation, Input, Resampling, RgbImage, Step, decode, perform,
+};
 
 /// The longest side of the image in the picture; larger images are scaled down.
 const LONGEST: u32 = 1600;
@@ -18,9 +20,9 @@ const YELLOW: [u8; 3] = [250, 204, 21];
 const RED: [u8; 3] = [248, 70, 70];
 const MAGENTA: [u8; 3] = [217, 70, 239];
 
-/// Draws the plan of the image in `bytes` as a PNG.
-pub fn draw(plan: &Explanation, bytes: &[u8]) -> Result<Vec<u8>, Box<dyn Error>> {
-    let image = decode(bytes, &DecodeOptions { exif: false })?;
+/// Draws the plan of an image as a PNG.
+pub fn draw(plan: &Explanation, image: Input<'_>) -> Result<Vec<u8>, Box<dyn Error>> {
+    let image = decode(image, &DecodeOptions { exif: false })?;
     let left = source(plan, &image);
     let right = result(plan, &image);
     let (width, height) = (left.width + GAP + right.width, left.height.max(right.height));
@@ -77,8 +79,8 @@ fn shade(plan: &Explanation, (x, y): (u32, u32), shown: bool, shrink: u32, pixel
     };
     let (column, row) = (x / mcus.size.0, y / mcus.size.1);
     let inside = mcus.columns.contains(&column) && mcus.rows.contains(&row);
-    let read = row + 1 < mcus.rows.end || (row < mcus.rows.end && column < mcus.columns.end);
     if !inside {
+        let read = mcus.reads(column, row);
         return pixel.map(|v| (f64::from(v) * if read { 0.3 } else { 0.1 }) as u8);
     }
     let edge = x % mcus.size.0 < shrink || y % mcus.size.1 < shrink;

@@ -105,6 +105,9 @@ struct Asked {
     /// Do not record the machine
     #[arg(long)]
     no_profile: bool,
+    /// Also write its metrics into the job's folder as an event file, while it runs: tensorboard --logdir FOLDER
+    #[arg(long)]
+    tensorboard: bool,
     /// Run it without an /opt/ml of its own: folders as channels are copied, and the system's folders are writable
     #[arg(long)]
     no_opt_ml: bool,
@@ -159,6 +162,7 @@ impl Asked {
         job.name = self.name.or(job.name);
         job.profile &= !self.no_profile;
         job.opt_ml &= !self.no_opt_ml;
+        job.tensorboard |= self.tensorboard;
         job.hyperparameters.extend(self.hyperparameter);
         job.channels.extend(self.channel);
         job.environment.extend(self.environment);

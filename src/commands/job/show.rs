@@ -5,14 +5,21 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, Store, contract};
+use stokehold_jobs::{Bill, Distribution, Job, Kept, Record, Secondary, Status, Store, Written, contract};
+
+use stokehold_diagnose::curves::{self, Curve, Point};
+use stokehold_page::words::significant;
+use stokehold_profile::Recording;
 
 use crate::shell;
+
+/// Characters of a curve.
+const SPARK: usize = 40;
 
 /// The end of a job, in one or two lines.
 pub fn end(store: &Store, record: &Record) -> String {
     let mut text = format!("job {} {}", record.name, state(record));
-    if let Some(reason) = &record.failure_reason {
+    if let Some(reason) = record.failure_reason.as_ref().or(record.stopped_by.as_ref()) {
         text += &format!(": {reason}");
     }
     if (record.status, record.secondary) == (Status::Stopped, Secondary::Interrupted) {
@@ -79,7 +86,8 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
     let each = |values: Vec<String>| values.join(", ");
     row("name", &record.name);
     row("state", &state(record));
-    row("reason", record.failure_reason.as_deref().unwrap_or_default());
+    let reason = record.failure_reason.as_ref().or(record.stopped_by.as_ref());
+    row("reason", reason.map(String::as_str).unwrap_or_default());
     row(
         "exit code",
         &record.exit_code.map(|code| code.to_string()).unwrap_or_default(),
@@ -116,12 +124,17 @@ pub fn job(folder: &Path, job: &Job, record: &Record) -> String {
         ),
     );
     row("metrics", &each(metrics(record)));
+    let (curves, _) = curves::read(folder, &Recording::default()).unwrap_or_default();
+    row("curves", &sparks(&curves).join("\n"));
     row("model", record.model.as_deref().unwrap_or_default());
     row("output", record.output.as_deref().unwrap_or_default());
     row(
         "checkpoints",
         &record.checkpoints.as_ref().map(kept).unwrap_or_default(),
     );
+    for (name, written) in &record.writes {
+        row("written", &format!("{name}: {}", self::written(written)));
+    }
     row("spot", &record.spot.as_ref().map(bill).unwrap_or_default());
     let path = |path: &Option<PathBuf>| {
         path.as_ref()
@@ -140,6 +153,23 @@ fn kept(kept: &Kept) -> String {
         text += &format!(", {} wait", kept.waiting);
     }
     if let Some(trouble) = &kept.trouble {
+        text += &format!(": {trouble}");
+    }
+    text
+}
+
+fn written(written: &Written) -> String {
+    let mut text = format!(
+        "{} files, {} bytes to {}, {} removed",
+        written.files, written.bytes, written.uri, written.removed
+    );
+    if written.waiting > 0 {
+        text += &format!(", {} wait", written.waiting);
+    }
+    if written.refused > 0 {
+        text += &format!(", {} refused", written.refused);
+    }
+    if let Some(trouble) = &written.trouble {
         text += &format!(": {trouble}");
     }
     text
@@ -188,6 +218,7 @@ pub fn state(record: &Record) -> String {
             format!("{at:?}: Slurm has it as {}", at_slurm.map_or("", String::as_str))
         }
         (Status::InProgress, at) => format!("{at:?}"),
+        (Status::Stopped, _) if record.stopped_by.is_some() => "Stopped (by a rule)".to_owned(),
         (Status::Stopped, Secondary::MaxRuntimeExceeded) => "Stopped (its time was over)".to_owned(),
         (Status::Stopped, Secondary::MaxWaitTimeExceeded) => {
             "Stopped (its time and its pauses were over)".to_owned()
@@ -228,6 +259,32 @@ fn result(record: &Record) -> String {
 fn metrics(record: &Record) -> Vec<String> {
     let each = record.metrics.iter();
     each.map(|metric| format!("{}={}", metric.name, metric.value))
+        .collect()
+}
+
+/// A line for each number that came more than once: its name, its course, and its first and last value.
+fn sparks(curves: &[Curve]) -> Vec<String> {
+    let several = || curves.iter().filter(|curve| curve.points.len() > 1);
+    let width = several()
+        .map(|curve| curve.name.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(SPARK);
+    several()
+        .map(|curve| {
+            let end = |point: Option<&Point>| point.map_or(f64::NAN, |point| point.value);
+            let best = match curve.best() {
+                Some(best) => format!(", best {}", significant(best.value)),
+                None => String::new(),
+            };
+            format!(
+                "{:<width$}  {}  {} to {}{best}",
+                curve.name,
+                curve.spark(SPARK),
+                significant(end(curve.points.first())),
+                significant(end(curve.points.last())),
+            )
+        })
         .collect()
 }
 

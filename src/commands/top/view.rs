@@ -3,8 +3,10 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use stokehold_diagnose::advice::verdict;
+use stokehold_diagnose::curves::{Curve, Subject};
 use stokehold_diagnose::report::columns::{Columns, Cover, GAP, Grid, shares};
 use stokehold_diagnose::rules::Finding;
+use stokehold_page::words::significant;
 use stokehold_profile::{Node, Recording, Series, dimension, span};
 
 use super::frame::{Colour, Frame};
@@ -39,6 +41,8 @@ pub struct Now {
     images_per_second: Option<f64>,
     wait_share: Option<f64>,
     verdict: String,
+    /// The numbers that the run reported since it began.
+    curves: Vec<Curve>,
     window: f64,
     rows: Vec<Row>,
 }
@@ -108,7 +112,14 @@ pub fn cut(recording: &Recording, from: f64) -> Recording {
 
 impl Now {
     /// The state of a recording, cut to its last `window` seconds, at the moment `now`, unix seconds.
-    pub fn of(title: &str, recording: &Recording, findings: &[Finding], now: f64, window: f64) -> Self {
+    pub fn of(
+        title: &str,
+        recording: &Recording,
+        findings: &[Finding],
+        curves: Vec<Curve>,
+        now: f64,
+        window: f64,
+    ) -> Self {
         let at = recording.extent().map(|extent| extent.1);
         let lately = at.unwrap_or(0.0) - LATELY;
         let about = recording.about.as_ref();
@@ -131,6 +142,7 @@ impl Now {
             wait_share: wait_share(recording, lately),
             // The limit of the last minutes; the report covers the whole run.
             verdict: verdict(recording, findings, None, &[]),
+            curves,
             window,
             rows: recording
                 .nodes
@@ -271,6 +283,10 @@ fn figures(now: &Now) -> String {
         }),
         percent("GPUs", now.gpus),
         percent("memory", now.memory),
+        now.curves.first().and_then(|curve| {
+            let last = curve.points.last()?;
+            Some(format!("{} {}", curve.name, significant(last.value)))
+        }),
     ];
     let known: Vec<String> = each.into_iter().flatten().collect();
     if known.is_empty() {
@@ -332,8 +348,24 @@ pub fn draw(now: &Now, width: usize, height: usize) -> Frame {
         y += 1;
     }
     y += 1;
-    let room = height.saturating_sub(y + 1);
     let plot = width.saturating_sub(LABEL + VALUE);
+    // The map has most of the room.
+    let most = height.saturating_sub(y + 1) / 3;
+    for curve in now.curves.iter().filter(|_| plot > 0).take(most) {
+        let label: String = curve.name.chars().take(LABEL - 2).collect();
+        frame.put(0, y, Colour::Soft, &format!("{label:>0$}", LABEL - 1));
+        let colour = match curve.subject() {
+            Subject::Loss => Colour::Wait,
+            Subject::Accuracy => Colour::Gpu,
+            Subject::Rate | Subject::Other => Colour::Soft,
+        };
+        frame.put(LABEL, y, colour, &curve.spark(plot));
+        let last = curve.points.last().map_or(f64::NAN, |point| point.value);
+        frame.put(LABEL + plot + 1, y, Colour::Plain, &significant(last));
+        y += 1;
+    }
+    y += usize::from(!now.curves.is_empty() && most > 0);
+    let room = height.saturating_sub(y + 1);
     let Some(at) = now.at.filter(|_| room > 0 && plot > 0) else {
         return frame;
     };
@@ -437,6 +469,7 @@ mod tests {
     use stokehold_simulate::{Phase, Simulation};
 
     use super::*;
+    use stokehold_diagnose::curves::Point;
 
     fn now(cores: usize, gpus: usize, seconds: f64) -> Now {
         let simulation = Simulation {
@@ -452,6 +485,7 @@ mod tests {
             "runs/one",
             &recording,
             &findings,
+            Vec::new(),
             simulation.start + seconds,
             60.0,
         )
@@ -500,6 +534,45 @@ mod tests {
     }
 
     #[test]
+    fn numbers_of_the_run_are_drawn() {
+        let curve = |name: &str, values: &[f64]| Curve {
+            name: name.to_owned(),
+            points: values
+                .iter()
+                .map(|&value| Point {
+                    time: 0.0,
+                    step: None,
+                    value,
+                })
+                .collect(),
+            counts: "step",
+        };
+        let mut now = now(4, 1, 120.0);
+        now.curves = vec![curve("loss", &[2.5, 1.25, 0.5]), curve("top1", &[0.25, 0.75])];
+        let frame = draw(&now, 100, 24);
+        let lines: Vec<String> = (0..24).map(|y| frame.line(y)).collect();
+        let row = |name: &str| {
+            lines
+                .iter()
+                .position(|line| line.trim_start().starts_with(name))
+                .unwrap()
+        };
+        assert!(
+            lines[row("loss")].contains("█▄▁") && lines[row("loss")].ends_with("0.5"),
+            "{lines:#?}"
+        );
+        assert!(
+            lines[row("top1")].contains("▁█") && row("top1") < row("waits"),
+            "{lines:#?}"
+        );
+        assert!(line(&now).contains("loss 0.5"), "{}", line(&now));
+        // The map keeps its room.
+        now.curves = vec![curve("loss", &[2.5, 1.25]); 60];
+        let frame = draw(&now, 100, 24);
+        assert!((0..24).any(|y| frame.line(y).trim_start().starts_with("cpu0")));
+    }
+
+    #[test]
     fn many_cores_share_rows() {
         let frame = draw(&now(96, 8, 60.0), 80, 30);
         let lines: Vec<String> = (0..30).map(|y| frame.line(y)).collect();
@@ -513,7 +586,7 @@ mod tests {
     fn screens_of_any_size_can_be_drawn() {
         for now in [
             now(3, 1, 5.0),
-            Now::of("x", &Recording::default(), &[], 0.0, 60.0),
+            Now::of("x", &Recording::default(), &[], Vec::new(), 0.0, 60.0),
         ] {
             for width in [0, 1, 11, 18, 19, 40, 300] {
                 for height in [0, 1, 2, 3, 5, 8, 100] {
@@ -534,7 +607,14 @@ mod tests {
                 ..Simulation::default()
             };
             let recording = simulation.recording();
-            figures(&Now::of("x", &recording, &[], simulation.start + 60.0, 60.0))
+            figures(&Now::of(
+                "x",
+                &recording,
+                &[],
+                Vec::new(),
+                simulation.start + 60.0,
+                60.0,
+            ))
         };
         assert!(
             said(Some(98.0)).contains("cores 98 % (run 0 %, others 98 %)"),
@@ -550,7 +630,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         simulation.write(folder.path()).unwrap();
         let mut recording = Recording::open(folder.path()).unwrap();
-        let now = |recording: &Recording| Now::of("x", recording, &[], simulation.start + 700.0, 60.0);
+        let now =
+            |recording: &Recording| Now::of("x", recording, &[], Vec::new(), simulation.start + 700.0, 60.0);
         let about = recording.about.as_mut().unwrap();
         (about.ended, about.paused) = (None, Some(simulation.start + 600.0));
         let paused = now(&recording);
@@ -572,7 +653,7 @@ mod tests {
 
     #[test]
     fn nothing_yet_is_said() {
-        let now = Now::of("runs/two", &Recording::default(), &[], 0.0, 60.0);
+        let now = Now::of("runs/two", &Recording::default(), &[], Vec::new(), 0.0, 60.0);
         assert_eq!(draw(&now, 80, 10).line(1), "nothing was recorded yet");
         assert!(line(&now).contains("nothing was recorded yet"));
     }

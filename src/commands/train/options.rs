@@ -23,6 +23,7 @@ use stokehold_train::{ClassWeights, ExecutorChoice, LossKind, Precision, TrainCo
 
 use super::augment::AugmentOptions;
 use super::recipe::Recipe;
+use super::rules::RulesOptions;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
 use crate::loader::WorkerArgs;
@@ -38,8 +39,9 @@ pub struct Args {
     /// masks (see docs/segmentation.md). Without it, generated images from the user's cache folder.
     pub data: Option<PathBuf>,
 
-    /// Continue from the run's latest checkpoint; with the same other options the result is that of an
-    /// uninterrupted run.
+    /// Continue from the run's latest checkpoint. `--resume RUN`, with the run's folder in the place of the data set, needs no
+    /// other option; with the data set, the other options say which run it is. More --epochs train a finished run further.
+    /// Otherwise the result is that of an uninterrupted run.
     #[arg(long)]
     pub resume: bool,
     /// In a job of Slurm: after SIGUSR1 (sbatch --signal=USR1@120), put the job back into the queue when the checkpoint is
@@ -66,6 +68,8 @@ pub struct Args {
     ranks: RanksOptions,
     #[command(flatten)]
     record: RecordOptions,
+    #[command(flatten)]
+    pub rules: RulesOptions,
 }
 
 #[derive(Debug, Clone, ClapArgs)]

@@ -289,7 +289,7 @@ fn scaled(recipe: Recipe, option: &str, value: &str, given: &ArgMatches) -> Stri
 }
 
 /// Whether the command line has the option; clap's ids are the names of the fields.
-fn is_given(given: &ArgMatches, option: &str) -> bool {
+pub(super) fn is_given(given: &ArgMatches, option: &str) -> bool {
     given.value_source(&option.replace('-', "_")) == Some(ValueSource::CommandLine)
 }
 

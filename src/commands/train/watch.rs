@@ -40,7 +40,7 @@ impl Watch {
         }
     }
 
-    fn line(&self, text: impl AsRef<str>) {
+    pub fn line(&self, text: impl AsRef<str>) {
         // The reader of the output may be gone; the training continues.
         self.bar.suspend(|| {
             note!("{}", text.as_ref());

@@ -26,6 +26,10 @@ pub(super) struct Setting {
     pub trainer: f64,
     /// CPU time of the trainer per image, seconds.
     pub trainer_cpu: f64,
+    /// Start of a worker in every epoch, seconds; 0 for threads, and for workers that stay.
+    pub start: f64,
+    /// Whether a worker makes a whole batch, as PyTorch's do, and not its part of each.
+    pub whole: bool,
 }
 
 /// The ratio of the run's epoch time to the model's; `None` without a finished epoch or without ceilings.
@@ -116,12 +120,7 @@ impl Setting {
         let trainer = measured(workload.trainer_ceiling)?;
         let loader_cpu = measured(workload.loader_cpu_seconds)?;
         let trainer_cpu = measured(workload.trainer_cpu_seconds)?;
-        let counts = [
-            workload.images,
-            workload.batch_size,
-            workload.num_workers,
-            workload.cores,
-        ];
+        let counts = [workload.images, workload.batch_size, workload.cores];
         if counts.contains(&0) {
             return None;
         }
@@ -137,7 +136,7 @@ impl Setting {
         let read = stage("read").unwrap_or(0.0) / (computing / loader_cpu).max(1.0);
         // If there are more workers than cores, they also wait for each other, and on a busy machine for
         // other programs; so the wait for storage is at most the time of reading.
-        let at_once = workload.num_workers.min(workload.cores) as f64;
+        let at_once = workload.num_workers.clamp(1, workload.cores) as f64;
         let waited = (at_once / loader - loader_cpu).min(read);
         // Reads that took longer than all computing of an image did wait, even if the ceiling was measured
         // with warm caches.
@@ -163,6 +162,14 @@ impl Setting {
             wait,
             trainer: batch / (batch / trainer + between),
             trainer_cpu,
+            start: workload
+                .script
+                .as_ref()
+                .map_or(0.0, |script| match script.persistent_workers {
+                    true => 0.0,
+                    false => script.start_seconds.max(0.0) / workload.num_workers.max(1) as f64,
+                }),
+            whole: workload.script.is_some() && workload.num_workers > 0,
         })
     }
 
@@ -173,6 +180,9 @@ impl Setting {
 
     /// Images per second of the loader alone.
     pub fn loader(&self) -> f64 {
+        if self.workers == 0 {
+            return 1.0 / (self.loader_cpu + self.wait);
+        }
         let cores = self.cores as f64;
         self.mean(|computing| computing.min(cores), |computing| computing.min(cores)) / self.loader_cpu
     }
@@ -232,6 +242,10 @@ impl Setting {
     /// Images per second of both together.
     pub fn rate(&self) -> f64 {
         let (loader, trainer) = (self.loader(), self.trainer);
+        if self.workers == 0 {
+            // One after the other.
+            return 1.0 / (1.0 / loader + 1.0 / trainer);
+        }
         let (beside_trainer, beside_loader) = self.beside();
         if beside_trainer >= beside_loader {
             beside_trainer * trainer / (beside_trainer + trainer - beside_loader)
@@ -247,16 +261,58 @@ impl Setting {
 
     /// Seconds of an epoch's training.
     pub fn seconds(&self) -> f64 {
+        if self.workers == 0 {
+            return self.images / self.rate();
+        }
         let batch = self.images.min(self.batch_size as f64);
         // All workers begin to read at once: with waits the first batch comes in rounds, the last of which may be for
         // a few images only, and in each round all want a core at the same time.
         let rounds = (batch / self.workers as f64).ceil();
         let crowd = (self.workers as f64 / self.cores as f64).max(1.0);
+        if self.whole {
+            // Each worker has made a batch when the first one comes.
+            let first = batch * (self.wait + self.loader_cpu * crowd);
+            let there = (self.workers as f64 * batch).min(self.images);
+            let rest = (self.images - there) / self.rate() + batch / self.trainer;
+            return self.start * self.workers as f64 + first + rest.max(self.images / self.trainer);
+        }
         let first = match self.waits_for_storage() {
             true => rounds * (self.wait + self.loader_cpu * crowd),
             false => batch / self.loader(),
         };
         first + (self.images - batch) / self.rate() + batch / self.trainer
+    }
+
+    /// With workers that live longer than an epoch.
+    pub fn with_persistent_workers(&self) -> Self {
+        Self { start: 0.0, ..*self }
+    }
+
+    /// As if the trainer, which waits for `share` of its time, never did: both halves quicker by as much.
+    pub fn without_waiting(&self, share: f64) -> Self {
+        let factor = 1.0 - share.clamp(0.0, 0.95);
+        self.slower(factor, factor)
+    }
+
+    /// With a trainer that takes so much less time for an image, seconds; at most nearly all of it.
+    pub fn with_trainer_quicker_by(&self, seconds: f64) -> Self {
+        let each = 1.0 / self.trainer;
+        Self {
+            trainer: 1.0 / (each - seconds).max(0.05 * each),
+            ..*self
+        }
+    }
+
+    /// With a loader of Stokehold's in the place of a `DataLoader`: threads, one for each core, whose images cost this share of
+    /// the CPU time.
+    pub fn swapped(&self, loader: f64) -> Self {
+        Self {
+            loader_cpu: loader * self.loader_cpu,
+            workers: self.cores,
+            start: 0.0,
+            whole: false,
+            ..*self
+        }
     }
 
     /// With loader and trainer slower by these factors, in all that they do.
@@ -266,6 +322,7 @@ impl Setting {
             wait: loader * self.wait,
             trainer: self.trainer / trainer,
             trainer_cpu: trainer * self.trainer_cpu,
+            start: loader * self.start,
             ..*self
         }
     }
@@ -286,7 +343,8 @@ impl Setting {
     pub fn on_cores(&self, cores: u64, shared: bool) -> Self {
         let mut then = Self {
             cores,
-            workers: cores,
+            // What loads by itself has no workers on another machine either.
+            workers: if self.workers == 0 { 0 } else { cores },
             ..*self
         };
         if shared && self.cores > 1 {
@@ -307,7 +365,7 @@ impl Setting {
         let fewer = (cores as f64 / self.cores as f64).min(1.0);
         Self {
             cores: worth,
-            workers: worth,
+            workers: if self.workers == 0 { 0 } else { worth },
             trainer: if shared {
                 self.trainer * fewer
             } else {
@@ -335,6 +393,8 @@ impl Setting {
             in_turns: true,
             loader_cpu: received,
             warm: 1.0,
+            start: 0.0,
+            whole: false,
             wait: (each - received).max(0.0),
             ..*self
         }
@@ -344,6 +404,8 @@ impl Setting {
     pub fn with_workers(&self, workers: u64) -> Self {
         Self {
             in_turns: false,
+            // One that has no workers has none that make whole batches.
+            whole: self.whole || self.workers == 0,
             ..self.with(workers, self.wait)
         }
     }
@@ -383,7 +445,7 @@ impl Setting {
         let useful = (self.cores as f64 * (1.0 + self.wait / self.loader_cpu)).ceil();
         let mut counts = vec![
             self.workers / 2,
-            self.workers.saturating_mul(2),
+            self.workers.saturating_mul(2).max(1),
             self.cores,
             wanted.min(useful) as u64,
         ];
@@ -399,6 +461,8 @@ const MOST_WORKERS: u64 = 1024;
 
 #[cfg(test)]
 mod tests {
+    use stokehold_profile::workload::ScriptLoader;
+
     use super::super::tests::workload;
     use super::*;
 
@@ -414,6 +478,8 @@ mod tests {
         wait: 0.0,
         trainer: 100.0,
         trainer_cpu: 0.01,
+        start: 0.0,
+        whole: false,
     };
 
     fn close(a: f64, b: f64) -> bool {
@@ -554,6 +620,75 @@ mod tests {
         // A cold run read for 90 ms an image, whatever the warm ceiling says.
         run.stage_seconds.insert("read".into(), 0.09);
         assert!(close(Setting::of(&run).unwrap().wait, 0.08));
+    }
+
+    /// PyTorch's workers make whole batches, all at once; the oracle goes through batches and workers.
+    #[test]
+    fn whole_batches_take_what_stepping_through_them_takes() {
+        for (workers, wait, trainer, batches) in [
+            (1, 0.02, 400.0, 60.0),
+            (4, 0.02, 400.0, 60.0),
+            (7, 0.02, 90.0, 64.0),
+            (2, 0.0, 50.0, 40.0),
+            (3, 0.05, 1000.0, 200.0),
+        ] {
+            let run = Setting {
+                workers,
+                wait,
+                trainer,
+                batch_size: 4,
+                images: 4.0 * batches,
+                loader_cpu: 0.002,
+                trainer_cpu: 1e-5,
+                cores: 64,
+                start: 0.01,
+                whole: true,
+                ..ACCELERATED
+            };
+            let batch = 4.0 * (run.loader_cpu + run.wait);
+            let (mut free, mut trained) = (vec![0.01 * workers as f64; workers as usize], 0.0f64);
+            for number in 0..batches as usize {
+                let place = number % workers as usize;
+                free[place] += batch;
+                trained = trained.max(free[place]) + 4.0 / trainer;
+            }
+            let modelled = run.seconds();
+            // The last round of workers may not be full.
+            assert!(
+                (modelled / trained - 1.0).abs() < 0.1,
+                "{run:?}: {modelled} and {trained}"
+            );
+        }
+        // Without workers one thing comes after the other, and no machine changes that.
+        let alone = Setting {
+            workers: 0,
+            images: 100.0,
+            trainer: 100.0,
+            wait: 0.01,
+            ..ACCELERATED
+        };
+        assert!(close(alone.seconds(), 100.0 * (0.01 + 0.01 + 0.01)));
+        assert_eq!(alone.on_cores(16, false).workers, 0);
+    }
+
+    /// What a script's own epochs took is what the fitted model says, starts of workers included.
+    #[test]
+    fn the_fit_is_exact_with_starts() {
+        let mut run = workload();
+        run.script = Some(ScriptLoader {
+            start_seconds: 1.0,
+            ..ScriptLoader::default()
+        });
+        for device in ["cpu", "cuda"] {
+            run.device = device.to_owned();
+            run.seconds_per_epoch = Some(1.2 * Setting::of(&run).unwrap().seconds());
+            let fitted = fitted(&run).unwrap();
+            assert!(
+                close(fitted.seconds(), run.seconds_per_epoch.unwrap()),
+                "{device}"
+            );
+            assert!(fitted.with_persistent_workers().seconds() < fitted.seconds() - 0.5);
+        }
     }
 
     /// The oracle of the long run: batch after batch through a buffer of two, with the cores shared anew whenever one half starts

@@ -30,7 +30,8 @@ use stokehold_base::whole;
 use stokehold_page::html;
 use stokehold_profile::{FOLDER, Node, ProfileError, Recording};
 
-use crate::advice::Advice;
+use crate::advice::{Advice, Machines};
+use crate::curves::Curve;
 use crate::rules::Finding;
 use figures::Job;
 
@@ -54,6 +55,10 @@ pub struct Contents<'a> {
     pub verdict: &'a str,
     /// The predicted changes, the largest gain first.
     pub advice: &'a [Advice],
+    /// The whole training on this machine and on others; `None` where nothing is predicted.
+    pub machines: Option<&'a Machines>,
+    /// The numbers that the run reported over time.
+    pub curves: &'a [Curve],
     /// The currency of costs: [`Prices::currency`](crate::advice::Prices::currency).
     pub currency: &'a str,
 }
@@ -70,7 +75,7 @@ pub fn folder_in(base: &Path, recording: &Recording) -> PathBuf {
 }
 
 /// A run's folder, given that folder or its recording's.
-fn run_folder(path: &Path) -> &Path {
+pub fn run_folder(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if path.file_name().is_some_and(|name| name == FOLDER) => parent,
         _ => path,

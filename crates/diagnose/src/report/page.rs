@@ -6,13 +6,14 @@ use std::fmt::Write;
 use stokehold_page::Table;
 use stokehold_page::html::{figure, paragraph, section};
 use stokehold_page::svg::escape;
-use stokehold_page::words::{clipped, duration, moment, name, plural, share};
+use stokehold_page::words::{clipped, digits, duration, moment, name, plural, share};
 use stokehold_profile::{Recording, dimension};
 
 use super::figures::{self, Job, Spread, Step};
 use super::pictures::{self, Part};
 use super::{Contents, data, judged, shown, tables};
 use crate::advice::{Advice, amount, misfit};
+use crate::curves::{Curve, Subject};
 use crate::rules::Finding;
 
 /// The most problems that are shown.
@@ -26,6 +27,7 @@ pub fn page(contents: &Contents<'_>) -> String {
         advice(contents),
         job(recording),
         heat(recording, !runs.is_empty()),
+        curves(contents),
         tiles(recording, contents.findings),
         stages(recording),
         tables::usage(contents.findings, recording),
@@ -117,8 +119,8 @@ fn advice(contents: &Contents<'_>) -> String {
         let why = match workload.map(misfit) {
             Some(Some(misfit)) => format!("{}{}.", misfit[..1].to_uppercase(), &misfit[1..]),
             Some(None) => "No change that Stokehold can make is predicted to make this run faster.".to_owned(),
-            None => "What a change would gain is predicted for runs of stokehold train and compare, which measure the \
-                     loader and the trainer alone. For this run the findings below say what to look at."
+            None => "What a change would gain is predicted for runs of stokehold train and compare, and for PyTorch scripts that \
+                     train. For this run the findings below say what to look at."
                 .to_owned(),
         };
         return section("Advice", &paragraph("note", &why));
@@ -141,6 +143,22 @@ fn advice(contents: &Contents<'_>) -> String {
             body,
             "<details><summary>Changes without a significant gain</summary>\n<div class=\"wrap advice\">{}</div></details>\n",
             changes(&others, contents.currency)
+        );
+    }
+    if let Some(machines) = contents.machines {
+        let _ = write!(
+            body,
+            "<details><summary>{}</summary>\n<div class=\"wrap\">{}</div>{}</details>\n",
+            machines.heading(),
+            machines.table().html(),
+            paragraph(
+                "note",
+                &[format!("Ranges are extrapolated. Prices: {}", machines.prices)]
+                    .iter()
+                    .chain(&machines.notes)
+                    .map(|note| clipped(note, 400) + ". ")
+                    .collect::<String>()
+            )
         );
     }
     section("Advice", &body)
@@ -282,6 +300,55 @@ pub fn heat_box(label: &str) -> String {
         "<div class=\"heat\" data-run=\"{label}\"></div>\n<noscript><p class=\"note\">The heat map needs \
          JavaScript; the tables and the other pictures do not.</p></noscript>\n"
     )
+}
+
+/// The most curves in one chart, and the most charts of numbers that stand alone.
+const TOGETHER: usize = pictures::COLOURS;
+const ALONE: usize = 12;
+
+/// The numbers that the run reported, on the time axis of the heat map: losses together, accuracies together, the rest alone.
+fn curves(contents: &Contents<'_>) -> String {
+    let Some(job) = Job::of(contents.recording) else {
+        return String::new();
+    };
+    let of = |subject: Subject| -> Vec<&Curve> {
+        let curves = contents.curves.iter();
+        curves.filter(|curve| curve.subject() == subject).collect()
+    };
+    let mut tiles = String::new();
+    let mut tile = |heading: &str, together: &[&Curve]| {
+        let keys: String = together
+            .iter()
+            .enumerate()
+            .map(|(place, curve)| {
+                let best = curve.best().map_or(String::new(), |best| {
+                    let at = best
+                        .step
+                        .map_or(String::new(), |step| format!(" at {} {step}", curve.counts));
+                    format!(", best {}{at}", digits(best.value))
+                });
+                format!(
+                    "<span class=\"key\"><span class=\"swatch c{place}\"></span>{}{best}</span> ",
+                    escape(&name(&curve.name))
+                )
+            })
+            .collect();
+        let picture = pictures::curves(together, [job.start, job.end]);
+        tiles += &figure(heading, "", &format!("<p class=\"keys\">{keys}</p>\n{picture}"));
+    };
+    for (subject, heading) in [(Subject::Loss, "Losses"), (Subject::Accuracy, "Accuracies")] {
+        for together in of(subject).chunks(TOGETHER) {
+            tile(heading, together);
+        }
+    }
+    let others = of(Subject::Rate).into_iter().chain(of(Subject::Other));
+    for curve in others.take(ALONE) {
+        tile(&name(&curve.name), &[curve]);
+    }
+    if tiles.is_empty() {
+        return String::new();
+    }
+    format!("<div class=\"tiles\">\n{tiles}</div>\n")
 }
 
 /// Histograms, box plots and step durations, as far as there is data.

@@ -1,11 +1,12 @@
-//! The charts that need no script: histograms, box plots, step durations.
+//! The charts that need no script: histograms, box plots, step durations, curves.
 //!
 //! Each is designed for half the page's width and for a phone, where the style sheet enlarges the text.
 
 use stokehold_page::svg::{Svg, short, ticks};
-use stokehold_page::words::{duration, shortened};
+use stokehold_page::words::{digits, duration, shortened};
 
 use super::figures::{Spread, Step};
+use crate::curves::Curve;
 
 const WIDTH: f64 = 520.0;
 const LEFT: f64 = 80.0;
@@ -196,6 +197,99 @@ pub fn steps(parts: &[Part<'_, [Step]>], outliers: &[f64]) -> String {
     svg.text("tick end", [WIDTH - RIGHT, HEIGHT - 6.0], "steps");
     svg.finish(HEIGHT, "Durations of the steps, in their order.")
 }
+
+/// Curves in one chart, over the time of the run; the best point of a curve is marked, and so is a value that is no number. Each curve
+/// has the colour of its place, `s0` to `s4`.
+pub fn curves(curves: &[&Curve], [from, to]: [f64; 2]) -> String {
+    let finite = || {
+        let points = curves.iter().flat_map(|curve| &curve.points);
+        points.map(|point| point.value).filter(|value| value.is_finite())
+    };
+    let (low, high) = (
+        finite().fold(f64::INFINITY, f64::min),
+        finite().fold(f64::NEG_INFINITY, f64::max),
+    );
+    let (low, high) = match low <= high {
+        true if high - low > 1e-9 * high.abs() => (low, high),
+        // A constant stands in the middle.
+        true => (low - 0.1 * low.abs().max(1e-9), high + 0.1 * high.abs().max(1e-9)),
+        false => (0.0, 1.0),
+    };
+    let y_ticks = ticks(low, high, 4);
+    let (bottom, top) = (y_ticks[0], y_ticks[y_ticks.len() - 1]);
+    let seconds = (to - from).max(1e-6);
+    let mut svg = Svg::new(WIDTH);
+    let x = |time: f64| LEFT + ((time - from) / seconds).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
+    let y = |value: f64| TOP + (top - value) / (top - bottom).max(1e-12) * (HEIGHT - TOP - BOTTOM);
+    for &tick in &y_ticks {
+        svg.line("grid", [LEFT, y(tick)], [WIDTH - RIGHT, y(tick)]);
+        // Long numbers have no room.
+        let wide = tick != 0.0 && !(1e-3..1e5).contains(&tick.abs());
+        let text = if wide { format!("{tick:.1e}") } else { short(tick) };
+        svg.text("tick end", [LEFT - 8.0, y(tick) + 5.0], text);
+    }
+    for tick in ticks(0.0, seconds, 4).into_iter().filter(|tick| *tick <= seconds) {
+        svg.text(
+            "tick middle",
+            [x(from + tick), HEIGHT - BOTTOM + 20.0],
+            duration(tick),
+        );
+    }
+    svg.text(
+        "tick middle",
+        [0.5 * (LEFT + WIDTH - RIGHT), HEIGHT - 6.0],
+        "time since the start",
+    );
+    for (place, curve) in curves.iter().enumerate() {
+        let class = format!("line s{}", place % COLOURS);
+        let together = curve.points.len().div_ceil(STEP_COLUMNS).max(1);
+        let mut line = Vec::new();
+        for points in curve.points.chunks(together) {
+            let each = || points.iter().filter(|point| point.value.is_finite());
+            if each().count() < points.len() {
+                // What is no number has no height.
+                let lost = points
+                    .iter()
+                    .find(|point| !point.value.is_finite())
+                    .unwrap_or(&points[0]);
+                let what = if lost.value.is_nan() {
+                    "not a number"
+                } else {
+                    "infinite"
+                };
+                let title = format!("{} is {what} at {}", curve.name, duration(lost.time - from));
+                svg.rect(
+                    "outlier",
+                    [x(lost.time) - 2.0, TOP, 4.0, HEIGHT - TOP - BOTTOM],
+                    &title,
+                );
+            }
+            let count = each().count();
+            if count == 0 {
+                continue;
+            }
+            let mean = each().map(|point| point.value).sum::<f64>() / count as f64;
+            let time = each().map(|point| point.time).sum::<f64>() / count as f64;
+            line.push([x(time), y(mean)]);
+        }
+        match line.len() {
+            1 => svg.circle(&format!("s{}", place % COLOURS), line[0], &curve.name),
+            _ => svg.polyline(&class, &line),
+        }
+        if let Some(best) = curve.best() {
+            let at = best
+                .step
+                .map_or(String::new(), |step| format!(" at {} {step}", curve.counts));
+            let title = format!("best {}: {}{at}", curve.name, digits(best.value));
+            svg.circle("dot best", [x(best.time), y(best.value)], &title);
+        }
+    }
+    let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+    svg.finish(HEIGHT, &format!("{} over time", names.join(", ")))
+}
+
+/// The colours of curves in a chart.
+pub const COLOURS: usize = 5;
 
 #[cfg(test)]
 mod tests {

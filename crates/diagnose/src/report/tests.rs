@@ -2,6 +2,7 @@ use serde_json::json;
 use stokehold_profile::{About, Node, Series, Span, dimension, span};
 
 use super::*;
+use crate::curves::Point;
 use crate::rules::{Defaults, Evidence, Parameters, judge};
 
 /// A name that tries everything.
@@ -119,6 +120,8 @@ fn contents<'a>(recording: &'a Recording, findings: &'a [Finding], verdict: &'a 
         findings,
         verdict,
         advice: &[],
+        machines: None,
+        curves: &[],
         currency: "USD",
     }
 }
@@ -308,11 +311,13 @@ fn what_an_epoch_costs_is_said_with_its_currency() {
         gain_seconds: 0.5,
         gain_percent: 50.0,
         cost_per_epoch: Some(0.000_012_3),
+        saved_per_epoch: None,
         why: String::new(),
         flags: Vec::new(),
     };
     let page = page::page(&Contents {
         advice: &[advice],
+        machines: None,
         ..contents(&recording, &[], "Fine.")
     });
     assert!(
@@ -420,4 +425,45 @@ fn a_folder_that_cannot_be_written_is_named() {
     let recording = run(1, 0, 3, "algo-1");
     let error = write(&contents(&recording, &[], ""), file.path()).unwrap_err();
     assert!(matches!(error, ProfileError::Io { .. }), "{error}");
+}
+
+/// Curves are drawn over the run's time, with the best point and what is no number; their names are anybody's.
+#[test]
+fn curves_are_drawn() {
+    let recording = stokehold_simulate::Simulation::default().recording();
+    let (from, to) = recording.extent().unwrap();
+    let curve = |name: &str, values: &[f64]| Curve {
+        name: name.to_owned(),
+        counts: "epoch",
+        points: values
+            .iter()
+            .enumerate()
+            .map(|(place, &value)| Point {
+                time: from + (to - from) * place as f64 / values.len() as f64,
+                step: Some(place as u64 + 1),
+                value,
+            })
+            .collect(),
+    };
+    let curves = [
+        curve("val_loss", &[2.0, 1.5, 1.75, f64::NAN]),
+        curve("loss <b>", &[2.0, 1.0, 0.5]),
+        curve("top1", &[0.25]),
+        curve("lr", &[0.1, 0.1]),
+    ];
+    let page = page::page(&Contents {
+        curves: &curves,
+        ..contents(&recording, &[], "Fine.")
+    });
+    parsed(&page);
+    for expected in [
+        "Losses",
+        "Accuracies",
+        "best 1.5 at epoch 2",
+        "val_loss is not a number at ",
+        "loss &lt;b&gt;",
+        "class=\"line s1\"",
+    ] {
+        assert!(page.contains(expected), "{expected}");
+    }
 }

@@ -43,6 +43,7 @@ impl Case {
         Input {
             bytes: &self.bytes,
             rows,
+            tables: None,
         }
     }
 }

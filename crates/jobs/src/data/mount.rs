@@ -20,6 +20,9 @@
 //! The kernel caches what was read in free memory, as it does for a disk. Mode Cache also keeps it on disk,
 //! for the next epoch and the next job ([`disk`]).
 //!
+//! A view is always read-only. What a script writes to a channel of mode Cache goes to a layer above its view
+//! (`writes.rs`).
+//!
 //! # Ends
 //! Dropping the [`Mount`] unmounts the view by force: pending reads fail, and nothing waits. A runner that is
 //! killed leaves a mount without a server, where every call fails at once; [`clear`] removes it when the job
@@ -31,14 +34,17 @@ mod stale;
 mod tape;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use stokehold_objects::{Cause, ObjectError};
+use stokehold_objects::{Cause, Object, ObjectError};
 
 use crate::data::{Objects, link};
-use crate::{Job, JobError, Mode, Sharing};
+use crate::mirror::plain;
+use crate::{Job, JobError, Mode, Sharing, writes};
 use disk::Disk;
 use fs::View;
 use tape::{Kept, Tape};
@@ -58,6 +64,7 @@ const MOST_COMPLAINTS: usize = 100;
 impl Complaints {
     /// A script that retries the same read adds one line.
     fn add(&self, line: String) {
+        let line = plain(&line);
         let mut lines = self.lines.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (lines, last) = &mut *lines;
         if *last != line && lines.len() < MOST_COMPLAINTS {
@@ -82,6 +89,8 @@ pub(crate) struct Mount {
 /// The mounted channels of a job.
 pub(crate) struct Mounts {
     pub complaints: Arc<Complaints>,
+    /// The objects of the channels that the script may write to.
+    pub listed: BTreeMap<String, Vec<Object>>,
     /// Dropping these unmounts them.
     _all: Vec<Mount>,
 }
@@ -89,9 +98,9 @@ pub(crate) struct Mounts {
 impl Mounts {
     /// Mounts the channels of mode `FastFile` and `Cache` for all instances, whose data folders are given. A
     /// replicated channel is mounted once, for the first instance; the others have links to it.
-    pub fn new(job: &Job, folders: &[PathBuf]) -> Result<Self, JobError> {
+    pub fn new(job: &Job, folders: &[PathBuf], stop: &AtomicBool) -> Result<Self, JobError> {
         let complaints = Arc::new(Complaints::default());
-        let mut all = Vec::new();
+        let (mut all, mut listed) = (Vec::new(), BTreeMap::new());
         for (name, channel) in &job.channels {
             if !matches!(channel.mode(), Mode::FastFile | Mode::Cache) {
                 continue;
@@ -106,17 +115,23 @@ impl Mounts {
                     link(&folders[0].join(name), &folder)?;
                     continue;
                 }
-                let found = Objects::of(job, channel, rank).map_err(failed)?;
+                let found = Objects::unless(stop, job, channel, rank).map_err(failed)?;
                 std::fs::create_dir_all(&folder).map_err(JobError::io(&folder))?;
                 let kept = match channel.mode() {
                     Mode::Cache => Some(kept(job)?),
                     _ => None,
                 };
-                all.push(Mount::new(found, kept, &folder, name, &complaints).map_err(failed)?);
+                let is_lower = writes::is_written_back(channel);
+                if is_lower {
+                    listed.insert(name.clone(), found.objects.clone());
+                }
+                let mount = Mount::new(found, kept, &folder, (name, is_lower), &complaints);
+                all.push(mount.map_err(failed)?);
             }
         }
         Ok(Self {
             complaints,
+            listed,
             _all: all,
         })
     }
@@ -160,7 +175,8 @@ const THREADS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Mount {
-    /// Mounts a view of the objects at an empty folder. Messages begin with the channel's name.
+    /// Mounts a view of the objects at an empty folder. Messages begin with the channel's name. The view may be the
+    /// lower layer of an overlay.
     ///
     /// # Errors
     /// The system does not permit it; the message names alternatives.
@@ -168,7 +184,7 @@ impl Mount {
         found: Objects,
         kept: Option<Kept>,
         folder: &Path,
-        channel: &str,
+        (channel, is_lower): (&str, bool),
         complaints: &Arc<Complaints>,
     ) -> Result<Self, ObjectError> {
         let uri = found.bucket.location().to_string();
@@ -185,7 +201,7 @@ impl Mount {
         let view = View::new(
             tree,
             Arc::clone(&tape),
-            channel.to_owned(),
+            (channel.to_owned(), is_lower),
             Arc::clone(complaints),
         );
         let mounted = mount(view, folder);
@@ -261,7 +277,7 @@ mod tests {
             objects: Vec::new(),
         };
         let missing = folder.path().join("missing");
-        let error = Mount::new(found, None, &missing, "train", &Arc::default())
+        let error = Mount::new(found, None, &missing, ("train", false), &Arc::default())
             .err()
             .unwrap();
         let message = error.to_string();

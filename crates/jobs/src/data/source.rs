@@ -10,7 +10,7 @@ use stokehold_base::there::if_there;
 use flate2::read::MultiGzDecoder;
 use stokehold_objects::{Cause, Location, Object, ObjectError};
 
-use crate::data::open::{open, wrong};
+use crate::data::open::{ask, open, wrong};
 use crate::{Job, JobError};
 
 /// The URI of a source folder that is in a bucket.
@@ -48,7 +48,8 @@ pub(crate) fn bring(job: &Job, source: &Path, folder: &Path, stop: &AtomicBool) 
 
 fn fetch_folder(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<(), ObjectError> {
     let bucket = open(job, uri)?;
-    let objects = bucket.list()?;
+    let listing = bucket.clone();
+    let objects = ask(uri, stop, move || listing.list())?;
     if objects.is_empty() {
         return Err(wrong(uri, Cause::NotFound, "there are no objects below it"));
     }
@@ -58,9 +59,11 @@ fn fetch_folder(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<
 fn fetch_archive(job: &Job, uri: &str, into: &Path, stop: &AtomicBool) -> Result<PathBuf, ObjectError> {
     let (parent, name) = uri.rsplit_once('/').unwrap_or((".", uri));
     let bucket = open(job, parent)?;
+    let (asked, key) = (bucket.clone(), name.to_owned());
+    let size = ask(uri, stop, move || asked.size(&key))?;
     let object = Object {
         key: name.to_owned(),
-        size: bucket.size(name)?,
+        size,
         etag: None,
         modified: 0,
     };

@@ -60,6 +60,9 @@ pub enum Kind {
     /// which values are wanted: the value itself, or, for a name that ends in `-ref`, the object that it
     /// names.
     AugmentedManifestFile,
+    /// A file system that is mounted on this machine (EFS, FSx for Lustre, NFS): the path of its mount point, or
+    /// of a folder in it. It is used as it is (mode `Dir`). The job is refused where nothing is mounted there.
+    Mount,
 }
 
 /// How a pipe separates objects.
@@ -89,7 +92,10 @@ pub enum Access {
     /// Read it.
     #[default]
     Ro,
-    /// Read and write it. With a folder on this machine, writes go to that folder.
+    /// Read and write it. With a folder on this machine (mode `Dir`), writes go to that folder. With mode `Cache`,
+    /// files that are complete go to the bucket, and removed files are removed there, while the script runs and at
+    /// its end; an object that somebody else has changed meanwhile is left alone, and the job fails. With mode `File`,
+    /// writes stay in the job's folder.
     Rw,
 }
 
@@ -122,7 +128,7 @@ pub struct Channel {
     /// The content type that the script sees for this data: `image/jpeg`. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// For the modes `Dir` and `File`: what the script may do with the data.
+    /// What the script may do with the data. `rw` is for the modes `Dir`, `File` and, with one instance, `Cache`.
     #[serde(default)]
     pub access: Access,
     /// For the kind `AugmentedManifestFile`, which requires it: the attributes that each line of the manifest
@@ -242,8 +248,33 @@ impl Channel {
         {
             return Some(format!("{name} is for mode=Pipe"));
         }
-        if self.access == Access::Rw && !matches!(self.mode(), Mode::File | Mode::Dir) {
-            return Some("access=rw is for mode=Dir and mode=File".to_owned());
+        if self.access == Access::Rw {
+            match self.mode() {
+                Mode::File | Mode::Dir => {}
+                Mode::Cache
+                    if (self.kind, self.distribution) != (Kind::S3Prefix, Sharing::FullyReplicated) =>
+                {
+                    return Some(
+                        "access=rw with mode=Cache writes to a prefix of a bucket that one instance has whole; leave kind and \
+                         distribution out, or access"
+                            .to_owned(),
+                    );
+                }
+                Mode::Cache
+                    if ["http://", "https://"]
+                        .iter()
+                        .any(|scheme| self.uri.starts_with(scheme)) =>
+                {
+                    return Some(format!(
+                        "access=rw with mode=Cache wants a place that can be written (s3://, gs://, az:// or a path), and not {}",
+                        self.uri
+                    ));
+                }
+                Mode::Cache => {}
+                Mode::FastFile | Mode::Pipe => {
+                    return Some("access=rw is for mode=Dir, mode=File and mode=Cache".to_owned());
+                }
+            }
         }
         let is_augmented = self.kind == Kind::AugmentedManifestFile;
         if is_augmented == self.attributes.is_empty() || self.attributes.iter().any(String::is_empty) {
@@ -257,6 +288,13 @@ impl Channel {
                 "the objects of an augmented manifest are not unpacked; leave compression out".to_owned(),
             );
         }
+        if self.kind == Kind::Mount && (self.mode() != Mode::Dir || Location::is_remote(&self.uri)) {
+            return Some(format!(
+                "kind=Mount is a file system that is mounted on this machine, and is used as it is; leave mode out, and \
+                 write its path in place of {}",
+                self.uri
+            ));
+        }
         if self.mode() == Mode::Dir {
             if Location::is_remote(&self.uri) {
                 return Some(format!(
@@ -264,7 +302,9 @@ impl Channel {
                     self.uri
                 ));
             }
-            if self.kind != Kind::S3Prefix || self.distribution != Sharing::FullyReplicated {
+            if !matches!(self.kind, Kind::S3Prefix | Kind::Mount)
+                || self.distribution != Sharing::FullyReplicated
+            {
                 return Some(
                     "a folder is used as it is (mode=Dir); kind and distribution want another mode"
                         .to_owned(),
@@ -331,6 +371,8 @@ mod tests {
         assert_eq!((plain.uri.as_str(), plain.mode()), ("s3://b/p,q", Mode::File));
         let folder = Channel::parse("data/train,access=rw").unwrap();
         assert_eq!((folder.mode(), folder.access), (Mode::Dir, Access::Rw));
+        let mount = Channel::parse("/mnt/efs/train,kind=Mount").unwrap();
+        assert_eq!((mount.mode(), mount.kind), (Mode::Dir, Kind::Mount));
         let augmented =
             Channel::parse("s3://b/m,mode=Pipe,kind=AugmentedManifestFile,attributes=source-ref+label")
                 .unwrap();
@@ -375,12 +417,35 @@ mod tests {
             ("s3://b,shuffle=1", "shuffle is for mode=Pipe"),
             ("s3://b,mode=Pipe,shuffle=x", "a number is wanted"),
             ("data,access=yes", "expected `ro` or `rw`"),
-            ("s3://b,mode=Pipe,access=rw", "is for mode=Dir and mode=File"),
+            (
+                "s3://b,mode=Pipe,access=rw",
+                "is for mode=Dir, mode=File and mode=Cache",
+            ),
+            (
+                "s3://b,mode=FastFile,access=rw",
+                "is for mode=Dir, mode=File and mode=Cache",
+            ),
+            (
+                "s3://b,mode=Cache,access=rw,kind=ManifestFile",
+                "leave kind and distribution out",
+            ),
+            (
+                "s3://b,mode=Cache,access=rw,distribution=ShardedByS3Key",
+                "leave kind and distribution out",
+            ),
+            ("http://h/d,mode=Cache,access=rw", "a place that can be written"),
             (
                 "s3://b,kind=Augmented",
                 "expected one of `S3Prefix`, `ManifestFile`",
             ),
             ("data,distribution=ShardedByS3Key", "want another mode"),
+            (
+                "/mnt/efs,kind=Mount,distribution=ShardedByS3Key",
+                "want another mode",
+            ),
+            ("/mnt/efs,kind=Mount,mode=File", "leave mode out"),
+            ("/mnt/efs,kind=Mount,mode=Cache", "leave mode out"),
+            ("s3://b,kind=Mount", "in place of s3://b"),
         ] {
             let error = Channel::parse(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");

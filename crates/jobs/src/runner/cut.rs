@@ -24,6 +24,8 @@ pub(crate) enum Cut {
     Notice,
     /// The job exceeded `max-wait-seconds`, pauses included.
     MaxWait,
+    /// A rule fired that stops the job.
+    Rule,
     /// A caller stopped the job.
     Stop,
 }
@@ -83,6 +85,11 @@ impl<'a> Cuts<'a> {
     /// Whether to kill the script at once.
     pub fn kills(&self) -> bool {
         self.kill.load(Ordering::SeqCst)
+    }
+
+    /// Records that a rule stops the job.
+    pub fn stopped_by_rule(&self) {
+        self.cut(Cut::Rule);
     }
 
     /// Records that Slurm has ended the script.

@@ -21,8 +21,10 @@ use crate::runner::nodes::{self, without_slurm};
 use crate::runner::place::{Place, VISIBLE_GPUS};
 use crate::runner::process::{Process, exit_code, signal_group};
 use crate::runner::room::{self, Bound, Room};
+use crate::runner::rules::Rules;
 use crate::runner::standin;
 use crate::store::{Secondary, Status};
+use crate::writes::{self, Writer};
 use crate::{Distribution, Job, JobError};
 
 impl Runner<'_> {
@@ -33,6 +35,7 @@ impl Runner<'_> {
         piped: &[(usize, String, Flow)],
         complaints: &Complaints,
         keeper: Option<&mut Keeper<'_>>,
+        writers: &mut [Writer<'_>],
     ) -> (Result<Vec<Option<Ended>>, JobError>, bool) {
         let (late, give_up, over) = (
             AtomicBool::new(false),
@@ -51,12 +54,16 @@ impl Runner<'_> {
         let ended = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut quit = false;
+                let mut rules = Rules::of(self.job);
                 while !quit {
                     quit = over.load(Ordering::SeqCst);
                     for line in complaints.take() {
                         self.lines.say(&line);
                     }
                     self.take_metrics();
+                    if let Some(rules) = &mut rules {
+                        self.judge(rules);
+                    }
                     std::thread::sleep(Duration::from_millis(50));
                 }
             });
@@ -81,6 +88,17 @@ impl Runner<'_> {
                 scope.spawn(move || {
                     let report = |kept| self.change(|record| record.checkpoints = Some(kept));
                     if let Err(error) = keeper.follow(over, &report) {
+                        blame(error);
+                    }
+                });
+            }
+            for writer in writers {
+                let (over, blame) = (&over, &blame);
+                scope.spawn(move || {
+                    let channel = writer.channel().to_owned();
+                    let report =
+                        |written| self.change(|record| drop(record.writes.insert(channel.clone(), written)));
+                    if let Err(error) = writer.follow(over, &report) {
                         blame(error);
                     }
                 });
@@ -205,8 +223,9 @@ impl Runner<'_> {
         }
         // It is a socket of this machine.
         let is_here = self.nodes.is_none() || instance.rank == 0;
-        if let Some((address, _)) = self.timeline.get().filter(|_| is_here) {
-            command.env(stokehold_profile::timeline::VARIABLE, address);
+        let listening = self.timeline.get().filter(|_| is_here);
+        if let Some(listening) = listening {
+            command.env(stokehold_profile::timeline::VARIABLE, &listening.address);
         }
         command.envs(self.home(instance).variables());
         let mut surroundings = contract::surroundings(job, instance);
@@ -222,6 +241,9 @@ impl Runner<'_> {
             }
         }
         command.envs(surroundings);
+        if let Some(listening) = listening {
+            listening.watched.set(&mut command);
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -239,6 +261,7 @@ impl Runner<'_> {
             read_only: room::system(),
             writable: writable.chain([self.folder.0.clone()]).collect(),
             bound,
+            overlays: writes::overlays(self.job, &self.folder.0, &instance.data()),
         }
     }
 

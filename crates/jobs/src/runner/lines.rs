@@ -14,6 +14,8 @@ use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
+use stokehold_diagnose::curves::Following;
+use stokehold_diagnose::events::EventFile;
 use stokehold_profile::timeline::Metric;
 
 use stokehold_base::clock::unix_now as now;
@@ -95,6 +97,15 @@ fn finite_or_text<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> 
     }
 }
 
+/// A new event file, whose numbers go on counting after those of earlier starts.
+fn events(folder: &Folder) -> io::Result<EventFile> {
+    let mut events = EventFile::create(&folder.0, now())?;
+    for (name, _) in Following::new(&folder.0).look(&|_| None)? {
+        events.pass(&name);
+    }
+    Ok(events)
+}
+
 /// Longer lines are cut here, bytes: a script may print for hours without a line ending.
 const LONGEST: usize = 64 << 10;
 
@@ -117,6 +128,10 @@ struct Files {
     complaint: BTreeMap<String, String>,
     /// The first error of storing lines.
     failed: Option<io::Error>,
+    /// The numbers for TensorBoard, if they are wanted.
+    events: Option<EventFile>,
+    /// The numbers since they were last asked for: name, value and time. `None` where nobody asks.
+    news: Option<Vec<(String, f64, f64)>>,
 }
 
 impl Files {
@@ -137,12 +152,24 @@ impl Files {
             .map_err(io::Error::from)
             .and_then(|line| writeln!(self.numbers, "{line}"));
         self.failed = self.failed.take().or(stored.err());
-        let (MetricsLine::Printed {
-            name, time, value, ..
+        let (name, sent, time, value) = match *line {
+            MetricsLine::Printed {
+                name, time, value, ..
+            } => (name, None, time, value),
+            MetricsLine::Sent {
+                name,
+                step,
+                time,
+                value,
+            } => (name, step, time, value),
+        };
+        if let Some(events) = &mut self.events {
+            let stored = events.add(name, sent, time, value);
+            self.failed = self.failed.take().or(stored.err());
         }
-        | MetricsLine::Sent {
-            name, time, value, ..
-        }) = *line;
+        if let Some(news) = &mut self.news {
+            news.push((name.to_owned(), value, time));
+        }
         if value.is_finite() {
             let name = name.to_owned();
             self.last.insert(name.clone(), FinalMetric { name, value, time });
@@ -171,6 +198,11 @@ impl<'a> Lines<'a> {
                 last: BTreeMap::new(),
                 complaint: BTreeMap::new(),
                 failed: None,
+                events: match job.tensorboard {
+                    true => Some(events(folder).map_err(JobError::io(&folder.0))?),
+                    false => None,
+                },
+                news: (!job.profiling().rules.is_empty()).then(Vec::new),
             }),
         })
     }
@@ -292,6 +324,11 @@ impl<'a> Lines<'a> {
         let mut files = self.files();
         files.store(&line);
         (self.show)(News::Line(&line));
+    }
+
+    /// The numbers since the last call, for rules: name, value and time.
+    pub fn news(&self) -> Vec<(String, f64, f64)> {
+        self.files().news.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     pub fn last(&self) -> Vec<FinalMetric> {

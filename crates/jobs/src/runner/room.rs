@@ -5,6 +5,7 @@
 //!  JOBS/NAME/algo-1            ──►    the same path, and /opt/ml
 //!  /home/me/photos             ──►    algo-1/input/data/train, read-only
 //!  /etc, /usr, /bin, ..        ──►    the same paths, read-only
+//!  a view, JOBS/NAME/writes    ──►    algo-1/input/data/train, both as layers of an overlay, writable
 //!  everything else             ──►    as it is
 //! ```
 //!
@@ -23,6 +24,7 @@ use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -34,11 +36,12 @@ use nix::mount::{MsFlags, mount};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
+use stokehold_base::clock::unix_now as now;
 
 use crate::JobError;
 
 /// The path of an instance's folder in SageMaker's containers.
-const OPT_ML: &str = "/opt/ml";
+pub(crate) const OPT_ML: &str = "/opt/ml";
 
 /// System folders: a job's script has no need to write to them.
 const SYSTEM: [&str; 10] = [
@@ -60,6 +63,22 @@ pub(crate) struct Room {
     pub writable: Vec<PathBuf>,
     /// Folders that are shown at a second path.
     pub bound: Vec<Bound>,
+    /// Folders that get a writable layer. They are of this machine alone.
+    #[serde(skip)]
+    pub overlays: Vec<Overlay>,
+}
+
+/// A folder that gets a writable layer above it. The paths are relative to `base`, because the options of overlayfs
+/// separate paths with characters that any path may have.
+#[derive(Debug, Clone)]
+pub(crate) struct Overlay {
+    pub base: PathBuf,
+    /// The lower layer, and where the overlay is mounted.
+    pub at: PathBuf,
+    /// The folder that gets what is written.
+    pub upper: PathBuf,
+    /// An empty folder on the same disk, for overlayfs itself.
+    pub work: PathBuf,
 }
 
 /// A folder that is shown at a second path, or at its own path with other rights.
@@ -99,6 +118,56 @@ pub(crate) fn probe() -> Result<(), JobError> {
     // The last step ends the process, so this program is never executed.
     let mut child = spawn(Command::new("true"), steps).map_err(refused)?;
     child.wait().map(drop).map_err(refused)
+}
+
+/// Checks whether this process can lay a writable layer in a folder over another, by doing so.
+///
+/// # Errors
+/// [`JobError::Room`] with the step that the system refuses, and what to do.
+pub(crate) fn probe_overlay(folder: &Path) -> Result<(), JobError> {
+    let unique = format!(".overlay.{}.{}", std::process::id(), (now() * 1e6) as u64);
+    let base = folder.join(unique);
+    let overlay = Overlay {
+        base: base.clone(),
+        at: "lower".into(),
+        upper: "upper".into(),
+        work: "work".into(),
+    };
+    let probed = overlay.probe();
+    // The folder is of no use, and harms nobody.
+    let _ = fs::set_permissions(base.join("work/work"), fs::Permissions::from_mode(0o700));
+    let _ = fs::remove_dir_all(&base);
+    probed.map_err(|error| JobError::Room(format!("access=rw with mode=Cache: {error}")))
+}
+
+impl Overlay {
+    fn probe(&self) -> io::Result<()> {
+        for layer in [&self.at, &self.upper, &self.work] {
+            fs::create_dir_all(self.base.join(layer))?;
+        }
+        let room = Room {
+            overlays: vec![self.clone()],
+            ..Room::default()
+        };
+        let mut steps = room.steps(None)?;
+        steps.push(Step::Leave);
+        spawn(Command::new("true"), steps)?.wait().map(drop)
+    }
+
+    fn step(&self) -> io::Result<Step> {
+        let path = |path: &Path| path.display().to_string();
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={},userxattr,index=off",
+            path(&self.at),
+            path(&self.upper),
+            path(&self.work)
+        );
+        Ok(Step::Overlay {
+            options: CString::new(options)?,
+            at: text(&self.at)?,
+            shown: text(&self.base.join(&self.at))?,
+        })
+    }
 }
 
 impl Room {
@@ -154,6 +223,10 @@ impl Room {
             if !bound.is_writable {
                 steps.push(Step::read_only(&bound.at)?);
             }
+        }
+        for overlay in &self.overlays {
+            steps.push(Step::Enter(text(&overlay.base)?));
+            steps.push(overlay.step()?);
         }
         if let Some(base) = &self.opt_ml {
             steps.push(Step::bind(base, Path::new(OPT_ML))?);
@@ -268,6 +341,12 @@ enum Step {
         folder: CString,
         at: CString,
     },
+    /// Mount an overlay at a relative path; `shown` is the same path for messages.
+    Overlay {
+        options: CString,
+        at: CString,
+        shown: CString,
+    },
     /// Make the mounts at and below a path read-only.
     ReadOnly(CString),
     /// Make the mount at a path writable, but not those below it.
@@ -324,6 +403,13 @@ impl Step {
                 rec | MsFlags::MS_BIND,
                 none,
             ),
+            Self::Overlay { options, at, .. } => mount(
+                Some(c"stokehold"),
+                at.as_c_str(),
+                Some(c"overlay"),
+                MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
+                Some(options.as_c_str()),
+            ),
             Self::ReadOnly(at) => return set(at, libc::MOUNT_ATTR_RDONLY, 0, libc::AT_RECURSIVE),
             Self::Writable(at) => return set(at, 0, libc::MOUNT_ATTR_RDONLY, 0),
             // SAFETY: ends this process at once, and skips exit handlers that others have registered.
@@ -343,6 +429,13 @@ impl fmt::Display for Step {
             Self::Memory(at) => write!(f, "a file system in memory at {}", path(at)),
             Self::Folder(at) | Self::File(at) | Self::Link { at, .. } => write!(f, "making {}", path(at)),
             Self::Bind { folder, at } => write!(f, "mounting {} at {}", path(folder), path(at)),
+            Self::Overlay { shown, .. } => write!(
+                f,
+                "mounting an overlay at {} (it wants overlayfs of Linux 5.11, and a folder of the jobs that is not itself \
+                 in an overlay, as in a container, nor on NFS; put it on another file system with --jobs DIR or \
+                 STOKEHOLD_JOBS)",
+                path(shown)
+            ),
             Self::ReadOnly(at) => write!(f, "making {} read-only (since Linux 5.12)", path(at)),
             Self::Writable(at) => write!(f, "making {} writable", path(at)),
             Self::Leave => f.write_str("ending"),

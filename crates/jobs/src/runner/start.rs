@@ -190,7 +190,8 @@ impl Runner<'_> {
                     channel: name.clone(),
                     source,
                 };
-                let flow = Flow::of(self.job, channel, instance.rank).map_err(failed)?;
+                let flow =
+                    Flow::unless(self.cuts.halt(), self.job, channel, instance.rank).map_err(failed)?;
                 let data = instance.data();
                 pipe::make_first(&data, name).map_err(JobError::io(&data))?;
                 piped.push((instance.rank, name.clone(), flow));

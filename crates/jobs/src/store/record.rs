@@ -1,5 +1,6 @@
 //! What is known of a job: its states, its metrics, its end.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -8,7 +9,7 @@ use stokehold_base::clock::unix_now as now;
 
 use crate::runner::process::Process;
 use crate::slurm::Submitted;
-use crate::{Bill, Kept};
+use crate::{Bill, Kept, Written};
 
 /// The main state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -92,6 +93,9 @@ pub struct Record {
     pub transitions: Vec<Transition>,
     /// Why the job failed, at most 1024 characters; `None` if it did not.
     pub failure_reason: Option<String>,
+    /// The rule that stopped it, with the reason and how long it had run; `None` if none did.
+    #[serde(default)]
+    pub stopped_by: Option<String>,
     /// Whether the job failed because its runner died, and not by itself.
     #[serde(default)]
     pub runner_died: bool,
@@ -120,6 +124,9 @@ pub struct Record {
     pub runner: Option<Process>,
     /// The job's checkpoints, if they are mirrored to a place.
     pub checkpoints: Option<Kept>,
+    /// The channels that the script may write to and whose writes go to a bucket, by name.
+    #[serde(default)]
+    pub writes: BTreeMap<String, Written>,
     /// The job's cost, if it runs on spot machines.
     pub spot: Option<Bill>,
     /// The job at Slurm; `None` for one that was not handed to Slurm. Not in `state.json`.
@@ -139,6 +146,7 @@ impl Record {
                 start: now,
             }],
             failure_reason: None,
+            stopped_by: None,
             runner_died: false,
             exit_code: None,
             created: now,
@@ -152,6 +160,7 @@ impl Record {
             report: None,
             runner: None,
             checkpoints: None,
+            writes: BTreeMap::new(),
             spot: None,
             slurm: None,
         }

@@ -3,7 +3,8 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use stokehold_jobs::{Channel, Job, Status};
 use stokehold_s3_server::Server;
@@ -164,7 +165,6 @@ fn data_that_is_not_there_fails_the_job_with_the_place() {
             "s3://bucket/nothing,mode=Pipe",
             "s3://bucket/nothing: there are no objects",
         ),
-        ("/no/such/folder", "/no/such/folder: there is no such folder"),
     ] {
         let reason = bench
             .run(&with(&bench, &server, "true", channel))
@@ -174,6 +174,45 @@ fn data_that_is_not_there_fails_the_job_with_the_place() {
             reason.contains("channel train") && reason.contains(says),
             "{reason}"
         );
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_for_a_bucket_that_never_answers() {
+    let bench = Bench::new();
+    // It accepts connections, which the kernel does for it, and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for channel in [
+        "s3://bucket/train",
+        "s3://bucket/train,mode=Pipe",
+        "s3://bucket/train,mode=FastFile",
+    ] {
+        let mut job = bench.job("run.sh", "true");
+        let address = format!("http://{}", silent.local_addr().unwrap());
+        for (name, value) in [
+            ("AWS_ENDPOINT_URL", address.as_str()),
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+        ] {
+            job.environment.insert(name.to_owned(), value.to_owned());
+        }
+        job.channels
+            .insert("train".to_owned(), Channel::parse(channel).unwrap());
+        let name = bench.store.create(&job).unwrap();
+        let claim = bench.store.claim(&name).unwrap();
+        let stop = AtomicBool::new(false);
+        let (record, took) = std::thread::scope(|scope| {
+            let running = scope.spawn(|| stokehold_jobs::run(claim, &stop, &|_| {}).unwrap());
+            crate::checkpoints::until("it is listed", || {
+                bench.store.get(&name).unwrap().secondary == stokehold_jobs::Secondary::Downloading
+            });
+            std::thread::sleep(Duration::from_millis(500));
+            let began = Instant::now();
+            stop.store(true, Ordering::SeqCst);
+            (running.join().unwrap(), began.elapsed())
+        });
+        assert_eq!(record.status, Status::Stopped, "{record:?}");
+        assert!(took < Duration::from_secs(5), "{channel}: {took:?}");
     }
 }
 

@@ -12,6 +12,7 @@ use stokehold_s3_server::Server;
 
 use crate::Bench;
 use crate::front::Front;
+use crate::writes::MAP;
 
 /// A server with the empty bucket `bucket`, and its folder.
 pub(crate) fn served(bench: &Bench) -> (Server, PathBuf) {
@@ -53,6 +54,58 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(began.elapsed() < Duration::from_secs(60), "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn a_mapped_checkpoint_is_kept_as_the_script_left_it() {
+    let bench = Bench::new();
+    let (server, bucket) = served(&bench);
+    let script = MAP.to_owned()
+        + "memory = mapped('weights')\n\
+        memory[0] = b'1'\n\
+        time.sleep(3)\n\
+        assert not os.path.exists(os.environ['THERE'] + '/weights')\n\
+        memory[0] = b'2'\n";
+    let mut job = kept_at(&bench, &server, "cd $SM_CHECKPOINT_DIR; exec python3 -c \"$MAP\"");
+    job.environment.insert("MAP".to_owned(), script);
+    job.environment
+        .insert("THERE".to_owned(), bucket.join("run").display().to_string());
+    let record = bench.run(&job);
+    assert_eq!(record.status, Status::Completed, "{record:?}");
+    assert_eq!(contents(&bucket.join("run"))["weights"][0], b'2');
+}
+
+#[test]
+fn a_name_that_cannot_be_a_key_keeps_no_other_from_the_place() {
+    let bench = Bench::new();
+    let (server, bucket) = served(&bench);
+    let script = "cd $SM_CHECKPOINT_DIR; echo x > $(printf 'bad\\377'); ln -s . self; echo x > $(printf 'a\\033b')\n\
+        echo good > good\n\
+        until [ -e $THERE/good ]; do sleep 0.05; done; echo last > last";
+    let mut job = kept_at(&bench, &server, script);
+    job.environment
+        .insert("THERE".to_owned(), bucket.join("run").display().to_string());
+    let record = bench.run(&job);
+    let said = said(&bench, &record);
+    assert_eq!(
+        (record.status, record.exit_code),
+        (Status::Failed, Some(0)),
+        "{said:?}"
+    );
+    let names: Vec<String> = contents(&bucket.join("run")).into_keys().collect();
+    assert_eq!(names, ["good", "last"]);
+    let reason = record.failure_reason.clone().unwrap();
+    assert!(
+        reason.contains("checkpoints: not all could be kept at s3://bucket/run"),
+        "{reason}"
+    );
+    let count = |text: &str| said.iter().filter(|line| line.starts_with(text)).count();
+    assert_eq!(count("checkpoints: not kept: algo-1: "), 2, "{said:?}");
+    assert_eq!(
+        count("checkpoints: not kept: s3://bucket/run/a\\u{1b}b: "),
+        1,
+        "{said:?}"
+    );
 }
 
 fn said(bench: &Bench, record: &Record) -> Vec<String> {
@@ -153,7 +206,7 @@ fn a_file_that_is_being_written_is_not_sent_and_a_kill_keeps_what_was_there() {
     let said = said(&bench, &record);
     assert!(
         said.iter()
-            .any(|line| line.starts_with("checkpoints: a is not kept: its script was killed")),
+            .any(|line| line.starts_with("checkpoints: a is not sent: its script was killed")),
         "{said:?}"
     );
     // Taken up again, it has what is at the place, and not what it left.
@@ -207,12 +260,12 @@ fn a_place_that_fails_is_tried_again_while_the_job_goes_on() {
     let said = said(&bench, &record);
     assert!(
         said.iter()
-            .any(|line| line.starts_with("checkpoints: not kept, trying again: s3://bucket/run/a")),
+            .any(|line| line.starts_with("checkpoints: not sent, trying again: s3://bucket/run/a")),
         "{said:?}"
     );
     assert!(
         said.iter()
-            .any(|line| line.starts_with("checkpoints: they are kept again, after ")),
+            .any(|line| line.starts_with("checkpoints: files are sent again, after ")),
         "{said:?}"
     );
 }

@@ -4,6 +4,7 @@ mod caches;
 mod channels;
 mod checkpoints;
 mod contract;
+mod filesystems;
 mod front;
 mod kills;
 mod mounts;
@@ -15,6 +16,7 @@ mod schema;
 mod source;
 mod spot;
 mod valid;
+mod writes;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -328,12 +328,26 @@ fn a_folder_that_is_not_there_is_called_a_folder() {
             bench.job("run.sh", "true"),
             &format!("/no/such/folder,mode={mode}"),
         );
-        let reason = bench.run(&job).failure_reason.unwrap();
+        let error = bench.store.create(&job).unwrap_err();
+        let reason = error.to_string();
         assert!(
-            reason.contains("/no/such/folder: there is no such folder") && !reason.contains("bucket"),
+            error.is_input() && reason == "channel train: /no/such/folder: there is no such folder",
             "{mode}: {reason}"
         );
     }
+    assert!(bench.store.list().unwrap().is_empty());
+    // It may also go between the start and the next one.
+    let folder = bench.dir.path().join("data");
+    fs::create_dir(&folder).unwrap();
+    let job = with_channel(bench.job("run.sh", "exit 3"), &folder.display().to_string());
+    let record = bench.run(&job);
+    assert_eq!(record.status, Status::Failed);
+    fs::remove_dir(&folder).unwrap();
+    let error = bench.store.resume(&record.name).unwrap_err();
+    assert!(
+        error.is_input() && error.to_string().contains("no such folder"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn a_job_runs_to_its_end_with_logs_metrics_and_archives() {
     job.hyperparameters.insert("lr".to_owned(), 0.1.into());
     job.hyperparameters.insert("x".to_owned(), true.into());
     job.output = Some(bench.dir.path().join("results").display().to_string());
+    job.tensorboard = true;
     let record = bench.run(&job);
     assert_eq!(
         (record.status, record.exit_code),
@@ -60,6 +61,10 @@ fn a_job_runs_to_its_end_with_logs_metrics_and_archives() {
     assert_eq!(values, [("loss", 2.5), ("train:error", 0.25)]);
     let history = fs::read_to_string(bench.store.path(&record.name).join("metrics.jsonl")).unwrap();
     assert_eq!(history.lines().count(), 3, "{history}");
+    let events = stokehold_diagnose::events::found(&bench.store.path(&record.name));
+    let events = fs::read(&events[0]).unwrap();
+    let count = |name: &[u8]| events.windows(name.len()).filter(|part| *part == name).count();
+    assert_eq!((count(b"loss"), count(b"train:error")), (2, 1));
     let printed = bench.printed();
     assert!(
         printed.contains(&"algo-1 out --lr 0.1 -x True".to_owned()),

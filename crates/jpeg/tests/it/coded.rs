@@ -202,7 +202,7 @@ proptest! {
         } else {
             let one_scan = interleaved || factors.len() == 1;
             prop_assert_eq!(check(&bytes, region, scale), one_scan);
-            let indexed = Input { bytes: &transcoded.bytes, rows: Some(rows) };
+            let indexed = Input { bytes: &transcoded.bytes, rows: Some(rows), tables: None };
             prop_assert!(check(indexed, region, scale));
         }
     }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use stokehold_jpeg::{Decoder, Error, Header, Layout, Metadata, Region, Scale, TranscodeOptions, Transcoded};
 
 /// Header, full decode, what there is, a region, planes of it at a scale, and transcoding; nothing may panic. Whether the file decodes.
-fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
+pub fn attack(decoder: &mut Decoder, bytes: &[u8]) -> bool {
     let Ok(header) = Header::parse(bytes) else {
         let all = Region {
             x: 0,
@@ -92,7 +92,7 @@ fn a_code_that_a_scan_does_not_use_is_not_looked_at() {
 }
 
 /// Small files of all kinds.
-fn specs() -> impl Strategy<Value = Spec> {
+pub fn specs() -> impl Strategy<Value = Spec> {
     let factors = prop_oneof![
         Just(vec![(1, 1)]),
         Just(vec![(1, 1); 3]),

@@ -7,6 +7,7 @@ mod exact;
 mod golden;
 mod hostile;
 mod oracle;
+mod packed;
 mod planes;
 mod region;
 mod rows;

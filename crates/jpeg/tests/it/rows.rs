@@ -56,6 +56,7 @@ fn compare(bytes: &[u8], regions: u32, seed: &mut u64) {
         let whole = Input {
             bytes: &transcoded.bytes,
             rows: Some(rows),
+            tables: None,
         };
         assert_eq!(
             decode(&mut decoder, whole, region, scale),
@@ -70,6 +71,7 @@ fn compare(bytes: &[u8], regions: u32, seed: &mut u64) {
         let part = Input {
             bytes: &bytes,
             rows: Some(rows),
+            tables: None,
         };
         assert_eq!(
             decode(&mut decoder, part, region, scale),
@@ -83,7 +85,16 @@ fn compare(bytes: &[u8], regions: u32, seed: &mut u64) {
                 offsets: &offsets[1..],
             };
             let rows = Some(rows);
-            let missing = decode(&mut decoder, Input { bytes: &bytes, rows }, region, scale);
+            let missing = decode(
+                &mut decoder,
+                Input {
+                    bytes: &bytes,
+                    rows,
+                    tables: None,
+                },
+                region,
+                scale,
+            );
             assert!(
                 expected.is_err() || matches!(missing, Err(Error::RowIndex(_))),
                 "{region:?}"
@@ -157,7 +168,16 @@ fn an_index_that_lies_is_refused() {
     let expected = decode(&mut decoder, &bytes, region, Scale::Full).expect("an image");
     let mut with = |bytes: &[u8], first: u32, offsets: &[u32]| {
         let rows = Some(RowIndex { first, offsets });
-        decode(&mut decoder, Input { bytes, rows }, region, Scale::Full)
+        decode(
+            &mut decoder,
+            Input {
+                bytes,
+                rows,
+                tables: None,
+            },
+            region,
+            Scale::Full,
+        )
     };
     assert_eq!(with(&bytes, 0, &rows), Ok(expected.clone()));
     let refused = |result: Result<Vec<u8>, Error>| {
@@ -221,7 +241,11 @@ fn files_without_a_marker_behind_every_row_have_no_index() {
         };
         let result = decode(
             &mut Decoder::new(),
-            Input { bytes: &bytes, rows },
+            Input {
+                bytes: &bytes,
+                rows,
+                tables: None,
+            },
             region,
             Scale::Full,
         );
@@ -265,7 +289,7 @@ proptest! {
         }
         let region = Region { x: 3, y, width: 60, height: height.min(190 - y) };
         let index = Some(RowIndex { first, offsets: &offsets });
-        let result = decode(&mut Decoder::new(), Input { bytes: &bytes, rows: index }, region, Scale::Full);
+        let result = decode(&mut Decoder::new(), Input { bytes: &bytes, rows: index, tables: None }, region, Scale::Full);
         let Ok(pixels) = result else { return Ok(()) };
         let needed = Header::parse(&bytes)?.mcu_rows(&region, Scale::Full);
         let mut right = true;

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use stokehold_loader::{
     BadImagePolicy, Batch, Elsewhere, FilledBatch, Loader, LoaderError, LoaderOptions, Parts, Sampler,
-    Supply, WorkerPool,
+    Supply, WorkerPool, Workers,
 };
 
 use crate::source::{Images, content, loader, workers};
 
 fn pool(workers: usize) -> WorkerPool {
-    WorkerPool::start(NonZeroUsize::new(workers).unwrap()).unwrap()
+    WorkerPool::start(Workers::Count(NonZeroUsize::new(workers).unwrap())).unwrap()
 }
 
 type Numbered = (u64, Result<FilledBatch, LoaderError>);
@@ -264,4 +264,34 @@ fn a_supply_may_say_not_yet() {
         Poll::Pending
     ));
     assert_eq!((batches.state().batch, batches.in_flight()), (0, 1));
+}
+
+/// Threads are added where reads wait and batches wait for a thread, as in an epoch; the batches are the same.
+#[test]
+fn a_pool_adds_threads_where_reads_wait() {
+    let late = Images {
+        latency: Duration::from_millis(20),
+        ..Images::new(300)
+    };
+    let (slow, usual) = (
+        loader(late, |o| o.workers = Workers::Auto),
+        loader(Images::new(300), |_| {}),
+    );
+    let pool = WorkerPool::start(Workers::Auto).unwrap();
+    let cores = Workers::Auto.resolve();
+    assert_eq!(pool.workers(), cores);
+    let (numbered, (send, made)) = (slow.numbered(0), mpsc::channel());
+    for number in 0..numbered.batches() {
+        let send = send.clone();
+        let taker = move |batch: Result<FilledBatch, LoaderError>| {
+            let _ = send.send((number, batch.is_ok()));
+        };
+        pool.make(&numbered, number, taker).unwrap();
+    }
+    drop(send);
+    let mut numbers: Vec<(u64, bool)> = made.iter().collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().all(|(_, is_made)| *is_made));
+    assert_eq!(numbers.len() as u64, usual.numbered(0).batches());
+    assert!(cores >= 4 || pool.workers() > cores, "{} threads", pool.workers());
 }

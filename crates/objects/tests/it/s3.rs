@@ -296,3 +296,33 @@ fn an_endpoint_that_is_no_address_is_an_error() {
         assert!(error.to_string().contains("is no address such as"), "{error}");
     }
 }
+
+#[test]
+fn an_upload_of_any_size_appears_only_in_place_of_what_was_expected() {
+    let place = place();
+    let folder = tempfile::tempdir().unwrap();
+    for bucket in [
+        place.bucket.clone(),
+        Bucket::open(folder.path().to_str().unwrap()).unwrap(),
+    ] {
+        for (key, size) in [("small", 1000), ("large", 40_000_000)] {
+            let upload = |byte: u8| {
+                let mut upload = bucket.upload(key, size).unwrap();
+                upload.write(&vec![byte; size as usize]).unwrap();
+                upload
+            };
+            let first = upload(1).finish_if(None).unwrap().unwrap();
+            assert!(upload(2).finish_if(None).unwrap().is_none(), "{key} is there");
+            let (object, version) = bucket.look_up(key).unwrap().unwrap();
+            assert_eq!((object.size, version.etag()), (size, first.etag()));
+            assert!(upload(3).finish_if(Some(&version)).unwrap().is_some());
+            assert!(upload(4).finish_if(Some(&version)).unwrap().is_none());
+            let (now, _) = bucket.look_up(key).unwrap().unwrap();
+            assert!(now.is_version_of(&now) && !now.is_version_of(&object));
+            let mut byte = [0];
+            bucket.fetch_range(key, size - 1, &mut byte).unwrap();
+            assert_eq!(byte, [3]);
+        }
+        assert!(bucket.look_up("nothing").unwrap().is_none());
+    }
+}

@@ -50,8 +50,11 @@ pub struct Mcus {
     pub size: (u32, u32),
     /// Columns that are transformed.
     pub columns: Range<u32>,
-    /// Rows that are transformed. Rows above are only read over; rows below are not read.
+    /// Rows that are transformed. Of a JPEG, rows above are only read over; rows below are not read.
     pub rows: Range<u32>,
+    /// Of a packed image, the rows that are read: those of all groups that hold any that is transformed. It has no others
+    /// that are read over.
+    pub groups: Option<Range<u32>>,
     /// Columns of units there are.
     pub wide: u32,
     /// Rows of units there are.
@@ -126,10 +129,15 @@ pub fn explain(
             let (columns, rows) = header.mcus(&region, scale);
             let size = header.mcu_size();
             let (wide, high) = (info.width.div_ceil(size.0), info.height.div_ceil(size.1));
+            let groups = header.group_rows.map(|group| {
+                let end = rows.end.div_ceil(group).saturating_mul(group);
+                rows.start / group * group..end.min(high)
+            });
             Some(Mcus {
                 size,
                 columns,
                 rows,
+                groups,
                 wide,
                 high,
             })
@@ -152,10 +160,26 @@ pub fn explain(
     })
 }
 
+impl Mcus {
+    /// Whether a unit is read.
+    pub fn reads(&self, column: u32, row: u32) -> bool {
+        match &self.groups {
+            Some(rows) => rows.contains(&row),
+            None => row + 1 < self.rows.end || (row < self.rows.end && column < self.columns.end),
+        }
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Explanation { width, height, .. } = *self;
-        writeln!(f, "image     {width} x {height}, {:?}", self.format)?;
+        let groups = |mcus: &Mcus| mcus.groups.is_some();
+        let packed = if self.decoding.mcus.as_ref().is_some_and(groups) {
+            ", packed"
+        } else {
+            ""
+        };
+        writeln!(f, "image     {width} x {height}, {:?}{packed}", self.format)?;
         for (i, step) in self.steps.iter().enumerate() {
             let begin = if i == 0 { "drawn" } else { "" };
             writeln!(f, "{begin:<9} {:>2}. {}", i + 1, step)?;
@@ -180,7 +204,10 @@ impl fmt::Display for Explanation {
         if let Some(mcus) = &self.decoding.mcus {
             let all = u64::from(mcus.wide) * u64::from(mcus.high);
             let transformed = mcus.columns.len() as u64 * mcus.rows.len() as u64;
-            let read = u64::from(mcus.rows.end - 1) * u64::from(mcus.wide) + u64::from(mcus.columns.end);
+            let read = match &mcus.groups {
+                Some(rows) => rows.len() as u64 * u64::from(mcus.wide),
+                None => u64::from(mcus.rows.end - 1) * u64::from(mcus.wide) + u64::from(mcus.columns.end),
+            };
             writeln!(
                 f,
                 "          {all} units of {} x {} pixels: {transformed} transformed, {} only read over, {} not read",

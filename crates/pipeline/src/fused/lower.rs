@@ -114,7 +114,7 @@ impl DevicePlan {
                 data: pixels.data.to_vec(),
             });
         }
-        let image = decode::decode_stored(input.bytes, &self.info, decoder)?;
+        let image = decode::decode_stored(input, &self.info, decoder)?;
         let mut data = Vec::with_capacity(4 * region.width as usize * region.height as usize);
         for row in image
             .pixels()

@@ -30,7 +30,7 @@ pub(super) struct Warp {
     source: (u32, u32),
     /// The filter; none while only exact steps were met.
     interpolation: Option<Interpolation>,
-    /// Source columns and rows that the filter may read.
+    /// Source columns and rows that the filter may read, at least one of each.
     bounds: Bounds,
 }
 
@@ -168,7 +168,7 @@ impl Warp {
     }
 
     /// A resize reads nothing outside the image it sees; while the map is upright, that image is a rectangle of the
-    /// source.
+    /// source. Of an image that is nothing but border one pixel of the source remains; every result is a frame's fill then.
     fn resize_bounds(&mut self) {
         if !self.is_upright() {
             return;
@@ -178,7 +178,8 @@ impl Warp {
         let clip = |(low, high): (i64, i64), a: f64, b: f64| {
             // A place a hair beside a pixel's edge is the edge.
             let (from, to) = ((a.min(b) + 1e-6).floor() as i64, (a.max(b) - 1e-6).ceil() as i64);
-            (low.max(from), high.min(to).max(low.max(from)))
+            let from = low.max(from).min(high - 1);
+            (from, high.min(to).max(from + 1))
         };
         self.bounds = Bounds {
             x: clip(self.bounds.x, x0, x1),
@@ -370,9 +371,9 @@ impl Warp {
         let frames = self.frames_that_cut();
         let mut out = Mask::ignored(self.width, self.height);
         let index = |place: f64, (low, high): (i64, i64), size: u32| {
-            // What a resize of nothing but a border may read is empty; no pixel that a frame leaves reads it.
-            let inside = (place.floor() as i64).min(high - 1).max(low);
-            inside.clamp(0, i64::from(size) - 1) as usize
+            (place.floor() as i64)
+                .clamp(low, high - 1)
+                .min(i64::from(size) - 1) as usize
         };
         let column = |x: f64| index(x, self.bounds.x, mask.width);
         // While rows stay rows, every row reads the same columns.

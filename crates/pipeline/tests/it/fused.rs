@@ -131,6 +131,34 @@ fn exact_geometry_is_exact() {
     }
 }
 
+/// A crop that holds nothing but a border, resized: fill everywhere, on every side of the image.
+#[test]
+fn a_resize_of_nothing_but_a_border_is_its_colour() {
+    let image = picture(40, 30);
+    let border = Step::Pad {
+        sides: [50; 4],
+        fill: Fill::Rgb([9, 8, 7]),
+        mode: PaddingMode::Constant,
+    };
+    let filters = [
+        Interpolation::Nearest,
+        Interpolation::Bilinear,
+        Interpolation::Bicubic,
+    ];
+    for (left, top) in [(0, 60), (100, 60), (60, 0), (60, 90), (100, 90)] {
+        for interpolation in filters {
+            let resize = Step::Resize {
+                width: 33,
+                height: 45,
+                interpolation,
+            };
+            let steps = [border.clone(), crop(left, top, 20, 20), resize];
+            let (per_op, fused) = both(&steps, &image);
+            assert!(levels(&per_op, &fused) < 1e-3, "{steps:?}");
+        }
+    }
+}
+
 /// SEMANTICS.md: "One resize of pixels is within 1 level"; bicubic is above 38 dB, for per-op clips its overshoot at hard edges
 /// to bytes between the two passes and fused does not.
 #[test]

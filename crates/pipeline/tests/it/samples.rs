@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use half::{bf16, f16};
-use stokehold_jpeg::{Metadata, TranscodeOptions, transcode};
+use stokehold_jpeg::{Decoder, Metadata, PackSample, PackTables, Packer, TranscodeOptions, transcode};
 use stokehold_pipeline::op::{Normalize, Op, RandomErasing};
 use stokehold_pipeline::{
-    DecodeOptions, DrawKey, Executor, Input, Pipeline, RowIndex, Runner, SampleMut, SampleType,
+    DecodeOptions, DrawKey, Executor, Format, ImageError, Input, Pipeline, RowIndex, Runner, SampleMut,
+    SampleType, decode, probe,
 };
 
 use crate::oracle;
@@ -171,9 +172,68 @@ fn a_row_index_changes_no_sample() {
             let input = Input {
                 bytes: &prepared.bytes,
                 rows: Some(rows),
+                tables: None,
             };
             runner.run(input, key, &mut indexed).unwrap();
             assert!(plain == indexed, "file {sample}");
+        }
+    }
+}
+
+/// The packed form of a JPEG is a JPEG to every pipeline.
+#[test]
+fn packing_changes_no_sample() {
+    let (files, options) = (
+        files(),
+        TranscodeOptions {
+            metadata: Metadata::Drop,
+        },
+    );
+    let mut jpeg = Decoder::new();
+    let mut seen = PackSample::new();
+    files
+        .iter()
+        .for_each(|bytes| seen.add(&jpeg.coefficients(bytes).unwrap()));
+    let own = seen.adapt(PackTables::built_in());
+    let own_bytes = own.bytes();
+    for (tables, given) in [(PackTables::built_in(), None), (&own, Some(&*own_bytes))] {
+        let mut packer = Packer::new(tables);
+        for executor in EXECUTORS {
+            for pipeline in [Pipeline::imagenet_train(64), Pipeline::published(3, 96)] {
+                let mut runner =
+                    Runner::new(Arc::new(pipeline), executor, DecodeOptions { exif: true }).unwrap();
+                let (mut plain, mut packed) = (
+                    vec![0.0f32; runner.output_len()],
+                    vec![0.0f32; runner.output_len()],
+                );
+                for (sample, bytes) in (0..).zip(&files) {
+                    let made = jpeg.pack(bytes, &mut packer, &options).unwrap();
+                    let input = Input {
+                        bytes: &made,
+                        rows: None,
+                        tables: given,
+                    };
+                    assert_eq!(probe(&made).unwrap(), probe(bytes).unwrap());
+                    assert_eq!(probe(&made).unwrap().format, Format::Jpeg);
+                    for epoch in 0..3 {
+                        let key = DrawKey {
+                            seed: 5,
+                            epoch,
+                            sample,
+                        };
+                        runner.run(bytes, key, &mut plain).unwrap();
+                        runner.run(input, key, &mut packed).unwrap();
+                        assert!(plain == packed, "file {sample} {executor}");
+                    }
+                    let exif = DecodeOptions { exif: true };
+                    assert_eq!(decode(input, &exif).unwrap(), decode(bytes, &exif).unwrap());
+                    // Without its tables it is an error, and not another image.
+                    if given.is_some() {
+                        let error = decode(&made, &exif).unwrap_err();
+                        assert!(matches!(error, ImageError::Jpeg(_)), "{error}");
+                    }
+                }
+            }
         }
     }
 }

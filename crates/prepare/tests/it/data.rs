@@ -123,6 +123,13 @@ pub fn every_kind() -> TempDir {
     dir
 }
 
+/// Makes a data set one that has tables of its own: what stands behind an image is no part of it.
+pub fn large(data: &TempDir) {
+    let mut bytes = jpeg(50, (64, 64), ColorType::Rgb, |_| {});
+    bytes.resize(9_000_000, 0);
+    add(data.path(), "train/dog/large.jpg", &bytes);
+}
+
 pub fn prepare(data: &Path, out: &Path, options: &Options) -> Result<Report, PrepareError> {
     stokehold_prepare::prepare(data, out, options, &AtomicBool::new(false), &mut |_| {})
 }

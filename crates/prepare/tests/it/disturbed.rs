@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::data::{add, awkward, every_kind, files, prepare, small_shards, verify};
 
 /// Prepares until `images` are done, then stops.
-fn interrupted(data: &Path, out: &Path, options: &Options, images: usize) {
+pub fn interrupted(data: &Path, out: &Path, options: &Options, images: usize) {
     let stop = AtomicBool::new(images == 0);
     let outcome = stokehold_prepare::prepare(data, out, options, &stop, &mut |progress| {
         stop.fetch_or(progress.done >= images, Ordering::Relaxed);

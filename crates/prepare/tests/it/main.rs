@@ -4,6 +4,7 @@ mod baked;
 mod content;
 mod data;
 mod disturbed;
+mod packed;
 mod pairs;
 mod python;
 mod shares;

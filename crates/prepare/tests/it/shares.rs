@@ -14,16 +14,16 @@ use tempfile::TempDir;
 use crate::data::{add, every_kind, files, prepare, small_shards};
 use crate::pairs::{BROKEN, pairs};
 
-fn share(data: &Path, out: &Path, share: &str, options: &Options) -> Result<Report, PrepareError> {
+pub fn share(data: &Path, out: &Path, share: &str, options: &Options) -> Result<Report, PrepareError> {
     let share: Share = share.parse().unwrap();
     prepare_share(data, out, share, options, &AtomicBool::new(false), &mut |_| {})
 }
 
-fn joined(data: &Path, out: &Path, options: &Options) -> Result<Report, PrepareError> {
+pub fn joined(data: &Path, out: &Path, options: &Options) -> Result<Report, PrepareError> {
     join(data, out, options, &AtomicBool::new(false), &mut |_| {})
 }
 
-fn check(data: &Path, options: &Options, workers: usize) {
+pub fn check(data: &Path, options: &Options, workers: usize) {
     let dir = TempDir::new().unwrap();
     let (one, many) = (dir.path().join("one"), dir.path().join("many"));
     let of_one = prepare(data, &one, options).unwrap();

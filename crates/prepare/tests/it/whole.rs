@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use stokehold_base::fault::Fault;
-use stokehold_loader::{Loader, LoaderOptions};
+use stokehold_loader::{Loader, LoaderOptions, input};
 use stokehold_pipeline::{DecodeOptions, Executor, Pipeline, decode};
 use stokehold_prepare::{Container, Options, extract};
 use stokehold_storage::shard::Manifest;
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::data::{every_kind, files, prepare, small_shards, verify};
 
-fn same(a: &Images, b: &Images) {
+pub fn same(a: &Images, b: &Images) {
     assert_eq!(a.classes(), b.classes());
     assert_eq!(a.len(), b.len());
     let (mut of_a, mut of_b) = (SampleBytes::new(), SampleBytes::new());
@@ -24,7 +24,7 @@ fn same(a: &Images, b: &Images) {
         a.read(sample, &mut of_a).unwrap();
         b.read(sample, &mut of_b).unwrap();
         for exif in [false, true] {
-            let pixels = |bytes: &SampleBytes| decode(bytes.file(), &DecodeOptions { exif }).unwrap();
+            let pixels = |bytes: &SampleBytes| decode(input(bytes), &DecodeOptions { exif }).unwrap();
             assert_eq!(pixels(&of_a), pixels(&of_b), "{}", b.name(sample));
         }
     }

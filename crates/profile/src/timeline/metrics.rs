@@ -1,6 +1,7 @@
 //! Metrics that other processes have sent, until the caller takes them.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stokehold_base::clock::unix_now;
@@ -27,7 +28,10 @@ pub struct Metric {
 ///
 /// At most 65536, of at most 1024 names. Further ones are dropped, and the server's notes give their number.
 #[derive(Debug, Default)]
-pub struct Metrics(Mutex<State>);
+pub struct Metrics {
+    state: Mutex<State>,
+    spans: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -40,6 +44,15 @@ impl Metrics {
     /// The metrics received since the last call, in order.
     pub fn take(&self) -> Vec<Metric> {
         std::mem::take(&mut self.state().waiting)
+    }
+
+    /// Spans that were received so far, of any kind: signs of life.
+    pub fn spans(&self) -> u64 {
+        self.spans.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn span(&self) {
+        self.spans.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn put(&self, name: &str, value: f64, step: Option<u64>) {
@@ -71,7 +84,7 @@ impl Metrics {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

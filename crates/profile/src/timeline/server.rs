@@ -216,6 +216,7 @@ impl Serving {
     fn line(&mut self, line: &[u8]) {
         match line::parse(line) {
             Ok(Said::Span(name, span)) => {
+                self.metrics.span();
                 let name = self.recorder.shared.name(name);
                 self.recorder.record_span(name, &span);
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use stokehold_base::fault::Fault;
 use stokehold_loader::{
-    BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool,
+    BadImage, BatchNumbers, Elsewhere, FilledBatch, Loader, LoaderOptions, Pipeline, WorkerPool, Workers,
 };
 use stokehold_remote::server::Server;
 use stokehold_remote::{Address, DataPart, Facts, Part, RemoteError, Servers, encode};
@@ -119,7 +119,7 @@ fn forger(loader: Loader, lie: Lie) -> String {
     };
     let facts = serde_json::to_vec(&facts).unwrap();
     thread::spawn(move || {
-        let pool = WorkerPool::start(NonZeroUsize::MIN).unwrap();
+        let pool = WorkerPool::start(Workers::Count(NonZeroUsize::MIN)).unwrap();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut head = vec![0; 4096];

@@ -38,7 +38,7 @@ fn options(data: &Path, listen: &str) -> Options {
         data: data.to_owned(),
         pipeline: Pipeline::imagenet_train(32),
         listen: listen.to_owned(),
-        workers: NonZeroUsize::new(2).unwrap(),
+        workers: Workers::Count(NonZeroUsize::new(2).unwrap()),
         token: None,
         tls: None,
     }

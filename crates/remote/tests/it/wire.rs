@@ -3,7 +3,9 @@
 use std::sync::{Arc, OnceLock};
 
 use proptest::prelude::*;
-use stokehold_loader::{Loader, LoaderOptions, Pipeline, WorkerPool};
+use std::num::NonZeroUsize;
+
+use stokehold_loader::{Loader, LoaderOptions, Pipeline, WorkerPool, Workers};
 use stokehold_remote::{decode, encode};
 use tempfile::TempDir;
 
@@ -20,7 +22,7 @@ fn sent() -> &'static (TempDir, Loader, Vec<u8>) {
         };
         let loader = Loader::new(Arc::new(images), Pipeline::imagenet_train(32), options).unwrap();
         let (send, made) = std::sync::mpsc::channel();
-        let pool = WorkerPool::start(1.try_into().unwrap()).unwrap();
+        let pool = WorkerPool::start(Workers::Count(NonZeroUsize::MIN)).unwrap();
         pool.make(&loader.numbered(0), 0, move |batch| {
             send.send(batch.unwrap()).unwrap()
         })

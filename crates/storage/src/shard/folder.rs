@@ -281,5 +281,13 @@ fn open_all(
         let super::ShardFacts { file, .. } = shard;
         Shard::open(open(file)?, dir.join(file), id, number, classes, Some(shard))
     };
-    facts.shards.iter().zip(0..).map(open).collect()
+    let mut shards: Vec<Shard> = Vec::with_capacity(facts.shards.len());
+    for shard in facts.shards.iter().zip(0..).map(open) {
+        let mut shard = shard?;
+        if let Some(first) = shards.first() {
+            shard.share_tables(first);
+        }
+        shards.push(shard);
+    }
+    Ok(shards)
 }

@@ -13,13 +13,20 @@ pub(super) const HEAD: usize = 40;
 pub(super) const ENTRY: usize = 32;
 /// The bytes of a shard's footer.
 pub(super) const FOOTER: usize = 48;
+/// The bytes of the checksum at the end of the tables section.
+pub(super) const TABLES_CRC: usize = 4;
+/// No longer tables section is read or written; those of today are a thirtieth of it.
+pub(super) const MOST_TABLES: usize = 1 << 20;
 /// No larger index is read: it would be that of more than ten million samples.
 pub(super) const MOST_INDEX_BYTES: u64 = 1 << 30;
 
 pub(super) const HEADER_MAGIC: [u8; 8] = *b"SKSHARD\n";
 pub(super) const HEAD_MAGIC: [u8; 4] = *b"SKrc";
 const FOOTER_MAGIC: [u8; 8] = *b"SKSHEND\n";
-const VERSION: u32 = 1;
+/// The version of a shard that needs nothing of a later one.
+pub(super) const FIRST_VERSION: u32 = 1;
+/// The version of a shard with packed JPEGs or with tables for them: the last one that this program reads.
+pub(super) const PACKED_VERSION: u32 = 2;
 
 /// Where a shard is not what it should be, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +57,15 @@ pub(super) struct Identity {
     pub id: u64,
     /// The shard's number in it.
     pub number: u32,
+}
+
+/// What a shard's header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub version: u32,
+    pub identity: Identity,
+    /// The bytes of the tables section, its checksum included; 0 where there is none.
+    pub tables: u32,
 }
 
 /// What the index says of a sample.
@@ -86,37 +102,67 @@ pub(super) struct Head {
     pub rows: u16,
 }
 
-pub(super) fn header(identity: Identity) -> [u8; HEADER] {
-    let mut bytes = [0; HEADER];
-    bytes[..8].copy_from_slice(&HEADER_MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    bytes[12..16].copy_from_slice(&identity.number.to_le_bytes());
-    bytes[16..24].copy_from_slice(&identity.id.to_le_bytes());
-    let crc = crc32fast::hash(&bytes[..28]);
-    bytes[28..].copy_from_slice(&crc.to_le_bytes());
-    bytes
+impl Header {
+    pub fn write(&self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..8].copy_from_slice(&HEADER_MAGIC);
+        bytes[8..12].copy_from_slice(&self.version.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.identity.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.identity.id.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.tables.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..28]);
+        bytes[28..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads the header of a shard of any version.
+    pub fn parse(bytes: &[u8; HEADER]) -> Result<Self, Damage> {
+        if bytes[..8] != HEADER_MAGIC {
+            return Err(Damage::at(0, "this is not how a shard begins"));
+        }
+        if crc32fast::hash(&bytes[..28]) != u32_at(bytes, 28) {
+            return Err(Damage::at(0, "the header's checksum is wrong"));
+        }
+        let version = u32_at(bytes, 8);
+        Ok(Self {
+            version,
+            identity: Identity {
+                id: u64_at(bytes, 16),
+                number: u32_at(bytes, 12),
+            },
+            tables: if version < PACKED_VERSION {
+                0
+            } else {
+                u32_at(bytes, 24)
+            },
+        })
+    }
+
+    /// Refuses a version that this program does not know; the error says what to do.
+    pub fn check_version(&self) -> Result<(), String> {
+        match self.version {
+            FIRST_VERSION | PACKED_VERSION => Ok(()),
+            other => Err(format!(
+                "version {other} of the format; this program reads versions {FIRST_VERSION} and {PACKED_VERSION}; update it, \
+                 or prepare the data set again with it"
+            )),
+        }
+    }
 }
 
-pub(super) fn parse_header(bytes: &[u8; HEADER]) -> Result<Identity, Damage> {
-    if bytes[..8] != HEADER_MAGIC {
-        return Err(Damage::at(0, "this is not how a shard begins"));
-    }
-    if crc32fast::hash(&bytes[..28]) != u32_at(bytes, 28) {
-        return Err(Damage::at(0, "the header's checksum is wrong"));
-    }
-    version(u32_at(bytes, 8))?;
-    Ok(Identity {
-        id: u64_at(bytes, 16),
-        number: u32_at(bytes, 12),
-    })
+/// The tables section of `tables`.
+pub(super) fn tables_section(tables: &[u8]) -> Vec<u8> {
+    let crc = crc32fast::hash(tables);
+    [tables, &crc.to_le_bytes()].concat()
 }
 
-fn version(found: u32) -> Result<(), Damage> {
-    match found {
-        VERSION => Ok(()),
-        other => Err(Damage::at(
-            8,
-            format!("version {other} of the format; this program reads version {VERSION}"),
+/// The tables in a section that was read.
+pub(super) fn parse_tables(section: &[u8]) -> Result<&[u8], Damage> {
+    match section.split_last_chunk::<TABLES_CRC>() {
+        Some((tables, crc)) if crc32fast::hash(tables) == u32::from_le_bytes(*crc) => Ok(tables),
+        _ => Err(Damage::at(
+            HEADER as u64,
+            "the checksum of the tables of its packed JPEGs is wrong",
         )),
     }
 }

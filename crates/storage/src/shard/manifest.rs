@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::layout::{ENTRY, MOST_INDEX_BYTES};
+use super::layout::{ENTRY, FIRST_VERSION, MOST_INDEX_BYTES, PACKED_VERSION};
 use crate::{PixelClasses, StorageError};
 
 /// The manifest of a prepared data set. It is written last, when all other files exist.
@@ -16,7 +16,7 @@ use crate::{PixelClasses, StorageError};
 pub struct Manifest {
     /// `stokehold shards`, or another format.
     pub format: String,
-    /// The version of the format, 1.
+    /// The version of the format: 1, or 2 where a shard has it.
     pub version: u32,
     /// How the samples were made, in words.
     pub prepared: String,
@@ -84,8 +84,10 @@ impl Manifest {
     pub const TAR: &str = "webdataset tar";
     /// What follows the name of a part in that of its masks.
     pub const MASKS: &str = "-masks";
-    /// What [`Manifest::version`] says.
-    pub const VERSION: u32 = 1;
+    /// What [`Manifest::version`] says where no shard needs more.
+    pub const VERSION: u32 = FIRST_VERSION;
+    /// What [`Manifest::version`] says where a shard has packed JPEGs or tables for them.
+    pub const PACKED_VERSION: u32 = PACKED_VERSION;
 
     /// The name of a file that exists until the manifest does.
     pub const UNFINISHED: &str = "shards.unfinished";
@@ -128,12 +130,15 @@ impl Manifest {
                 "these are tar files for other loaders; prepare shards to train from them here".into(),
             );
         }
-        if manifest.format != Self::FORMAT || manifest.version != Self::VERSION {
+        let is_known = [Self::VERSION, Self::PACKED_VERSION].contains(&manifest.version);
+        if manifest.format != Self::FORMAT || !is_known {
             return Err(format!(
-                "this is version {} of {:?}; this program reads version {} of {:?}",
+                "this is version {} of {:?}; this program reads versions {} and {} of {:?}; update it, or prepare the data \
+                 set again with it",
                 manifest.version,
                 manifest.format,
                 Self::VERSION,
+                Self::PACKED_VERSION,
                 Self::FORMAT
             ));
         }

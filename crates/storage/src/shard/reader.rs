@@ -2,9 +2,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::layout::{
-    Damage, Entry, FOOTER, Footer, HEAD, HEADER, Head, Identity, Index, parse_header, parse_row_lengths,
+    Damage, Entry, FOOTER, Footer, HEAD, HEADER, Head, Header, Identity, Index, MOST_TABLES,
+    parse_row_lengths, parse_tables,
 };
 use super::manifest::ShardFacts;
 use super::ranges::Ranges;
@@ -17,6 +19,9 @@ pub struct Shard {
     ranges: Box<dyn Ranges>,
     index: Index,
     damage: Option<Damage>,
+    /// What its packed JPEGs are read with, where they need others than every program has.
+    tables: Option<Arc<[u8]>>,
+    tables_damage: Option<Damage>,
 }
 
 impl Shard {
@@ -24,11 +29,12 @@ impl Shard {
     ///
     /// If the index is damaged or cut off, it searches for the records ([`Shard::damage`] reports that);
     /// reading a sample whose record was not found is an error. Without `facts` that is not possible, because
-    /// the number of samples is unknown.
+    /// the number of samples is unknown. Without its tables ([`Shard::tables_damage`]) a shard is read all the same; only its
+    /// packed JPEGs cannot be decoded.
     ///
     /// # Errors
-    /// The bytes cannot be read; they belong to another shard, or the manifest does; without `facts`, the
-    /// index is damaged.
+    /// The bytes cannot be read; they belong to another shard, or the manifest does; they have a version that this program
+    /// does not know; without `facts`, the index is damaged.
     pub fn open(
         ranges: Box<dyn Ranges>,
         path: PathBuf,
@@ -48,7 +54,8 @@ impl Shard {
         let size = ranges.size().map_err(failed)?;
         let expected = Identity { id, number };
         let is_other = |found: Identity| (found != expected).then(|| other(who(found, expected)));
-        let (index, damage) = match read_index(&*ranges, size).map_err(failed)? {
+        // Where the tables should end, if there are any.
+        let (index, damage, records) = match read_index(&*ranges, size).map_err(failed)? {
             Ok((identity, index)) => {
                 if let Some(error) = is_other(identity) {
                     return Err(error);
@@ -62,34 +69,57 @@ impl Shard {
                             .into(),
                     ));
                 }
-                (index, None)
+                let records = index.entries.first().map_or(HEADER as u64, |first| first.offset);
+                (index, None, records)
             }
             Err(damage) => {
                 let mut header = [0; HEADER];
                 if size >= HEADER as u64 {
                     ranges.read_range(0, &mut header).map_err(failed)?;
-                    if let Some(error) = parse_header(&header).ok().and_then(is_other) {
+                }
+                let header = Header::parse(&header).ok();
+                if let Some(header) = header {
+                    header.check_version().map_err(other)?;
+                    if let Some(error) = is_other(header.identity) {
                         return Err(error);
                     }
                 }
                 let Some(facts) = facts else {
                     return Err(other(damage.to_string()));
                 };
-                let mut index = recover(&*ranges, size, facts.samples()).map_err(failed)?;
+                // Without the header, the tables are searched through for the first record.
+                let tables = header.map_or(0, |header| u64::from(header.tables));
+                let first = match tables <= MOST_TABLES as u64 {
+                    true => HEADER as u64 + tables,
+                    false => HEADER as u64,
+                };
+                let mut index = recover(&*ranges, size, facts.samples(), first).map_err(failed)?;
+                let found = index.entries.iter().filter(|entry| entry.offset > 0);
+                let records = match header {
+                    Some(_) => HEADER as u64 + tables,
+                    None => found.map(|entry| entry.offset).min().unwrap_or(HEADER as u64),
+                };
                 for (entry, label) in index.entries.iter_mut().zip(facts.labels()) {
                     // A record with another label does not belong to this shard.
                     if entry.label != label {
                         (entry.length, entry.label) = (0, label);
                     }
                 }
-                (index, Some(damage))
+                (index, Some(damage), records)
             }
+        };
+        let (tables, tables_damage) = match read_tables(&*ranges, size, records).map_err(failed)? {
+            Ok(Tables::Read(tables)) => (tables, None),
+            Ok(Tables::Unknown(reason)) => return Err(other(reason)),
+            Err(damage) => (None, Some(damage)),
         };
         Ok(Self {
             path,
             ranges,
             index,
             damage,
+            tables,
+            tables_damage,
         })
     }
 
@@ -106,6 +136,45 @@ impl Shard {
     /// What is wrong with the index, if it was rebuilt from the records.
     pub fn damage(&self) -> Option<&Damage> {
         self.damage.as_ref()
+    }
+
+    /// What its packed JPEGs are read with, where they need others than every program has.
+    pub fn tables(&self) -> Option<&[u8]> {
+        self.tables.as_deref()
+    }
+
+    /// What is wrong with the tables, if they cannot be used.
+    pub fn tables_damage(&self) -> Option<&Damage> {
+        self.tables_damage.as_ref()
+    }
+
+    /// Takes tables that another shard has already, if they are the same, so that they are in memory once.
+    pub(super) fn share_tables(&mut self, with: &Self) {
+        if let (Some(own), Some(tables)) = (&mut self.tables, &with.tables)
+            && own == tables
+        {
+            own.clone_from(tables);
+        }
+    }
+
+    /// The version of the format that the header has.
+    ///
+    /// # Errors
+    /// The header cannot be read, is damaged, or has a version that this program does not know.
+    pub fn version(&self) -> Result<u32, StorageError> {
+        let mut bytes = [0; HEADER];
+        self.ranges
+            .read_range(0, &mut bytes)
+            .map_err(|source| StorageError::Read {
+                path: self.path.clone(),
+                source,
+            })?;
+        let header = Header::parse(&bytes).map_err(|damage| damage.to_string());
+        let version = header.and_then(|header| header.check_version().map(|()| header.version));
+        version.map_err(|reason| StorageError::Prepared {
+            path: self.path.clone(),
+            reason,
+        })
     }
 
     /// The shard's file.
@@ -143,6 +212,7 @@ impl Shard {
             }));
         }
         into.rows.clear();
+        into.tables.clone_from(&self.tables);
         // Do not clear it first: growing would zero bytes that the read overwrites anyway.
         into.buffer.resize(entry.length as usize, 0);
         match self.ranges.read_range(entry.offset, &mut into.buffer) {
@@ -251,4 +321,37 @@ fn read_index(ranges: &dyn Ranges, size: u64) -> io::Result<ReadIndex> {
         return Ok(Err(Damage::at(footer.index, "the index's checksum is wrong")));
     }
     Ok(Index::parse(&bytes, footer.samples, footer.index).map(|index| (footer.identity, index)))
+}
+
+/// What stands before the first record.
+enum Tables {
+    /// The tables, where there are any.
+    Read(Option<Arc<[u8]>>),
+    /// A version that is not known, and what to do.
+    Unknown(String),
+}
+
+/// Reads the tables, which end where the records begin; the outer error is an error of reading.
+fn read_tables(ranges: &dyn Ranges, size: u64, records: u64) -> io::Result<Result<Tables, Damage>> {
+    // Most shards have none, and cost no read.
+    if records <= HEADER as u64 {
+        return Ok(Ok(Tables::Read(None)));
+    }
+    let damage = |reason: &str| Ok(Err(Damage::at(HEADER as u64, reason)));
+    if records - HEADER as u64 > MOST_TABLES as u64 {
+        return damage("no tables of packed JPEGs are as long as these");
+    }
+    if records > size {
+        return damage("the tables of its packed JPEGs are cut off");
+    }
+    let mut bytes = vec![0; records as usize];
+    ranges.read_range(0, &mut bytes)?;
+    // The tables have a checksum of their own and need no header, but of another version they may be something else.
+    if let Some(header) = bytes.first_chunk()
+        && let Ok(header) = Header::parse(header)
+        && let Err(reason) = header.check_version()
+    {
+        return Ok(Ok(Tables::Unknown(reason)));
+    }
+    Ok(parse_tables(&bytes[HEADER..]).map(|tables| Tables::Read(Some(tables.into()))))
 }

@@ -2,27 +2,28 @@
 
 use std::io;
 
-use super::layout::{HEAD, HEAD_MAGIC, HEADER, Head, Index};
+use super::layout::{HEAD, HEAD_MAGIC, Head, Index};
 use super::ranges::Ranges;
 
 /// The bytes that are read at a time while searching for a record.
 const STRIDE: usize = 1 << 16;
 
-/// Rebuilds the index of a shard of `size` bytes and `samples` samples from the heads of its records.
+/// Rebuilds the index of a shard of `size` bytes and `samples` samples from the heads of its records, the first of which
+/// begins at `first` or behind it.
 ///
 /// A good head gives the position of the next one; after damage, the search goes byte by byte. Samples whose
 /// record is not found, or is cut off, get an entry of length 0.
 ///
 /// For valid shards this reads less than four times the shard's bytes. In bytes that were crafted to look
 /// like heads everywhere, the search ends there, so that it never takes long.
-pub(super) fn recover(ranges: &dyn Ranges, size: u64, samples: u32) -> io::Result<Index> {
+pub(super) fn recover(ranges: &dyn Ranges, size: u64, samples: u32, first: u64) -> io::Result<Index> {
     let mut search = Search {
         ranges,
         size,
         budget: size.saturating_mul(4) + u64::from(samples) * STRIDE as u64,
     };
     let mut found: Vec<Option<(Head, u64, Vec<u8>)>> = vec![None; samples as usize];
-    let (mut at, mut least) = (HEADER as u64, 0);
+    let (mut at, mut least) = (first, 0);
     loop {
         match search.head(at)? {
             // Records are in order; one that is not belongs elsewhere, and is skipped like damage.

@@ -1,8 +1,10 @@
 //! Writes a shard, record by record.
 
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 
-use super::layout::{self, FOOTER, Footer, HEAD, Head, Identity, Index};
+use super::layout::{
+    self, FIRST_VERSION, FOOTER, Footer, HEAD, Head, Header, Identity, Index, MOST_TABLES, PACKED_VERSION,
+};
 use super::manifest::ShardFacts;
 
 /// A sample to write: an image file and its properties.
@@ -18,6 +20,8 @@ pub struct Record {
     pub width: u32,
     /// Rows, as stored.
     pub height: u32,
+    /// Whether the file is the packed form of a JPEG, which only shards of version 2 have.
+    pub packed: bool,
     file: Vec<u8>,
     rows: Vec<u32>,
     body_crc: u32,
@@ -55,6 +59,7 @@ impl Record {
             label,
             width,
             height,
+            packed: false,
             file,
             rows,
             body_crc,
@@ -74,27 +79,44 @@ impl Record {
     }
 }
 
-/// Writes one shard to any writer.
+/// Writes one shard to a file, or to anything else that can be gone back in.
 pub struct ShardWriter<W> {
     out: W,
-    identity: Identity,
+    header: Header,
     written: u64,
+    /// Of what follows the header, whose version the last record may still change.
     crc: crc32fast::Hasher,
     index: Index,
     head: Vec<u8>,
     rest: Vec<u8>,
 }
 
-impl<W: Write> ShardWriter<W> {
-    /// Begins shard `number` of the part of a data set with the identifier `id`.
+impl<W: Write + Seek> ShardWriter<W> {
+    /// Begins shard `number` of the part of a data set with the identifier `id`. `out` must be at its beginning. `tables` are
+    /// what its packed JPEGs are read with, where they need others than every program has.
     ///
     /// # Errors
-    /// The writer's error.
-    pub fn new(out: W, id: u64, number: u32, classes: &[String]) -> io::Result<Self> {
-        let identity = Identity { id, number };
+    /// The writer's error; [`io::ErrorKind::InvalidInput`] if the tables do not fit a shard.
+    pub fn new(out: W, id: u64, number: u32, classes: &[String], tables: Option<&[u8]>) -> io::Result<Self> {
+        let section = tables.map(layout::tables_section).unwrap_or_default();
+        if section.len() > MOST_TABLES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "the tables of packed JPEGs do not fit a shard",
+            ));
+        }
+        let header = Header {
+            version: if tables.is_some() {
+                PACKED_VERSION
+            } else {
+                FIRST_VERSION
+            },
+            identity: Identity { id, number },
+            tables: section.len() as u32,
+        };
         let mut writer = Self {
             out,
-            identity,
+            header,
             written: 0,
             crc: crc32fast::Hasher::new(),
             index: Index {
@@ -104,7 +126,10 @@ impl<W: Write> ShardWriter<W> {
             head: Vec::new(),
             rest: Vec::new(),
         };
-        writer.put(&layout::header(identity))?;
+        let header = header.write();
+        writer.out.write_all(&header)?;
+        writer.written = header.len() as u64;
+        writer.put(&section)?;
         Ok(writer)
     }
 
@@ -120,11 +145,19 @@ impl<W: Write> ShardWriter<W> {
         self.index.entries.is_empty()
     }
 
+    /// The version of the format that it needs so far, 1 or 2.
+    pub fn version(&self) -> u32 {
+        self.header.version
+    }
+
     /// Writes the next record.
     ///
     /// # Errors
     /// The writer's error.
     pub fn push(&mut self, record: &Record) -> io::Result<()> {
+        if record.packed {
+            self.header.version = PACKED_VERSION;
+        }
         let body = record.rows.first().map_or(0, |&first| first as usize);
         let mut rest = std::mem::take(&mut self.rest);
         rest.clear();
@@ -164,7 +197,7 @@ impl<W: Write> ShardWriter<W> {
     pub fn finish(mut self, file: String) -> io::Result<(W, ShardFacts)> {
         let index = self.index.write();
         let footer = Footer {
-            identity: self.identity,
+            identity: self.header.identity,
             samples: self.index.entries.len() as u32,
             index: self.written,
             index_length: index.len() as u64,
@@ -172,8 +205,17 @@ impl<W: Write> ShardWriter<W> {
         };
         self.put(&index)?;
         self.put(&footer.write())?;
+        let header = self.header.write();
+        if self.header.version != FIRST_VERSION {
+            self.out.seek(SeekFrom::Start(0))?;
+            self.out.write_all(&header)?;
+            self.out.seek(SeekFrom::End(0))?;
+        }
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&header);
+        crc.combine(&self.crc);
         let labels = self.index.entries.iter().map(|entry| entry.label);
-        let facts = ShardFacts::new(file, self.written, self.crc.finalize(), labels);
+        let facts = ShardFacts::new(file, self.written, crc.finalize(), labels);
         Ok((self.out, facts))
     }
 

@@ -1,6 +1,6 @@
 //! Shards: what was written comes back, and what is damaged costs only the samples it lies in.
 
-use std::io;
+use std::io::{self, Cursor};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,8 +43,12 @@ fn classes() -> Vec<String> {
 }
 
 fn write(samples: &[Sample], number: u32) -> (Vec<u8>, ShardFacts) {
+    write_with(samples, number, None)
+}
+
+fn write_with(samples: &[Sample], number: u32, tables: Option<&[u8]>) -> (Vec<u8>, ShardFacts) {
     let mut size = 0;
-    let mut writer = ShardWriter::new(Vec::new(), ID, number, &classes()).unwrap();
+    let mut writer = ShardWriter::new(Cursor::new(Vec::new()), ID, number, &classes(), tables).unwrap();
     for Sample {
         name,
         label,
@@ -59,31 +63,43 @@ fn write(samples: &[Sample], number: u32) -> (Vec<u8>, ShardFacts) {
             file.clone(),
             rows.clone(),
         );
-        let record = record.unwrap();
+        let mut record = record.unwrap();
+        record.packed = name.contains("packed");
         size = writer.size_with(&record);
         writer.push(&record).unwrap();
     }
     let (bytes, facts) = writer.finish("train/000000.skshard".into()).unwrap();
+    let bytes = bytes.into_inner();
     assert_eq!((facts.bytes, size), (bytes.len() as u64, facts.bytes));
+    assert_eq!(facts.crc32, format!("{:08x}", crc32fast::hash(&bytes)));
     (bytes, facts)
 }
 
 /// A prepared data set of one shard in `dir`.
 pub fn write_set(dir: &std::path::Path) {
-    let (bytes, facts) = write(&samples(), 0);
+    write_shards(dir, Manifest::VERSION, vec![write(&samples(), 0)]);
+}
+
+/// A prepared data set of these shards.
+fn write_shards(dir: &std::path::Path, version: u32, shards: Vec<(Vec<u8>, ShardFacts)>) {
     std::fs::create_dir_all(dir.join("train")).unwrap();
-    std::fs::write(dir.join(&facts.file), bytes).unwrap();
+    let mut facts = Vec::new();
+    for (number, (bytes, mut of_shard)) in shards.into_iter().enumerate() {
+        of_shard.file = format!("train/{number:06}.skshard");
+        std::fs::write(dir.join(&of_shard.file), bytes).unwrap();
+        facts.push(of_shard);
+    }
     let part = PartFacts {
         id: format!("{ID:016x}"),
-        samples: samples().len() as u64,
+        samples: facts.iter().map(|shard| u64::from(shard.samples())).sum(),
         source_bytes: 0,
         baked: None,
         left_out: Vec::new(),
-        shards: vec![facts],
+        shards: facts,
     };
     let manifest = Manifest {
         format: Manifest::FORMAT.into(),
-        version: Manifest::VERSION,
+        version,
         prepared: "for a test".into(),
         lossless: true,
         classes: classes(),
@@ -432,4 +448,236 @@ fn a_manifest_whose_names_lead_elsewhere_is_refused_when_it_is_read() {
     }
     std::fs::write(&path, good).unwrap();
     assert!(Manifest::of(dir.path()).unwrap().is_some());
+}
+
+/// Samples of which one is packed.
+fn with_packed() -> Vec<Sample> {
+    let mut samples = samples();
+    samples[3] = Sample {
+        name: "dog/packed.jpg",
+        rows: Vec::new(),
+        ..samples[3].clone()
+    };
+    samples
+}
+
+/// What stands for tables: the format of shards knows nothing of what is in them.
+fn tables() -> Vec<u8> {
+    (0..700u32).map(|i| ((i * i) >> 3) as u8).collect()
+}
+
+fn version_of(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes[8..12].try_into().unwrap())
+}
+
+#[test]
+fn shards_have_the_version_that_their_samples_need() {
+    let (plain, _) = write(&samples(), 0);
+    assert_eq!((version_of(&plain), &plain[24..28]), (1, &[0; 4][..]));
+    // The version is known only when the packed sample comes, behind others.
+    let (packed, facts) = write(&with_packed(), 0);
+    assert_eq!((version_of(&packed), &packed[24..28]), (2, &[0; 4][..]));
+    let shard = open(packed, &facts).unwrap();
+    assert_eq!((shard.version().unwrap(), shard.tables()), (2, None));
+    assert_eq!(whole(&shard, &with_packed()), [true; 6]);
+    let (with_tables, _) = write_with(&samples(), 0, Some(&tables()));
+    assert_eq!(version_of(&with_tables), 2);
+    assert_eq!(u32::from_le_bytes(with_tables[24..28].try_into().unwrap()), 704);
+    // Byte for byte the same but for what is new.
+    assert_eq!(plain.len() + 704, with_tables.len());
+    assert!(plain[32..800] == with_tables[32 + 704..800 + 704]);
+}
+
+#[test]
+fn tables_come_back_with_every_sample_and_stay_with_their_source() {
+    let samples = with_packed();
+    let (bytes, facts) = write_with(&samples, 0, Some(&tables()));
+    let shard = open(bytes, &facts).unwrap();
+    assert_eq!((shard.damage(), shard.tables_damage()), (None, None));
+    assert_eq!(shard.tables(), Some(&*tables()));
+    assert_eq!(shard.entry(0).offset, 32 + 704);
+    assert_eq!(whole(&shard, &samples), [true; 6]);
+    let mut bytes = SampleBytes::new();
+    shard.read(3, &mut bytes).unwrap();
+    assert_eq!(bytes.tables(), Some(&*tables()));
+    // Another shard has none, and a file of a folder has none.
+    let (plain, facts) = write(&self::samples(), 0);
+    open(plain, &facts).unwrap().read(0, &mut bytes).unwrap();
+    assert_eq!(bytes.tables(), None);
+    shard.read(3, &mut bytes).unwrap();
+    bytes.refill().extend(b"a file");
+    assert_eq!((bytes.tables(), bytes.file()), (None, &b"a file"[..]));
+}
+
+#[test]
+fn tables_that_do_not_fit_are_refused() {
+    let new = |length: usize| {
+        let tables = vec![1; length];
+        ShardWriter::new(Cursor::new(Vec::new()), ID, 0, &classes(), Some(&tables)).map(drop)
+    };
+    assert!(new((1 << 20) - 4).is_ok());
+    assert_eq!(
+        new((1 << 20) - 3).unwrap_err().kind(),
+        io::ErrorKind::InvalidInput
+    );
+}
+
+/// Samples need the tables only to be decoded, so all of them are read.
+#[test]
+fn a_flipped_bit_in_the_tables_costs_the_tables_alone() {
+    let samples = with_packed();
+    let (bytes, facts) = write_with(&samples, 0, Some(&tables()));
+    let index = bytes.len() - 60;
+    for at in 0..32 + 704 {
+        for damaged_index in [false, true] {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 4;
+            if damaged_index {
+                flipped[index] ^= 1;
+            }
+            let shard = open(flipped, &facts).unwrap();
+            assert_eq!(whole(&shard, &samples), [true; 6], "byte {at}");
+            assert_eq!(shard.damage().is_some(), damaged_index);
+            // Without a header, the records say where the tables end.
+            assert_eq!(shard.tables().is_some(), at < 32, "byte {at}");
+            assert_eq!(shard.tables_damage().is_some(), at >= 32);
+            if let Some(damage) = shard.tables_damage() {
+                let said = damage.to_string();
+                assert!(
+                    said.contains("at byte 32: the checksum of the tables of its packed JPEGs"),
+                    "{said}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_that_are_cut_off_or_too_long_are_damage() {
+    let samples = with_packed();
+    let (bytes, facts) = write_with(&samples, 0, Some(&tables()));
+    let first = open(bytes.clone(), &facts).unwrap().entry(0);
+    for length in 0..bytes.len() {
+        let cut = open(bytes[..length].to_vec(), &facts).unwrap();
+        let all = whole(&cut, &samples);
+        assert_eq!(
+            all[0],
+            length as u64 >= first.offset + u64::from(first.length),
+            "cut at {length}"
+        );
+        assert_eq!(cut.tables().is_some(), length >= 32 + 704, "cut at {length}");
+        assert_eq!(
+            cut.tables_damage().is_some(),
+            (32..32 + 704).contains(&length),
+            "cut at {length}"
+        );
+    }
+    let cut = open(bytes[..200].to_vec(), &facts).unwrap();
+    let said = cut.tables_damage().unwrap().to_string();
+    assert!(said.contains("cut off"), "{said}");
+    // A length that no shard has is not allocated, and the records are found without it.
+    for length in [(1 << 20) + 1, u32::MAX] {
+        let mut long = bytes.clone();
+        long[24..28].copy_from_slice(&length.to_le_bytes());
+        let crc = crc32fast::hash(&long[..28]);
+        long[28..32].copy_from_slice(&crc.to_le_bytes());
+        // With the index, it says where the records begin.
+        assert_eq!(open(long.clone(), &facts).unwrap().tables(), Some(&*tables()));
+        let end = long.len() - 1;
+        let shard = open(long[..end].to_vec(), &facts).unwrap();
+        assert_eq!(whole(&shard, &samples), [true; 6]);
+        assert!(shard.tables_damage().is_some());
+    }
+}
+
+#[test]
+fn a_damaged_index_and_a_damaged_record_cost_that_record_behind_tables_too() {
+    let samples = with_packed();
+    let (bytes, facts) = write_with(&samples, 0, Some(&tables()));
+    let shard = open(bytes.clone(), &facts).unwrap();
+    let places: Vec<_> = (0..6).map(|number| shard.entry(number)).collect();
+    let index = bytes.len() - 60;
+    for (number, place) in places.iter().enumerate() {
+        for at in place.offset..place.offset + u64::from(place.length) {
+            let mut damaged = bytes.clone();
+            damaged[at as usize] ^= 0x20;
+            damaged[index] ^= 1;
+            let shard = open(damaged, &facts).unwrap();
+            let expected: Vec<bool> = (0..6).map(|other| other != number).collect();
+            assert_eq!(whole(&shard, &samples), expected, "byte {at}");
+            assert_eq!(shard.tables(), Some(&*tables()));
+        }
+    }
+}
+
+#[test]
+fn a_later_version_is_refused_and_says_what_to_do() {
+    let later = |(mut bytes, facts): (Vec<u8>, ShardFacts), cut: usize| {
+        bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
+        let crc = crc32fast::hash(&bytes[..28]);
+        bytes[28..32].copy_from_slice(&crc.to_le_bytes());
+        bytes.truncate(bytes.len() - cut);
+        match open(bytes, &facts) {
+            Err(StorageError::Prepared { reason, .. }) => {
+                assert!(
+                    reason
+                        .contains("version 3 of the format; this program reads versions 1 and 2; update it"),
+                    "{reason}"
+                );
+            }
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("opened"),
+        }
+    };
+    later(write_with(&samples(), 0, Some(&tables())), 0);
+    later(write_with(&samples(), 0, Some(&tables())), 1);
+    // Without tables the header is read only where the index is not there; the manifest has the version too.
+    later(write(&samples(), 0), 1);
+    let dir = tempfile::tempdir().unwrap();
+    write_shards(dir.path(), 3, vec![write(&samples(), 0)]);
+    let error = Manifest::of(dir.path()).unwrap_err().to_string();
+    assert!(
+        error.contains("this is version 3 of \"stokehold shards\"; this program reads versions 1 and 2"),
+        "{error}"
+    );
+}
+
+#[test]
+fn shards_of_a_data_set_have_their_tables_once_in_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let shards = vec![
+        write_with(&with_packed(), 0, Some(&tables())),
+        write_with(&with_packed(), 1, Some(&tables())),
+        write_with(&with_packed(), 2, Some(b"others")),
+        write(&samples(), 3),
+    ];
+    write_shards(dir.path(), Manifest::PACKED_VERSION, shards);
+    let manifest = Manifest::of(dir.path()).unwrap().unwrap();
+    let folder = stokehold_storage::shard::ShardFolder::open(dir.path(), "train", &manifest).unwrap();
+    let of = |shard: usize| folder.shards()[shard].tables();
+    assert_eq!(of(0), Some(&*tables()));
+    assert!(std::ptr::eq(of(0).unwrap(), of(1).unwrap()));
+    assert_eq!((of(2), of(3)), (Some(&b"others"[..]), None));
+}
+
+/// Opening shards without tables costs what it did before there were any, and those with tables one read more.
+#[test]
+fn tables_cost_one_read() {
+    struct Counted(Vec<u8>, Arc<Mutex<usize>>);
+    impl Ranges for Counted {
+        fn size(&self) -> io::Result<u64> {
+            self.0.size()
+        }
+        fn read_range(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+            *self.1.lock().unwrap() += 1;
+            self.0.read_range(offset, into)
+        }
+    }
+    let reads = |(bytes, facts): (Vec<u8>, ShardFacts)| {
+        let counted = Arc::new(Mutex::new(0));
+        open(Counted(bytes, counted.clone()), &facts).unwrap();
+        Arc::into_inner(counted).unwrap().into_inner().unwrap()
+    };
+    assert_eq!(reads(write(&with_packed(), 0)), 2);
+    assert_eq!(reads(write_with(&with_packed(), 0, Some(&tables()))), 3);
 }

@@ -1,21 +1,17 @@
 //! A file of numbers, followed as a script or a job writes it.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use stokehold_base::there::if_there;
-
 use serde_json::Value;
+use stokehold_base::growing::Growing;
 
 use crate::TuneError;
 
 /// A growing file of JSON lines.
 pub(super) struct Followed {
-    path: PathBuf,
+    file: Growing,
     key: String,
     name: Option<String>,
-    from: u64,
     lines: u64,
 }
 
@@ -23,10 +19,9 @@ impl Followed {
     /// Follows the values of a key, in all lines or in those with this `name`.
     pub fn new(path: PathBuf, key: &str, name: Option<&str>) -> Self {
         Self {
-            path,
+            file: Growing::new(path),
             key: key.to_owned(),
             name: name.map(str::to_owned),
-            from: 0,
             lines: 0,
         }
     }
@@ -41,26 +36,20 @@ impl Followed {
     /// Steps and values of the lines written since the last call. The step is the line's `epoch`, or `step`,
     /// or its number.
     pub fn news(&mut self) -> Result<Vec<(u64, f64)>, TuneError> {
-        let mut text = Vec::new();
-        let mut read = || -> std::io::Result<()> {
-            let Some(mut file) = if_there(File::open(&self.path))? else {
-                return Ok(());
-            };
-            // A trial that started over has truncated the file.
-            if file.metadata()?.len() < self.from {
-                (self.from, self.lines) = (0, 0);
-            }
-            file.seek(SeekFrom::Start(self.from))?;
-            file.read_to_end(&mut text).map(drop)
-        };
-        read().map_err(TuneError::io(&self.path))?;
-        let whole = text
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .map_or(0, |end| end + 1);
-        self.from += whole as u64;
         let mut news = Vec::new();
-        for line in text[..whole].split(|byte| *byte == b'\n') {
+        while self.take(&mut news)? {}
+        Ok(news)
+    }
+
+    /// Adds what one look finds. Returns whether there is more.
+    fn take(&mut self, news: &mut Vec<(u64, f64)>) -> Result<bool, TuneError> {
+        let written = self.file.look();
+        let written = written.map_err(TuneError::io(self.file.path()))?;
+        // A trial that started over has truncated the file.
+        if written.anew {
+            self.lines = 0;
+        }
+        for line in written.lines() {
             let Ok(line) = serde_json::from_slice::<Value>(line) else {
                 continue;
             };
@@ -86,7 +75,7 @@ impl Followed {
                 .find_map(|name| line.get(*name)?.as_u64());
             news.push((step.unwrap_or(self.lines), value));
         }
-        Ok(news)
+        Ok(written.more)
     }
 }
 

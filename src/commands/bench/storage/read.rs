@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args as ClapArgs;
 use cpu_time::ProcessTime;
@@ -46,9 +46,9 @@ pub struct Said {
     pub images: usize,
     /// From the start of the process to the first batch of this epoch.
     pub first_batch_seconds: f64,
-    /// From the first batch to the end of the epoch.
+    /// From the demand for the first batch to the end of the epoch.
     pub seconds: f64,
-    /// In that time, without the first batch.
+    /// In that time.
     pub images_per_second: f64,
     /// CPU time of this process so far.
     pub cpu_seconds: f64,
@@ -89,20 +89,15 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
     };
     let loader = Loader::new(source, Pipeline::published(0, args.batch.image_size), options)?;
     for epoch in 0..EPOCHS {
-        let (mut first, mut images, mut after) = (None, 0, 0);
-        let mut trained = Instant::now();
+        let (mut first, mut images) = (None, 0);
+        let asked = Instant::now();
+        let mut trained = asked;
         let mut batches = loader.epoch(epoch);
         for batch in &mut batches {
             let batch = batch?;
             let count = batch.labels.len() + batch.bad.len();
             images += count;
-            match first {
-                None => {
-                    first = Some(Instant::now());
-                    trained = Instant::now();
-                }
-                Some(_) => after += count,
-            }
+            first.get_or_insert_with(Instant::now);
             if let Some(rate) = args.trainer_images_per_s {
                 // The step begins when both batch and trainer are ready; wait for its end.
                 trained = trained.max(Instant::now()) + step(count, rate);
@@ -110,18 +105,14 @@ pub fn read(args: &ReadArgs) -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         images += batches.unreported().len();
-        let first = first.unwrap_or(begin);
-        let paced = args
-            .trainer_images_per_s
-            .map_or(Duration::ZERO, |rate| step(images - after, rate));
-        // A paced epoch ends with the step of its last batch, and begins with that of its first.
-        let seconds = first.elapsed().saturating_sub(paced).as_secs_f64();
+        let first = first.unwrap_or(asked);
+        let seconds = asked.elapsed().as_secs_f64();
         let traffic = traffic();
         let said = Said {
             images,
             first_batch_seconds: (first - begin).as_secs_f64(),
             seconds,
-            images_per_second: after as f64 / seconds.max(1e-9),
+            images_per_second: images as f64 / seconds.max(1e-9),
             cpu_seconds: cpu.elapsed().as_secs_f64(),
             requests: traffic.requests,
             bytes: traffic.bytes,

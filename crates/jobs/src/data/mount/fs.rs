@@ -27,10 +27,17 @@ pub struct View {
     complaints: Arc<Complaints>,
     started: SystemTime,
     owner: (u32, u32),
+    /// The permissions of folders and files. Those of a lower layer are also those of what is copied up from it.
+    permissions: (u16, u16),
 }
 
 impl View {
-    pub fn new(tree: Tree, tape: Arc<Tape>, channel: String, complaints: Arc<Complaints>) -> Self {
+    pub fn new(
+        tree: Tree,
+        tape: Arc<Tape>,
+        (channel, is_lower): (String, bool),
+        complaints: Arc<Complaints>,
+    ) -> Self {
         let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
         Self {
             tree,
@@ -39,6 +46,7 @@ impl View {
             complaints,
             started: SystemTime::now(),
             owner: (user.as_raw(), group.as_raw()),
+            permissions: if is_lower { (0o755, 0o644) } else { (0o555, 0o444) },
         }
     }
 
@@ -60,7 +68,10 @@ impl View {
             ctime: modified,
             crtime: modified,
             kind,
-            perm: if kind == FileType::Directory { 0o555 } else { 0o444 },
+            perm: match kind {
+                FileType::Directory => self.permissions.0,
+                _ => self.permissions.1,
+            },
             nlink: if kind == FileType::Directory { 2 } else { 1 },
             uid: self.owner.0,
             gid: self.owner.1,

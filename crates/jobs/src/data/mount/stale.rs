@@ -1,13 +1,13 @@
 //! Removes mounts: at the end of a job, and those that a killed runner left.
 
-use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+
+use crate::data::mountinfo::{Mounted, mounted};
 
 /// Unmounts every FUSE view at or below a folder, and returns their number. Call it with the job's lock held:
 /// then none of them has a server.
@@ -15,8 +15,7 @@ use nix::mount::{MntFlags, umount2};
 /// # Errors
 /// The system does not permit it.
 pub(crate) fn clear(folder: &Path) -> io::Result<usize> {
-    let mounts = fs::read("/proc/self/mountinfo")?;
-    let mut points = points(&mounts);
+    let mut points = points(mounted()?);
     points.retain(|point| point.starts_with(folder));
     // The last mount is on top.
     for point in points.iter().rev() {
@@ -59,37 +58,17 @@ fn helped(point: &Path) -> io::Result<()> {
     ))
 }
 
-/// The paths of FUSE mounts, the oldest first, from the text of `/proc/PID/mountinfo`.
-fn points(mounts: &[u8]) -> Vec<PathBuf> {
-    let lines = mounts.split(|byte| *byte == b'\n');
-    lines
-        .filter_map(|line| {
-            let mut fields = line.split(|byte| *byte == b' ');
-            let point = fields.nth(4)?;
-            // Optional fields end with a hyphen; then comes the type.
-            let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-            let is_fuse = kind == b"fuse" || kind.starts_with(b"fuse.");
-            is_fuse.then(|| PathBuf::from(std::ffi::OsString::from_vec(unescaped(point))))
-        })
-        .collect()
-}
-
-/// Decodes escapes such as `\040`.
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut plain = Vec::new();
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| byte == b'\\');
-        let code = code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 8).ok());
-        plain.push(code.unwrap_or(byte));
-        rest = if code.is_some() { &after[3..] } else { after };
-    }
-    plain
+/// The paths of FUSE mounts, in the order of the mounts.
+fn points(mounts: Vec<Mounted>) -> Vec<PathBuf> {
+    let is_fuse = |mount: &Mounted| mount.kind == "fuse" || mount.kind.starts_with("fuse.");
+    let fuse = mounts.into_iter().filter(is_fuse);
+    fuse.map(|mount| mount.point).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::mountinfo::parse;
 
     #[test]
     fn finds_fuse_mounts_and_nothing_else() {
@@ -99,11 +78,10 @@ mod tests {
             92 25 0:52 / /sys/fs/fuse/connections rw - fusectl fusectl rw\n\
             93 25 0:53 / /ntfs rw - fuseblk /dev/sdb rw\n\
             torn";
-        let found: Vec<_> = points(mounts)
+        let found: Vec<_> = points(parse(mounts))
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         assert_eq!(found, ["/jobs/a b/train", "/mnt/x\\y"]);
-        assert_eq!(unescaped(b"a\\04"), b"a\\04");
     }
 }

@@ -168,6 +168,9 @@ pub(super) struct Columns {
     pub weights: Vec<[i16; 4 * BLOCK]>,
     /// How many bytes of a row kernels read at most.
     pub reach: usize,
+    /// The starts for a kernel that shuffles.
+    #[cfg(target_arch = "x86_64")]
+    pub near: super::kernel::Near,
     /// The same for kernels with wider vectors.
     #[cfg(target_arch = "x86_64")]
     pub wide: super::kernel::Wide,
@@ -195,6 +198,11 @@ impl Columns {
         self.starts.resize(padded, last);
         let furthest = self.starts.iter().max().copied().unwrap_or(0) as usize;
         self.reach = furthest + 4 * groups;
+        #[cfg(target_arch = "x86_64")]
+        if isa != Isa::Portable {
+            self.near.set(&self.starts, groups);
+            self.reach = self.reach.max(self.near.reach());
+        }
         #[cfg(target_arch = "x86_64")]
         if isa == Isa::Avx512 {
             self.wide.set(&self.starts, &self.weights, groups);

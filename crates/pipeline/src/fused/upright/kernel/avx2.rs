@@ -5,48 +5,127 @@ use crate::fused::source::Color;
 use std::arch::x86_64::*;
 use std::ops::Range;
 
+/// Four windows that begin in turn within 16 bytes of a row: where these begin, and which of them the windows' samples are.
+#[derive(Clone, Copy)]
+struct Quad {
+    base: u32,
+    spread: [u8; 16],
+}
+
+/// How many bytes a shuffle chooses from.
+const SPAN: usize = 16;
+
+/// The starts of [`Columns`] in the form that a shuffle wants.
+#[derive(Default)]
+pub(in crate::fused::upright) struct Near {
+    /// Four for each block; none where windows that follow each other begin too far apart.
+    quads: Vec<[Quad; 4]>,
+    /// How many bytes of a row are read.
+    reach: usize,
+}
+
+impl Near {
+    pub fn set(&mut self, starts: &[u32], groups: usize) {
+        self.quads.clear();
+        self.reach = 0;
+        for starts in starts.as_chunks::<BLOCK>().0 {
+            let mut quads = [Quad {
+                base: 0,
+                spread: [0; 16],
+            }; 4];
+            for (quad, starts) in quads.iter_mut().zip(starts.as_chunks::<4>().0) {
+                // Starts rise or fall along a row.
+                let (base, end) = (starts[0].min(starts[3]), starts[0].max(starts[3]));
+                if (end - base) as usize + 4 > SPAN {
+                    *self = Near::default();
+                    return;
+                }
+                quad.base = base;
+                for (i, spread) in quad.spread.iter_mut().enumerate() {
+                    *spread = (starts[i / 4] - base) as u8 + (i % 4) as u8;
+                }
+                self.reach = self.reach.max(base as usize + 4 * (groups - 1) + SPAN);
+            }
+            self.quads.push(quads);
+        }
+    }
+
+    /// How many bytes of a row [`sum_columns`] reads with these; 0 where it gathers.
+    pub fn reach(&self) -> usize {
+        self.reach
+    }
+}
+
 /// As [`portable::sum_columns`].
+///
+/// A gather of eight windows takes some twenty cycles on many processors, so windows that begin near each other are
+/// picked out of 16 bytes by a shuffle.
 #[target_feature(enable = "avx2")]
 pub(super) fn sum_columns(source: &[u8], columns: &Columns, out: &mut [i16]) {
     assert!(source.len() >= columns.reach);
     let groups = columns.groups;
     let tables = columns.weights.chunks_exact(groups);
-    let blocks = out
-        .as_chunks_mut::<BLOCK>()
-        .0
-        .iter_mut()
-        .zip(columns.starts.as_chunks::<BLOCK>().0);
-    for ((out, starts), tables) in blocks.zip(tables) {
-        let mut sums = [_mm256_set1_epi32(64); 2];
-        for (group, table) in tables.iter().enumerate() {
-            for half in 0..2 {
-                // SAFETY: eight starts of 32 bits are 256 bits.
-                let starts = unsafe { _mm256_loadu_si256(starts.as_ptr().add(8 * half).cast()) };
-                // SAFETY: a start and the window behind it, whole groups of four, end within `columns.reach`,
-                // which `source` has.
-                let samples =
-                    unsafe { _mm256_i32gather_epi32::<1>(source.as_ptr().add(4 * group).cast(), starts) };
-                let zero = _mm256_setzero_si256();
-                let low = _mm256_unpacklo_epi8(samples, zero); // windows 0, 1 and 4, 5
-                let high = _mm256_unpackhi_epi8(samples, zero); // 2, 3 and 6, 7
-                let weights = table[32 * half..].as_ptr();
-                // SAFETY: half a table is 32 weights, twice 256 bits.
-                let (a, b) = unsafe {
-                    (
-                        _mm256_loadu_si256(weights.cast()),
-                        _mm256_loadu_si256(weights.add(16).cast()),
-                    )
-                };
-                let low = _mm256_madd_epi16(low, _mm256_permute2x128_si256::<0x20>(a, b));
-                let high = _mm256_madd_epi16(high, _mm256_permute2x128_si256::<0x31>(a, b));
-                sums[half] = _mm256_add_epi32(sums[half], _mm256_hadd_epi32(low, high));
+    let out = out.as_chunks_mut::<BLOCK>().0.iter_mut();
+    match columns.near.quads.is_empty() {
+        true => {
+            let starts = columns.starts.as_chunks::<BLOCK>().0;
+            for ((out, starts), tables) in out.zip(starts).zip(tables) {
+                block(tables, out, |half, group| {
+                    // SAFETY: eight starts of 32 bits are 256 bits.
+                    let starts = unsafe { _mm256_loadu_si256(starts.as_ptr().add(8 * half).cast()) };
+                    // SAFETY: a start and the window behind it, whole groups of four, end within `columns.reach`,
+                    // which `source` has.
+                    unsafe { _mm256_i32gather_epi32::<1>(source.as_ptr().add(4 * group).cast(), starts) }
+                });
             }
         }
-        let [first, second] = sums.map(|sum| _mm256_srai_epi32::<7>(sum));
-        let both = _mm256_permute4x64_epi64::<0xD8>(_mm256_packs_epi32(first, second));
-        // SAFETY: a block is 16 values of 16 bits.
-        unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), both) };
+        false => {
+            for ((out, quads), tables) in out.zip(&columns.near.quads).zip(tables) {
+                block(tables, out, |half, group| {
+                    let [first, second] = [&quads[2 * half], &quads[2 * half + 1]];
+                    // SAFETY: 16 bytes from a base and four for each group before end within `columns.reach`, which
+                    // `source` has; the spreads are 16 bytes each.
+                    unsafe {
+                        let near = |quad: &Quad| source.as_ptr().add(quad.base as usize + 4 * group).cast();
+                        let samples = _mm256_loadu2_m128i(near(second), near(first));
+                        let spread =
+                            _mm256_loadu2_m128i(second.spread.as_ptr().cast(), first.spread.as_ptr().cast());
+                        _mm256_shuffle_epi8(samples, spread)
+                    }
+                });
+            }
+        }
     }
+}
+
+/// The sums of a block; `samples` gives four samples of each of eight windows.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn block(tables: &[[i16; 4 * BLOCK]], out: &mut [i16; BLOCK], samples: impl Fn(usize, usize) -> __m256i) {
+    let mut sums = [_mm256_set1_epi32(64); 2];
+    for (group, table) in tables.iter().enumerate() {
+        for half in 0..2 {
+            let samples = samples(half, group);
+            let zero = _mm256_setzero_si256();
+            let low = _mm256_unpacklo_epi8(samples, zero); // windows 0, 1 and 4, 5
+            let high = _mm256_unpackhi_epi8(samples, zero); // 2, 3 and 6, 7
+            let weights = table[32 * half..].as_ptr();
+            // SAFETY: half a table is 32 weights, twice 256 bits.
+            let (a, b) = unsafe {
+                (
+                    _mm256_loadu_si256(weights.cast()),
+                    _mm256_loadu_si256(weights.add(16).cast()),
+                )
+            };
+            let low = _mm256_madd_epi16(low, _mm256_permute2x128_si256::<0x20>(a, b));
+            let high = _mm256_madd_epi16(high, _mm256_permute2x128_si256::<0x31>(a, b));
+            sums[half] = _mm256_add_epi32(sums[half], _mm256_hadd_epi32(low, high));
+        }
+    }
+    let [first, second] = sums.map(|sum| _mm256_srai_epi32::<7>(sum));
+    let both = _mm256_permute4x64_epi64::<0xD8>(_mm256_packs_epi32(first, second));
+    // SAFETY: a block is 16 values of 16 bits.
+    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), both) };
 }
 
 /// As [`portable::mix_rows`].

@@ -18,6 +18,8 @@ use super::weights::Columns;
 use crate::fused::isa::Isa;
 use crate::fused::source::Color;
 #[cfg(target_arch = "x86_64")]
+pub(super) use avx2::Near;
+#[cfg(target_arch = "x86_64")]
 pub(super) use avx512::Wide;
 use std::ops::Range;
 

@@ -1,25 +1,32 @@
 //! Decides which files to send and which to remove, as a pure function of what was seen: it reads and sends
 //! no bytes.
 //!
-//! A look is the list of all files with their [`Stamp`]s, and whether a process has them open for writing.
+//! A look is the list of all files with their [`Stamp`]s, and whether a process has them open for writing. A file
+//! counts as open also while a process has mapped it as shared and writable: such a process may have closed it, and
+//! what it stores then need not change the file's times.
 //! From one look to the next, [`Watch`] remembers which version of a file was sent, and so finds what is new,
 //! complete or gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
 use stokehold_base::there::if_there;
 
-/// The instance's number and the file's name below its checkpoint folder: the key of its object.
-pub(super) type Name = (usize, String);
+use crate::data::mountinfo::unescaped;
+
+/// The instance's number and the file's name below its folder: the key of its object.
+pub(crate) type Name = (usize, String);
 
 /// Identifies a version of a file without reading it: a replaced file, another size or a later write gives
 /// another stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Stamp {
+pub(crate) struct Stamp {
     /// Nanoseconds since 1970. The first field, so that stamps sort in the order of the writes.
     pub modified: i128,
     changed: i128,
@@ -28,6 +35,19 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
+    /// The stamp of an object that no file was seen of.
+    pub const UNKNOWN: Self = Self {
+        modified: 0,
+        changed: 0,
+        size: 0,
+        file: (0, 0),
+    };
+
+    /// The same as a text, which is also valid after a restart of the machine, when devices may have other numbers.
+    pub fn text(self) -> String {
+        format!("{} {} {} {}", self.modified, self.changed, self.size, self.file.1)
+    }
+
     pub fn of(facts: &Metadata) -> Self {
         let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         Self {
@@ -41,13 +61,13 @@ impl Stamp {
 
 /// A file as a look found it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     pub stamp: Stamp,
     /// A process has it open for writing.
     pub open: bool,
 }
 
-pub(super) type Look = BTreeMap<Name, Seen>;
+pub(crate) type Look = BTreeMap<Name, Seen>;
 
 /// How the script of an instance ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,7 +80,7 @@ pub(crate) enum End {
 
 /// The work that follows from a look.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Work {
+pub(crate) struct Work {
     /// Complete files that are not at the place, in the order in which they were written.
     pub send: Vec<(Name, Stamp)>,
     /// Files that are gone and can be removed at the place now.
@@ -71,7 +91,7 @@ pub(super) struct Work {
 
 /// What is known about the instances' files.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(crate) struct Watch {
     /// Files at the place, with their stamps when they were sent or downloaded.
     known: BTreeMap<Name, Stamp>,
     /// The instance that sent each object last; none for downloaded ones. Only that instance's removal
@@ -79,6 +99,8 @@ pub(super) struct Watch {
     sender: BTreeMap<String, usize>,
     /// The last look while the script ran.
     before: Look,
+    /// Files that a look found mapped: what was sent of them may be outdated, though their stamps are the same.
+    mapped: BTreeSet<Name>,
     /// Files that were at the place and are gone from the folder, with the files that must be sent before
     /// they are removed there; none while they were missed only once.
     gone: BTreeMap<Name, Option<BTreeMap<Name, Stamp>>>,
@@ -96,6 +118,28 @@ impl Watch {
         self.known.insert(name.clone(), stamp);
     }
 
+    /// Records that a file was found complete by an earlier runner, which then had still to send it.
+    pub fn was_complete(&mut self, name: Name, stamp: Stamp) {
+        self.known.remove(&name);
+        self.before.insert(name, Seen { stamp, open: false });
+    }
+
+    /// Records that a process has mapped a file, and may write to it unseen.
+    pub fn is_mapped(&mut self, name: &Name) {
+        self.mapped.insert(name.clone());
+    }
+
+    /// Forgets, once, that files were sent which a script had mapped and has left as it meant to: their bytes are
+    /// compared then.
+    fn doubt_mapped(&mut self, now: &Look, ends: &[End]) {
+        for name in std::mem::take(&mut self.mapped) {
+            // One that is gone is still to be removed at the place.
+            if now.contains_key(&name) && ends.get(name.0) == Some(&End::Itself) {
+                self.known.remove(&name);
+            }
+        }
+    }
+
     /// Whether this version of a file is at the place.
     pub fn has(&self, name: &Name, stamp: Stamp) -> bool {
         self.known.get(name) == Some(&stamp)
@@ -111,6 +155,9 @@ impl Watch {
     /// Evaluates a look. `ends` gives the end of every instance's script, once all have ended.
     pub fn look(&mut self, now: Look, ends: Option<&[End]>) -> Work {
         let mut work = Work::default();
+        if let Some(ends) = ends {
+            self.doubt_mapped(&now, ends);
+        }
         let unsent: Vec<(&Name, &Seen)> = now
             .iter()
             .filter(|(name, seen)| self.known.get(*name) != Some(&seen.stamp))
@@ -172,63 +219,169 @@ fn closed(unsent: &[(&Name, &Seen)]) -> BTreeMap<Name, Stamp> {
     closed.map(|(name, seen)| ((*name).clone(), seen.stamp)).collect()
 }
 
-/// A path deeper than this is taken for a link to itself.
-const DEEPEST: usize = 64;
+/// Folders deeper than this are not looked into.
+pub(crate) const DEEPEST: usize = 64;
 
-/// All files of the instances' folders. Links are followed; pipes and sockets are left out.
-pub(super) fn files(folders: &[std::path::PathBuf]) -> io::Result<BTreeMap<Name, Stamp>> {
-    let mut found = BTreeMap::new();
+/// The files of the instances' folders.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub files: BTreeMap<Name, Stamp>,
+    /// Files and folders that no object can be made of.
+    pub unfit: Vec<Unfit>,
+}
+
+/// A file or folder that no object can be made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    pub rank: usize,
+    /// Below the instance's folder.
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+impl Unfit {
+    /// Its path as a text, in which different paths differ: bytes that are not UTF-8 are written as `\xff`.
+    pub fn name(&self) -> String {
+        let mut name = String::new();
+        for chunk in self.path.as_os_str().as_encoded_bytes().utf8_chunks() {
+            name += chunk.valid();
+            name.extend(chunk.invalid().escape_ascii().map(char::from));
+        }
+        name
+    }
+}
+
+/// All files of the instances' folders. Links are followed or left out; pipes, sockets and devices are left out.
+pub(crate) fn files(folders: &[PathBuf], follows_links: bool) -> io::Result<Found> {
+    let mut found = Found::default();
     for (rank, folder) in folders.iter().enumerate() {
-        collect(folder, rank, "", &mut found, 0)?;
+        let mut looking = Looking {
+            rank,
+            folder,
+            follows_links,
+            above: Vec::new(),
+            found: &mut found,
+        };
+        looking
+            .above
+            .extend(fs::metadata(folder).ok().map(|facts| (facts.dev(), facts.ino())));
+        looking.collect(folder, "")?;
     }
     Ok(found)
 }
 
-fn collect(
-    folder: &Path,
+/// A walk through the folder of an instance.
+struct Looking<'a> {
     rank: usize,
-    below: &str,
-    found: &mut BTreeMap<Name, Stamp>,
-    depth: usize,
-) -> io::Result<()> {
-    let named =
-        |path: &Path, error: &io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-    if depth > DEEPEST {
-        let reason = format!(
-            "{}: more than {DEEPEST} folders deep; is it a link to itself?",
-            folder.display()
-        );
-        return Err(io::Error::other(reason));
-    }
-    // The folder may go between two system calls, and so may a file in it.
-    let Some(entries) = if_there(fs::read_dir(folder)).map_err(|error| named(folder, &error))? else {
-        return Ok(());
-    };
-    for entry in entries {
-        let path = entry.map_err(|error| named(folder, &error))?.path();
-        let Some(facts) = if_there(fs::metadata(&path)).map_err(|error| named(&path, &error))? else {
-            continue;
-        };
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-            let reason = format!("{}: a name that is not UTF-8 cannot be a key", path.display());
-            return Err(io::Error::other(reason));
-        };
-        let name = if below.is_empty() {
-            name.to_owned()
-        } else {
-            format!("{below}/{name}")
-        };
-        if facts.is_dir() {
-            collect(&path, rank, &name, found, depth + 1)?;
-        } else if facts.is_file() {
-            found.insert((rank, name), Stamp::of(&facts));
-        }
-    }
-    Ok(())
+    folder: &'a Path,
+    follows_links: bool,
+    /// Device and inode of each folder from the instance's own to this one.
+    above: Vec<(u64, u64)>,
+    found: &'a mut Found,
 }
 
-/// The files that any visible process has open for writing, by device and inode.
-pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
+impl Looking<'_> {
+    fn collect(&mut self, folder: &Path, below: &str) -> io::Result<()> {
+        let named = |path: &Path, error: &io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        // The folder may go between two system calls, and so may a file in it.
+        let Some(entries) = if_there(fs::read_dir(folder)).map_err(|error| named(folder, &error))? else {
+            return Ok(());
+        };
+        for entry in entries {
+            let path = entry.map_err(|error| named(folder, &error))?.path();
+            let facts = match self.follows_links {
+                true => fs::metadata(&path),
+                false => fs::symlink_metadata(&path),
+            };
+            let facts = match facts {
+                Ok(facts) => facts,
+                Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                    self.leave(&path, "it is a link to itself");
+                    continue;
+                }
+                Err(error) if error.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) => {
+                    self.leave(&path, "its path is too long");
+                    continue;
+                }
+                Err(error) => match if_there(Err(error)).map_err(|error| named(&path, &error))? {
+                    Some(facts) => facts,
+                    None => continue,
+                },
+            };
+            let kind = facts.file_type();
+            if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+                continue;
+            }
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+                self.leave(&path, "a name that is not UTF-8 cannot be a key");
+                continue;
+            };
+            let name = match below {
+                "" => name.to_owned(),
+                below => format!("{below}/{name}"),
+            };
+            if kind.is_file() {
+                self.found.files.insert((self.rank, name), Stamp::of(&facts));
+            } else if kind.is_dir() {
+                let own = (facts.dev(), facts.ino());
+                if self.above.len() > DEEPEST {
+                    self.leave(&path, &format!("it is more than {DEEPEST} folders deep"));
+                } else if self.above.contains(&own) {
+                    self.leave(&path, "it is a link to a folder that it lies in");
+                } else {
+                    self.above.push(own);
+                    let collected = self.collect(&path, &name);
+                    self.above.pop();
+                    collected?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, path: &Path, reason: &str) {
+        self.found.unfit.push(Unfit {
+            rank: self.rank,
+            path: path.strip_prefix(self.folder).unwrap_or(path).to_owned(),
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+/// The files that processes may write to.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    pub descriptors: Files,
+    /// Mapped as shared and writable. A process may have closed such a file.
+    pub mapped: Files,
+}
+
+/// Files that a process uses.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// By device and inode.
+    numbers: BTreeSet<(u64, u64)>,
+    /// By their paths in the process's own view of the machine. A file that is opened through an overlay has other
+    /// numbers than the same file in the upper layer.
+    paths: BTreeSet<PathBuf>,
+}
+
+impl Files {
+    fn add(&mut self, (number, path): ((u64, u64), PathBuf)) {
+        self.numbers.insert(number);
+        self.paths.insert(path);
+    }
+
+    /// Whether a file is among them, which processes may see at any of these paths.
+    pub fn has(&self, stamp: &Stamp, mut seen_at: impl Iterator<Item = PathBuf>) -> bool {
+        self.numbers.contains(&stamp.file) || seen_at.any(|path| self.paths.contains(&path))
+    }
+}
+
+/// The files that any visible process has open for writing, or mapped to write to them.
+pub(crate) fn open_for_writing() -> Open {
     let numbers = |folder: &Path| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| {
@@ -248,13 +401,42 @@ pub(super) fn open_for_writing() -> std::collections::BTreeSet<(u64, u64)> {
             return None;
         }
         let facts = fs::metadata(descriptor).ok()?;
-        facts.is_file().then(|| (facts.dev(), facts.ino()))
+        let path = fs::read_link(descriptor).ok()?;
+        facts.is_file().then(|| ((facts.dev(), facts.ino()), path))
     };
-    let processes = numbers(Path::new("/proc"));
-    processes
-        .flat_map(|process| numbers(&process.join("fd")))
-        .filter_map(|path| writes(&path))
-        .collect()
+    let mut open = Open::default();
+    for process in numbers(Path::new("/proc")) {
+        // First the descriptors: a file that is mapped and then closed is in one of both.
+        for descriptor in numbers(&process.join("fd")) {
+            if let Some(file) = writes(&descriptor) {
+                open.descriptors.add(file);
+            }
+        }
+        let maps = fs::read(process.join("maps")).unwrap_or_default();
+        maps.split(|byte| *byte == b'\n')
+            .filter_map(mapped)
+            .for_each(|file| open.mapped.add(file));
+    }
+    open
+}
+
+/// The file of a line of `/proc/PID/maps`, if it is mapped as shared and writable.
+fn mapped(line: &[u8]) -> Option<((u64, u64), PathBuf)> {
+    let mut fields = line.splitn(6, |byte| *byte == b' ');
+    let rights = fields.nth(1)?;
+    if !matches!(rights, [_, b'w', _, b's']) {
+        return None;
+    }
+    let text = |field| std::str::from_utf8(field).ok();
+    let (major, minor) = text(fields.nth(1)?)?.split_once(':')?;
+    let hex = |number| u32::from_str_radix(number, 16).ok();
+    let device = rustix::fs::makedev(hex(major)?, hex(minor)?);
+    let inode = text(fields.next()?)?.parse().ok()?;
+    let path = fields.next().unwrap_or_default().trim_ascii_start();
+    Some((
+        (device, inode),
+        PathBuf::from(OsString::from_vec(unescaped(path))),
+    ))
 }
 
 #[cfg(test)]
@@ -445,11 +627,81 @@ mod tests {
         let file = fs::File::create(dir.path().join("a")).unwrap();
         fs::write(dir.path().join("b"), "x").unwrap();
         let _reader = fs::File::open(dir.path().join("b")).unwrap();
-        let found = files(&[dir.path().to_owned()]).unwrap();
-        let open = open_for_writing();
-        let is_open = |name: &str| open.contains(&found[&(0, name.to_owned())].file);
+        let found = files(&[dir.path().to_owned()], true).unwrap().files;
+        let is_open = |name: &str| {
+            let stamp = &found[&(0, name.to_owned())];
+            open_for_writing().descriptors.has(stamp, std::iter::empty())
+        };
         assert_eq!((is_open("a"), is_open("b")), (true, false));
         drop(file);
-        assert!(!open_for_writing().contains(&found[&(0, "a".to_owned())].file));
+        assert!(!is_open("a"));
+    }
+
+    #[test]
+    fn only_a_shared_mapping_that_can_be_written_is_one() {
+        let line = b"7f00-7f01 rw-s 00000000 fe:10 263 /tmp/my data/a\\012b";
+        let (number, path) = mapped(line).unwrap();
+        assert_eq!(number, (rustix::fs::makedev(0xfe, 0x10), 263));
+        assert_eq!(path, Path::new("/tmp/my data/a\nb"));
+        for none in [
+            "7f00-7f01 r--s 00000000 fe:10 263    /tmp/a",
+            "7f00-7f01 rw-p 00000000 fe:10 263    /tmp/a",
+            "7f00-7f01 rw-p 00000000 00:00 0",
+            "torn rw-s",
+            "",
+        ] {
+            assert_eq!(mapped(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn what_was_mapped_is_sent_once_more_at_the_end() {
+        let stamp = Stamp::UNKNOWN;
+        let look = |open| -> Look {
+            let names = ["a", "b"].map(|name| (0, name.to_owned()));
+            names.map(|name| (name, Seen { stamp, open })).into()
+        };
+        let mut watch = Watch::default();
+        let (mapped, other) = ((0, "a".to_owned()), (0, "b".to_owned()));
+        watch.look(look(true), None);
+        watch.is_mapped(&mapped);
+        assert!(watch.look(look(true), None).send.is_empty());
+        let sent = [(mapped.clone(), stamp), (other.clone(), stamp)];
+        assert_eq!(watch.look(look(false), None).send, sent);
+        watch.sent(&mapped, stamp);
+        watch.sent(&other, stamp);
+        assert_eq!(watch.look(look(false), Some(&[End::Itself])).send, sent[..1]);
+        watch.sent(&mapped, stamp);
+        assert_eq!(watch.look(look(false), Some(&[End::Itself])), Work::default());
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_a_key_does_not_hide_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let bad = OsString::from_vec(b"bad\xff".to_vec());
+        fs::create_dir(dir.path().join(&bad)).unwrap();
+        fs::write(dir.path().join(&bad).join("in"), "x").unwrap();
+        let deep = ["d"; DEEPEST].join("/");
+        fs::create_dir_all(dir.path().join(&deep).join("deeper/and/deeper")).unwrap();
+        fs::write(dir.path().join(&deep).join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(".", dir.path().join("self")).unwrap();
+        std::os::unix::fs::symlink("..", dir.path().join("d/up")).unwrap();
+        std::os::unix::fs::symlink("round", dir.path().join("round")).unwrap();
+        let found = files(&[dir.path().to_owned()], true).unwrap();
+        assert_eq!(
+            found.files.into_keys().collect::<Vec<_>>(),
+            [(0, format!("{deep}/file"))]
+        );
+        let mut unfit: Vec<_> = found.unfit.into_iter().map(|unfit| unfit.path).collect();
+        unfit.sort();
+        let mut expected = [
+            PathBuf::from(bad),
+            "d/up".into(),
+            format!("{deep}/deeper").into(),
+            "round".into(),
+            "self".into(),
+        ];
+        expected.sort();
+        assert_eq!(unfit, expected);
     }
 }

@@ -1,0 +1,518 @@
+//! The numbers that a run reported over time: losses, learning rates, accuracies and every metric of a job.
+//!
+//! They are read from `metrics.jsonl` of the run's folder, of either kind: a line of a job has a name, a value and the time at which it
+//! came; a line of `stokehold train` has several numbers of a step or an epoch, and its time is the end of that step in the
+//! recording's timeline.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use serde_json::Value;
+use stokehold_base::growing::Growing;
+use stokehold_profile::{Recording, span};
+
+/// The most points of a curve that are kept: more than a page has pixels. Then every second one is dropped.
+const POINTS: usize = 4096;
+/// The most curves.
+const CURVES: usize = 64;
+
+/// A number over time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Curve {
+    /// Its name.
+    pub name: String,
+    /// Its values, by time.
+    pub points: Vec<Point>,
+    /// What the steps of its points count: `step` or `epoch`.
+    pub counts: &'static str,
+}
+
+/// A value of a curve.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// When, unix seconds.
+    pub time: f64,
+    /// The step, or the epoch for a number of one, if it is known.
+    pub step: Option<u64>,
+    /// The value; not finite for a loss that is gone.
+    pub value: f64,
+}
+
+/// What a curve is about, which decides what stands together in a picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// Losses.
+    Loss,
+    /// Accuracies and the like, where more is better.
+    Accuracy,
+    /// Learning rates.
+    Rate,
+    /// Anything else.
+    Other,
+}
+
+impl Curve {
+    /// What it is about, by its name.
+    pub fn subject(&self) -> Subject {
+        let name = self.name.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        let words: Vec<&str> = words(&name).collect();
+        let is_score = |word: &&str| {
+            let known = [
+                "accuracy", "top", "topk", "top1", "top5", "miou", "iou", "f1", "auc",
+            ];
+            known.contains(word) || word.ends_with("acc")
+        };
+        let is_rate = name == "lr" || name.starts_with("lr-") || has(&["learning_rate", "learning-rate"]);
+        match () {
+            () if is_loss(&self.name) => Subject::Loss,
+            () if words.iter().any(is_score) => Subject::Accuracy,
+            () if is_rate => Subject::Rate,
+            () => Subject::Other,
+        }
+    }
+
+    /// The best point, the first of equals: the highest of an accuracy, the lowest of a validation loss; `None` of everything else.
+    pub fn best(&self) -> Option<Point> {
+        let is_better = self.order()?;
+        let finite = self.points.iter().filter(|point| point.value.is_finite());
+        finite
+            .copied()
+            .reduce(|best, point| match is_better(point.value, best.value) {
+                true => point,
+                false => best,
+            })
+    }
+
+    /// Whether one value is better than another; `None` where none is.
+    fn order(&self) -> Option<fn(f64, f64) -> bool> {
+        match self.subject() {
+            Subject::Accuracy => Some(|one, other| one > other),
+            Subject::Loss if is_of_validation(&self.name) => Some(|one, other| one < other),
+            _ => None,
+        }
+    }
+
+    /// The curve as a line of at most `width` characters, the lowest value at the bottom. Each stands for the mean of as many
+    /// points; `!` for those that are no numbers any more.
+    pub fn spark(&self, width: usize) -> String {
+        const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let columns = self.points.len().min(width);
+        let means: Vec<Option<f64>> = (0..columns)
+            .map(|column| {
+                let at = |column: usize| column * self.points.len() / columns;
+                let part = &self.points[at(column)..at(column + 1)];
+                let sum: f64 = part.iter().map(|point| point.value).sum();
+                Some(sum / part.len() as f64).filter(|mean| mean.is_finite())
+            })
+            .collect();
+        let known = || means.iter().flatten().copied();
+        let (low, high) = known().fold((f64::MAX, f64::MIN), |(low, high), mean| {
+            (low.min(mean), high.max(mean))
+        });
+        let level = |mean: f64| {
+            let part = (mean - low) / (high - low).max(f64::MIN_POSITIVE);
+            LEVELS[((part * LEVELS.len() as f64) as usize).min(LEVELS.len() - 1)]
+        };
+        means.iter().map(|mean| mean.map_or('!', level)).collect()
+    }
+}
+
+/// A curve of any number of points, thinned evenly while they come.
+#[derive(Debug)]
+struct Thinned {
+    curve: Curve,
+    /// Every so many points one is kept.
+    stride: u64,
+    seen: u64,
+    /// Points that stay whatever is thinned: the best one, and the first that is no number.
+    best: Option<Point>,
+    broken: Option<Point>,
+}
+
+impl Thinned {
+    fn new(name: String, counts: &'static str) -> Self {
+        Self {
+            curve: Curve {
+                name,
+                points: Vec::new(),
+                counts,
+            },
+            stride: 1,
+            seen: 0,
+            best: None,
+            broken: None,
+        }
+    }
+
+    fn push(&mut self, point: Point) {
+        let order = self.curve.order();
+        if !point.value.is_finite() {
+            self.broken.get_or_insert(point);
+        } else if let Some(is_better) = order
+            && self.best.is_none_or(|best| is_better(point.value, best.value))
+        {
+            self.best = Some(point);
+        }
+        if self.seen.is_multiple_of(self.stride) {
+            self.curve.points.push(point);
+        }
+        self.seen += 1;
+        if self.curve.points.len() >= 2 * POINTS {
+            let mut keep = false;
+            self.curve.points.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.stride *= 2;
+        }
+    }
+
+    /// The curve, by time, with the points that stay.
+    fn finish(&self) -> Curve {
+        let mut curve = self.curve.clone();
+        if self.stride > 1 {
+            curve.points.extend(self.best);
+            curve.points.extend(self.broken);
+        }
+        curve.points.sort_by(|a, b| a.time.total_cmp(&b.time));
+        curve
+    }
+}
+
+/// The words of a name: `val_loss` and `val/loss` have two.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+}
+
+/// Whether a number of this name is a loss: one of its words ends with `loss` or `losses`. The scale of a loss is none.
+pub fn is_loss(name: &str) -> bool {
+    let name = name.to_lowercase();
+    let mut all = words(&name);
+    all.any(|word| word.ends_with("loss") || word.ends_with("losses"))
+        && words(&name).all(|word| word != "scale")
+}
+
+/// Whether a number of this name is one of validation: it has a word such as `val`, `test` or `eval`, or one that begins so and
+/// ends with `loss`, `acc` or `accuracy`.
+pub fn is_of_validation(name: &str) -> bool {
+    const WORDS: [&str; 7] = [
+        "val",
+        "valid",
+        "validation",
+        "test",
+        "testing",
+        "eval",
+        "evaluation",
+    ];
+    let name = name.to_lowercase();
+    words(&name).any(|word| {
+        let begins = ["loss", "acc", "accuracy"]
+            .iter()
+            .find_map(|end| word.strip_suffix(end));
+        WORDS.contains(&word) || begins.is_some_and(|begins| WORDS.contains(&begins))
+    })
+}
+
+/// The curves of a run's folder, by subject and name, and how many lines could not be read. A folder without metrics has none.
+///
+/// # Errors
+/// The system's error.
+pub fn read(run: &Path, recording: &Recording) -> io::Result<(Vec<Curve>, u64)> {
+    let ends = step_ends(recording);
+    // Spans of long runs are thinned: the step before will do.
+    let time = |step: u64| ends.range(..=step).next_back().map(|(_, &time)| time);
+    let mut following = Following::new(run);
+    following.look(&time)?;
+    Ok((following.curves(), following.bad))
+}
+
+/// The curves of a run that goes on.
+#[derive(Debug)]
+pub struct Following {
+    file: Growing,
+    curves: BTreeMap<String, Thinned>,
+    bad: u64,
+}
+
+impl Following {
+    /// Those of a run's folder, which need not have any yet.
+    pub fn new(run: &Path) -> Self {
+        Self {
+            file: Growing::new(run.join("metrics.jsonl")),
+            curves: BTreeMap::new(),
+            bad: 0,
+        }
+    }
+
+    /// Reads what was written since the last look, and returns its points with their names. `time` says when a step ended; a line of a step whose
+    /// time is unknown has no points.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn look(&mut self, time: &dyn Fn(u64) -> Option<f64>) -> io::Result<Vec<(String, Point)>> {
+        let mut all = Vec::new();
+        while self.take(time, &mut all)? {}
+        Ok(all)
+    }
+
+    /// Adds what one look finds. Returns whether there is more.
+    fn take(
+        &mut self,
+        time: &dyn Fn(u64) -> Option<f64>,
+        all: &mut Vec<(String, Point)>,
+    ) -> io::Result<bool> {
+        let news = self.file.look()?;
+        if news.anew {
+            self.curves.clear();
+            self.bad = 0;
+        }
+        for line in news.lines() {
+            let points = serde_json::from_slice(line)
+                .ok()
+                .and_then(|value| points(&value, time));
+            let Some((counts, points)) = points else {
+                self.bad += 1;
+                continue;
+            };
+            for (name, point) in points {
+                if !self.curves.contains_key(&name) && self.curves.len() == CURVES {
+                    continue;
+                }
+                let new = || Thinned::new(name.clone(), counts);
+                self.curves.entry(name.clone()).or_insert_with(new).push(point);
+                all.push((name, point));
+            }
+        }
+        Ok(news.more)
+    }
+
+    /// The curves so far, by subject and name.
+    pub fn curves(&self) -> Vec<Curve> {
+        let mut curves: Vec<Curve> = self.curves.values().map(Thinned::finish).collect();
+        curves.sort_by_key(Curve::subject);
+        curves
+    }
+}
+
+/// When each training step ended.
+fn step_ends(recording: &Recording) -> BTreeMap<u64, f64> {
+    let spans = recording.nodes.iter().flat_map(|node| node.spans_of(span::STEP));
+    spans.filter_map(|span| Some((span.step?, span.end()))).collect()
+}
+
+/// The numbers of a line, by name, and what their steps count; `None` for a line that is none. A line whose time is unknown has no
+/// points.
+fn points(line: &Value, time: &dyn Fn(u64) -> Option<f64>) -> Option<(&'static str, Vec<(String, Point)>)> {
+    let line = line.as_object()?;
+    if let Some(name) = line.get("name") {
+        let point = Point {
+            time: line.get("time")?.as_f64()?,
+            step: line.get("step").and_then(Value::as_u64),
+            value: number(line.get("value")?)?,
+        };
+        return Some(("step", vec![(name.as_str()?.to_owned(), point)]));
+    }
+    let step = line.get("step")?.as_u64()?;
+    let of_epoch = match line.get("kind")?.as_str()? {
+        "train" => false,
+        "epoch" => true,
+        _ => return None,
+    };
+    let Some(time) = time(step) else {
+        return Some(("step", Vec::new()));
+    };
+    let step = if of_epoch {
+        line.get("epoch")?.as_u64()
+    } else {
+        Some(step)
+    };
+    let point = |value| Point { time, step, value };
+    let names: &[&str] = match of_epoch {
+        false => &["loss", "lr", "images_per_second"],
+        true => &[
+            "val_loss",
+            "top1",
+            "topk",
+            "miou",
+            "pixel_accuracy",
+            "ema_loss",
+            "ema_top1",
+            "ema_miou",
+        ],
+    };
+    let values = names
+        .iter()
+        .filter_map(|name| Some(((*name).to_owned(), point(number(line.get(*name)?)?))));
+    Some((if of_epoch { "epoch" } else { "step" }, values.collect()))
+}
+
+/// A number, or the text of one that JSON has none for.
+fn number(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stokehold_simulate::Simulation;
+
+    fn read_text(text: &str) -> (Vec<Curve>, u64) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("metrics.jsonl"), text).unwrap();
+        read(dir.path(), &Simulation::default().recording()).unwrap()
+    }
+
+    #[test]
+    fn metrics_of_a_job_are_curves() {
+        let (curves, bad) = read_text(
+            "{\"host\":\"algo-1\",\"name\":\"val_loss\",\"time\":2,\"value\":0.5}\n\
+             {\"name\":\"val_loss\",\"step\":7,\"time\":3,\"value\":\"NaN\"}\n{\"name\":\"acc\",\"time\":1,\"value\":0.9}\nno line\n\n",
+        );
+        assert_eq!(bad, 1);
+        let [loss, accuracy] = &curves[..] else {
+            panic!("{curves:?}")
+        };
+        assert_eq!(
+            (loss.name.as_str(), loss.subject(), loss.points.len()),
+            ("val_loss", Subject::Loss, 2)
+        );
+        assert!(loss.points[1].value.is_nan() && loss.points[1].step == Some(7));
+        assert_eq!(loss.best().unwrap().value, 0.5);
+        assert_eq!(accuracy.best().unwrap().value, 0.9);
+    }
+
+    #[test]
+    fn names_say_what_a_number_is() {
+        for (name, loss, validation) in [
+            ("loss", true, false),
+            ("train/loss", true, false),
+            ("val_loss", true, true),
+            ("valloss", true, true),
+            ("test-loss_epoch", true, true),
+            ("loss_scale", false, false),
+            ("value_loss", true, false),
+            ("interval_loss", true, false),
+            ("latest_loss", true, false),
+            ("eval_accuracy", false, true),
+            ("previous", false, false),
+        ] {
+            assert_eq!(
+                (is_loss(name), is_of_validation(name)),
+                (loss, validation),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn lines_of_a_run_are_at_the_ends_of_their_steps() {
+        let recording = Simulation::default().recording();
+        let step = recording.nodes[0].spans_of(span::STEP).nth(4).unwrap();
+        let number = step.step.unwrap();
+        let (curves, bad) = read_text(&format!(
+            "{{\"kind\":\"train\",\"epoch\":1,\"step\":{number},\"loss\":2.5,\"lr\":0.1,\"images_per_second\":9,\"wait_share\":0}}\n\
+             {{\"kind\":\"epoch\",\"epoch\":1,\"step\":{number},\"val_loss\":2.25,\"top1\":0.5,\"miou\":null}}\n"
+        ));
+        assert_eq!(bad, 0);
+        let names: Vec<&str> = curves.iter().map(|curve| curve.name.as_str()).collect();
+        assert_eq!(names, ["loss", "val_loss", "top1", "lr", "images_per_second"]);
+        assert!(curves.iter().all(|curve| curve.points[0].time == step.end()));
+        assert_eq!(curves[1].points[0].step, Some(1));
+    }
+
+    #[test]
+    fn a_curve_is_a_line_of_characters() {
+        let curve = |values: &[f64]| Curve {
+            name: "loss".to_owned(),
+            points: values
+                .iter()
+                .map(|&value| Point {
+                    time: 0.0,
+                    step: None,
+                    value,
+                })
+                .collect(),
+            counts: "step",
+        };
+        assert_eq!(curve(&[8.0, 4.0, 2.0, 1.0]).spark(10), "█▄▂▁");
+        assert_eq!(curve(&[8.0, 8.0, 1.0, 1.0]).spark(2), "█▁");
+        assert_eq!(curve(&[3.0, 3.0]).spark(10), "▁▁");
+        assert_eq!(curve(&[1.0, f64::NAN, f64::INFINITY, 2.0]).spark(4), "▁!!█");
+        assert_eq!(
+            (curve(&[]).spark(4), curve(&[1.0]).spark(0)),
+            (String::new(), String::new())
+        );
+    }
+
+    #[test]
+    fn a_run_that_goes_on_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut following = Following::new(dir.path());
+        let now = |_| Some(5.0);
+        assert!(following.look(&now).unwrap().is_empty() && following.curves().is_empty());
+        let line = |step: u64| {
+            format!(
+                "{{\"kind\":\"train\",\"epoch\":1,\"step\":{step},\"loss\":2.5,\"lr\":0.1,\"images_per_second\":9}}\n"
+            )
+        };
+        let path = dir.path().join("metrics.jsonl");
+        std::fs::write(&path, line(1) + &line(2)).unwrap();
+        let news = following.look(&now).unwrap();
+        assert_eq!(
+            (news.len(), news[0].1.time, following.curves()[0].points.len()),
+            (6, 5.0, 2)
+        );
+        assert!(following.look(&now).unwrap().is_empty());
+        // A run that begins again.
+        std::fs::write(&path, line(1)).unwrap();
+        assert_eq!(following.look(&now).unwrap().len(), 3);
+        assert_eq!(following.curves()[0].points.len(), 1);
+    }
+
+    #[test]
+    fn curves_have_an_end() {
+        let line = |time: usize| format!("{{\"name\":\"x\",\"time\":{time},\"value\":{time}}}\n");
+        let (curves, _) = read_text(&(0..100_000).map(line).collect::<String>());
+        let points = &curves[0].points;
+        assert!(points.len() < 2 * POINTS && points.windows(2).all(|pair| pair[0].time < pair[1].time));
+        // Thinned evenly: the first half of the run has half of the points.
+        let first = points.iter().filter(|point| point.time < 50_000.0).count();
+        assert!(
+            (points.len() / 2).abs_diff(first) <= 2,
+            "{first} of {}",
+            points.len()
+        );
+        // The best one stays, wherever it is; and a number that is none, but not thousands of them.
+        let value = |time: usize| match time {
+            33_333 => "0.99".to_owned(),
+            time if time >= 60_000 => "\"NaN\"".to_owned(),
+            _ => "0.5".to_owned(),
+        };
+        let line_of = |time: usize| {
+            format!(
+                "{{\"name\":\"top1\",\"time\":{time},\"value\":{}}}\n",
+                value(time)
+            )
+        };
+        let (curves, _) = read_text(&(0..100_000).map(line_of).collect::<String>());
+        let points = &curves[0].points;
+        assert!(points.len() < 2 * POINTS + 2);
+        assert_eq!(curves[0].best().unwrap().time, 33_333.0);
+        let broken = points.iter().find(|point| !point.value.is_finite()).unwrap();
+        assert_eq!(broken.time, 60_000.0);
+        let line = |number: usize| format!("{{\"name\":\"x{number}\",\"time\":1,\"value\":1}}\n");
+        assert_eq!(
+            read_text(&(0..2 * CURVES).map(line).collect::<String>()).0.len(),
+            CURVES
+        );
+    }
+
+    #[test]
+    fn no_metrics_are_no_curves() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(read(dir.path(), &Recording::default()).unwrap(), (Vec::new(), 0));
+    }
+}

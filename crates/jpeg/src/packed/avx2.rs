@@ -1,0 +1,361 @@
+//! The stages of reading for AVX2. Every function here needs the instructions that the token of
+//! [`Isa::Avx2`](crate::kernels::Isa) proves.
+//!
+//! Not `pdep`: on a Zen 2 that takes hundreds of cycles.
+
+use super::blocks::Outs;
+use super::fields::LargeOf32;
+use super::lanes::Place;
+use super::read::{Coder, Fault, OVER, States, cap, masks};
+use super::sorted::Sorted;
+use super::tables::Table;
+use super::tokens::{BASE, BITS, LARGE};
+use super::{LANES, MOST_BLOCKS};
+use crate::block::ZIGZAG;
+use std::arch::x86_64::*;
+
+#[repr(C, align(64))]
+struct Aligned<T>(T);
+
+/// Of eight lanes, by a mask of those that take a byte: which of the next bytes each of them takes. Others get 0x80, for
+/// which a shuffle gives 0.
+static EXPAND: Aligned<[[u8; 8]; 256]> = Aligned({
+    let mut all = [[0x80; 8]; 256];
+    let mut mask = 0;
+    while mask < 256 {
+        let (mut lane, mut next) = (0, 0);
+        while lane < 8 {
+            if mask >> lane & 1 == 1 {
+                all[mask][lane] = next;
+                next += 1;
+            }
+            lane += 1;
+        }
+        mask += 1;
+    }
+    all
+});
+
+/// 32 bytes of ones, then as many zeros.
+static ACTIVE: Aligned<[u8; 64]> = Aligned({
+    let mut all = [0; 64];
+    let mut lane = 0;
+    while lane < 32 {
+        all[lane] = 0xFF;
+        lane += 1;
+    }
+    all
+});
+
+/// Of a place in a block, in rows, its place in coding order.
+pub(super) const CODED_PLACE: [u8; 64] = {
+    let mut places = [0; 64];
+    let mut k = 0;
+    while k < 64 {
+        places[ZIGZAG[k] as usize] = k as u8;
+        k += 1;
+    }
+    places
+};
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(bytes: &[u8; 32]) -> __m256i {
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store(bytes: &mut [u8; 32], value: __m256i) {
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
+}
+
+/// Two times 16 bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
+    // SAFETY: 16 bytes are there, twice.
+    unsafe { _mm256_loadu2_m128i(b.as_ptr().cast(), a.as_ptr().cast()) }
+}
+
+/// Sixteen bytes, twice.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn twice(bytes: &[u8; 16]) -> __m256i {
+    pair(bytes, bytes)
+}
+
+/// Four times eight bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn four(parts: [&[u8; 8]; 4]) -> __m256i {
+    let [a, b, c, d] = parts.map(|part| i64::from_le_bytes(*part));
+    _mm256_set_epi64x(d, c, b, a)
+}
+
+/// Decodes a symbol in each of the first `active` lanes; the others give 0 and keep their state.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn step(
+    tables: [&Table; 2],
+    active: usize,
+    states: &mut States,
+    bytes: &[u8],
+    at: &mut usize,
+    out: &mut [u8; LANES],
+) -> Result<(), Fault> {
+    let [a, b] = tables;
+    let (divider, alias) = (pair(&a.divider, &b.divider), pair(&a.alias, &b.alias));
+    let (share, offset) = (pair(&a.share, &b.share), pair(&a.offset, &b.offset));
+    let on = &ACTIVE.0[LANES - active..];
+    let on = load(on.first_chunk().expect("at most 32 lanes are active"));
+    let (low, high) = (load(&states.low), load(&states.high));
+    let fifteen = _mm256_set1_epi8(15);
+    let bin = _mm256_and_si256(_mm256_srli_epi16::<4>(low), fifteen);
+    let place = _mm256_and_si256(low, fifteen);
+    let own = _mm256_cmpgt_epi8(_mm256_shuffle_epi8(divider, bin), place);
+    let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
+    let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
+    let share = _mm256_shuffle_epi8(share, symbol);
+    let zero = _mm256_setzero_si256();
+    let next = |share, high, place| _mm256_add_epi16(_mm256_mullo_epi16(share, high), place);
+    let first = next(
+        _mm256_unpacklo_epi8(share, zero),
+        _mm256_unpacklo_epi8(high, zero),
+        _mm256_unpacklo_epi8(place, zero),
+    );
+    let second = next(
+        _mm256_unpackhi_epi8(share, zero),
+        _mm256_unpackhi_epi8(high, zero),
+        _mm256_unpackhi_epi8(place, zero),
+    );
+    let byte = _mm256_set1_epi16(255);
+    let new_low = _mm256_packus_epi16(_mm256_and_si256(first, byte), _mm256_and_si256(second, byte));
+    let new_high = _mm256_packus_epi16(_mm256_srli_epi16::<8>(first), _mm256_srli_epi16::<8>(second));
+    // Lanes whose upper byte became 0 take a byte.
+    let takes = _mm256_and_si256(_mm256_cmpeq_epi8(new_high, zero), on);
+    let mask = _mm256_movemask_epi8(takes) as u32;
+    let window: &[u8; 40] = bytes.get(*at..).and_then(|rest| rest.first_chunk()).ok_or(OVER)?;
+    let eight = |skipped: u32| {
+        // At most 24 lanes come before the last eight.
+        let skipped = skipped.count_ones() as usize & 31;
+        window[skipped..]
+            .first_chunk()
+            .expect("eight bytes behind the 32nd")
+    };
+    let fresh = four([
+        eight(0),
+        eight(mask & 0xFF),
+        eight(mask & 0xFFFF),
+        eight(mask & 0xFF_FFFF),
+    ]);
+    *at += mask.count_ones() as usize;
+    let spread = |shift: u32| &EXPAND.0[(mask >> shift & 0xFF) as usize];
+    let control = four([spread(0), spread(8), spread(16), spread(24)]);
+    // A shuffle looks within 16 bytes: the second eight lanes of each find theirs eight bytes on.
+    let control = _mm256_or_si256(control, _mm256_set_epi64x(EIGHTH, 0, EIGHTH, 0));
+    let fresh = _mm256_shuffle_epi8(fresh, control);
+    let then_low = _mm256_blendv_epi8(new_low, fresh, takes);
+    let then_high = _mm256_blendv_epi8(new_high, new_low, takes);
+    store(&mut states.low, _mm256_blendv_epi8(low, then_low, on));
+    store(&mut states.high, _mm256_blendv_epi8(high, then_high, on));
+    store(out, _mm256_and_si256(symbol, on));
+    Ok(())
+}
+
+/// Eight in each of eight bytes.
+const EIGHTH: i64 = 0x0808_0808_0808_0808;
+
+/// Decodes a row of `alive` symbols; `halves` says for each sixteen which of every 64th table they use.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn row(
+    coder: &mut Coder<'_>,
+    tables: &[Table],
+    halves: &[[u8; 2]],
+    alive: usize,
+    out: &mut [u8],
+) -> Result<(), Fault> {
+    let steps = out.as_chunks_mut::<LANES>().0.iter_mut().zip(halves);
+    let mut left = alive;
+    for (out, halves) in steps.take(alive.div_ceil(LANES)) {
+        let table = |half: u8| &tables[64 * usize::from(half & 15)];
+        let states = &mut coder.states[coder.step & (coder.vectors - 1) & 3];
+        coder.step += 1;
+        step(
+            halves.map(table),
+            left.min(LANES),
+            states,
+            coder.bytes,
+            &mut coder.at,
+            out,
+        )?;
+        left = left.saturating_sub(LANES);
+    }
+    Ok(())
+}
+
+/// The types of a class's blocks.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn types(coder: &mut Coder<'_>, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
+    static ONE_TABLE: [[u8; 2]; MOST_BLOCKS.div_ceil(LANES)] = [[0; 2]; MOST_BLOCKS.div_ceil(LANES)];
+    row(coder, std::slice::from_ref(table), &ONE_TABLE, count, out)
+}
+
+/// The tokens of a class's blocks.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn tokens(
+    coder: &mut Coder<'_>,
+    tables: &[Table],
+    sorted: &Sorted,
+    out: &mut [u8],
+) -> Result<(), Fault> {
+    let halves = sorted.halves.as_chunks::<2>().0;
+    for k in 0..64 {
+        row(
+            coder,
+            &tables[k..],
+            halves,
+            sorted.alive[k],
+            &mut out[sorted.rows[k]..],
+        )?;
+    }
+    Ok(())
+}
+
+static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
+static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
+static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
+/// 2^(7 - n).
+static SHIFT: Aligned<[u8; 16]> = Aligned([128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
+
+/// See [`fields::read`](super::fields::read).
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn fields(
+    tokens: &[u8],
+    raw: &[u8],
+    values: &mut [u8],
+    found: &mut Vec<LargeOf32>,
+) -> Option<usize> {
+    let (bits_of, base_of, mask_of) = (twice(&BITS_OF.0), twice(&BASE_OF.0), twice(&MASK_OF.0));
+    let shift = twice(&SHIFT.0);
+    let zero = _mm256_setzero_si256();
+    let first_of_eight = _mm256_set_epi64x(EIGHTH, 0, EIGHTH, 0);
+    let mut bit = 0usize;
+    let chunks = tokens
+        .as_chunks::<32>()
+        .0
+        .iter()
+        .zip(values.as_chunks_mut::<32>().0);
+    for (first, (tokens, values)) in (0..).step_by(32).zip(chunks) {
+        let tokens = load(tokens);
+        let count = _mm256_shuffle_epi8(bits_of, tokens);
+        // The bits before each of eight lanes, and those of all eight.
+        let sum = _mm256_add_epi8(count, _mm256_slli_epi64::<8>(count));
+        let sum = _mm256_add_epi8(sum, _mm256_slli_epi64::<16>(sum));
+        let sum = _mm256_add_epi8(sum, _mm256_slli_epi64::<32>(sum));
+        let before = _mm256_sub_epi8(sum, count);
+        let ends = _mm256_srli_epi64::<56>(sum);
+        let (ends_low, ends_high) = (_mm256_castsi256_si128(ends), _mm256_extracti128_si256::<1>(ends));
+        // Where the bits of each eight lanes begin behind the byte that the first one is in: at most 7 + 3 * 64.
+        let first_bit = bit & 7;
+        let second = first_bit + _mm_cvtsi128_si64(ends_low) as usize;
+        let third = second + _mm_extract_epi64::<1>(ends_low) as usize;
+        let fourth = third + _mm_cvtsi128_si64(ends_high) as usize;
+        let starts = [first_bit, second, third, fourth];
+        let near: &[u8; 48] = raw.get(bit / 8..)?.first_chunk()?;
+        bit += fourth - first_bit + _mm_extract_epi64::<1>(ends_high) as usize;
+        let window = |start: usize| -> &[u8; 16] {
+            near[(start / 8) & 31..]
+                .first_chunk()
+                .expect("16 bytes behind the 32nd")
+        };
+        let (a, b) = (
+            pair(window(starts[0]), window(starts[2])),
+            pair(window(starts[1]), window(starts[3])),
+        );
+        let [o0, o1, o2, o3] = starts.map(|start| (start & 7) as i64);
+        let odd = _mm256_shuffle_epi8(_mm256_set_epi64x(o3, o2, o1, o0), first_of_eight);
+        let before = _mm256_add_epi8(before, odd);
+        let field = |source, before| {
+            let byte = _mm256_srli_epi16::<3>(before);
+            let both = _mm256_add_epi16(
+                _mm256_or_si256(byte, _mm256_slli_epi16::<8>(byte)),
+                _mm256_set1_epi16(0x0100),
+            );
+            let bits = _mm256_shuffle_epi8(source, both);
+            let odd = _mm256_and_si256(before, _mm256_set1_epi16(7));
+            // An index of 0x80 gives 0 for the upper byte.
+            let by = _mm256_shuffle_epi8(shift, _mm256_or_si256(odd, _mm256_set1_epi16(0x8000u16 as i16)));
+            let moved = _mm256_srli_epi16::<7>(_mm256_mullo_epi16(bits, by));
+            _mm256_and_si256(moved, _mm256_set1_epi16(255))
+        };
+        let fields = _mm256_packus_epi16(
+            field(a, _mm256_unpacklo_epi8(before, zero)),
+            field(b, _mm256_unpackhi_epi8(before, zero)),
+        );
+        let fields = _mm256_and_si256(fields, _mm256_shuffle_epi8(mask_of, tokens));
+        let rest = _mm256_and_si256(_mm256_srli_epi16::<1>(fields), _mm256_set1_epi8(127));
+        let magnitude = _mm256_add_epi8(_mm256_shuffle_epi8(base_of, tokens), rest);
+        let sign = _mm256_sub_epi8(zero, _mm256_and_si256(fields, _mm256_set1_epi8(1)));
+        let value = _mm256_sub_epi8(_mm256_xor_si256(magnitude, sign), sign);
+        let large = _mm256_cmpgt_epi8(tokens, _mm256_set1_epi8(LARGE as i8 - 1));
+        store(values, _mm256_blendv_epi8(value, fields, large));
+        let mask = _mm256_movemask_epi8(large) as u32;
+        if mask != 0 {
+            found.push(LargeOf32 { first, mask });
+        }
+    }
+    Some(bit)
+}
+
+/// See [`blocks::write`](super::blocks::write).
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+    static ZEROS: [u8; 32] = [0; 32];
+    for (i, places) in places.chunks(LANES).enumerate() {
+        let begin = LANES * i;
+        let cap = cap(sorted.kinds[begin]);
+        for quarter in 0..4 {
+            // The least place in coding order of two rows of a block.
+            if quarter > 0 && cap < [0, 3, 10, 21][quarter] {
+                for place in places {
+                    out[place.plane as usize][place.at as usize][16 * quarter..][..16].fill(0);
+                }
+                continue;
+            }
+            let mut a: [__m256i; 16] = std::array::from_fn(|i| {
+                let k = usize::from(CODED_PLACE[16 * quarter + i]);
+                let row = match k <= cap {
+                    true => values[sorted.rows[k] + begin..].first_chunk(),
+                    false => Some(&ZEROS),
+                };
+                load(row.expect("a row is padded to whole vectors"))
+            });
+            // To interleave rows i and i + 8 four times transposes 16 x 16 bytes, twice at once.
+            for _ in 0..4 {
+                a = std::array::from_fn(|i| match i % 2 {
+                    0 => _mm256_unpacklo_epi8(a[i / 2], a[i / 2 + 8]),
+                    _ => _mm256_unpackhi_epi8(a[i / 2], a[i / 2 + 8]),
+                });
+            }
+            for (slot, place) in places.iter().enumerate() {
+                let row = a[slot & 15];
+                let bytes = match slot < 16 {
+                    true => _mm256_castsi256_si128(row),
+                    false => _mm256_extracti128_si256::<1>(row),
+                };
+                let to: &mut [i16; 16] = out[place.plane as usize][place.at as usize][16 * quarter..]
+                    .first_chunk_mut()
+                    .expect("a quarter of a block");
+                // SAFETY: 32 bytes are there.
+                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_cvtepi8_epi16(bytes)) };
+            }
+        }
+        for (place, &dc) in places.iter().zip(&sorted.dc[begin..]) {
+            out[place.plane as usize][place.at as usize][0] = dc;
+        }
+    }
+}

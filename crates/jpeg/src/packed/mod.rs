@@ -1,0 +1,299 @@
+//! The packed form of a JPEG: the same coefficients, coded so that they are read several times as fast, in about nine
+//! tenths of the bytes.
+//!
+//! Huffman codes cost some eight cycles a symbol, one after the other. Here 32 symbols are read at once, by asymmetric numeral
+//! systems whose tables fit a byte shuffle. `docs/packed-format.md` has the format byte by byte; this is how it works.
+//!
+//! * A coefficient is one of 16 *tokens* ([`tokens`]), which say its magnitude up to a few raw bits.
+//! * A block is one of 16 *types*. A type says up to which coefficient the block has tokens, and which distributions they
+//!   have: one a type, coefficient and class of components. The writer takes the type under which the block is shortest.
+//! * A *group* is some rows of MCUs that are read alone. Its blocks are sorted by type ([`sorted`]), and for each coefficient
+//!   there are the tokens of all blocks that go as far, 32 a step. Sixteen of them use the tables of one type, that of
+//!   the middle one.
+//! * *Tables* ([`tables`]) are distributions in 256ths, laid out for the alias method: what a slot means is in four vectors of 16
+//!   bytes. They are not in the file: it names the ones it needs. [`train`] adapts them to a data set.
+//! * The *coder* has states of 16 bits in 32 lanes, kept as lower and upper bytes. The lower byte is the slot. A lane takes at
+//!   most one byte a step. Up to four vectors of lanes take turns, so that steps do not wait for each other. Writing begins with
+//!   raw bits in the states; reading must end with upper bytes of 1, which finds nearly all damage.
+//!
+//! Reading has the stages: types, sorting, tokens ([`read`]), raw bits to values ([`fields`]), rows of values to blocks
+//! ([`blocks`]). Each has a portable form, which is its definition, and one for AVX2. Where planes of samples are wanted at
+//! full size, AVX2 transforms rows of values as they are, with blocks as lanes ([`lanes`]).
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx2_lanes;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2_write;
+mod blocks;
+mod costs;
+mod fields;
+mod file;
+mod lanes;
+mod read;
+mod sorted;
+mod tables;
+mod tokens;
+mod train;
+mod write;
+
+pub use file::is_packed;
+pub use tables::PackTables;
+pub use train::PackSample;
+pub use write::Packer;
+
+pub(crate) use file::{Packed, segments};
+
+use crate::frame::Frame;
+use crate::header::Head;
+use crate::input::Input;
+use crate::kernels::Isa;
+use crate::planes::CoefficientPlanes;
+use crate::region::needed_mcus;
+use crate::strips::Strips;
+use crate::tables::Tables;
+use crate::{ColorModel, Error};
+use blocks::Outs;
+use lanes::WholePlanes;
+use read::{GroupReader, Part};
+use std::ops::Range;
+use tables::ReadTables;
+use tokens::MOST;
+
+/// Lanes of a step.
+const LANES: usize = 32;
+/// Blocks of a class in a group, at most.
+const MOST_BLOCKS: usize = u16::MAX as usize;
+/// Vectors of states, at most.
+const VECTORS: usize = 4;
+
+/// The class of a component: chrominance is 1, everything else 0.
+fn class_of(color: ColorModel, component: usize) -> usize {
+    match color {
+        ColorModel::YCbCr | ColorModel::Ycck => usize::from(matches!(component, 1 | 2)),
+        ColorModel::Grey | ColorModel::Rgb | ColorModel::Cmyk => 0,
+    }
+}
+
+/// The blocks that each component has in some MCU rows, without those that fill up MCUs.
+fn parts_of<'p>(
+    frame: &Frame,
+    color: ColorModel,
+    steps: &[u16; 4],
+    mcu_rows: &Range<usize>,
+    parts: &'p mut [Part; 4],
+) -> &'p [Part] {
+    for (i, (component, part)) in frame.components().iter().zip(parts.iter_mut()).enumerate() {
+        let end = (mcu_rows.end * component.v).min(component.blocks_high);
+        *part = Part {
+            class: class_of(color, i),
+            wide: component.blocks_wide,
+            high: end.saturating_sub(mcu_rows.start * component.v),
+            most: (8191 / steps[i].max(1)).min(MOST as u16) as i16,
+        };
+    }
+    &parts[..frame.components().len()]
+}
+
+/// Whether this processor has the instructions with which packed images are read faster than JPEGs: AVX2.
+pub fn packed_is_fast() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return matches!(Isa::detect(), Isa::Avx2(_));
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Reads packed images; keeps its buffers and the tables it used last.
+#[derive(Default)]
+pub(crate) struct Reader {
+    tables: Option<Box<ReadTables>>,
+    groups: Vec<Range<usize>>,
+    reader: GroupReader,
+    blocks: Vec<[i16; 64]>,
+}
+
+impl std::fmt::Debug for Reader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let id = self.tables.as_ref().map(|tables| tables.id);
+        f.debug_struct("Reader")
+            .field("tables", &id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reader {
+    /// Makes what the region of `strips` needs.
+    pub fn decode(
+        &mut self,
+        input: Input<'_>,
+        packed: &Packed<'_>,
+        head: &Head<'_>,
+        quantisation: &Tables,
+        strips: &mut Strips,
+        isa: Isa,
+    ) -> Result<(), Error> {
+        let frame = &head.frame;
+        let components = frame.components();
+        let mut first_steps = [0; 4];
+        for (i, component) in components.iter().enumerate() {
+            let steps = quantisation.quantisation(component.quantisation, head.scan.at)?;
+            first_steps[i] = steps[0];
+            strips.strip(i).set_steps(&steps);
+        }
+        let needed = strips.needed();
+        let (_, rows) = needed_mcus(frame, &needed[..components.len()]);
+        if let Some(mut planes) = WholePlanes::of(strips, head.color, isa) {
+            return self.each_group(
+                input,
+                packed,
+                head,
+                (isa, &first_steps),
+                &rows,
+                |reader, _, parts, mcu_rows| {
+                    let first_rows: [usize; 4] =
+                        std::array::from_fn(|i| components.get(i).map_or(0, |c| c.v * mcu_rows.start));
+                    reader.samples(isa, parts, &first_rows, &mut planes);
+                    Ok(())
+                },
+            );
+        }
+        self.each_group(
+            input,
+            packed,
+            head,
+            (isa, &first_steps),
+            &rows,
+            |reader, room, parts, mcu_rows| {
+                let mut blocks: Outs<'_> = Default::default();
+                divide(room, parts, &mut blocks);
+                reader.blocks(
+                    isa,
+                    parts,
+                    &std::array::from_fn(|i| parts.get(i).map_or(0, |part| part.wide)),
+                    &mut blocks,
+                );
+                for mcu_row in mcu_rows.start.max(rows.start)..mcu_rows.end.min(rows.end) {
+                    for (i, component) in components.iter().enumerate() {
+                        let (part, strip) = (&parts[i], strips.strip(i));
+                        let own =
+                            mcu_row * component.v..((mcu_row + 1) * component.v).min(component.blocks_high);
+                        for row in own.clone().filter(|row| needed[i].rows.contains(row)) {
+                            let first = (row - mcu_rows.start * component.v) * part.wide;
+                            for column in needed[i].columns.clone() {
+                                let block = &blocks[i][first + column];
+                                strip.block().0[..64].copy_from_slice(block);
+                                strip.push(
+                                    reader.count(parts, i, first + column, block),
+                                    column,
+                                    row - own.start,
+                                );
+                            }
+                        }
+                    }
+                    strips.complete(mcu_row);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Reads the coefficients of the whole image.
+    pub fn coefficients(
+        &mut self,
+        input: Input<'_>,
+        packed: &Packed<'_>,
+        head: &Head<'_>,
+        quantisation: &Tables,
+        planes: &mut CoefficientPlanes,
+        isa: Isa,
+    ) -> Result<(), Error> {
+        let frame = &head.frame;
+        planes.begin_unset(frame);
+        let mut first_steps = [0; 4];
+        for (i, component) in frame.components().iter().enumerate() {
+            let steps = quantisation.quantisation(component.quantisation, head.scan.at)?;
+            first_steps[i] = steps[0];
+            planes.set_steps(i, &steps);
+        }
+        let all = 0..frame.mcus_high;
+        self.each_group(
+            input,
+            packed,
+            head,
+            (isa, &first_steps),
+            &all,
+            |reader, _, parts, mcu_rows| {
+                let first_rows =
+                    std::array::from_fn(|i| mcu_rows.start * frame.components().get(i).map_or(0, |c| c.v));
+                let (mut blocks, strides) = planes.rows_from(&first_rows);
+                reader.blocks(isa, parts, &strides, &mut blocks);
+                Ok(())
+            },
+        )
+    }
+
+    /// Reads every group that holds any of some MCU rows, and hands it on with its parts and its MCU rows.
+    fn each_group(
+        &mut self,
+        input: Input<'_>,
+        packed: &Packed<'_>,
+        head: &Head<'_>,
+        (isa, steps): (Isa, &[u16; 4]),
+        rows: &Range<usize>,
+        mut each: impl FnMut(&mut GroupReader, &mut Vec<[i16; 64]>, &[Part], Range<usize>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let frame = &head.frame;
+        let high = packed.groups(frame, &mut self.groups)?;
+        let tables = prepare(&mut self.tables, packed.tables, input.tables)?;
+        for number in rows.start / high..rows.end.div_ceil(high) {
+            let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
+            let mut parts = [Part::default(); 4];
+            let parts = parts_of(frame, head.color, steps, &mcu_rows, &mut parts);
+            let place = self.groups[number].clone();
+            self.reader.read(isa, tables, input.bytes, place, parts, number)?;
+            each(&mut self.reader, &mut self.blocks, parts, mcu_rows)?;
+        }
+        Ok(())
+    }
+}
+
+/// The tables `id`: those that were used last, built-in ones, or those given.
+fn prepare<'t>(
+    last: &'t mut Option<Box<ReadTables>>,
+    id: u32,
+    given: Option<&[u8]>,
+) -> Result<&'t ReadTables, Error> {
+    if last.as_ref().is_none_or(|tables| tables.id != id) {
+        let built_in = PackTables::built_in();
+        let tables = match given {
+            _ if built_in.id() == id => ReadTables::new(built_in),
+            Some(given) => ReadTables::new(&PackTables::parse(given)?),
+            None => {
+                return Err(Error::Tables(format!(
+                    "{id:08x} are needed, and none were given with the image: read it from the shard that holds it"
+                )));
+            }
+        };
+        if tables.id != id {
+            return Err(Error::Tables(format!(
+                "{id:08x} are needed, and {:08x} were given: the image comes from another shard",
+                tables.id
+            )));
+        }
+        *last = Some(Box::new(tables));
+    }
+    Ok(last.as_ref().expect("tables that were just made"))
+}
+
+/// Divides room into that of parts.
+fn divide<'r>(room: &'r mut Vec<[i16; 64]>, parts: &[Part], blocks: &mut Outs<'r>) {
+    let count: usize = parts.iter().map(|part| part.wide * part.high).sum();
+    if room.len() < count {
+        room.resize(count, [0; 64]);
+    }
+    let mut rest = room.as_mut_slice();
+    for (blocks, part) in blocks.iter_mut().zip(parts) {
+        (*blocks, rest) = rest.split_at_mut(part.wide * part.high);
+    }
+}

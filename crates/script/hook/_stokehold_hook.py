@@ -1,0 +1,1048 @@
+"""What a PyTorch program does, seen and changed from outside.
+
+Nothing of the program is changed until it imports torch. Then these are wrapped:
+
+* `DataLoader.__init__`, where the settings ask for other arguments; `DataLoader.__iter__`, to time the start of workers, and to
+  hand the loader's images to Stokehold where that is asked for;
+* `__next__` of its iterators: the time in it is a wait, the time until the next call is the program's;
+* `_DatasetKind.create_fetcher`, whose fetchers make the batches, in workers or in the process itself;
+* the end of every optimizer's step, by torch's own global hook;
+* `Tensor.to` and `Tensor.cuda`, once CUDA is in use.
+
+Spans are lines for the socket STOKEHOLD_TIMELINE (docs/timeline.md). Every process that imports torch also keeps a file of
+its counters in the folder that STOKEHOLD_HOOK names, at most a second behind.
+
+What goes wrong in here ends the hook's part, never the program.
+"""
+
+import atexit
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import socket
+import sys
+import time
+
+#: The settings: a JSON object of `folder`, `workers`, `persistent`, `pin`, `prefetch`, `swap`, `convert`, `gradients`, `steps` and `seconds`,
+#: each if it is wanted.
+SETTINGS = "STOKEHOLD_HOOK"
+#: Of the loader whose workers are started: its number, its process's rank, the number of ranks, and its process's number.
+LOADER = "STOKEHOLD_HOOK_LOADER"
+#: Bytes of lines that wait for the socket: what comes beyond them is dropped and counted.
+ROOM = 1 << 20
+#: Seconds between two writings.
+PERIOD = 1.0
+#: Intervals without an optimizer's step that are kept until it is known whether they train: batches of one accumulated step.
+UNDECIDED = 1024
+#: Optimizer steps between two norms of the gradients.
+GRADIENTS = 50
+#: Steps after which several ranks end, where a time is given.
+RANKS_STEPS = 50
+#: CUDA events that wait to be read.
+EVENTS = 1024
+
+
+#: The hook of this process.
+hook = None
+
+
+def guarded(function):
+    """An error of the hook switches the hook off."""
+
+    @functools.wraps(function)
+    def guarded_function(*args, **kwargs):
+        if hook is None or hook.off:
+            return None
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            hook.off = True
+            hook.problem(f"the hook ended: {function.__name__}: {error!r}")
+            try:
+                hook.write()
+            except Exception:
+                pass
+            return None
+
+    return guarded_function
+
+
+class Hook:
+    """The state of this process."""
+
+    def __init__(self, settings):
+        self.settings = settings
+        self.off = False
+        self.begin()
+
+    def begin(self):
+        """The state of a new process; also of one that was forked."""
+        self.pid = os.getpid()
+        self.socket = None
+        self.gone = False
+        self.lines = bytearray()
+        self.dropped = 0
+        self.written = time.time()
+        self.problems = []
+        self.loaders = []
+        self.fetching = None
+        self.optimizer_steps = 0
+        self.optimizer_end = 0.0
+        #: A norm of gradients that a device still computes.
+        self.norm = None
+        self.train_steps = 0
+        #: The iteration whose batch the program has.
+        self.open = None
+        self.device = None
+        #: The process whose loader this one works for, if it is a worker.
+        self.owner = None
+        rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "")
+        known = rank.isdigit() and size.isdigit()
+        self.place(*((int(rank), int(size)) if known else (0, 1)))
+        self.torch = sys.modules.get("torch")
+        #: When the first iteration began.
+        self.delay = None
+
+    def place(self, rank, world):
+        """Which of the ranks this is."""
+        self.rank, self.world = (rank, world) if world > 1 else (0, 1)
+        self.prefix = f"rank{self.rank}/".encode() if self.rank else b""
+
+    # What a span is called. Those of other ranks are tracks of their own, beside those of rank 0 that figures are made of.
+
+    def span(self, name, start, end, rest=b""):
+        line = b"%s%s %.6f %.6f%s\n" % (self.prefix, name, start, end if end > start else start, rest)
+        if len(self.lines) + len(line) > ROOM:
+            self.dropped += 1
+            return
+        self.lines += line
+
+    def metric(self, name, value, step):
+        line = f"metric {name} {value} step={step}\n".encode()
+        if len(self.lines) + len(line) > ROOM:
+            self.dropped += 1
+        else:
+            self.lines += line
+
+    def flush(self, now, last=False):
+        """Sends lines and writes the counters, if it is time."""
+        if not last and now - self.written < PERIOD and len(self.lines) < 16384:
+            return
+        self.send(last)
+        if last or now - self.written >= PERIOD:
+            self.written = now
+            self.write()
+
+    def send(self, last=False):
+        if not self.lines or self.gone:
+            self.lines.clear()
+            return
+        try:
+            if self.socket is None:
+                address = os.environ.get("STOKEHOLD_TIMELINE")
+                if not address:
+                    self.gone = True
+                    return
+                self.socket = socket.socket(socket.AF_UNIX)
+                self.socket.settimeout(1.0)
+                self.socket.connect(address)
+            # Only at the end is there time to wait.
+            self.socket.settimeout(1.0 if last else 0.0)
+            while self.lines:
+                # A copy: other threads may add lines meanwhile.
+                del self.lines[: self.socket.send(bytes(self.lines[:65536]))]
+        except (BlockingIOError, socket.timeout):
+            pass
+        except OSError as error:
+            self.gone = True
+            self.problem(f"spans are not sent: {error}")
+
+    def problem(self, text):
+        if len(self.problems) < 20 and text not in self.problems:
+            self.problems.append(text)
+
+    def write(self):
+        """The counters, written aside and renamed."""
+        folder = self.settings.get("folder")
+        if not folder:
+            return
+        if self.dropped:
+            self.problem(f"{self.dropped} spans were dropped: they came faster than they were taken")
+        name = str(self.pid)
+        if self.fetching is not None:
+            # Those of the last epoch's workers stand for all: a loader has new ones in every epoch.
+            name = f"{self.owner}-loader{self.fetching.loader}-worker{self.fetching.worker}"
+        path = os.path.join(folder, f"{name}.json")
+        aside = os.path.join(folder, f".{self.pid}.new")
+        try:
+            with open(aside, "w", encoding="utf-8") as file:
+                json.dump(self.facts(), file)
+            os.replace(aside, path)
+        except (OSError, TypeError, ValueError) as error:
+            self.settings.pop("folder", None)
+            sys.stderr.write(f"stokehold: what the script does is not kept: {error}\n")
+
+    def facts(self):
+        torch = self.torch
+        delay = run_delay()
+        return {
+            "pid": self.pid,
+            "torch": str(getattr(torch, "__version__", "")),
+            "rank": self.rank,
+            "world": self.world,
+            "local_world": number_or(os.environ.get("LOCAL_WORLD_SIZE"), self.world),
+            "device": "cuda" if self.device is not None else "cpu",
+            "train_steps": self.train_steps,
+            "delay_seconds": max(0.0, delay - self.delay) if delay is not None and self.delay is not None else None,
+            "device_busy_seconds": self.device.busy if self.device is not None and self.device.counted else None,
+            "device_idle_seconds": self.device.idle if self.device is not None and self.device.counted else None,
+            "unpinned_transfers": 0 if self.device is None else self.device.unpinned,
+            "float_transfers": 0 if self.device is None else self.device.floats,
+            "loaders": [loader.facts() for loader in self.loaders],
+            "fetching": None if self.fetching is None else self.fetching.facts(),
+            "problems": self.problems,
+        }
+
+    @guarded
+    def finish(self):
+        """The last writing of this process."""
+        if os.getpid() != self.pid or self.torch is None:
+            return
+        for loader in self.loaders:
+            for iteration in list(loader.going):
+                iteration.leave(time.time())
+        self.flush(time.time(), last=True)
+
+
+def run_delay():
+    """Seconds for which the threads of this process could run and had no core; None where the system does not say."""
+    try:
+        total = 0
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{thread}/schedstat", "rb") as file:
+                    total += int(file.read().split()[1])
+            except (OSError, IndexError, ValueError):
+                continue
+        return total / 1e9
+    except OSError:
+        return None
+
+
+class LoaderFacts:
+    """A DataLoader: what it is, and where its time went. It does not keep the loader alive."""
+
+    def __init__(self, number, loader):
+        self.number = number
+        self.pid = os.getpid()
+        self.described = described(loader)
+        #: Iterations that have not ended.
+        self.going = []
+        self.train = Times()
+        self.evaluate = Times()
+        self.swapped = None
+        self.swap_refused = None
+        self.pipeline = None
+        #: Of a loader without workers.
+        self.fetching = None
+
+    def __reduce__(self):
+        # A copy of a loader is another one.
+        return type(None), ()
+
+    def facts(self):
+        return {
+            "number": self.number,
+            **self.described,
+            "swapped": bool(self.swapped),
+            "swap_refused": self.swap_refused,
+            "pipeline": self.pipeline,
+            "fetching": None if self.fetching is None else self.fetching.facts(),
+            "train": self.train.facts(),
+            "evaluate": self.evaluate.facts(),
+        }
+
+
+def described(loader):
+    """What does not change while a loader runs."""
+    dataset = member(loader, "dataset")
+    kind = type(dataset)
+    below = dataset
+    # Subset and the like.
+    for _ in range(8):
+        if member(below, "root") is not None or member(below, "dataset") is None:
+            break
+        below = below.dataset
+    batch_size = member(loader, "batch_size")
+    return {
+        "num_workers": int(getattr(loader, "num_workers", 0)),
+        "batch_size": number_or(batch_size or getattr(getattr(loader, "batch_sampler", None), "batch_size", None), None),
+        "pin_memory": bool(getattr(loader, "pin_memory", False)),
+        "persistent_workers": bool(getattr(loader, "persistent_workers", False)),
+        "prefetch_factor": number_or(getattr(loader, "prefetch_factor", None), None),
+        "dataset": f"{kind.__module__}.{kind.__qualname__}",
+        "iterable": is_iterable(dataset),
+        "batches": length(loader),
+        "root": text_or_none(member(below, "root")),
+    }
+
+
+def is_iterable(dataset):
+    """Whether samples come one after the other, and have no numbers."""
+    data = sys.modules.get("torch.utils.data")
+    kind = getattr(data, "IterableDataset", None)
+    return kind is not None and isinstance(dataset, kind)
+
+
+def length(thing):
+    try:
+        return len(thing)
+    except Exception:
+        return None
+
+
+def number_or(value, otherwise):
+    """A whole number, also of a text."""
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return otherwise
+
+
+def text_or_none(value):
+    try:
+        return None if value is None else str(value).encode(errors="replace").decode()
+    except Exception:
+        return None
+
+
+def member(thing, name):
+    """A member of the program's objects, which may be anything, or fail."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
+
+
+class Times:
+    """Sums over the batches of a loader."""
+
+    def __init__(self):
+        self.iterations = self.finished = self.batches = self.images = 0
+        self.wait_seconds = self.first_wait_seconds = self.start_seconds = 0.0
+        #: Of the program, with the batch: until the optimizer's step ends, and after it until it asks for the next.
+        self.step_seconds = self.between_seconds = 0.0
+        #: CPU time of all threads of the process in that time, and the time of copies to a device.
+        self.cpu_seconds = self.transfer_seconds = 0.0
+        #: Of iterations that came to their end.
+        self.finished_images = 0
+
+    def facts(self):
+        return dict(vars(self))
+
+
+class Iteration:
+    """One pass over a loader. Intervals, each a wait and the program's time with the batch, are kept until it is known whether
+    they train: an optimizer's step says so, for those before it too."""
+
+    def __init__(self, facts, began):
+        self.facts = facts
+        self.began = began
+        self.started = began
+        self.batches = 0
+        self.trains = None
+        self.intervals = []
+        self.given = None
+        self.interrupted = None
+        #: Steps of optimizers up to the moment from which they are of another pass.
+        self.steps_before = None
+        #: Whether gradients were wanted when the last batch came.
+        self.graded = True
+        self.expected = facts.described["batches"]
+        self.images = 0
+        self.first = True
+
+    def asked(self, now, cpu):
+        """The program asks for a batch: what it did with the last one is over."""
+        open_one = hook.open
+        if open_one is not None and open_one is not self and open_one.interrupted is None:
+            # Another loader's batches have their own time, as validation in the midst of an epoch has.
+            open_one.interrupted = (now, cpu)
+            # A pass that began after it, or one after batches without gradients: it was left, and what steps now is not its own.
+            # Two loaders that are iterated in turns share their steps.
+            if self.batches == 0 or not open_one.graded:
+                open_one.steps_before = hook.optimizer_steps
+        self.close(now, cpu)
+        if self.expected and self.batches == self.expected:
+            # Either the end, or an iterator that begins anew by itself.
+            self.end(now)
+            self.__init__(self.facts, now)
+            self.facts.going.append(self)
+
+    def close(self, now, cpu):
+        if self.given is None:
+            return
+        (asked, at, at_cpu, images, steps), self.given = self.given, None
+        end, end_cpu = self.interrupted or (now, cpu)
+        self.interrupted = None
+        so_far = hook.optimizer_steps if self.steps_before is None else self.steps_before
+        self.steps_before = None
+        stepped = so_far > steps
+        step_end = min(hook.optimizer_end, end) if stepped and hook.optimizer_end > at else end
+        device = hook.device
+        events = None if device is None else device.closed(stepped)
+        copied = 0.0 if device is None else device.taken()
+        self.intervals.append((asked, at, step_end, end, end_cpu - at_cpu, images, events, copied))
+        if stepped:
+            self.decide(True)
+        elif self.trains is False or len(self.intervals) >= UNDECIDED:
+            self.decide(bool(self.trains))
+
+    def got(self, asked, now, cpu, images):
+        self.batches += 1
+        self.given = (asked, now, cpu, images, hook.optimizer_steps)
+        self.graded = hook.torch is None or hook.torch.is_grad_enabled()
+        hook.open = self
+        if hook.device is None and hook.torch is not None and cuda_is_used(hook.torch):
+            hook.device = Device(hook.torch)
+        if hook.device is not None:
+            hook.device.given()
+        hook.flush(now)
+
+    def decide(self, trains):
+        """Counts the intervals so far."""
+        self.trains = trains
+        times = self.facts.train if trains else self.facts.evaluate
+        marked = marks_itself()
+        for asked, at, step_end, end, cpu, images, events, copied in self.intervals:
+            times.batches += 1
+            times.images += images
+            self.images += images
+            times.wait_seconds += at - asked
+            if self.first:
+                self.first = False
+                times.iterations += 1
+                times.first_wait_seconds += at - asked
+                times.start_seconds += self.started - self.began
+                hook.span(b"DataLoaderIterInitialize", self.began, self.started)
+            times.step_seconds += step_end - at
+            times.between_seconds += end - step_end
+            times.cpu_seconds += cpu
+            times.transfer_seconds += copied
+            if hook.device is not None:
+                hook.device.count(events if trains else None)
+            if trains:
+                hook.train_steps += 1
+                if not marked:
+                    number = b" step=%d" % hook.train_steps
+                    hook.span(b"wait", asked, at, number)
+                    hook.span(b"step", at, step_end, number)
+            else:
+                hook.span(b"validation/wait", asked, at)
+                hook.span(b"Step:ModeKeys.EVAL", at, end)
+        self.intervals.clear()
+        if trains and is_enough(times):
+            hook.finish()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # The program's own end, which may take long and write much, is not wanted.
+            os._exit(0)
+
+    def decide_rest(self, now):
+        if self.given is not None:
+            self.close(now, time.process_time())
+        if self.intervals:
+            self.decide(bool(self.trains))
+
+    def leave(self, now):
+        """The program asks for no more: it has all batches, or has left the loop before."""
+        if self.given is not None and self.interrupted is None:
+            # What it does now is no part of the last batch's time.
+            _, at, cpu, _, steps = self.given
+            last = hook.optimizer_end if hook.optimizer_steps > steps else at
+            self.interrupted = (min(max(at, last), now), cpu)
+        if self.expected and self.batches >= self.expected:
+            self.end(now)
+        else:
+            self.decide_rest(now)
+            if self in self.facts.going:
+                self.facts.going.remove(self)
+
+    def end(self, now):
+        self.decide_rest(now)
+        if self in self.facts.going:
+            self.facts.going.remove(self)
+        if hook.open is self:
+            hook.open = None
+        if not self.batches:
+            return
+        times = self.facts.train if self.trains else self.facts.evaluate
+        times.finished += 1
+        times.finished_images += self.images
+        number = b" step=%d" % times.finished
+        hook.span(b"epoch" if self.trains else b"validation", self.began, now, number if self.trains else b"")
+        hook.flush(now)
+
+
+def is_enough(times):
+    """Whether the script was to be ended after so much training."""
+    steps, seconds = hook.settings.get("steps"), hook.settings.get("seconds")
+    if steps is not None and hook.train_steps >= steps:
+        return True
+    if seconds is None:
+        return False
+    if hook.world > 1:
+        # All ranks at the same step, for they wait for each other.
+        return hook.train_steps >= RANKS_STEPS
+    spent = times.wait_seconds + times.start_seconds + times.step_seconds + times.between_seconds
+    return hook.train_steps >= 10 and spent >= seconds
+
+
+def marks_itself():
+    """Whether the program sends its waits and steps by the Python package's `wrap` and `step`."""
+    own = sys.modules.get("stokehold._profile")
+    return own is not None and getattr(getattr(own, "_state", None), "recording", None) is not None
+
+
+class Fetching:
+    """What makes batches in this process."""
+
+    def __init__(self, loader, worker):
+        self.loader = loader
+        self.worker = worker
+        self.batches = self.images = 0
+        self.wall_seconds = self.cpu_seconds = 0.0
+        self.process_began = None
+        self.delay_began = run_delay()
+
+    def facts(self):
+        delay = run_delay()
+        return {
+            "loader": self.loader,
+            "worker": self.worker,
+            "owner": hook.owner,
+            "batches": self.batches,
+            "images": self.images,
+            "wall_seconds": self.wall_seconds,
+            #: Of the fetching thread.
+            "cpu_seconds": self.cpu_seconds,
+            #: Of the whole process since its first batch was begun: what sends batches included.
+            "process_cpu_seconds": 0.0 if self.process_began is None else time.process_time() - self.process_began,
+            "delay_seconds": None if delay is None or self.delay_began is None else max(0.0, delay - self.delay_began),
+        }
+
+
+class Device:
+    """CUDA, watched without waiting for it: events in the stream are read when they are done."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.busy = self.idle = 0.0
+        #: Whether any pair of events was read.
+        self.counted = False
+        self.unpinned = 0
+        self.floats = 0
+        #: Copies to the device since they were asked for last.
+        self.copied = 0.0
+        #: The begin and the end of steps; None between steps that do not follow each other.
+        self.pairs = []
+        self.begin = None
+        self.step_end = None
+        self.last_end = None
+        wrap_transfers(torch, self)
+
+    def event(self):
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def given(self):
+        """A batch is there: what is put into the stream from now on is its step's."""
+        self.begin, self.step_end = self.event(), None
+        self.read()
+
+    def stepped(self):
+        if self.begin is not None:
+            self.step_end = self.event()
+
+    def closed(self, stepped):
+        """The events of the batch that the program has done with."""
+        begin, end = self.begin, self.step_end
+        self.begin = self.step_end = None
+        if begin is None:
+            return None
+        return begin, (end if stepped and end is not None else self.event())
+
+    def taken(self):
+        copied, self.copied = self.copied, 0.0
+        return copied
+
+    def count(self, events):
+        """Counts a batch that was trained on; None for one that was not."""
+        if len(self.pairs) < EVENTS:
+            self.pairs.append(events)
+
+    def read(self):
+        while self.pairs and (self.pairs[0] is None or self.pairs[0][1].query()):
+            pair = self.pairs.pop(0)
+            if pair is None:
+                self.last_end = None
+                continue
+            begin, end = pair
+            self.busy += begin.elapsed_time(end) / 1e3
+            if self.last_end is not None:
+                self.idle += max(0.0, self.last_end.elapsed_time(begin) / 1e3)
+            self.last_end, self.counted = end, True
+
+
+def cuda_is_used(torch):
+    cuda = getattr(torch, "cuda", None)
+    used = getattr(cuda, "is_initialized", None)
+    return bool(used and used())
+
+
+def wrap_transfers(torch, device):
+    for name in ("to", "cuda"):
+        original = getattr(torch.Tensor, name)
+
+        def transfer(tensor, *args, _original=original, **kwargs):
+            if tensor.device.type != "cpu" or hook is None or hook.off:
+                return _original(tensor, *args, **kwargs)
+            begin = time.time()
+            result = _original(tensor, *args, **kwargs)
+            if result.device.type != "cpu":
+                note_transfer(device, tensor, begin)
+            return result
+
+        setattr(torch.Tensor, name, functools.wraps(original)(transfer))
+
+
+@guarded
+def note_transfer(device, tensor, begin):
+    end = time.time()
+    device.copied += end - begin
+    if not tensor.is_pinned():
+        device.unpinned += 1
+    # Batches of images, as 32 bits a number.
+    if tensor.dim() >= 4 and tensor.is_floating_point() and tensor.element_size() == 4:
+        device.floats += 1
+    hook.span(b"transfer", begin, end)
+
+
+def images_of(batch, otherwise):
+    """The first dimension of the first tensor in a batch."""
+    for _ in range(8):
+        if isinstance(batch, dict):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, (list, tuple)) and batch:
+            batch = batch[0]
+        else:
+            break
+    shape = getattr(batch, "shape", None)
+    if shape is not None and len(shape) > 0:
+        return int(shape[0])
+    return int(otherwise or 1)
+
+
+# What is wrapped in torch.
+
+
+def patch_dataloader(module):
+    loader_class = module.DataLoader
+    wrap_init(loader_class)
+    wrap_iter(loader_class)
+    iterator = getattr(module, "_BaseDataLoaderIter", None)
+    if iterator is None:
+        hook.problem("this torch has no _BaseDataLoaderIter: waits are not seen")
+    else:
+        iterator.__next__ = watched_next(iterator.__next__)
+    kind = getattr(module, "_DatasetKind", None)
+    if kind is None or not hasattr(kind, "create_fetcher"):
+        hook.problem("this torch has no _DatasetKind.create_fetcher: what workers do is not seen")
+    else:
+        kind.create_fetcher = staticmethod(watched_fetcher(kind.create_fetcher))
+    if hook.torch is None:
+        hook.torch = sys.modules.get("torch")
+
+
+def wrap_init(loader_class):
+    settings = hook.settings
+    if settings.get("workers") is None and not any(settings.get(name) for name in ("persistent", "pin", "prefetch")):
+        return
+    original = loader_class.__init__
+    import inspect
+
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def init(self, *args, **kwargs):
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+            changed(bound.arguments)
+            args, kwargs = bound.args[1:], bound.kwargs
+        except TypeError:
+            # The program's own mistake, which torch reports.
+            pass
+        original(self, *args, **kwargs)
+
+    loader_class.__init__ = init
+
+
+def changed(arguments):
+    """The arguments of a DataLoader as the settings want them."""
+    settings = hook.settings
+    iterable = is_iterable(arguments.get("dataset"))
+    workers = settings.get("workers")
+    # Workers of an iterable data set may each have all of it.
+    if workers is not None and not iterable:
+        arguments["num_workers"] = workers
+        if workers == 0:
+            for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+                arguments.pop(name, None)
+    if settings.get("persistent") and arguments.get("num_workers", 0) > 0:
+        arguments["persistent_workers"] = True
+    if settings.get("pin"):
+        arguments["pin_memory"] = True
+    if settings.get("prefetch") and arguments.get("num_workers", 0) > 0:
+        arguments["prefetch_factor"] = settings["prefetch"]
+
+
+def wrap_iter(loader_class):
+    original = loader_class.__iter__
+
+    @functools.wraps(original)
+    def iterate(self):
+        began = time.time()
+        facts = begin_iteration(self)
+        if facts is not None and hook.settings.get("swap"):
+            iterator = swapped(self, facts)
+            if iterator is not None:
+                watch(iterator, facts, began)
+                return iterator
+        if facts is not None:
+            os.environ[LOADER] = f"{facts.number} {hook.rank} {hook.world} {hook.pid}"
+        try:
+            iterator = original(self)
+        finally:
+            os.environ.pop(LOADER, None)
+        if facts is not None:
+            watch(iterator, facts, began)
+        return iterator
+
+    loader_class.__iter__ = iterate
+
+
+@guarded
+def begin_iteration(loader):
+    if hook.delay is None:
+        hook.delay = run_delay()
+        # Processes that the script itself has started have no variable that says which of them they are.
+        ranks = getattr(hook.torch, "distributed", None)
+        if ranks is not None and ranks.is_available() and ranks.is_initialized():
+            hook.place(ranks.get_rank(), ranks.get_world_size())
+    facts = getattr(loader, "_stokehold", None)
+    if facts is None or facts.pid != os.getpid():
+        facts = LoaderFacts(len(hook.loaders), loader)
+        hook.loaders.append(facts)
+        object.__setattr__(loader, "_stokehold", facts)
+        pipeline_of(loader, facts)
+    return facts
+
+
+@guarded
+def watch(iterator, facts, began):
+    iteration = Iteration(facts, began)
+    iteration.started = time.time()
+    facts.going.append(iteration)
+    # A loop that was left keeps no more than the last few.
+    while len(facts.going) > 4:
+        facts.going[0].leave(time.time())
+    iterator._stokehold = iteration
+
+
+def watched_next(original):
+    @functools.wraps(original)
+    def watched(self):
+        iteration = getattr(self, "_stokehold", None)
+        if iteration is None or hook is None or hook.off:
+            return original(self)
+        asked = time.time()
+        note_asked(iteration, asked)
+        try:
+            batch = original(self)
+        except StopIteration:
+            note_end(iteration, time.time())
+            raise
+        note_got(iteration, asked, batch)
+        return batch
+
+    return watched
+
+
+@guarded
+def note_asked(iteration, now):
+    iteration.asked(now, time.process_time())
+
+
+@guarded
+def note_got(iteration, asked, batch):
+    iteration.got(asked, time.time(), time.process_time(), images_of(batch, iteration.facts.described["batch_size"]))
+
+
+@guarded
+def note_end(iteration, now):
+    iteration.end(now)
+
+
+def watched_fetcher(original):
+    @functools.wraps(original)
+    def create(*args, **kwargs):
+        fetcher = original(*args, **kwargs)
+        watch_fetcher(fetcher)
+        return fetcher
+
+    return create
+
+
+@guarded
+def watch_fetcher(fetcher):
+    said = os.environ.get(LOADER, "").split()
+    data = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    worker = None if info is None else info.id
+    loader = None
+    if len(said) == 4:
+        loader, rank, world, hook.owner = map(int, said)
+        hook.place(rank, world)
+    if worker is not None:
+        if hook.fetching is None:
+            # A worker ends without calling what atexit has.
+            from multiprocessing import util
+
+            util.Finalize(None, hook.finish, exitpriority=0)
+            hook.fetching = Fetching(loader, worker)
+        fetching = hook.fetching
+    elif loader is not None and loader < len(hook.loaders):
+        facts = hook.loaders[loader]
+        fetching = facts.fetching = facts.fetching or Fetching(loader, None)
+    else:
+        return
+    original = fetcher.fetch
+    rest = b"" if worker is None else b" worker=%d" % worker
+
+    def fetch(indices):
+        begin, cpu = time.time(), time.thread_time()
+        if fetching.process_began is None:
+            fetching.process_began = time.process_time()
+        batch = original(indices)
+        note_fetched(fetching, begin, cpu, indices, batch, rest)
+        return batch
+
+    fetcher.fetch = fetch
+
+
+@guarded
+def note_fetched(fetching, begin, cpu, indices, batch, rest):
+    now = time.time()
+    fetching.batches += 1
+    fetching.images += len(indices) if isinstance(indices, (list, tuple)) else images_of(batch, 1)
+    fetching.wall_seconds += now - begin
+    fetching.cpu_seconds += time.thread_time() - cpu
+    hook.span(b"DataLoaderWorker", begin, now, rest)
+    if rest:
+        # A worker may be ended at any time: it is at most a batch behind, or a second.
+        hook.flush(now)
+
+
+def patch_optimizer(module):
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        hook.problem("this torch has no register_optimizer_step_post_hook (it is older than 2.0): steps are not seen")
+        return
+
+    def stepped(optimizer, args, kwargs):
+        note_step()
+        if hook is not None and hook.settings.get("gradients"):
+            note_gradients(optimizer)
+
+    register(stepped)
+
+
+@guarded
+def note_step():
+    hook.optimizer_steps += 1
+    hook.optimizer_end = time.time()
+    if hook.device is not None:
+        hook.device.stepped()
+
+
+@guarded
+def note_gradients(optimizer):
+    """Sends the norm of all gradients of every fiftieth step. On a device it is computed there and read when it is done."""
+    waiting, hook.norm = hook.norm, None
+    if waiting is not None:
+        norm, step, event = waiting
+        if event.query():
+            hook.metric("gradient_norm", float(norm), step)
+        else:
+            hook.norm = waiting
+    if hook.rank or hook.norm is not None or (hook.optimizer_steps - 1) % GRADIENTS:
+        return
+    total = None
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            if gradient is None or gradient.is_sparse:
+                continue
+            norm = gradient.detach().float().norm()
+            total = norm * norm if total is None else total + (norm * norm).to(total.device)
+    if total is None:
+        return
+    norm = total.sqrt()
+    if norm.device.type == "cuda":
+        event = hook.torch.cuda.Event()
+        event.record()
+        hook.norm = (norm, hook.optimizer_steps, event)
+    else:
+        hook.metric("gradient_norm", float(norm), hook.optimizer_steps)
+
+
+# Batches that Stokehold makes.
+
+
+class SwappedIterator:
+    """Stokehold's batches in the place of a DataLoader's iterator."""
+
+    def __init__(self, images):
+        self._images = iter(images)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        # As torch's own collation has it.
+        return list(next(self._images))
+
+
+SwappedIterator.__next__ = watched_next(SwappedIterator.__next__)
+
+
+def pipeline_of(loader, facts):
+    """The transforms as Stokehold has them, for a prediction; only where the program's Python has the package already loaded or
+    the settings ask for it."""
+    if not hook.settings.get("convert"):
+        return
+    try:
+        from stokehold import torch as own
+
+        facts.pipeline = own.pipeline_of(loader)
+    except Exception as error:
+        facts.swap_refused = refusal(error)
+
+
+def refusal(error):
+    """Why Stokehold does not make a loader's batches."""
+    if isinstance(error, ImportError):
+        return f"the Python package stokehold is not installed in this Python ({error}): python/build in Stokehold's repository makes it"
+    return str(error)
+
+
+def swapped(loader, facts):
+    """Stokehold's loader for this one; None where it has to stay as it is, and why is said once."""
+    if facts.swap_refused is not None:
+        return None
+    dataset = type(getattr(loader, "dataset", None)).__name__
+    try:
+        if facts.swapped is None:
+            from stokehold import torch as own
+
+            facts.swapped = own.InPlaceOf(loader, hook.settings.get("workers"))
+            sys.stderr.write(f"stokehold: makes the batches of the DataLoader over {dataset}\n")
+        return SwappedIterator(facts.swapped)
+    except Exception as error:
+        facts.swapped, facts.swap_refused = None, refusal(error)
+        sys.stderr.write(f"stokehold: the DataLoader over {dataset} stays PyTorch's: {facts.swap_refused}\n")
+        return None
+
+
+# The start.
+
+PATCHES = {
+    "torch.utils.data.dataloader": patch_dataloader,
+    "torch.optim.optimizer": patch_optimizer,
+}
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds modules as Python does, and wraps what it is about when they have been loaded."""
+
+    def __init__(self):
+        #: What is being found, by other finders too.
+        self.finding = set()
+
+    def find_spec(self, name, path=None, target=None):
+        patch = PATCHES.get(name)
+        if patch is None or name in self.finding:
+            return None
+        self.finding.add(name)
+        try:
+            return self.found(name, path, target, patch)
+        finally:
+            self.finding.discard(name)
+
+    def found(self, name, path, target, patch):
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    spec.loader = Loading(spec.loader, patch)
+                return spec
+        return None
+
+
+class Loading(importlib.abc.Loader):
+    """A module's loader, which calls `patch` afterwards."""
+
+    def __init__(self, loader, patch):
+        self._loader = loader
+        self._patch = patch
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        self._loader.exec_module(module)
+        # Whoever asks the module for its loader gets the real one.
+        module.__loader__ = module.__spec__.loader = self._loader
+        if hook is None or hook.off:
+            return
+        try:
+            self._patch(module)
+        except Exception as error:
+            hook.problem(f"{module.__name__} is not watched: {error!r}")
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+
+def after_fork():
+    """A forked process has counters of its own, and not its parent's socket."""
+    if hook is not None:
+        hook.begin()
+
+
+def start():
+    """Makes the hook, unless the environment has no settings for one."""
+    global hook
+    text = os.environ.get(SETTINGS)
+    if not text:
+        return
+    hook = Hook(json.loads(text))
+    sys.meta_path.insert(0, Finder())
+    atexit.register(hook.finish)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=after_fork)

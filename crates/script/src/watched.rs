@@ -1,0 +1,108 @@
+//! The hook in a recording: what it needs before a command starts, and what came of it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+use stokehold_profile::workload::Workload;
+use stokehold_profile::{Contention, Machine};
+
+use crate::facts::read;
+use crate::hook::{Changes, FOLDER, Hook, forbidden};
+use crate::workload::Script;
+
+/// A recording whose commands get the hook.
+#[derive(Debug)]
+pub struct Watched {
+    /// Why there is none.
+    hook: Result<Hook, String>,
+    counters: PathBuf,
+    began: Instant,
+    before: Option<Contention>,
+    cpu: Duration,
+}
+
+impl Watched {
+    /// The hook for a command of these words. Where it cannot be, the command runs without it, and a note of [`finish`](Self::finish)
+    /// says why.
+    pub fn begin(words: &[OsString], recording: &Path, changes: &Changes) -> Self {
+        let counters = recording.join(FOLDER);
+        let hook = match forbidden(words) {
+            Some(option) => Err(format!(
+                "{} {option} does not start the hook; leave {option} out",
+                words[0].display()
+            )),
+            None => {
+                Hook::new(&counters.join("hook"), changes, Some(&counters)).map_err(|error| error.to_string())
+            }
+        };
+        Self {
+            hook,
+            counters,
+            began: Instant::now(),
+            before: Contention::now(),
+            cpu: children_cpu(),
+        }
+    }
+
+    /// Gives a command the hook.
+    pub fn set(&self, command: &mut Command) {
+        if let Ok(hook) = &self.hook {
+            hook.set(command);
+        }
+    }
+
+    /// What the script did, after its end.
+    pub fn finish(&self) -> (Option<Workload>, Vec<String>) {
+        if let Err(reason) = &self.hook {
+            return (None, vec![format!("steps and waits are not seen: {reason}")]);
+        }
+        let mut notes = Vec::new();
+        let own = children_cpu().saturating_sub(self.cpu).as_secs_f64();
+        let others = self.before.zip(Contention::now()).and_then(|(before, now)| {
+            let seconds = self.began.elapsed().as_secs_f64();
+            // The children's time is not this process's own.
+            Some((before.others_cores_until(now)? - own / seconds.max(1e-9)).max(0.0))
+        });
+        let (processes, problems) = read(&self.counters);
+        let of_hook = processes.iter().flat_map(|process| &process.problems);
+        for problem in of_hook.chain(&problems) {
+            if !notes.contains(problem) {
+                notes.push(problem.clone());
+            }
+        }
+        let script = Script::of(&processes);
+        let loaded: u64 = processes
+            .iter()
+            .flat_map(|process| &process.loaders)
+            .map(|loader| loader.evaluate.batches)
+            .sum();
+        if script.is_none() && loaded > 0 {
+            notes.push(format!(
+                "{loaded} batches were loaded, and no optimizer of torch made a step: nothing trained that could be judged"
+            ));
+        }
+        notes.extend(script.iter().flat_map(Script::notes));
+        let workload = script.map(|script| script.workload(Machine::here().cores as u64, others));
+        (workload, notes)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.hook = Err(String::new());
+        // Nothing of the hook is left in the recording of another program.
+        let _ = std::fs::remove_dir(&self.counters);
+    }
+}
+
+/// CPU time of the children that have ended.
+fn children_cpu() -> Duration {
+    let duration = |time: TimeVal| Duration::from_micros(time.num_microseconds().max(0) as u64);
+    getrusage(UsageWho::RUSAGE_CHILDREN).map_or(Duration::ZERO, |usage| {
+        duration(usage.user_time()) + duration(usage.system_time())
+    })
+}

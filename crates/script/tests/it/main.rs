@@ -1,0 +1,329 @@
+//! The hook in real scripts: what it sees, what it changes, and that it never touches them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use stokehold_profile::timeline::{Spans, VARIABLE};
+use stokehold_profile::{Recording, span};
+use stokehold_script::{Changes, Hook, LoaderFacts, Process, Script, read};
+use stokehold_untested::needs;
+
+/// A script that has ended.
+struct Ran {
+    output: Output,
+    processes: Vec<Process>,
+    /// `None` where nothing was sent.
+    recording: Option<Recording>,
+}
+
+/// A script, in the Python of the tests.
+struct Run<'a> {
+    python: PathBuf,
+    script: &'a str,
+    words: &'a str,
+    changes: Changes,
+    environment: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Run<'a> {
+    /// `small.py` with arguments; `None` where there is no torch.
+    fn small(words: &'a str) -> Option<Self> {
+        Some(Self {
+            python: needs::torch()?,
+            script: "small.py",
+            words,
+            changes: Changes::default(),
+            environment: Vec::new(),
+        })
+    }
+
+    fn with(mut self, changes: Changes) -> Self {
+        self.changes = changes;
+        self
+    }
+
+    fn ran(&self) -> Ran {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("profiler-output");
+        fs::create_dir(&folder).unwrap();
+        let spans = Spans::take(&folder);
+        let counters = folder.join("python");
+        let hook = Hook::new(&dir.path().join("hook"), &self.changes, Some(&counters)).unwrap();
+        let mut command = Command::new(&self.python);
+        command
+            .arg(scripts().join(self.script))
+            .args(self.words.split_whitespace())
+            .env(VARIABLE, spans.address())
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        hook.set(&mut command);
+        command.envs(self.environment.iter().copied());
+        let output = command.output().unwrap();
+        assert_eq!(spans.finish(), Vec::<String>::new());
+        let (processes, problems) = read(&folder.join("python"));
+        assert_eq!(problems, Vec::<String>::new());
+        Ran {
+            output,
+            processes,
+            recording: Recording::open(dir.path()).ok(),
+        }
+    }
+}
+
+fn scripts() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/scripts")
+}
+
+impl Ran {
+    fn said(&self) -> String {
+        format!(
+            "{}{}",
+            String::from_utf8_lossy(&self.output.stdout),
+            String::from_utf8_lossy(&self.output.stderr)
+        )
+    }
+
+    /// It ended well, and the hook did too.
+    fn well(self) -> Self {
+        assert!(self.output.status.success(), "{}", self.said());
+        assert!(self.problems().is_empty(), "{:?}", self.problems());
+        self
+    }
+
+    fn problems(&self) -> Vec<&String> {
+        self.processes
+            .iter()
+            .flat_map(|process| &process.problems)
+            .collect()
+    }
+
+    /// The loader that trained.
+    fn loader(&self) -> LoaderFacts {
+        Script::of(&self.processes)
+            .unwrap_or_else(|| panic!("nothing trained: {}", self.said()))
+            .loader
+    }
+
+    fn spans(&self, name: &str) -> usize {
+        let nodes = self.recording.iter().flat_map(|recording| &recording.nodes);
+        nodes.flat_map(|node| node.spans_of(name)).count()
+    }
+}
+
+/// Waits, steps and what workers fetch, in every way of starting workers; reads of 20 ms an image, steps of 10 ms.
+#[test]
+fn steps_and_waits_are_seen() {
+    for words in [
+        "workers=0",
+        "workers=1 start=fork",
+        "workers=2 start=spawn",
+        "workers=1 loader=own",
+        "workers=1 keep=1",
+    ] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        let loader = ran.loader();
+        let train = loader.train;
+        assert_eq!(
+            (train.iterations, train.finished, train.batches, train.images),
+            (2, 2, 20, 80),
+            "{words}"
+        );
+        assert!(
+            train.step_seconds >= 0.2 && train.step_seconds < 10.0,
+            "{words}: {train:?}"
+        );
+        assert_eq!(
+            (ran.spans(span::STEP), ran.spans(span::WAIT)),
+            (20, 20),
+            "{words}"
+        );
+        assert_eq!(
+            (ran.spans(span::EPOCH), ran.spans(span::VALIDATION)),
+            (2, 2),
+            "{words}"
+        );
+        assert_eq!(ran.spans(span::EVAL_STEP), 10, "{words}");
+        // 20 batches of training and 10 of validation.
+        assert_eq!(ran.spans(span::WORKER), 30, "{words}");
+        let workload = Script::of(&ran.processes).unwrap().workload(2, None);
+        let wait = workload.read_wait_seconds.unwrap();
+        assert!((0.018..0.080).contains(&wait), "{words}: a read of {wait}");
+        assert_eq!((workload.images, workload.batch_size), (40, 4), "{words}");
+        assert!(workload.wait_share > 0.1, "{words}: {}", workload.wait_share);
+        // All of the loop's time is known: 40 reads of 20 ms by one maker, or by two.
+        let seconds = workload.seconds_per_epoch.unwrap();
+        let least = if words.contains("workers=2") { 0.4 } else { 0.8 };
+        assert!(seconds >= least, "{words}: {seconds}");
+    }
+}
+
+/// Batches whose gradients are accumulated are trained on; validation in mid-epoch is no step.
+#[test]
+fn what_trains_is_told_from_what_does_not() {
+    let Some(run) = Run::small("workers=1 read=0.02 accumulate=4 validate=amid") else {
+        return;
+    };
+    let ran = run.ran().well();
+    let loader = ran.loader();
+    // The last two of ten batches have no step of the optimizer, and are left to the loop's end.
+    assert_eq!(loader.train.batches, 20);
+    assert_eq!(loader.evaluate.batches, 0);
+    let process = &ran
+        .processes
+        .iter()
+        .find(|process| process.train_steps > 0)
+        .unwrap();
+    let validation = &process.loaders[1];
+    assert_eq!((validation.train.batches, validation.evaluate.batches), (0, 20));
+    // A validation takes 40 reads of 20 ms; the fifth step does not have it.
+    let longest = ran.recording.as_ref().unwrap().nodes[0]
+        .spans_of(span::STEP)
+        .map(|span| span.duration);
+    assert!(longest.fold(0.0, f64::max) < 0.04 + 0.5);
+}
+
+/// A pass that is left early, as sanity checks before training leave theirs, keeps its batches, whatever steps later.
+#[test]
+fn a_validation_that_is_left_is_no_training() {
+    for (words, batches) in [
+        ("workers=1 read=0.002 step=0.001 validate=left", 6),
+        ("workers=0 read=0.002 step=0.001 validate=left-amid", 8),
+    ] {
+        let Some(run) = Run::small(words) else { return };
+        let ran = run.ran().well();
+        assert_eq!(ran.loader().train.batches, 20, "{words}");
+        assert_eq!(ran.spans(span::STEP), 20, "{words}");
+        let trained = |process: &&Process| process.train_steps > 0;
+        let process = ran.processes.iter().find(trained).unwrap();
+        let validation = process.loaders.iter().find(|loader| loader.train.batches == 0);
+        assert_eq!(validation.unwrap().evaluate.batches, batches, "{words}");
+    }
+}
+
+#[test]
+fn loaders_are_changed_from_outside() {
+    let changes = Changes {
+        workers: Some(2),
+        persistent: true,
+        ..Changes::default()
+    };
+    let Some(run) = Run::small("workers=0") else {
+        return;
+    };
+    let loader = run.with(changes.clone()).ran().well().loader();
+    assert_eq!(
+        (loader.num_workers, loader.persistent_workers, loader.train.images),
+        (2, true, 80)
+    );
+    // Two workers would each have the whole stream.
+    let stream = Run::small("workers=0 data=stream").unwrap().with(changes);
+    let loader = stream.ran().well().loader();
+    assert_eq!(
+        (loader.num_workers, loader.iterable, loader.train.images),
+        (0, true, 80)
+    );
+    let none = Changes {
+        workers: Some(0),
+        ..Changes::default()
+    };
+    let loader = Run::small("workers=2 keep=1")
+        .unwrap()
+        .with(none)
+        .ran()
+        .well()
+        .loader();
+    assert_eq!((loader.num_workers, loader.train.images), (0, 80));
+}
+
+#[test]
+fn a_script_is_ended_after_so_many_steps() {
+    let changes = Changes {
+        steps: Some(12),
+        ..Changes::default()
+    };
+    let Some(run) = Run::small("workers=1 read=0.001 epochs=1000") else {
+        return;
+    };
+    let ran = run.with(changes).ran().well();
+    assert_eq!(ran.loader().train.batches, 12);
+    assert!(!ran.said().contains("loss"));
+}
+
+/// A script's output, exit code and messages are the same with and without the hook.
+#[test]
+fn the_script_is_left_alone() {
+    let Some(run) = Run::small("workers=1 bad=7 read=0") else {
+        return;
+    };
+    let ran = run.ran();
+    assert_eq!(ran.output.status.code(), Some(1));
+    let said = ran.said();
+    assert!(said.contains("ValueError: this sample is bad"), "{said}");
+    assert!(ran.problems().is_empty(), "{:?}", ran.problems());
+    let plain = Command::new(&run.python)
+        .arg(scripts().join("small.py"))
+        .args(run.words.split_whitespace())
+        .output()
+        .unwrap();
+    assert_eq!(plain.status.code(), Some(1));
+}
+
+/// Whatever is wrong around it, the script runs.
+#[test]
+fn trouble_of_the_hook_is_not_the_scripts() {
+    for environment in [
+        // Nobody listens there; the folder is none; settings that are none.
+        vec![(VARIABLE, "/nowhere/socket")],
+        vec![("STOKEHOLD_HOOK", r#"{"folder": "/proc/nothing"}"#)],
+        vec![("STOKEHOLD_HOOK", "no JSON")],
+        vec![("STOKEHOLD_HOOK", "")],
+    ] {
+        let Some(mut run) = Run::small("workers=1 read=0") else {
+            return;
+        };
+        run.environment = environment.clone();
+        let ran = run.ran();
+        assert!(ran.output.status.success(), "{environment:?}: {}", ran.said());
+        assert!(ran.said().contains("loss"), "{environment:?}");
+    }
+}
+
+/// A torch without anything that the hook knows: the script runs, and what is not seen is said.
+#[test]
+fn a_strange_torch_is_survived() {
+    let strange = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/strange");
+    let dir = tempfile::tempdir().unwrap();
+    let counters = dir.path().join("python");
+    let hook = Hook::new(&dir.path().join("hook"), &Changes::default(), Some(&counters)).unwrap();
+    let mut command = Command::new("python3");
+    command
+        .arg(scripts().join("strange.py"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONPATH", strange);
+    hook.set(&mut command);
+    let output = command.output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "done\n");
+    let (processes, _) = read(&dir.path().join("python"));
+    let problems = processes[0].problems.join("; ");
+    assert!(problems.contains("no _BaseDataLoaderIter"), "{problems}");
+    assert!(problems.contains("older than 2.0"), "{problems}");
+}
+
+/// A `sitecustomize` of the environment runs behind the hook.
+#[test]
+fn the_environments_own_sitecustomize_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("sitecustomize.py"), "print('its own')").unwrap();
+    let hook = Hook::new(&dir.path().join("hook"), &Changes::default(), None).unwrap();
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", "import sitecustomize; print(sitecustomize.__file__)"])
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("PYTHONPATH", dir.path());
+    hook.set(&mut command);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let own = dir.path().join("sitecustomize.py");
+    assert_eq!(said, format!("its own\n{}\n", own.display()));
+}

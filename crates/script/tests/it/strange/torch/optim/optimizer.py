@@ -1,0 +1,6 @@
+"""An optimizer without global hooks."""
+
+
+class Optimizer:
+    def step(self):
+        pass

@@ -1,0 +1,79 @@
+//! `stokehold run`: a PyTorch script with changes that its own code does not make.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::process::{Command, ExitCode};
+
+use clap::Args as ClapArgs;
+use stokehold_script::{Changes, Hook, forbidden};
+
+use crate::failure::Usage;
+use crate::supervise::{self, Signals};
+
+/// Run a PyTorch script with another loader, or other arguments of its own, without a change in its code.
+///
+/// Signals and the exit code of the command pass through. What cannot be changed stays as it is, with a message that says why.
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "stokehold run [OPTIONS] -- COMMAND ..")]
+pub struct Args {
+    /// Make the batches of every DataLoader over torchvision's ImageFolder, if its transforms and sampler have an equal
+    /// here. The script's Python needs the package stokehold.
+    #[arg(long)]
+    swap_loader: bool,
+    /// num_workers of every DataLoader but those of iterable data sets; also the threads of --swap-loader.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=1024))]
+    workers: Option<u64>,
+    /// Keep the workers of a DataLoader from one epoch to the next.
+    #[arg(long)]
+    persistent_workers: bool,
+    /// Have batches in pinned memory, which is copied to a GPU faster.
+    #[arg(long)]
+    pin_memory: bool,
+    /// prefetch_factor of every DataLoader that has workers: the batches that each makes ahead.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    prefetch: Option<u64>,
+    /// The command, with its arguments.
+    #[arg(last = true, value_name = "COMMAND", required = true)]
+    command: Vec<OsString>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Nothing to change, or a Python that starts no hook; the hook's files cannot be written.
+pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
+    let changes = Changes {
+        workers: args.workers,
+        persistent: args.persistent_workers,
+        pin: args.pin_memory,
+        prefetch: args.prefetch,
+        swap: args.swap_loader,
+        ..Changes::default()
+    };
+    if changes == Changes::default() {
+        return Err(Usage(
+            "what to change? Give --swap-loader, --workers N, --persistent-workers, --pin-memory or --prefetch N"
+                .to_owned(),
+        )
+        .into());
+    }
+    let program = &args.command[0];
+    if let Some(option) = forbidden(&args.command) {
+        return Err(Usage(format!(
+            "{} {option} does not start the hook that makes the changes; leave {option} out",
+            program.display()
+        ))
+        .into());
+    }
+    let signals = Signals::block()?;
+    let folder = tempfile::tempdir()?;
+    let hook = Hook::new(&folder.path().join("hook"), &changes, None)?;
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]);
+    hook.set(&mut command);
+    let child = match signals.restore_in(&mut command).spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(ExitCode::from(supervise::not_started(program, &error))),
+    };
+    Ok(ExitCode::from(supervise::follow(&child, &signals)?.code))
+}

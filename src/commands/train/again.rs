@@ -1,0 +1,90 @@
+//! `stokehold train --resume RUN`: goes on with a run by what its folder says of it.
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, CommandFactory};
+use stokehold_train::TrainConfig;
+use stokehold_train::run::{RunFolder, RunRecord};
+
+use super::Args;
+use super::recipe::is_given;
+use crate::Cli;
+use crate::failure::Usage;
+
+/// A run that `--resume` names in the place of a data set; `None` where it is a data set.
+///
+/// # Errors
+/// Its record cannot be read.
+pub fn named(args: &Args) -> Result<Option<(PathBuf, RunRecord)>, Box<dyn Error>> {
+    let Some(path) = args.data.as_ref().filter(|_| args.resume) else {
+        return Ok(None);
+    };
+    Ok(RunFolder::new(path)
+        .read_record()?
+        .map(|record| (path.clone(), record)))
+}
+
+/// The configuration with which the run goes on: that of its record, with more epochs and with whatever does not change its results, if
+/// the command line says so.
+///
+/// # Errors
+/// [`Usage`] for an option that would make it another run.
+pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<TrainConfig, Box<dyn Error>> {
+    let command = Cli::command();
+    let matches = command.clone().try_get_matches_from(std::env::args_os())?;
+    let given = given(&command, &matches);
+    let mut config = record.config;
+    config.run_dir.clone_from(&path);
+    args.data = Some(config.data.clone());
+    let own = args.into_config()?;
+    for option in given {
+        match option.as_str() {
+            "data" | "resume" | "requeue" | "rank_timeout" | "rules" | "on_fire" | "tensorboard" => {}
+            "epochs" if own.epochs < config.epochs => {
+                return Err(fewer(&path, own.epochs, config.epochs).into());
+            }
+            "epochs" => config.epochs = own.epochs,
+            "device" => config.device = own.device,
+            "workers" => config.workers = own.workers,
+            "loader" => config.servers.clone_from(&own.servers),
+            "prefetch" => config.prefetch = own.prefetch,
+            "gpu_decode" | "gpu_memory_budget" => config.gpu = own.gpu,
+            "keep_checkpoints" => config.keep_checkpoints = own.keep_checkpoints,
+            "checkpoint_steps" => config.checkpoint_steps = own.checkpoint_steps,
+            "log_every" => config.log_every = own.log_every,
+            "ceiling_batches" => config.ceiling_batches = own.ceiling_batches,
+            "bad_image_limit" => config.bad_image_limit = own.bad_image_limit,
+            other => {
+                return Err(Usage(format!(
+                    "--{}: {} goes on as it began; leave this out, or begin another run without --resume",
+                    other.replace('_', "-"),
+                    path.display()
+                ))
+                .into());
+            }
+        }
+    }
+    Ok(config)
+}
+
+fn fewer(path: &Path, asked: u64, has: u64) -> Usage {
+    Usage(format!(
+        "--epochs {asked}: {} is a run of {has}; give more, or leave it out",
+        path.display()
+    ))
+}
+
+/// The options of `train` that the command line has, by their ids.
+fn given(command: &clap::Command, matches: &ArgMatches) -> Vec<String> {
+    let Some((name, of_train)) = matches.subcommand() else {
+        return Vec::new();
+    };
+    let Some(train) = command.find_subcommand(name) else {
+        return Vec::new();
+    };
+    let ids = train.get_arguments().map(|argument| argument.get_id().as_str());
+    ids.filter(|id| is_given(of_train, id))
+        .map(str::to_owned)
+        .collect()
+}

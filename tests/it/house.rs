@@ -1,0 +1,46 @@
+//! The table of crates in ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// What every crate may use without a word, and what only tests use.
+const UNSAID: [&str; 4] = ["base", "simulate", "s3-server", "untested"];
+
+/// Each crate uses those that the table says, and no others.
+#[test]
+fn crates_use_what_the_table_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut said = BTreeMap::new();
+    for line in text.lines() {
+        let Some(row) = line.strip_prefix("| `stokehold-") else {
+            continue;
+        };
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [name, _, uses, ..] = cells[..] else {
+            panic!("{line}")
+        };
+        let uses: BTreeSet<String> = uses
+            .split(", ")
+            .map(str::to_owned)
+            .filter(|uses| uses != "-")
+            .collect();
+        said.insert(name.trim_end_matches('`').to_owned(), uses);
+    }
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(root.join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let Ok(manifest) = fs::read_to_string(folder.join("Cargo.toml")) else {
+            continue;
+        };
+        let table: toml::Table = manifest.parse().unwrap();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let uses = table.get("dependencies").and_then(|all| all.as_table());
+        let uses = uses.into_iter().flat_map(|all| all.keys());
+        let uses = uses.filter_map(|name| name.strip_prefix("stokehold-"));
+        let uses = uses.filter(|name| !UNSAID.contains(name));
+        found.insert(name, uses.map(str::to_owned).collect::<BTreeSet<String>>());
+    }
+    assert_eq!(said, found);
+}
