@@ -5,6 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use stokehold_base::fault::Fault;
+use stokehold_cache::CacheError;
 use stokehold_compare::CompareError;
 use stokehold_diagnose::rules::ParameterError;
 use stokehold_jobs::JobError;
@@ -95,6 +96,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
     }
     let asked = [
         ask::<Usage>,
+        ask::<CacheError>,
         ask::<CompareError>,
         ask::<JobError>,
         ask::<LoaderError>,

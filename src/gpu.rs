@@ -1,7 +1,7 @@
 //! Options of the executor `gpu`, for all commands that have it.
 
-use crate::size::parse_size;
 use clap::Args as ClapArgs;
+use stokehold_base::size::parse_size;
 use stokehold_gpu::Decode;
 use stokehold_train::GpuOptions;
 

@@ -22,7 +22,6 @@ mod palette;
 mod progress;
 mod ranks;
 mod shell;
-mod size;
 mod supervise;
 mod terminal;
 mod trainer;

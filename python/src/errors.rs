@@ -1,6 +1,7 @@
 //! Converts errors of the crates to the exceptions of `stokehold.errors`.
 
 use pyo3::PyErr;
+use stokehold_cache::CacheError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::{ImageError, PipelineError};
 use stokehold_remote::RemoteError;
@@ -40,6 +41,12 @@ impl<T> Raise<T> for Result<T, LoaderError> {
                 _ => StokeholdError::new_err(text),
             }
         })
+    }
+}
+
+impl<T> Raise<T> for Result<T, CacheError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.map_err(|error| OptionError::new_err(error.to_string()))
     }
 }
 

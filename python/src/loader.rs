@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use stokehold_cache::{Cache, CachePlace};
 use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 use stokehold_remote::{Address, Servers};
@@ -27,6 +28,7 @@ pub(crate) struct Loader {
 
 struct Core {
     loader: stokehold_loader::Loader,
+    cache: Option<Arc<Cache>>,
     /// A thread that holds the GIL locks this only for a moment: it releases the GIL during every wait. A
     /// thread that waits for a batch locks it repeatedly; the mutex is fair, so that another thread gets its
     /// turn in between.
@@ -68,11 +70,26 @@ fn elsewhere(
     }))))
 }
 
+/// The cache that is given or that the environment names, if there is one.
+fn open_cache(py: Python<'_>, place: Option<&str>, share: f64) -> PyResult<Option<Arc<Cache>>> {
+    let place: Option<CachePlace> = match place {
+        Some(place) => Some(
+            place
+                .parse()
+                .map_err(|reason| OptionError::new_err(format!("cache={place:?}: {reason}")))?,
+        ),
+        None => CachePlace::of_environment().raise()?,
+    };
+    let open = |place: CachePlace| Cache::open(&place, stokehold_cache::Options { share });
+    py.detach(|| place.map(open).transpose()).raise()
+}
+
 #[pymethods]
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples, remote))]
+        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples, remote,
+        cache, cache_share))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -95,6 +112,8 @@ impl Loader {
         repeats: i64,
         epoch_samples: Option<i64>,
         remote: Vec<String>,
+        cache: Option<String>,
+        cache_share: f64,
     ) -> PyResult<Self> {
         let workers = match num_workers {
             None => Workers::Auto,
@@ -138,14 +157,28 @@ impl Loader {
             elsewhere: elsewhere(py, source, &remote, workers)?,
             ..options
         };
-        let images = Arc::clone(&source.images);
+        let given = cache.is_some();
+        let cache = open_cache(py, cache.as_deref(), cache_share)?;
+        let images: Arc<dyn stokehold_storage::Source> = match &cache {
+            Some(_) if !remote.is_empty() && given => {
+                return Err(OptionError::new_err(
+                    "cache keeps what this process reads, and the servers of remote read; give one of the two",
+                ));
+            }
+            Some(cache) => cache.of(Arc::clone(&source.images)),
+            None => Arc::clone(&source.images),
+        };
         let operations = pipeline.operations.clone();
         let loader = py
             .detach(|| stokehold_loader::Loader::new(images, operations, options))
             .raise()?;
         let epochs = Mutex::new(Epochs::new(&loader));
         Ok(Self {
-            core: Arc::new(Core { loader, epochs }),
+            core: Arc::new(Core {
+                loader,
+                cache,
+                epochs,
+            }),
         })
     }
 
@@ -153,6 +186,13 @@ impl Loader {
     fn made(&self) -> Vec<(String, u64)> {
         let elsewhere = self.core.loader.options().elsewhere.as_ref();
         elsewhere.map(|servers| servers.made()).unwrap_or_default()
+    }
+
+    /// What the cache has done, as JSON.
+    fn cache(&self) -> PyResult<Option<String>> {
+        let facts = self.core.cache.as_ref().map(|cache| cache.facts());
+        let json = facts.map(|facts| serde_json::to_string(&facts)).transpose();
+        json.map_err(|error| OptionError::new_err(error.to_string()))
     }
 
     /// Batches per epoch.

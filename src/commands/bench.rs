@@ -9,7 +9,7 @@ mod storage;
 
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
-use crate::loader::BatchArgs;
+use crate::loader::{BatchArgs, CacheArgs};
 use crate::local::Local;
 use crate::terminal::{self, note};
 use crate::{damage, progress};
@@ -74,6 +74,8 @@ pub struct LoaderBenchArgs {
     /// The type of the numbers in a batch: f32, f16, bf16 or u8 (without the normalisation of the load experiment)
     #[arg(long, value_name = "TYPE", default_value_t = SampleType::F32)]
     sample_type: SampleType,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Servers that make the batches, as for train; they serve DATA
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     loader: Vec<Address>,
@@ -121,6 +123,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         pipeline.ops.retain(|op| !matches!(op, Op::Normalize(_)));
     }
     if !args.loader.is_empty() {
+        if args.cache.cache.is_some() {
+            let reason = "--cache keeps what this machine reads, and servers read; leave it out";
+            return Err(Usage(reason.into()).into());
+        }
         if !args.read_latency.is_zero() {
             let reason = "--read-latency delays reads of this machine, and servers read; leave it out";
             return Err(Usage(reason.into()).into());
@@ -133,6 +139,11 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         }
     }
     let (source, part) = source(&data, &args)?;
+    let cache = args.cache.open()?;
+    let source = match &cache {
+        Some(cache) => cache.of(source),
+        None => source,
+    };
     let servers = match args.loader.is_empty() {
         true => None,
         false => Some((&args.loader[..], part)),
@@ -152,7 +163,8 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         let passes = (0..args.passes)
             .map(|_| bench.pass())
             .collect::<Result<Vec<_>, _>>()?;
-        reports.push(Report::new(&data, &args, bench.feed.loader(), passes));
+        let facts = cache.as_ref().map(|cache| cache.facts());
+        reports.push(Report::new(&data, &args, bench.feed.loader(), facts, passes));
     }
     let sweep = Sweep::new(reports);
     match args.json {

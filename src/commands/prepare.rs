@@ -22,8 +22,8 @@ use crate::failure::Usage;
 use crate::interrupt;
 use crate::loader::WorkerArgs;
 use crate::local::Local;
-use crate::size::parse_size;
 pub use show::Show;
+use stokehold_base::size::parse_size;
 
 /// Make shards of a data set, or check, list or unpack them.
 ///

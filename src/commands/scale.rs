@@ -16,9 +16,9 @@ use stokehold_scale::{Algorithm, Cluster, Fact, Network, Run, ScaleError, Settin
 
 use crate::failure::Usage;
 use crate::local::Local;
-use crate::size::parse_size;
 use crate::terminal::note;
 use crate::{files, terminal};
+use stokehold_base::size::parse_size;
 
 /// Options of `scale`.
 #[derive(Debug, ClapArgs)]

@@ -20,6 +20,7 @@ pub mod lock;
 pub mod random;
 pub mod regular;
 pub mod share;
+pub mod size;
 pub mod stats;
 pub mod student;
 pub mod there;

@@ -67,6 +67,8 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
         true => dataset.train,
         false => dataset.train.without_masks(),
     };
+    // The first epoch is not what is compared.
+    config.fill_cache(&images, &AtomicBool::new(false))?;
     let mut steps = Steps::open(config, images)?.with_period(period);
     answer(&Answer::Ready(Ready {
         versions: format!("stokehold {}", env!("CARGO_PKG_VERSION")),

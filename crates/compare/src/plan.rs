@@ -9,6 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stokehold_base::hash::Fnv;
+use stokehold_cache::CachePlace;
 use stokehold_loader::{BadImagePolicy, Workers};
 use stokehold_pipeline::{Executor, Pipeline};
 use stokehold_remote::Address;
@@ -36,6 +37,8 @@ pub enum Trial {
     Gpu,
     /// Our loader `fused`, whose batches servers make.
     Remote,
+    /// Our loader `fused`, whose images a cache keeps packed.
+    Cached,
     /// torchvision's classic transforms on PIL images in PyTorch's DataLoader.
     Torchvision,
     /// torchvision's v2 transforms in PyTorch's DataLoader.
@@ -56,11 +59,12 @@ pub enum Trial {
 
 impl Trial {
     /// All trials, in the order in which help texts name them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::PerOp,
         Self::Fused,
         Self::Gpu,
         Self::Remote,
+        Self::Cached,
         Self::Torchvision,
         Self::TorchvisionV2,
         Self::Albumentations,
@@ -78,6 +82,7 @@ impl Trial {
             Self::Fused => "fused",
             Self::Gpu => "gpu",
             Self::Remote => "remote",
+            Self::Cached => "cached",
             Self::Torchvision => "torchvision",
             Self::TorchvisionV2 => "torchvision-v2",
             Self::Albumentations => "albumentations",
@@ -93,7 +98,7 @@ impl Trial {
     pub fn executor(self) -> Option<AnyExecutor> {
         match self {
             Self::PerOp => Some(AnyExecutor::Cpu(Executor::PerOp)),
-            Self::Fused | Self::Remote => Some(AnyExecutor::Cpu(Executor::Fused)),
+            Self::Fused | Self::Remote | Self::Cached => Some(AnyExecutor::Cpu(Executor::Fused)),
             Self::Gpu => Some(AnyExecutor::Gpu),
             _ => None,
         }
@@ -183,6 +188,9 @@ pub struct Plan {
     /// Servers that make the batches of the trial `remote`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Address>,
+    /// The cache of the trial `cached`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CachePlace>,
     /// Pythons of the trials: of all under the name "", of one under its name.
     pub pythons: BTreeMap<String, PathBuf>,
     /// Seconds: the length of the slowest trial's rounds.
@@ -213,6 +221,12 @@ impl Plan {
             return wrong(
                 "the trial remote takes batches of servers, and no other one does: give both, remote among the trials and the \
                  servers' addresses"
+                    .to_owned(),
+            );
+        }
+        if self.trials.contains(&Trial::Cached) != self.cache.is_some() {
+            return wrong(
+                "the trial cached reads a cache, and no other one does: give both, cached among the trials and the cache's folder"
                     .to_owned(),
             );
         }
@@ -399,6 +413,8 @@ impl Plan {
             bad_image_limit: 100,
             servers,
             workers,
+            cache: self.cache.clone().filter(|_| trial == Trial::Cached),
+            cache_share: 0.0,
             prefetch: 0,
             device,
             keep_checkpoints: 0,
@@ -524,6 +540,7 @@ pub(crate) mod tests {
             batch_size: 32,
             image_size: 224,
             workers: 2,
+            cache: None,
             seed: 0,
             lr: 0.001,
             servers: Vec::new(),

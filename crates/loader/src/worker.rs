@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::{Receiver, RecvError, Sender, TryRecvError};
 use stokehold_base::random::mix;
 use stokehold_pipeline::{
     DrawKey, DrawnMask, Executor, ImageError, Input, PreparedSample, RowIndex, SampleMut,
@@ -270,7 +270,7 @@ impl Worker {
     }
 
     fn fill_all(&mut self, flights: &Receiver<Arc<Flight>>, done: &Sender<Done>) {
-        for flight in flights {
+        while let Ok(flight) = self.next_flight(flights) {
             let batch = flight.batch;
             let outcome = match self.fill_flight(&flight) {
                 ControlFlow::Continue(None) => continue,
@@ -279,6 +279,20 @@ impl Worker {
             };
             if done.send(Done { batch, outcome }).is_err() {
                 return;
+            }
+        }
+    }
+
+    /// The next batch to fill. While there is none, the source knows that this thread has nothing to do.
+    fn next_flight(&self, flights: &Receiver<Arc<Flight>>) -> Result<Arc<Flight>, RecvError> {
+        match flights.try_recv() {
+            Ok(flight) => Ok(flight),
+            Err(TryRecvError::Disconnected) => Err(RecvError),
+            Err(TryRecvError::Empty) => {
+                self.shared.source.rest(1);
+                let flight = flights.recv();
+                self.shared.source.rest(-1);
+                flight
             }
         }
     }

@@ -295,6 +295,23 @@ impl Source for BucketFolder {
         }
     }
 
+    /// The object's URI, and its version or time and size as they were listed.
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        let object = self
+            .piece(sample)
+            .ok()
+            .and_then(|piece| find(&self.objects, &piece.key));
+        let Some(object) = object else { return false };
+        into.extend(self.names.samples[sample].path.as_os_str().as_encoded_bytes());
+        into.push(0);
+        match &object.etag {
+            Some(etag) => into.extend(etag.as_bytes()),
+            None => into.extend(object.modified.to_le_bytes()),
+        }
+        into.extend(object.size.to_le_bytes());
+        true
+    }
+
     fn reach(&self) -> usize {
         REACH
     }

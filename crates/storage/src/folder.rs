@@ -143,6 +143,39 @@ impl Source for ImageFolder {
             read_ahead(&sample.path);
         }
     }
+
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        let Some(Sample { path, .. }) = self.samples.get(sample) else {
+            return false;
+        };
+        into.extend(self.below(sample));
+        version_of_file(path, into)
+    }
+}
+
+/// The version of a regular file but for its path: its size, and when it and its entry were changed.
+#[cfg(unix)]
+pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(facts) = fs::metadata(path) else {
+        return false;
+    };
+    let numbers = [
+        facts.size() as i64,
+        facts.mtime(),
+        facts.mtime_nsec(),
+        facts.ctime(),
+        facts.ctime_nsec(),
+    ];
+    numbers
+        .iter()
+        .for_each(|number| into.extend(number.to_le_bytes()));
+    facts.is_file()
+}
+
+#[cfg(not(unix))]
+pub(crate) fn version_of_file(_: &Path, _: &mut Vec<u8>) -> bool {
+    false
 }
 
 /// Makes the system read a file into its cache, without waiting.

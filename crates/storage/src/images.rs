@@ -210,6 +210,15 @@ impl Source for Images {
         }
     }
 
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Folder(folder) => folder.version(sample, into),
+            Self::Bucket(bucket) => bucket.version(sample, into),
+            Self::Shards(shards) => shards.version(sample, into),
+            Self::Pairs(pairs) => pairs.version(sample, into),
+        }
+    }
+
     fn baked(&self) -> Option<&Baked> {
         match self {
             Self::Folder(_) | Self::Bucket(_) | Self::Pairs(_) => None,

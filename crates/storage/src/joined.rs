@@ -116,6 +116,17 @@ impl Source for Joined {
             .unwrap_or(0)
     }
 
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        self.of(sample)
+            .is_some_and(|(source, sample)| source.version(sample, into))
+    }
+
+    fn rest(&self, threads: isize) {
+        for source in &self.sources {
+            source.rest(threads);
+        }
+    }
+
     fn baked(&self) -> Option<&Baked> {
         let some = self.sources.iter().find(|source| !source.is_empty());
         some.and_then(|source| source.baked())

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::bucket::Objects;
-use crate::folder::{read_ahead, read_file};
+use crate::folder::{read_ahead, read_file, version_of_file};
 use crate::{SampleBytes, Source, StorageError};
 
 /// A list of image files and their classes, in the order in which they were added. A path with a scheme, such as
@@ -104,6 +104,16 @@ impl Source for ImageList {
             Some(uri) => self.objects.expect(uri),
             None => read_ahead(path),
         }
+    }
+
+    /// Objects have none here: they are not listed, so nothing is known of them before they are read.
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        if sample >= self.len() {
+            return false;
+        }
+        let path = self.path(sample);
+        into.extend(path.as_os_str().as_encoded_bytes());
+        as_uri(path).is_none() && version_of_file(path, into)
     }
 
     fn reach(&self) -> usize {

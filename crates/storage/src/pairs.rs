@@ -513,6 +513,11 @@ impl Source for PairFolder {
         }
     }
 
+    /// Of its image.
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        self.images.version(sample, into)
+    }
+
     fn pixel_classes(&self) -> Option<&PixelClasses> {
         Some(&self.classes)
     }

@@ -40,6 +40,14 @@ impl<S: Source> Source for SlowSource<S> {
         self.source.read(sample, into)
     }
 
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        self.source.version(sample, into)
+    }
+
+    fn rest(&self, threads: isize) {
+        self.source.rest(threads);
+    }
+
     fn baked(&self) -> Option<&Baked> {
         self.source.baked()
     }

@@ -32,6 +32,20 @@ pub trait Source: Send + Sync {
         let _ = sample;
     }
 
+    /// Appends to `into` what tells the sample's file, as it is now, from every other file and from what it was before or will be
+    /// after a change: its path below the folder, its size and times, or its version in a bucket. For a file here it asks the
+    /// file system, and reads nothing. `false` where nothing tells them apart, and for samples of shards, which are prepared already.
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        let _ = (sample, into);
+        false
+    }
+
+    /// Says that so many more (or, below 0, fewer) of the threads that read have nothing to do for now. Work that can wait is for
+    /// such moments. Does nothing by default.
+    fn rest(&self, threads: isize) {
+        let _ = threads;
+    }
+
     /// What the images have behind them, all of them: the head of a pipeline that was performed when they were prepared.
     fn baked(&self) -> Option<&Baked> {
         None
@@ -91,6 +105,14 @@ impl<S: Source + ?Sized> Source for Arc<S> {
 
     fn reach(&self) -> usize {
         (**self).reach()
+    }
+
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        (**self).version(sample, into)
+    }
+
+    fn rest(&self, threads: isize) {
+        (**self).rest(threads);
     }
 
     fn baked(&self) -> Option<&Baked> {

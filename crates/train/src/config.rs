@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stokehold_cache::{Cache, CachePlace};
 use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
@@ -133,6 +135,12 @@ pub struct TrainConfig {
     pub servers: Vec<Address>,
     /// Loader threads. Beside servers a number of threads makes training batches, too, and `auto` stands for none.
     pub workers: Workers,
+    /// Where JPEGs are kept packed for the next epochs.
+    #[serde(default)]
+    pub cache: Option<CachePlace>,
+    /// The share of the cores that packing may take when none is idle, 0 to 1.
+    #[serde(default = "cache_share")]
+    pub cache_share: f64,
     /// The most batches in work or ready; 0 for as few as keep all workers busy.
     pub prefetch: usize,
     /// The device that computes.
@@ -158,13 +166,19 @@ fn one() -> usize {
     1
 }
 
+fn cache_share() -> f64 {
+    stokehold_cache::Options::default().share
+}
+
 impl TrainConfig {
     /// The fields that a resumed run may change. `data` may change because the data themselves are compared.
-    pub const FREE: [&'static str; 12] = [
+    pub const FREE: [&'static str; 14] = [
         "data",
         "bad_image_limit",
         "servers",
         "workers",
+        "cache",
+        "cache_share",
         "prefetch",
         "device",
         "gpu",
@@ -432,6 +446,24 @@ impl TrainConfig {
         }))
     }
 
+    /// Puts all images into the cache, if there is one, before the first step. Ends early when `stop` becomes true.
+    ///
+    /// # Errors
+    /// The cache cannot be opened. What cannot be read is left to the loader.
+    pub fn fill_cache(&self, images: &Images, stop: &AtomicBool) -> Result<(), TrainError> {
+        if let Some(cache) = self.open_cache()? {
+            cache.of(Arc::new(images.clone())).fill(stop);
+        }
+        Ok(())
+    }
+
+    /// The cache, if there is one; the same one as long as somebody has it open.
+    pub(crate) fn open_cache(&self) -> Result<Option<Arc<Cache>>, TrainError> {
+        let share = self.cache_share;
+        let open = |place| Cache::open(place, stokehold_cache::Options { share });
+        Ok(self.cache.as_ref().map(open).transpose()?)
+    }
+
     /// The feed for one part of the data set.
     pub(crate) fn feed(
         &self,
@@ -473,6 +505,10 @@ impl TrainConfig {
                 SlowSource::new(images, Duration::from_secs_f64(read_latency_ms / 1e3)),
             ),
             _ => Arc::new(images),
+        };
+        let source = match self.open_cache()? {
+            Some(cache) => cache.of(source),
+            None => source,
         };
         match self.sample_type {
             SampleType::U8 => Feed::of_bytes(source, pipeline.clone(), options, maker),

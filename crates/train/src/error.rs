@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use stokehold_base::fault::Fault;
 use stokehold_base::lock::Holder;
+use stokehold_cache::CacheError;
 use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::PipelineError;
@@ -38,6 +39,9 @@ pub enum TrainError {
     /// A pipeline is invalid.
     #[error(transparent)]
     Pipeline(#[from] PipelineError),
+    /// The cache cannot be opened.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
     /// The device is missing or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -237,6 +241,7 @@ impl Fault for TrainError {
             Self::Gpu(error) => !matches!(error, GpuError::Batch { .. } | GpuError::Device { .. }),
             Self::Loader(error) | Self::Validation(error) => error.is_input(),
             Self::Remote(error) => error.is_input(),
+            Self::Cache(error) => error.is_input(),
             Self::Ranks(error) => {
                 matches!(
                     error,

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use cpu_time::ProcessTime;
 use serde::{Deserialize, Serialize};
 use stokehold_base::clock::unix_now;
 use stokehold_base::lock::Lock;
+use stokehold_cache::Cache;
 use stokehold_loader::LoaderError;
 use stokehold_profile::ranks::{RankTimes, RanksSummary};
 use stokehold_profile::{Contention, Ending, Machine, Sampler, Settings, Tree, peak_rss, span};
@@ -320,6 +322,7 @@ fn start(
     tracing::info!(executor = %chosen.executor, why = chosen.why.as_deref(), device = device_name, "chosen");
     let objective = config.objective(config.class_weights.of(&dataset.train, classes)?);
     let maker = Maker::open(chosen.executor, config.gpu, &plain)?;
+    let cache = config.open_cache()?;
     let feed = config.feed(dataset.train, true, team.parts(), &maker)?;
     pixels::check_batches(config, &feed)?;
     let sampler = feed.loader().start_of(0).order.sampler;
@@ -428,6 +431,7 @@ fn start(
         workers: feed.loader().workers(),
         record,
         feed,
+        cache,
         shards,
         val_feed,
         decoded: None,
@@ -538,6 +542,7 @@ struct Training<'a> {
     workers: usize,
     record: RunRecord,
     feed: Feed,
+    cache: Option<Arc<Cache>>,
     /// Whether the training images are prepared shards.
     shards: bool,
     val_feed: Option<Feed>,
@@ -1061,6 +1066,7 @@ impl Training<'_> {
             interrupted,
             ranks,
             batches_by_server,
+            cache: self.cache.as_ref().map(|cache| cache.facts()),
         };
         if !self.team.ranks.is_first() {
             return Ok(summary);

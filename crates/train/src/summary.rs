@@ -104,6 +104,9 @@ pub struct RunSummary {
     /// machine's threads. Empty without servers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub batches_by_server: BTreeMap<String, u64>,
+    /// What the cache of images has done since the last start or resume, for this process; only in runs with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache: Option<stokehold_cache::Facts>,
 }
 
 impl RunSummary {
@@ -227,6 +230,9 @@ impl fmt::Display for RunSummary {
                 per_image(used.cpu_seconds)
             );
             row(f, "emulated trainer", costs)?;
+        }
+        if let Some(cache) = &self.cache {
+            row(f, "cache", cache.to_string())?;
         }
         for (server, batches) in &self.batches_by_server {
             let count = batches.to_string();
@@ -352,6 +358,7 @@ mod tests {
             interrupted: false,
             ranks: None,
             batches_by_server: BTreeMap::new(),
+            cache: None,
         }
     }
 

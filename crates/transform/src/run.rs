@@ -498,6 +498,14 @@ impl Source for Slice {
         self.source.reach()
     }
 
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        self.source.version(self.records.start + sample, into)
+    }
+
+    fn rest(&self, threads: isize) {
+        self.source.rest(threads);
+    }
+
     fn baked(&self) -> Option<&Baked> {
         self.source.baked()
     }

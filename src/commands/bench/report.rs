@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stokehold_base::stats::percentile;
+use stokehold_cache::Facts;
 use stokehold_loader::Loader;
 use stokehold_pipeline::SampleType;
 use stokehold_profile::peak_rss;
@@ -56,11 +57,20 @@ pub struct Report {
     /// The batches that each server made, the first pass's too; `here` are those of this process. Empty without servers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     batches_by_server: BTreeMap<String, u64>,
+    /// What the cache has done so far, the first pass included; only with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache: Option<Facts>,
 }
 
 impl Report {
     /// Summarises the timed passes of a loader.
-    pub fn new(data: &Path, args: &LoaderBenchArgs, loader: &Loader, passes: Vec<Pass>) -> Report {
+    pub fn new(
+        data: &Path,
+        args: &LoaderBenchArgs,
+        loader: &Loader,
+        cache: Option<Facts>,
+        passes: Vec<Pass>,
+    ) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
         let rates = of(|p| p.images as f64 / p.seconds);
         let experiment = args.pipeline.is_none();
@@ -94,6 +104,7 @@ impl Report {
                 Some(servers) => servers.made().into_iter().collect(),
                 None => BTreeMap::new(),
             },
+            cache,
         }
     }
 }
@@ -186,6 +197,9 @@ impl fmt::Display for Sweep {
         }
         for (server, batches) in self.reports.iter().flat_map(|report| &report.batches_by_server) {
             writeln!(f, "{server} made {batches} batches")?;
+        }
+        if let Some(cache) = self.reports.last().and_then(|report| report.cache.as_ref()) {
+            writeln!(f, "cache: {cache}")?;
         }
         if let Some(decoded) = first.decoded {
             writeln!(f, "decoded: {decoded}")?;

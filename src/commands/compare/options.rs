@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use stokehold_cache::CachePlace;
 use stokehold_compare::{Plan, TorchOptions, TrainerPlan, Trial};
 use stokehold_pipeline::{Pipeline, PipelineError};
 use stokehold_profile::{Machine, ProfileError, check_interval};
@@ -42,8 +43,8 @@ enum TrainerKind {
 /// Feed the same trainer with different loaders, and show which keeps it busy.
 ///
 /// Trials take turns in short rounds on the same images. Native trials are per-op (operation after operation, as
-/// torchvision), fused, gpu, and remote (fused, made by servers); trials in Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, spdl
-/// and stokehold. Without DATA, generated images are used. The same command continues after an interruption.
+/// torchvision), fused, gpu, remote (fused, made by servers) and cached (fused, from a cache that is filled first); trials in
+/// Python are torchvision, torchvision-v2, albumentations, dali, dali-gpu, ffcv, spdl and stokehold. Without DATA, generated images are used. The same command continues after an interruption.
 /// Finished cells are kept; a cell in which a trial failed is measured again.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -93,6 +94,9 @@ pub struct Args {
     /// while other trials have their turn.
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
     loader: Vec<Address>,
+    /// The cache of the trial cached: its folder and, behind a colon, its size.
+    #[arg(long, value_name = "DIR[:SIZE]")]
+    cache: Option<CachePlace>,
     /// Use at most N images, evenly over the classes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     images: Option<u64>,
@@ -191,6 +195,7 @@ impl Args {
             seed: self.seed,
             lr: self.lr,
             servers: self.loader.clone(),
+            cache: self.cache.clone(),
             pythons: self.pythons()?,
             round: self.round,
             precision: self.precision,

@@ -38,15 +38,21 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
     config.run_dir.clone_from(&path);
     args.data = Some(config.data.clone());
     let own = args.into_config()?;
+    // Also that of a job that has another one than the job before.
+    if own.cache.is_some() {
+        config.cache.clone_from(&own.cache);
+    }
     for option in given {
         match option.as_str() {
-            "data" | "resume" | "requeue" | "rank_timeout" | "rules" | "on_fire" | "tensorboard" => {}
+            "data" | "cache" | "resume" | "requeue" | "rank_timeout" | "rules" | "on_fire"
+            | "tensorboard" => {}
             "epochs" if own.epochs < config.epochs => {
                 return Err(fewer(&path, own.epochs, config.epochs).into());
             }
             "epochs" => config.epochs = own.epochs,
             "device" => config.device = own.device,
             "workers" => config.workers = own.workers,
+            "cache_share" => config.cache_share = own.cache_share,
             "loader" => config.servers.clone_from(&own.servers),
             "prefetch" => config.prefetch = own.prefetch,
             "gpu_decode" | "gpu_memory_budget" => config.gpu = own.gpu,

@@ -26,7 +26,7 @@ use super::recipe::Recipe;
 use super::rules::RulesOptions;
 use crate::failure::Usage;
 use crate::gpu::GpuArgs;
-use crate::loader::WorkerArgs;
+use crate::loader::{CacheArgs, WorkerArgs};
 use crate::local::Local;
 use crate::progress;
 use crate::trainer::TrainerArgs;
@@ -340,6 +340,8 @@ struct MachineOptions {
     sample_type: SampleType,
     #[command(flatten)]
     threads: WorkerArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Servers that make the training batches (`stokehold serve`): tcp://a:7000,tcp://b:7000; tls:// for TLS. Batches, order
     /// and resume stay the same. --workers 2 lets threads of this machine make some, too. STOKEHOLD_TOKEN has the token.
     #[arg(long, value_name = "SERVERS", value_delimiter = ',')]
@@ -478,6 +480,8 @@ impl Args {
             bad_image_limit: data_options.bad_image_limit,
             servers: machine.loader,
             workers: machine.threads.workers,
+            cache: machine.cache.place()?,
+            cache_share: machine.cache.cache_share,
             prefetch: machine.prefetch,
             device: machine.device,
             keep_checkpoints: record.keep_checkpoints,

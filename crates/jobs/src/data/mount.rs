@@ -44,7 +44,7 @@ use stokehold_objects::{Cause, Object, ObjectError};
 
 use crate::data::{Objects, link};
 use crate::mirror::plain;
-use crate::{Job, JobError, Mode, Sharing, writes};
+use crate::{Channel, Job, JobError, Mode, Sharing, writes};
 use disk::Disk;
 use fs::View;
 use tape::{Kept, Tape};
@@ -137,16 +137,30 @@ impl Mounts {
     }
 }
 
-/// Opens the cache of a job.
-fn kept(job: &Job) -> Result<Kept, JobError> {
+/// Where the loader of a script keeps packed images ([`VARIABLE`](stokehold_cache::VARIABLE)), in a job with a channel of mode Cache: a
+/// folder beside the objects, with the same limit.
+pub(crate) fn image_cache(job: &Job) -> Option<String> {
+    let caches = |channel: &Channel| channel.mode() == Mode::Cache;
+    if !job.channels.values().any(caches) {
+        return None;
+    }
+    let folder = folder(job).ok()?.join("images");
+    let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
+    Some(match most {
+        Some(most) => format!("{}:{most}", folder.display()),
+        None => folder.display().to_string(),
+    })
+}
+
+/// The cache's folder.
+fn folder(job: &Job) -> Result<PathBuf, JobError> {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
     let user = || set("XDG_CACHE_HOME").or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    let folder = job
-        .cache_dir
+    job.cache_dir
         .clone()
         .or_else(|| set("STOKEHOLD_CACHE"))
         .or_else(|| Some(user()?.join("stokehold")))
@@ -154,7 +168,12 @@ fn kept(job: &Job) -> Result<Kept, JobError> {
             JobError::Input(
                 "no home folder for mode=Cache; set STOKEHOLD_CACHE or cache-dir to a folder".to_owned(),
             )
-        })?;
+        })
+}
+
+/// Opens the cache of a job.
+fn kept(job: &Job) -> Result<Kept, JobError> {
+    let folder = folder(job)?;
     let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
     // Two servers may have buckets of the same name.
     let names = ["AWS_ENDPOINT_URL", "AWS_ENDPOINT"];

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use super::{Ended, Runner};
 use crate::checkpoints::Keeper;
 use crate::contract::{self, Instance};
-use crate::data::mount::Complaints;
+use crate::data::mount::{self, Complaints};
 use crate::data::pipe;
 use crate::data::{self, Flow};
 use crate::runner::nodes::{self, without_slurm};
@@ -239,6 +239,9 @@ impl Runner<'_> {
                     None => format!("{standin}:{paths}"),
                 };
             }
+        }
+        if let Some(place) = mount::image_cache(job) {
+            command.env(stokehold_cache::VARIABLE, place);
         }
         command.envs(surroundings);
         if let Some(listening) = listening {

@@ -12,7 +12,9 @@ Everything else is torch.distributed's. Importing it makes the backend "smddp" k
 
 from __future__ import annotations
 
+import atexit
 import os
+import time
 from typing import Any
 
 import torch as _torch
@@ -28,6 +30,18 @@ def init_process_group(backend: str | None = None, **options: Any) -> None:  # t
     if backend in (None, "smddp"):
         backend = "nccl" if _torch.cuda.is_available() else "gloo"
     _dist.init_process_group(backend, **options)
+    _let_go_at_exit()
+
+
+def _let_go() -> None:
+    """Gives gloo's threads the time to let go of the last tensors: one that does so later, while Python ends, aborts the process
+    ("terminate called without an active exception"), though its work is done."""
+    time.sleep(0.1)
+
+
+def _let_go_at_exit() -> None:
+    atexit.unregister(_let_go)
+    atexit.register(_let_go)
 
 
 def get_local_rank() -> int:
@@ -54,6 +68,7 @@ def _group(store: Any, rank: int, size: int, timeout: Any) -> Any:
         options = _dist.ProcessGroupNCCL.Options()
         options._timeout = timeout
         return _dist.ProcessGroupNCCL(store, rank, size, options)
+    _let_go_at_exit()
     return _dist.ProcessGroupGloo(store, rank, size, timeout)
 
 

@@ -1,6 +1,9 @@
-//! Sizes on the command line.
+//! Sizes as people write them.
 
-/// A number of bytes; kB, MB, GB are powers of 1000, KiB, MiB, GiB of 1024.
+/// A number of bytes; kB, MB, GB, TB are powers of 1000, KiB, MiB, GiB, TiB of 1024.
+///
+/// # Errors
+/// What a size must be, if the text is none.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit: u64 = match text[digits.len()..].trim() {
@@ -8,9 +11,11 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "kB" | "KB" => 1000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
         "KiB" => 1 << 10,
         "MiB" => 1 << 20,
         "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
         _ => return Err("must be a number of bytes, such as 150MB or 1GiB".into()),
     };
     let size = digits

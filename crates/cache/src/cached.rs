@@ -1,0 +1,181 @@
+//! A source with a cache before it.
+
+use std::collections::HashSet;
+use std::process;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stokehold_jpeg::PackTables;
+use stokehold_storage::shard::Baked;
+use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::Cache;
+use crate::packing::Waiting;
+use crate::segment::Key;
+
+/// A source whose samples are read from a [`Cache`] where they are in it, and are added to it otherwise.
+pub struct Cached {
+    cache: Arc<Cache>,
+    progress: Arc<Progress>,
+    /// Samples that were announced to a source that fetches them then: they have to be taken there.
+    fetched: Mutex<HashSet<usize>>,
+    /// In a fork of this process, threads and locks are in no known state.
+    process: u32,
+}
+
+/// Which samples of a source wait to be packed or cannot be.
+pub(crate) struct Progress {
+    source: Arc<dyn Source>,
+    states: Vec<AtomicU8>,
+}
+
+const NEW: u8 = 0;
+const WAITS: u8 = 1;
+const REFUSED: u8 = 2;
+
+impl Progress {
+    pub fn source(&self) -> &dyn Source {
+        &*self.source
+    }
+
+    pub fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// A sample has been packed, or cannot be.
+    pub fn done(&self, sample: usize, packed: bool) {
+        self.states[sample].store(if packed { NEW } else { REFUSED }, Ordering::Relaxed);
+    }
+}
+
+/// The key of a sample as it is now. `scratch` is for its version.
+pub(crate) fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<Key> {
+    scratch.clear();
+    // What was packed with other tables cannot be read.
+    scratch.extend(PackTables::built_in().id().to_le_bytes());
+    source.version(sample, scratch).then(|| xxh3_128(scratch))
+}
+
+impl Cached {
+    pub(crate) fn new(cache: Arc<Cache>, source: Arc<dyn Source>) -> Self {
+        let states = (0..source.len()).map(|_| AtomicU8::new(NEW)).collect();
+        Self {
+            cache,
+            progress: Arc::new(Progress { source, states }),
+            fetched: Mutex::default(),
+            process: process::id(),
+        }
+    }
+
+    /// Reads all samples that the cache does not have, and adds them, on all cores and without regard to others: what an epoch does
+    /// in spare moments. Ends early when `stop` becomes true, or the cache takes no more.
+    pub fn fill(&self, stop: &AtomicBool) {
+        self.cache.packing.fill(&self.progress, stop);
+    }
+
+    fn source(&self) -> &dyn Source {
+        &*self.progress.source
+    }
+
+    fn key(&self, sample: usize) -> Option<Key> {
+        let mut scratch = Vec::with_capacity(256);
+        key_of(self.source(), sample, &mut scratch)
+    }
+
+    /// Whether the sample has been announced to the source since it was read last.
+    fn was_fetched(&self, sample: usize) -> bool {
+        self.source().reach() > 0 && self.fetched().remove(&sample)
+    }
+
+    fn fetched(&self) -> std::sync::MutexGuard<'_, HashSet<usize>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offer(&self, sample: usize, key: Key, file: &[u8]) {
+        let packing = &self.cache.packing;
+        let waits = |state: &AtomicU8| {
+            state
+                .compare_exchange(NEW, WAITS, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        };
+        if packing.store().stopped().is_none() && self.progress.states.get(sample).is_some_and(waits) {
+            let progress = Arc::clone(&self.progress);
+            packing.offer(Waiting { progress, sample }, key, file);
+        }
+    }
+}
+
+impl Source for Cached {
+    fn len(&self) -> usize {
+        self.source().len()
+    }
+
+    fn class(&self, sample: usize) -> u32 {
+        self.source().class(sample)
+    }
+
+    fn name(&self, sample: usize) -> String {
+        self.source().name(sample)
+    }
+
+    fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
+        if self.process != process::id() {
+            return self.source().read(sample, into);
+        }
+        let fetched = self.was_fetched(sample);
+        let Some(key) = self.key(sample) else {
+            return self.source().read(sample, into);
+        };
+        let packing = &self.cache.packing;
+        let hit = !fetched && packing.store().read(key, into.refill());
+        packing.count(hit);
+        if !hit {
+            self.source().read(sample, into)?;
+            self.offer(sample, key, into.file());
+        }
+        Ok(())
+    }
+
+    fn expect(&self, sample: usize) {
+        let cached = self.process == process::id()
+            && self
+                .key(sample)
+                .is_some_and(|key| self.cache.packing.store().expect(key));
+        if !cached {
+            if self.source().reach() > 0 {
+                self.fetched().insert(sample);
+            }
+            self.source().expect(sample);
+        }
+    }
+
+    fn reach(&self) -> usize {
+        self.source().reach()
+    }
+
+    fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
+        self.source().version(sample, into)
+    }
+
+    fn rest(&self, threads: isize) {
+        self.cache.packing.rest(threads);
+        self.source().rest(threads);
+    }
+
+    fn baked(&self) -> Option<&Baked> {
+        self.source().baked()
+    }
+
+    fn pixel_classes(&self) -> Option<&PixelClasses> {
+        self.source().pixel_classes()
+    }
+
+    fn mask_name(&self, sample: usize) -> String {
+        self.source().mask_name(sample)
+    }
+
+    fn read_mask(&self, sample: usize, into: &mut Vec<u8>) -> Result<(), StorageError> {
+        self.source().read_mask(sample, into)
+    }
+}

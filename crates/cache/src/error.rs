@@ -1,0 +1,48 @@
+//! Errors.
+
+use std::io;
+use std::path::PathBuf;
+
+use stokehold_base::fault::Fault;
+use thiserror::Error;
+
+/// Why a cache cannot be opened. While it works there are none: what it cannot do, the source does.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// The folder cannot be made or read.
+    #[error("the cache's folder {}: {source}; give a folder that this user may write to", path.display())]
+    Io {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Its file system has no locks.
+    #[error("the cache's folder {} cannot be locked: {source}; give one on a disk of this machine", path.display())]
+    Lock {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The environment names no place.
+    #[error("{}={text}: {reason}", crate::VARIABLE)]
+    Variable {
+        /// What it says.
+        text: String,
+        /// What is wrong with that.
+        reason: String,
+    },
+    /// A share that is none.
+    #[error("the cache's share of the cores is {share}: it is from 0 to 1")]
+    Share {
+        /// What was given.
+        share: f64,
+    },
+}
+
+impl Fault for CacheError {
+    fn is_input(&self) -> bool {
+        true
+    }
+}

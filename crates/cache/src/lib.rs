@@ -1,0 +1,277 @@
+//! A cache of training images that fills itself.
+//!
+//! The first epoch reads files, here or in a bucket, as they are. Beside it, threads of this crate pack their JPEGs (the form that
+//! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, read in less than half of the time), and append
+//! them to files in a folder. The next epochs, and other trainings of the same data, read those.
+//!
+//! ```text
+//!            read(sample)                       hit: the packed image
+//!  loader ─────────────────► Cached ───────────────────────────────────────► loader
+//!                              │ miss           the file, as it is                ▲
+//!                              ├──────────────► Source ───────────────────────────┤
+//!                              └─ the file ─► queue ─► threads pack ─► segments in the folder
+//! ```
+//!
+//! * **Every batch is the same** as without it: a packed image has the same pixels to the bit, and is checked by its CRC-32 at every
+//!   read. What is damaged is read from its source again, and replaced.
+//! * **It follows content.** A sample's key is a hash of its [version](stokehold_storage::Source::version): of a file here its path
+//!   below the data set's folder, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
+//!   URI, ETag and size. What was changed is another sample. Nothing has to be cleared by hand.
+//! * **It is bounded.** The folder stays below its limit. If it is full, files of samples that no process uses go first, those that
+//!   were used longest ago; if all are in use, no more are added ([`Facts::stopped`]).
+//! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
+//!   Two processes may pack an image at the same moment; then it is there twice.
+//! * **It may be killed** at any moment: half of a record is no record.
+//! * **It works in spare moments.** Packing takes about twice the time of loading an image once. Threads of the lowest priority do
+//!   it while less than half of the cores' time is used by this process, or workers have nothing to do and the process leaves 15 % of
+//!   the cores' time. Beside that, whatever happens, it takes a share of the cores ([`Options::share`], 3 %): so a training that waits
+//!   for its loader all the time is slowed down by no more than that, and is packed over more epochs than one.
+//!
+//! Images that cannot be packed, or are no smaller when they are, stay files: those of buckets are kept as they are, those of this
+//! machine are not kept. So are all, where the processor has no AVX2 and reads packed images slower than JPEGs. Samples of
+//! [shards](stokehold_storage::shard) are not cached: they are prepared already. Masks are read from their files.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use stokehold_cache::{Cache, Options};
+//! use stokehold_storage::{Dataset, Source};
+//!
+//! let dataset = Dataset::open("s3://bucket/photos", None, 0)?;
+//! let cache = Cache::open(&"/fast/disk:200GB".parse()?, Options::default())?;
+//! let source: Arc<dyn Source> = cache.of(Arc::new(dataset.train));
+//! # let _ = source;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The folder may be on a network file system that has locks (`flock`). Nothing else may write to it; files that are not
+//! called `*.skcache` or `lock` are left alone.
+
+mod cached;
+mod error;
+mod pace;
+mod packing;
+mod segment;
+mod store;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use serde::{Deserialize, Serialize};
+use stokehold_base::size::parse_size;
+use stokehold_storage::Source;
+
+pub use cached::Cached;
+pub use error::CacheError;
+use packing::Packing;
+
+/// The environment variable with the [`CachePlace`] of a program that is given none. Jobs with a channel of mode Cache set it for their
+/// scripts.
+pub const VARIABLE: &str = "STOKEHOLD_IMAGE_CACHE";
+
+/// The folder of a cache and its limit: `DIR` or `DIR:SIZE` in text, such as `/fast/disk:200GB`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct CachePlace {
+    /// The folder; it is made if it is not there.
+    pub dir: PathBuf,
+    /// The most bytes that it takes, at least 1 MiB. Default: four fifths of what it has and its disk has free, when it is opened.
+    pub limit: Option<u64>,
+}
+
+impl CachePlace {
+    /// The place that the environment names ([`VARIABLE`]); none if it is not set, or empty.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_environment() -> Result<Option<Self>, CacheError> {
+        match std::env::var(VARIABLE) {
+            Ok(text) if !text.is_empty() => match text.parse() {
+                Ok(place) => Ok(Some(place)),
+                Err(reason) => Err(CacheError::Variable { text, reason }),
+            },
+            _ => Ok(None),
+        }
+    }
+}
+
+impl FromStr for CachePlace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (dir, limit) = match text.rsplit_once(':') {
+            Some((dir, size)) if size.starts_with(|first: char| first.is_ascii_digit()) => (
+                dir,
+                Some(parse_size(size).map_err(|reason| format!("the size {size:?} {reason}"))?),
+            ),
+            _ => (text, None),
+        };
+        if dir.is_empty() {
+            return Err("it is DIR or DIR:SIZE, such as /fast/disk:200GB".to_owned());
+        }
+        if dir.contains("://") {
+            return Err("the cache is a folder of this machine".to_owned());
+        }
+        if limit.is_some_and(|limit| limit < store::LEAST) {
+            return Err("the size is at least 1MiB".to_owned());
+        }
+        let dir = PathBuf::from(dir);
+        Ok(Self { dir, limit })
+    }
+}
+
+impl TryFrom<String> for CachePlace {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<CachePlace> for String {
+    fn from(place: CachePlace) -> Self {
+        place.to_string()
+    }
+}
+
+impl fmt::Display for CachePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.limit {
+            Some(limit) => write!(f, "{}:{limit}", self.dir.display()),
+            None => self.dir.display().fmt(f),
+        }
+    }
+}
+
+/// How a cache works.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// The share of the process's cores that packing may take when none is idle, 0 to 1. Default 0.03.
+    pub share: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { share: 0.03 }
+    }
+}
+
+/// What a cache has done since it was opened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Facts {
+    /// The folder.
+    pub dir: PathBuf,
+    /// Its limit in bytes.
+    pub limit: u64,
+    /// Samples that were read from it.
+    pub hits: u64,
+    /// Samples that were read from their source.
+    pub misses: u64,
+    /// Samples that were added.
+    pub added: u64,
+    /// Bytes of these files.
+    pub file_bytes: u64,
+    /// What they take in the cache.
+    pub added_bytes: u64,
+    /// Samples that wait to be packed.
+    pub waiting: usize,
+    /// Samples of the cache that were found damaged.
+    pub damaged: u64,
+    /// Why it adds no more.
+    pub stopped: Option<String>,
+}
+
+/// One line for people.
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reads = self.hits + self.misses;
+        write!(
+            f,
+            "{} of {reads} reads were from {}",
+            self.hits,
+            self.dir.display()
+        )?;
+        if self.added > 0 {
+            write!(
+                f,
+                "; {} images were added, {:.1} MB for {:.1} MB of files",
+                self.added,
+                self.added_bytes as f64 / 1e6,
+                self.file_bytes as f64 / 1e6
+            )?;
+        }
+        if self.waiting > 0 {
+            write!(f, "; {} wait to be packed", self.waiting)?;
+        }
+        if self.damaged > 0 {
+            write!(f, "; {} were damaged and read from their files", self.damaged)?;
+        }
+        match &self.stopped {
+            Some(why) => write!(f, "; it takes no more: {why}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An open cache, for any number of sources.
+pub struct Cache {
+    packing: Packing,
+}
+
+impl Cache {
+    /// Opens the folder, which is made if it is not there. A folder that this process has open already is the same cache, with the
+    /// limit and the options that it was opened with first.
+    ///
+    /// # Errors
+    /// The folder cannot be made or read, or its file system has no locks; a share outside 0 to 1.
+    pub fn open(place: &CachePlace, options: Options) -> Result<Arc<Self>, CacheError> {
+        if !(0.0..=1.0).contains(&options.share) {
+            return Err(CacheError::Share { share: options.share });
+        }
+        // A fork of the process that opened it has no threads for it.
+        static OPEN: Mutex<Vec<(u32, Weak<Cache>)>> = Mutex::new(Vec::new());
+        let dir = store::made(&place.dir)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(_, cache)| cache.strong_count() > 0);
+        let own = open.iter().filter(|(process, _)| *process == std::process::id());
+        if let Some(cache) = own
+            .filter_map(|(_, cache)| cache.upgrade())
+            .find(|cache| cache.dir() == dir)
+        {
+            return Ok(cache);
+        }
+        let store = store::Store::open(dir, place.limit)?;
+        let packing = Packing::new(store, options.share);
+        let cache = Arc::new(Self { packing });
+        open.push((std::process::id(), Arc::downgrade(&cache)));
+        Ok(cache)
+    }
+
+    /// The source with this cache before it.
+    pub fn of(self: &Arc<Self>, source: Arc<dyn Source>) -> Arc<Cached> {
+        Arc::new(Cached::new(Arc::clone(self), source))
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        self.packing.store().dir()
+    }
+
+    /// What it has done since it was opened.
+    pub fn facts(&self) -> Facts {
+        self.packing.facts()
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({})", self.dir().display())
+    }
+}
+
+/// The examples of README.md, as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeDoctests;

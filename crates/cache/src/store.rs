@@ -1,0 +1,506 @@
+//! The folder of a cache: its segments, what is in them, and its bound.
+//!
+//! A process writes segments of its own, and reads those of all. Who uses a segment holds a shared lock on its file, which the
+//! system gives back when the process ends in whatever way. A segment whose lock is free may be removed for the sake of the bound;
+//! the ones that were used longest ago go first. What is removed while somebody has it open stays readable for him, so a mistake
+//! costs space and never a sample. The file `lock` is held while segments are begun and removed.
+
+use std::collections::HashMap;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use stokehold_base::lock;
+use stokehold_base::random::mix;
+use stokehold_base::there::if_there;
+
+use crate::CacheError;
+use crate::segment::{self, Key, Place, Read};
+
+/// How large a segment gets, at most; of a small cache an eighth of it.
+const SEGMENT: u64 = 256 << 20;
+/// The smallest cache.
+pub(crate) const LEAST: u64 = 1 << 20;
+/// How often the folder is looked through for segments of other processes.
+const LOOK: Duration = Duration::from_secs(1);
+/// What files of this folder are called.
+const SUFFIX: &str = ".skcache";
+const LOCK: &str = "lock";
+
+/// An open folder.
+pub(crate) struct Store {
+    dir: PathBuf,
+    limit: u64,
+    known: RwLock<Known>,
+    looked: Mutex<Instant>,
+    writing: Mutex<Option<Writing>>,
+    /// Why nothing is added any more.
+    stopped: OnceLock<String>,
+    added: AtomicU64,
+    damaged: AtomicU64,
+    /// A fork of it must not write to its segment.
+    process: u32,
+}
+
+#[derive(Default)]
+struct Known {
+    segments: Vec<Segment>,
+    samples: HashMap<Key, (u32, Place)>,
+}
+
+struct Segment {
+    path: PathBuf,
+    /// Open and locked from the first read on.
+    file: Option<Arc<File>>,
+    /// Whether it is not there any more, or cannot be read.
+    gone: bool,
+    read: Read,
+}
+
+/// The segment that this process adds to.
+struct Writing {
+    file: Arc<File>,
+    number: u32,
+    at: u64,
+    /// What it may take, its end included.
+    most: u64,
+    places: Vec<(Key, Place)>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store {
+    /// Opens the folder, whose path is the one that [`made`] gave, and learns what is in it.
+    pub fn open(dir: PathBuf, limit: Option<u64>) -> Result<Self, CacheError> {
+        let limit = match limit {
+            Some(limit) => limit,
+            None => default_limit(&dir).map_err(|source| CacheError::Io {
+                path: dir.clone(),
+                source,
+            })?,
+        };
+        let store = Self {
+            limit,
+            known: RwLock::default(),
+            looked: Mutex::new(Instant::now()),
+            writing: Mutex::default(),
+            stopped: OnceLock::new(),
+            added: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+            process: std::process::id(),
+            dir,
+        };
+        // A folder without locks could lose its bound, or a segment in use.
+        match lock::open(&store.dir.join(LOCK), lock::MOMENT) {
+            Ok(_) => {}
+            Err(error) if is_read_only(&error) => store.stop("the folder is read-only"),
+            Err(source) => {
+                return Err(CacheError::Lock {
+                    path: store.dir.clone(),
+                    source,
+                });
+            }
+        }
+        store.look().map_err(|source| CacheError::Io {
+            path: store.dir.clone(),
+            source,
+        })?;
+        Ok(store)
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Why nothing is added any more.
+    pub fn stopped(&self) -> Option<&str> {
+        self.stopped.get().map(String::as_str)
+    }
+
+    /// Bytes that were added by this process; samples that were found damaged.
+    pub fn counts(&self) -> (u64, u64) {
+        (
+            self.added.load(Ordering::Relaxed),
+            self.damaged.load(Ordering::Relaxed),
+        )
+    }
+
+    fn stop(&self, why: impl Into<String>) {
+        let why = why.into();
+        tracing::warn!(dir = %self.dir.display(), why, "the cache takes no more samples");
+        let _ = self.stopped.set(why);
+    }
+
+    pub fn has(&self, key: Key) -> bool {
+        self.known().samples.contains_key(&key)
+    }
+
+    fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known_mut(&self) -> std::sync::RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a sample is, and its open file.
+    fn place(&self, key: Key) -> Option<(Arc<File>, Place)> {
+        let number = {
+            let known = self.known();
+            let &(number, place) = known.samples.get(&key)?;
+            if let Some(file) = &known.segments[number as usize].file {
+                return Some((Arc::clone(file), place));
+            }
+            number
+        };
+        let mut known = self.known_mut();
+        let segment = &mut known.segments[number as usize];
+        if segment.file.is_none() {
+            segment.file = opened_for_use(&segment.path).map(Arc::new);
+        }
+        let Some(file) = segment.file.clone() else {
+            // Another process has removed it.
+            segment.gone = true;
+            known.samples.retain(|_, (of, _)| *of != number);
+            return None;
+        };
+        let &(_, place) = known.samples.get(&key)?;
+        Some((file, place))
+    }
+
+    /// Reads a sample into `into`, which is empty. Whether it is there, and whole; `into` holds nothing of use otherwise.
+    pub fn read(&self, key: Key, into: &mut Vec<u8>) -> bool {
+        let Some((file, place)) = self.place(key) else {
+            return false;
+        };
+        into.resize(place.length as usize, 0);
+        let whole = file.read_exact_at(into, place.at).is_ok() && crc32fast::hash(into) == place.crc;
+        if !whole {
+            self.known_mut().samples.remove(&key);
+            self.damaged.fetch_add(1, Ordering::Relaxed);
+        }
+        whole
+    }
+
+    /// Has the system read a sample into its cache. Whether it is in this one.
+    pub fn expect(&self, key: Key) -> bool {
+        let Some((file, place)) = self.place(key) else {
+            return false;
+        };
+        // Only a hint; ignore the result.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::fs::fadvise(
+            &*file,
+            place.at,
+            std::num::NonZeroU64::new(u64::from(place.length)),
+            rustix::fs::Advice::WillNeed,
+        );
+        #[cfg(not(target_os = "linux"))]
+        let _ = (file, place);
+        true
+    }
+
+    /// Learns what other processes have added, where it is time to.
+    pub fn follow(&self) {
+        let look = {
+            let mut looked = held(&self.looked);
+            let due = looked.elapsed() >= LOOK;
+            if due {
+                *looked = Instant::now();
+            }
+            due
+        };
+        // What cannot be read now is not used now.
+        let _ = match look {
+            true => self.look(),
+            false => self.read_on(),
+        };
+    }
+
+    /// Looks through the folder for segments that are new.
+    fn look(&self) -> io::Result<()> {
+        let mut new = Vec::new();
+        {
+            let known = self.known();
+            for path in segments(&self.dir)? {
+                if !known.segments.iter().any(|segment| segment.path == path) {
+                    new.push(path);
+                }
+            }
+        }
+        if !new.is_empty() {
+            let mut known = self.known_mut();
+            // The same folder may have been looked through by another thread in between.
+            new.retain(|path| !known.segments.iter().any(|segment| segment.path == *path));
+            known.segments.extend(new.into_iter().map(|path| Segment {
+                path,
+                file: None,
+                gone: false,
+                read: Read::UpTo(0),
+            }));
+        }
+        self.read_on()
+    }
+
+    /// Reads on in the segments that others write.
+    fn read_on(&self) -> io::Result<()> {
+        let own = held(&self.writing).as_ref().map(|writing| writing.number);
+        let growing: Vec<(u32, PathBuf, Option<Arc<File>>, u64)> = (0..)
+            .zip(&self.known().segments)
+            .filter(|(number, segment)| !segment.gone && Some(*number) != own)
+            .filter_map(|(number, segment)| match segment.read {
+                Read::UpTo(from) => Some((number, segment.path.clone(), segment.file.clone(), from)),
+                Read::All => None,
+            })
+            .collect();
+        for (number, path, file, from) in growing {
+            let file = match file {
+                Some(file) => file,
+                None => match if_there(File::open(&path))? {
+                    Some(file) => Arc::new(file),
+                    None => {
+                        self.known_mut().segments[number as usize].gone = true;
+                        continue;
+                    }
+                },
+            };
+            // Most of the time nothing has happened.
+            if from > 0 && file.metadata()?.len() <= from {
+                continue;
+            }
+            let mut found = Vec::new();
+            let read = segment::find(&file, from, |key, place| found.push((key, place)))?;
+            let mut known = self.known_mut();
+            known.segments[number as usize].read = read;
+            for (key, place) in found {
+                known.samples.entry(key).or_insert((number, place));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a sample, if it is not there and fits; whether it did. What goes wrong ends the adding, and says so once.
+    pub fn add(&self, key: Key, file: &[u8]) -> bool {
+        if self.stopped().is_some() || self.has(key) {
+            return false;
+        }
+        let mut writing = held(&self.writing);
+        self.add_to(&mut writing, key, file).unwrap_or_else(|why| {
+            *writing = None;
+            self.stop(why);
+            false
+        })
+    }
+
+    fn add_to(&self, writing: &mut Option<Writing>, key: Key, file: &[u8]) -> Result<bool, String> {
+        let fits = |writing: &Writing| {
+            let index = segment::HEAD * (writing.places.len() as u64 + 2) + segment::TRAILER;
+            writing.at + segment::HEAD + file.len() as u64 + index <= writing.most
+        };
+        if writing.as_ref().is_some_and(|writing| !fits(writing)) {
+            self.complete(writing).map_err(|error| said(&error))?;
+        }
+        if writing.is_none() {
+            *writing = Some(self.begin()?);
+        }
+        let Some(to) = writing.as_mut().filter(|writing| fits(writing)) else {
+            // Larger than a whole segment: not for this cache.
+            return Ok(false);
+        };
+        let mut bytes = Vec::with_capacity(file.len() + segment::HEAD as usize);
+        let place = segment::record(key, file, &mut bytes);
+        if let Err(error) = to.file.write_all_at(&bytes, to.at) {
+            // Half a record is nothing to readers; what is free again may help whoever filled the disk.
+            let _ = to.file.set_len(to.at);
+            return Err(said(&error));
+        }
+        let place = Place {
+            at: to.at + place.at,
+            ..place
+        };
+        to.places.push((key, place));
+        to.at += bytes.len() as u64;
+        self.added.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let number = to.number;
+        self.known_mut().samples.insert(key, (number, place));
+        Ok(true)
+    }
+
+    /// Ends the segment that is written.
+    fn complete(&self, writing: &mut Option<Writing>) -> io::Result<()> {
+        let Some(writing) = writing.take() else {
+            return Ok(());
+        };
+        self.known_mut().segments[writing.number as usize].read = Read::All;
+        writing
+            .file
+            .write_all_at(&segment::end(&writing.places, writing.at), writing.at)
+    }
+
+    /// Begins a segment, for which others that nobody uses are removed if need be. The error says why there is no room.
+    fn begin(&self) -> Result<Writing, String> {
+        let _lock = lock::open(&self.dir.join(LOCK), Duration::from_secs(10))
+            .map_err(|error| said(&error))?
+            .ok_or("another process has held its lock for 10 s")?;
+        let most = SEGMENT.min(self.limit / 8);
+        self.make_room(most).map_err(|error| said(&error))?;
+        let path = self.dir.join(new_name());
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .and_then(|file| {
+                file.lock_shared()?;
+                file.write_all_at(&segment::start(), 0)?;
+                Ok(Arc::new(file))
+            })
+            .map_err(|error| said(&error))?;
+        let mut known = self.known_mut();
+        let number = known.segments.len() as u32;
+        known.segments.push(Segment {
+            path,
+            file: Some(Arc::clone(&file)),
+            gone: false,
+            read: Read::UpTo(segment::START),
+        });
+        Ok(Writing {
+            file,
+            number,
+            at: segment::START,
+            most,
+            places: Vec::new(),
+        })
+    }
+
+    /// Removes segments that nobody uses, those first that were used longest ago, until `more` bytes fit.
+    fn make_room(&self, more: u64) -> io::Result<()> {
+        let (mut sum, mut free) = (0, Vec::new());
+        for path in segments(&self.dir)? {
+            let Some(file) = if_there(File::open(&path))? else {
+                continue;
+            };
+            let facts = file.metadata()?;
+            match file.try_lock() {
+                Ok(()) => {
+                    sum += facts.len();
+                    free.push((facts.modified()?, path, facts.len()));
+                }
+                // Who writes it may make it as large as they get.
+                Err(TryLockError::WouldBlock) => sum += facts.len().max(more),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+        }
+        free.sort();
+        for (_, path, size) in free {
+            if sum + more <= self.limit {
+                break;
+            }
+            if_there(fs::remove_file(&path))?;
+            sum -= size;
+        }
+        match sum + more <= self.limit {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!("it is full: its limit is {} MB", self.limit / 1_000_000),
+            )),
+        }
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        // Without its index it is read record by record.
+        let _ = self.complete(&mut held(&self.writing).take());
+    }
+}
+
+/// Makes the folder, if it is not there, and finds its one path.
+pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
+    let made = fs::create_dir_all(dir).and_then(|()| fs::canonicalize(dir));
+    made.map_err(|source| CacheError::Io {
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+/// The segments of a folder.
+fn segments(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().ends_with(SUFFIX.as_bytes()) && entry.file_type()?.is_file() {
+            all.push(entry.path());
+        }
+    }
+    Ok(all)
+}
+
+/// A name that no other process takes.
+fn new_name() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let seed = mix(now as u64 ^ mix(u64::from(std::process::id()) << 32 | count));
+    format!("{now:x}-{seed:016x}{SUFFIX}")
+}
+
+/// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
+fn opened_for_use(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    file.lock_shared().ok()?;
+    // It may have been removed just before it was locked.
+    if file.metadata().ok()?.nlink() == 0 {
+        return None;
+    }
+    // When it was used last; in a read-only folder nobody removes it.
+    let _ = File::options()
+        .append(true)
+        .open(path)
+        .and_then(|file| file.set_modified(SystemTime::now()));
+    Some(file)
+}
+
+/// Four fifths of what the cache has and the disk has free.
+fn default_limit(dir: &Path) -> io::Result<u64> {
+    let mut size = 0;
+    for path in segments(dir)? {
+        size += if_there(fs::metadata(path))?.map_or(0, |facts| facts.len());
+    }
+    let disk = rustix::fs::statvfs(dir)?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    Ok((size.saturating_add(free) / 5 * 4).max(LEAST))
+}
+
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+    )
+}
+
+fn said(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull => "its disk is full".to_owned(),
+        io::ErrorKind::ReadOnlyFilesystem => "its disk is read-only".to_owned(),
+        _ => error.to_string(),
+    }
+}
