@@ -152,6 +152,7 @@ def main() -> int:
         try:
             data, images = gather(options.data, options.max_images, Path(folder))
             options.shards = prepare(options, data, Path(folder)) if options.prepared else None
+            options.cache = fill(options, data, Path(folder)) if options.cached else None
             sides = [side for load in options.loads for side in sides_of(options, load, data)]
             alternate(sides, options.rounds, lambda side: cores_to_use(options.cores), Path(folder))
         except Failed as error:
@@ -178,6 +179,8 @@ def parse() -> argparse.Namespace:
                         "executors and peers is the one the others are compared with")
     parser.add_argument("--prepared", action="store_true",
                         help="also run the first executor on the same files made into shards by `stokehold prepare`")
+    parser.add_argument("--cached", action="store_true",
+                        help="also run the first executor on the files with --cache, filled before the first turn")
     parser.add_argument("--loads", type=numbers(0), default=[0, 12], metavar="N,M", help="default 0,12")
     parser.add_argument("--rounds", type=number(1), default=5, help="turns of every side (default 5)")
     parser.add_argument("--cores", type=number(1), default=1, help="cores that every side is pinned to (default 1)")
@@ -194,8 +197,8 @@ def parse() -> argparse.Namespace:
     options.workers = options.workers or options.cores
     if not options.peers and not options.executors:
         parser.error("nothing to run: --peers and --executors are both none")
-    if options.prepared and not options.executors:
-        parser.error("--prepared is a way to feed an executor, and --executors is none")
+    if (options.prepared or options.cached) and not options.executors:
+        parser.error("--prepared and --cached are ways to feed an executor, and --executors is none")
     return options
 
 
@@ -253,6 +256,21 @@ def prepare(options: argparse.Namespace, data: Path, folder: Path) -> Path:
     return folder / "shards"
 
 
+def fill(options: argparse.Namespace, data: Path, folder: Path) -> Path:
+    """Makes a cache of `data` and returns its folder."""
+    require_binary(options.stokehold)
+    place = folder / "cache"
+    command = [options.stokehold, "bench", "loader", data, "--cache", place, "--cache-share", "1", "--json", "--passes", "1"]
+    while True:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise Failed(f"stokehold bench loader --cache ended with exit code {done.returncode}")
+        facts = json.loads(done.stdout)["cache"]
+        if facts["added"] == 0:
+            print(f"cache: {facts['hits']} of {facts['hits'] + facts['misses']} reads", file=sys.stderr)
+            return place
+
+
 def require_binary(path: Path) -> None:
     if not path.is_file():
         raise Failed(f"no binary at {path}: build it (cargo build --release) or give --stokehold FILE")
@@ -270,16 +288,19 @@ def sides_of(options: argparse.Namespace, load: int, data: Path) -> list[Side]:
     """The sides that run at `load`: Stokehold's executors, then the peers that can do it."""
     work = ["--load", str(load), "--image-size", str(options.image_size), "--serve"]
     sides = []
-    ours = [(executor, executor, data) for executor in options.executors]
+    ours = [(executor, executor, data, []) for executor in options.executors]
     if options.shards:
         first = options.executors[0]
-        ours.append((f"{first}, prepared", first, options.shards))
-    for name, executor, folder in ours:
+        ours.append((f"{first}, prepared", first, options.shards, []))
+    if options.cache:
+        first = options.executors[0]
+        ours.append((f"{first}, cached", first, data, ["--cache", str(options.cache), "--cache-share", "0"]))
+    for name, executor, folder, more in ours:
         require_binary(options.stokehold)
         command = [str(options.stokehold), "bench", "loader", str(folder), "--executor", *EXECUTORS[executor]]
         if EXECUTORS[executor][0] == "gpu":
             command += ["--device", options.device]
-        sides.append(Side(name, load, command + ["--workers", str(options.workers)] + work))
+        sides.append(Side(name, load, command + more + ["--workers", str(options.workers)] + work))
     for name in options.peers:
         side = peer_side(name, load, data, options.workers, work, options.python)
         sides += [side] if side else []

@@ -3,6 +3,7 @@
 mod advise;
 mod bench;
 mod bucket;
+mod cache;
 mod compare;
 mod dataset;
 mod devices;

@@ -473,7 +473,7 @@ fn why(change: &Change, now: &Setting, then: &Setting, workload: &Workload) -> S
         ),
         Change::Shards => format!(
             "an image costs {} of CPU time instead of {}, measured on images of this run; make them with `stokehold \
-             prepare DATA SHARDS` and train on SHARDS",
+             prepare DATA SHARDS` and train on SHARDS, or have `--cache DIR` pack the images while you train",
             ms(then.loader_cpu),
             ms(now.loader_cpu)
         ),

@@ -159,6 +159,8 @@ pub fn config(data: &Path, run_dir: &Path) -> TrainConfig {
         bad_image_limit: 100,
         servers: Vec::new(),
         workers: Workers::Auto,
+        cache: None,
+        cache_share: 0.0,
         prefetch: 0,
         device: DeviceChoice::Cpu,
         keep_checkpoints: 2,
