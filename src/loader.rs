@@ -19,7 +19,7 @@ pub struct WorkerArgs {
 #[derive(Debug, Clone, ClapArgs)]
 pub struct CacheArgs {
     /// Keep JPEGs packed in this folder, up to SIZE: the first epoch reads them as they are and packs them in spare moments, the
-    /// next ones and other trainings read them in less than half of the time. Pixels are the same. [SIZE: 4/5 of the free disk; DIR: STOKEHOLD_IMAGE_CACHE, or none]
+    /// next ones and other trainings read those, which is less work. Pixels are the same. [SIZE: 4/5 of the free disk; DIR: STOKEHOLD_IMAGE_CACHE, or none]
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub cache: Option<CachePlace>,
     /// The share of the cores that packing for --cache may take when none is idle, 0 to 1.

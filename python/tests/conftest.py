@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -61,6 +63,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write_png(root / part / name / f"{each:03}.png", picture(number))
                 number += 1
     return root
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """24 generated photographs, of which some are for validation."""
+    folder = tmp_path_factory.mktemp("photographs")
+    made = subprocess.run(
+        [sys.executable, "-m", "stokehold", "dataset", "synth", str(folder), "--images", "24", "--classes", "2"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    return folder
 
 
 def plain(array: object) -> np.ndarray:

@@ -12,18 +12,6 @@ import pytest
 import stokehold
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    """24 generated photographs, of which some are for validation."""
-    folder = tmp_path_factory.mktemp("photographs")
-    made = subprocess.run(
-        [sys.executable, "-m", "stokehold", "dataset", "synth", str(folder), "--images", "24", "--classes", "2"],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    return folder
-
-
 @pytest.fixture()
 def server(pictures):
     """A server, and its address."""

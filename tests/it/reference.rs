@@ -651,6 +651,7 @@ fn the_reference_of_metrics_is_true() {
         ("Validation", "Of `validation`"),
         ("Best", "Of `best`"),
         ("RanksSummary", "Of `ranks`"),
+        ("CacheFacts", "Of `cache`"),
         ("RankTimes", "Of `times`"),
     ];
     let summary = tables(&root, &headings);

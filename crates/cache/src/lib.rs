@@ -1,7 +1,7 @@
 //! A cache of training images that fills itself.
 //!
 //! The first epoch reads files, here or in a bucket, as they are. Beside it, threads of this crate pack their JPEGs (the form that
-//! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, read in less than half of the time), and append
+//! `stokehold prepare` makes: the same coefficients in nine tenths of the bytes, which are read several times as fast), and append
 //! them to files in a folder. The next epochs, and other trainings of the same data, read those.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!   below the data set's folder, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
 //!   URI, ETag and size. What was changed is another sample. Nothing has to be cleared by hand.
 //! * **It is bounded.** The folder stays below its limit. If it is full, files of samples that no process uses go first, those that
-//!   were used longest ago; if all are in use, no more are added ([`Facts::stopped`]).
+//!   were used longest ago; if all are in use, no more are added ([`CacheFacts::stopped`]).
 //! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
 //!   Two processes may pack an image at the same moment; then it is there twice.
 //! * **It may be killed** at any moment: half of a record is no record.
@@ -160,7 +160,7 @@ impl Default for Options {
 /// What a cache has done since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Facts {
+pub struct CacheFacts {
     /// The folder.
     pub dir: PathBuf,
     /// Its limit in bytes.
@@ -184,7 +184,7 @@ pub struct Facts {
 }
 
 /// One line for people.
-impl fmt::Display for Facts {
+impl fmt::Display for CacheFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reads = self.hits + self.misses;
         write!(
@@ -260,7 +260,7 @@ impl Cache {
     }
 
     /// What it has done since it was opened.
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> CacheFacts {
         self.packing.facts()
     }
 }

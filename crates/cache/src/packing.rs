@@ -12,7 +12,7 @@ use stokehold_base::random::mix;
 use stokehold_jpeg::{Decoder, Metadata, PackTables, Packer, TranscodeOptions, packed_is_fast};
 use stokehold_storage::SampleBytes;
 
-use crate::Facts;
+use crate::CacheFacts;
 use crate::cached::{Progress, key_of};
 use crate::pace::Pace;
 use crate::segment::Key;
@@ -106,12 +106,12 @@ impl Packing {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub fn facts(&self) -> Facts {
+    pub fn facts(&self) -> CacheFacts {
         let shared = &*self.shared;
         let (added_bytes, damaged) = shared.store.counts();
         let queue = shared.queue();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Facts {
+        CacheFacts {
             dir: shared.store.dir().to_owned(),
             limit: shared.store.limit(),
             hits: count(&shared.hits),

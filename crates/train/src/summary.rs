@@ -106,7 +106,7 @@ pub struct RunSummary {
     pub batches_by_server: BTreeMap<String, u64>,
     /// What the cache of images has done since the last start or resume, for this process; only in runs with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<stokehold_cache::Facts>,
+    pub cache: Option<stokehold_cache::CacheFacts>,
 }
 
 impl RunSummary {

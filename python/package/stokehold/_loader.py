@@ -79,7 +79,7 @@ class Loader:
             ``data`` is the folder that they serve. A number of ``num_workers`` lets threads of this process make some, too.
             The variable ``STOKEHOLD_TOKEN`` has the servers' token.
         cache: ``"DIR"`` or ``"DIR:SIZE"``, such as ``"/fast/disk:200GB"``: the first epoch reads JPEGs as they are and packs them
-            in spare moments into that folder; the next ones, and other trainings, read them in less than half of the time.
+            in spare moments into that folder; the next ones, and other trainings, read those, which is less work.
             Pixels are the same. Without a size it takes up to four fifths of the free disk. ``None`` stands for what the variable
             ``STOKEHOLD_IMAGE_CACHE`` says, which jobs with a channel of mode Cache set, or for none.
         cache_share: the share of the cores that packing may take when none is idle, 0 to 1.

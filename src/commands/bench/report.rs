@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use stokehold_base::stats::percentile;
-use stokehold_cache::Facts;
+use stokehold_cache::CacheFacts;
 use stokehold_loader::Loader;
 use stokehold_pipeline::SampleType;
 use stokehold_profile::peak_rss;
@@ -59,7 +59,7 @@ pub struct Report {
     batches_by_server: BTreeMap<String, u64>,
     /// What the cache has done so far, the first pass included; only with one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cache: Option<Facts>,
+    cache: Option<CacheFacts>,
 }
 
 impl Report {
@@ -68,7 +68,7 @@ impl Report {
         data: &Path,
         args: &LoaderBenchArgs,
         loader: &Loader,
-        cache: Option<Facts>,
+        cache: Option<CacheFacts>,
         passes: Vec<Pass>,
     ) -> Report {
         let of = |f: fn(&Pass) -> f64| passes.iter().map(f).collect::<Vec<f64>>();
