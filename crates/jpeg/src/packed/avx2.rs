@@ -8,11 +8,12 @@ use super::fields::LargeOf32;
 use super::lanes::Place;
 use super::read::{Coder, Fault, OVER, States, cap, masks};
 use super::sorted::Sorted;
-use super::tables::Table;
+use super::tables::{CLASSES, Table};
 use super::tokens::{BASE, BITS, LARGE};
 use super::{LANES, MOST_BLOCKS};
 use crate::block::ZIGZAG;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 #[repr(C, align(64))]
 struct Aligned<T>(T);
@@ -204,23 +205,25 @@ pub(super) fn types(coder: &mut Coder<'_>, table: &Table, out: &mut [u8], count:
     row(coder, std::slice::from_ref(table), &ONE_TABLE, count, out)
 }
 
-/// The tokens of a class's blocks.
+/// The tokens of all blocks for the coefficients `which`.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 pub(super) fn tokens(
     coder: &mut Coder<'_>,
-    tables: &[Table],
-    sorted: &Sorted,
+    tables: &[Vec<Table>; CLASSES],
+    classes: &[Sorted; CLASSES],
+    which: Range<usize>,
     out: &mut [u8],
 ) -> Result<(), Fault> {
-    let halves = sorted.halves.as_chunks::<2>().0;
-    for k in 0..64 {
-        row(
-            coder,
-            &tables[k..],
-            halves,
-            sorted.alive[k],
-            &mut out[sorted.rows[k]..],
-        )?;
+    for k in which {
+        for (tables, sorted) in tables.iter().zip(classes) {
+            row(
+                coder,
+                &tables[k..],
+                sorted.halves.as_chunks::<2>().0,
+                sorted.alive[k],
+                &mut out[sorted.rows[k]..],
+            )?;
+        }
     }
     Ok(())
 }

@@ -58,7 +58,7 @@ use blocks::Outs;
 use lanes::WholePlanes;
 use read::{GroupReader, Part};
 use std::ops::Range;
-use tables::ReadTables;
+use tables::{CLASSES, ReadTables};
 use tokens::MOST;
 
 /// Lanes of a step.
@@ -142,6 +142,12 @@ impl Reader {
             strips.strip(i).set_steps(&steps);
         }
         let needed = strips.needed();
+        // Classes of which all that counts are first coefficients, since each block becomes one sample. The transforms to four
+        // and to sixteen samples look at the corners of blocks, too, so they need everything.
+        let mut flat = [true; CLASSES];
+        for i in 0..components.len() {
+            flat[class_of(head.color, i)] &= strips.strip(i).is_flat();
+        }
         let (_, rows) = needed_mcus(frame, &needed[..components.len()]);
         if let Some(mut planes) = WholePlanes::of(strips, head.color, isa) {
             return self.each_group(
@@ -149,7 +155,7 @@ impl Reader {
                 packed,
                 head,
                 (isa, &first_steps),
-                &rows,
+                (&rows, false),
                 |reader, _, parts, mcu_rows| {
                     let first_rows: [usize; 4] =
                         std::array::from_fn(|i| components.get(i).map_or(0, |c| c.v * mcu_rows.start));
@@ -163,31 +169,34 @@ impl Reader {
             packed,
             head,
             (isa, &first_steps),
-            &rows,
+            (&rows, flat == [true; CLASSES]),
             |reader, room, parts, mcu_rows| {
                 let mut blocks: Outs<'_> = Default::default();
                 divide(room, parts, &mut blocks);
                 reader.blocks(
                     isa,
                     parts,
+                    flat.map(|flat| !flat),
                     &std::array::from_fn(|i| parts.get(i).map_or(0, |part| part.wide)),
                     &mut blocks,
                 );
                 for mcu_row in mcu_rows.start.max(rows.start)..mcu_rows.end.min(rows.end) {
                     for (i, component) in components.iter().enumerate() {
                         let (part, strip) = (&parts[i], strips.strip(i));
+                        let own_blocks = reader.part(parts, i);
                         let own =
                             mcu_row * component.v..((mcu_row + 1) * component.v).min(component.blocks_high);
                         for row in own.clone().filter(|row| needed[i].rows.contains(row)) {
                             let first = (row - mcu_rows.start * component.v) * part.wide;
                             for column in needed[i].columns.clone() {
-                                let block = &blocks[i][first + column];
+                                let (at, row) = (first + column, row - own.start);
+                                if flat[part.class] {
+                                    strip.push_flat(own_blocks.first(at), column, row);
+                                    continue;
+                                }
+                                let block = &blocks[i][at];
                                 strip.block().0[..64].copy_from_slice(block);
-                                strip.push(
-                                    reader.count(parts, i, first + column, block),
-                                    column,
-                                    row - own.start,
-                                );
+                                strip.push(own_blocks.count(at, block), column, row);
                             }
                         }
                     }
@@ -222,25 +231,26 @@ impl Reader {
             packed,
             head,
             (isa, &first_steps),
-            &all,
+            (&all, false),
             |reader, _, parts, mcu_rows| {
                 let first_rows =
                     std::array::from_fn(|i| mcu_rows.start * frame.components().get(i).map_or(0, |c| c.v));
                 let (mut blocks, strides) = planes.rows_from(&first_rows);
-                reader.blocks(isa, parts, &strides, &mut blocks);
+                reader.blocks(isa, parts, [true; CLASSES], &strides, &mut blocks);
                 Ok(())
             },
         )
     }
 
-    /// Reads every group that holds any of some MCU rows, and hands it on with its parts and its MCU rows.
+    /// Reads every group that holds any of some MCU rows, or its first coefficients alone, and hands it on with its parts and
+    /// its MCU rows.
     fn each_group(
         &mut self,
         input: Input<'_>,
         packed: &Packed<'_>,
         head: &Head<'_>,
         (isa, steps): (Isa, &[u16; 4]),
-        rows: &Range<usize>,
+        (rows, only_first): (&Range<usize>, bool),
         mut each: impl FnMut(&mut GroupReader, &mut Vec<[i16; 64]>, &[Part], Range<usize>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let frame = &head.frame;
@@ -250,8 +260,9 @@ impl Reader {
             let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
             let mut parts = [Part::default(); 4];
             let parts = parts_of(frame, head.color, steps, &mcu_rows, &mut parts);
-            let place = self.groups[number].clone();
-            self.reader.read(isa, tables, input.bytes, place, parts, number)?;
+            let place = (number, self.groups[number].clone());
+            self.reader
+                .read(isa, tables, input.bytes, place, parts, only_first)?;
             each(&mut self.reader, &mut self.blocks, parts, mcu_rows)?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use super::LANES;
 use super::read::{Fault, Part, cap};
+use super::tables::CLASSES;
 use super::tokens::SYMBOLS;
 
 /// The blocks of a class, sorted by type, those of one type in their order. A place there is a slot.
@@ -42,8 +43,8 @@ impl Sorted {
         self.dc.clear();
     }
 
-    /// Sorts blocks by their types. Rows begin at `first`; returns where they end.
-    pub fn sort(&mut self, types: &[u8], first: usize) -> usize {
+    /// Sorts blocks by their types.
+    pub fn sort(&mut self, types: &[u8]) {
         let count = self.count;
         let mut next = [0u16; SYMBOLS];
         types.iter().for_each(|&kind| next[usize::from(kind & 15)] += 1);
@@ -56,15 +57,13 @@ impl Sorted {
         for next in &mut next {
             (*next, begin) = (begin, begin + *next);
         }
-        let mut row = first;
         // No type behind another one goes farther.
         let mut kind = SYMBOLS - 1;
         for k in 0..64 {
             while kind > 0 && cap(kind as u8) < k {
                 kind -= 1;
             }
-            (self.alive[k], self.rows[k]) = (ends[kind], row);
-            row += ends[kind].next_multiple_of(LANES);
+            self.alive[k] = ends[kind];
         }
         let room = count.next_multiple_of(LANES);
         if self.slots.len() < room {
@@ -83,7 +82,17 @@ impl Sorted {
         if self.halves.len() % 2 == 1 {
             self.halves.push(0);
         }
-        row
+    }
+
+    /// Lays out the rows of all classes in the order of the steps: of each coefficient those of one class after the other.
+    pub fn lay_out(mut classes: [&mut Sorted; CLASSES]) {
+        let mut at = 0;
+        for k in 0..64 {
+            for sorted in &mut classes {
+                sorted.rows[k] = at;
+                at = sorted.row_end(k);
+            }
+        }
     }
 
     /// Where the row of a coefficient ends, filled up to whole vectors.
