@@ -26,7 +26,13 @@ pub(super) fn read(
     let bits = match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves the instructions.
-        Isa::Avx2(_) => unsafe { super::avx2::fields(tokens, raw, values, large) },
+        Isa::Avx2(avx2) => unsafe {
+            match avx2.avx512() {
+                Some(_) => super::avx512::fields(tokens, raw, values, large),
+                None if avx2.fast_pdep() => super::avx2::fields_by_pdep(tokens, raw, values, large),
+                None => super::avx2::fields(tokens, raw, values, large),
+            }
+        },
         _ => read_portable(tokens, raw, values, large),
     }?;
     (bits <= 8 * held).then_some(())

@@ -26,6 +26,8 @@ mod avx2;
 mod avx2_lanes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2_write;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod blocks;
 mod costs;
 mod fields;
@@ -34,6 +36,8 @@ mod lanes;
 mod read;
 mod sorted;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod train;
 mod write;

@@ -5,7 +5,7 @@ use super::fields::LargeOf32;
 use super::file::read_length;
 use super::lanes::{self, Place, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
-use super::tables::{CLASSES, ReadTables, Table};
+use super::tables::{CLASSES, ReadTables, Table, TokenTables};
 use super::tokens::{BASE, BITS, CAPS, ESCAPE, LARGE};
 use super::{LANES, MOST_BLOCKS, VECTORS};
 use crate::Error;
@@ -455,8 +455,13 @@ impl Coder<'_> {
     fn types(&mut self, isa: Isa, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { super::avx2::types(self, table, out, count) },
+            // SAFETY: the tokens prove the instructions.
+            Isa::Avx2(avx2) => unsafe {
+                match avx2.avx512() {
+                    Some(_) => super::avx512::types(self, table, out, count),
+                    None => super::avx2::types(self, table, out, count),
+                }
+            },
             _ => {
                 for (i, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                     self.step([table; 2], (count - i * LANES).min(LANES), out)?;
@@ -470,30 +475,42 @@ impl Coder<'_> {
     fn tokens(
         &mut self,
         isa: Isa,
-        tables: &[Vec<Table>; CLASSES],
+        tables: &[Box<TokenTables>; CLASSES],
         classes: &[Sorted; CLASSES],
         which: Range<usize>,
         out: &mut [u8],
     ) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { super::avx2::tokens(self, tables, classes, which, out) },
+            // SAFETY: the tokens prove the instructions.
+            Isa::Avx2(avx2) => unsafe {
+                match avx2.avx512() {
+                    Some(_) => super::avx512::tokens(self, tables, classes, which, out),
+                    None => super::avx2::tokens(self, tables, classes, which, out),
+                }
+            },
             _ => {
                 for k in which {
                     for (tables, sorted) in tables.iter().zip(classes) {
                         let row = &mut out[sorted.rows[k]..sorted.row_end(k)];
-                        for (i, out) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                            let table =
-                                |half: usize| &tables[64 * usize::from(sorted.halves[2 * i + half]) + k];
+                        let outs = row.as_chunks_mut::<LANES>().0.iter_mut();
+                        for (i, (out, tables)) in outs.zip(sorted.tables(&tables[k])).enumerate() {
                             let active = (sorted.alive[k] - i * LANES).min(LANES);
-                            self.step([table(0), table(1)], active, out)?;
+                            self.step(tables, active, out)?;
                         }
                     }
                 }
                 Ok(())
             }
         }
+    }
+
+    /// The vector of states that the next step uses.
+    #[inline(always)]
+    pub fn next_vector(&mut self) -> usize {
+        let step = self.step;
+        self.step += 1;
+        step & (self.vectors - 1) & (VECTORS - 1)
     }
 
     /// How many bytes of the coder there are.
@@ -518,8 +535,8 @@ impl Coder<'_> {
 
     /// Decodes a symbol in each of the first `active` lanes; the others give 0.
     fn step(&mut self, tables: [&Table; 2], active: usize, out: &mut [u8; LANES]) -> Result<(), Fault> {
-        let states = &mut self.states[self.step & (self.vectors - 1)];
-        self.step += 1;
+        let vector = self.next_vector();
+        let (states, bytes, at) = (&mut self.states[vector], self.bytes, &mut self.at);
         *out = [0; LANES];
         for lane in 0..active {
             let table = tables[lane / 16];
@@ -529,8 +546,8 @@ impl Coder<'_> {
                 .wrapping_mul(states.high[lane].into())
                 .wrapping_add(place.into());
             if state < 256 {
-                state = state << 8 | u16::from(*self.bytes.get(self.at).ok_or(OVER)?);
-                self.at += 1;
+                state = state << 8 | u16::from(*bytes.get(*at).ok_or(OVER)?);
+                *at += 1;
             }
             [states.low[lane], states.high[lane]] = state.to_le_bytes();
             out[lane] = symbol;

@@ -2,7 +2,7 @@
 
 use super::LANES;
 use super::read::{Fault, Part, cap};
-use super::tables::CLASSES;
+use super::tables::{CLASSES, Table};
 use super::tokens::SYMBOLS;
 
 /// The blocks of a class, sorted by type, those of one type in their order. A place there is a slot.
@@ -21,6 +21,9 @@ pub(super) struct Sorted {
     /// Of each slot its first coefficient, as a difference at first.
     pub dc: Vec<i16>,
 }
+
+/// Parts that sorting goes through side by side.
+const PARTS: usize = 4;
 
 impl Default for Sorted {
     fn default() -> Sorted {
@@ -46,16 +49,22 @@ impl Sorted {
     /// Sorts blocks by their types.
     pub fn sort(&mut self, types: &[u8]) {
         let count = self.count;
-        let mut next = [0u16; SYMBOLS];
-        types.iter().for_each(|&kind| next[usize::from(kind & 15)] += 1);
-        let mut sum = 0;
-        let ends = next.map(|count| {
-            sum += usize::from(count);
-            sum
-        });
-        let mut begin = 0;
-        for next in &mut next {
-            (*next, begin) = (begin, begin + *next);
+        // In four parts, each with counters of its own: neighbours are often of one type, and would wait for each other's.
+        let part = count.div_ceil(PARTS).max(1);
+        let mut next = [[0u16; SYMBOLS]; PARTS];
+        for i in 0..part {
+            for (p, next) in next.iter_mut().enumerate() {
+                if let Some(&kind) = types.get(p * part + i) {
+                    next[usize::from(kind & 15)] += 1;
+                }
+            }
+        }
+        let (mut begin, mut ends) = (0, [0; SYMBOLS]);
+        for (kind, end) in ends.iter_mut().enumerate() {
+            for next in &mut next {
+                (next[kind], begin) = (begin, begin + next[kind]);
+            }
+            *end = usize::from(begin);
         }
         // No type behind another one goes farther.
         let mut kind = SYMBOLS - 1;
@@ -70,11 +79,19 @@ impl Sorted {
             self.slots.resize(room, 0);
             self.kinds.resize(room, 0);
         }
-        for (&kind, slot) in types.iter().zip(&mut self.slots) {
-            let place = &mut next[usize::from(kind & 15)];
-            *slot = *place;
-            self.kinds[usize::from(*place)] = kind & 15;
-            *place += 1;
+        for i in 0..part {
+            for (p, next) in next.iter_mut().enumerate() {
+                if let Some(&kind) = types.get(p * part + i) {
+                    let place = &mut next[usize::from(kind & 15)];
+                    self.slots[p * part + i] = *place;
+                    *place += 1;
+                }
+            }
+        }
+        let mut first = 0;
+        for (kind, end) in (0..).zip(ends) {
+            self.kinds[first..end].fill(kind);
+            first = end;
         }
         self.halves.clear();
         let halves = self.kinds[..count].chunks(16);
@@ -93,6 +110,13 @@ impl Sorted {
                 at = sorted.row_end(k);
             }
         }
+    }
+
+    /// The tables of each 32 slots, of those of a coefficient.
+    #[inline(always)]
+    pub fn tables<'t>(&self, tables: &'t [Table; SYMBOLS]) -> impl Iterator<Item = [&'t Table; 2]> {
+        let halves = self.halves.as_chunks::<2>().0.iter();
+        halves.map(|halves| halves.map(|kind| &tables[usize::from(kind & 15)]))
     }
 
     /// Where the row of a coefficient ends, filled up to whole vectors.

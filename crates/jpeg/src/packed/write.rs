@@ -714,19 +714,19 @@ impl BitSink<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::kernels::tests::{best, numbers};
     use crate::packed::{PackSample, class_of};
     use crate::{Decoder, Metadata};
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-    const DROP: TranscodeOptions = TranscodeOptions {
+    pub const DROP: TranscodeOptions = TranscodeOptions {
         metadata: Metadata::Drop,
     };
 
     /// A JPEG of this size, for its segments.
-    fn file(width: usize, height: usize, color: ColorType, sampling: SamplingFactor) -> Vec<u8> {
+    pub fn file(width: usize, height: usize, color: ColorType, sampling: SamplingFactor) -> Vec<u8> {
         let mut file = Vec::new();
         let mut encoder = Encoder::new(&mut file, 90);
         encoder.set_sampling_factor(sampling);
@@ -738,7 +738,12 @@ mod tests {
     }
 
     /// Coefficients of which there are more or fewer, larger or smaller ones; beyond what may be where `wild`.
-    fn fill(planes: &mut CoefficientPlanes, head: &Head<'_>, wild: bool, number: &mut impl FnMut() -> u64) {
+    pub fn fill(
+        planes: &mut CoefficientPlanes,
+        head: &Head<'_>,
+        wild: bool,
+        number: &mut impl FnMut() -> u64,
+    ) {
         planes.begin_unset(&head.frame);
         for (i, component) in head.frame.components().iter().enumerate() {
             planes.set_steps(i, &[(number() % 12 + 1) as u16; 64]);
