@@ -3,12 +3,12 @@
 //!
 use super::LANES;
 use super::blocks::Outs;
-use super::fields::LargeOf32;
+use super::fields::{Found, LargeOf32};
 use super::lanes::Place;
 use super::read::{Coder, Fault, OVER, States, cap, masks};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, Table, TokenTables};
-use super::tokens::{BASE, BITS, LARGE};
+use super::tokens::{BASE, BITS, ESCAPE, LARGE};
 use crate::block::ZIGZAG;
 use std::arch::x86_64::*;
 use std::ops::Range;
@@ -219,12 +219,7 @@ static SHIFT: Aligned<[u8; 16]> = Aligned([128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0,
 
 /// See [`fields::read`](super::fields::read). Without `pdep`: on a Zen 2 that takes hundreds of cycles.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-pub(super) fn fields(
-    tokens: &[u8],
-    raw: &[u8],
-    values: &mut [u8],
-    found: &mut Vec<LargeOf32>,
-) -> Option<usize> {
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
     let (bits_of, mask_of) = (twice(&BITS_OF.0), twice(&MASK_OF.0));
     let shift = twice(&SHIFT.0);
     let zero = _mm256_setzero_si256();
@@ -283,19 +278,16 @@ pub(super) fn fields(
             field(b, _mm256_unpackhi_epi8(before, zero)),
         );
         let fields = _mm256_and_si256(fields, _mm256_shuffle_epi8(mask_of, tokens));
-        let (value, mask) = value(tokens, fields);
-        store(values, value);
-        if mask != 0 {
-            found.push(LargeOf32 { first, mask });
-        }
+        store(values, value(tokens, fields));
+        found.add(large(first, tokens));
     }
     Some(bit)
 }
 
-/// The values of tokens, or their raw bits where the value does not fit a byte; and which those are.
+/// The values of tokens, or their raw bits where the value does not fit a byte.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn value(tokens: __m256i, fields: __m256i) -> (__m256i, u32) {
+pub(super) fn value(tokens: __m256i, fields: __m256i) -> __m256i {
     let rest = _mm256_and_si256(_mm256_srli_epi16::<1>(fields), _mm256_set1_epi8(127));
     let magnitude = _mm256_add_epi8(_mm256_shuffle_epi8(twice(&BASE_OF.0), tokens), rest);
     let sign = _mm256_sub_epi8(
@@ -303,11 +295,25 @@ pub(super) fn value(tokens: __m256i, fields: __m256i) -> (__m256i, u32) {
         _mm256_and_si256(fields, _mm256_set1_epi8(1)),
     );
     let value = _mm256_sub_epi8(_mm256_xor_si256(magnitude, sign), sign);
-    let large = _mm256_cmpgt_epi8(tokens, _mm256_set1_epi8(LARGE as i8 - 1));
-    (
-        _mm256_blendv_epi8(value, fields, large),
-        _mm256_movemask_epi8(large) as u32,
-    )
+    _mm256_blendv_epi8(value, fields, are_large(tokens))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn are_large(tokens: __m256i) -> __m256i {
+    _mm256_cmpgt_epi8(tokens, _mm256_set1_epi8(LARGE as i8 - 1))
+}
+
+/// Which of 32 tokens have values that do not fit a byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn large(first: u32, tokens: __m256i) -> LargeOf32 {
+    let escapes = _mm256_cmpeq_epi8(tokens, _mm256_set1_epi8(ESCAPE as i8));
+    LargeOf32 {
+        first,
+        mask: _mm256_movemask_epi8(are_large(tokens)) as u32,
+        escapes: _mm256_movemask_epi8(escapes) as u32,
+    }
 }
 
 /// The same with `pdep`, for processors on which it is fast.
@@ -316,7 +322,7 @@ pub(super) fn fields_by_pdep(
     tokens: &[u8],
     raw: &[u8],
     values: &mut [u8],
-    found: &mut Vec<LargeOf32>,
+    found: &mut Found,
 ) -> Option<usize> {
     let mask_of = twice(&MASK_OF.0);
     let mut bit = 0usize;
@@ -334,11 +340,9 @@ pub(super) fn fields_by_pdep(
         }
         let chunks = tokens.iter().zip(values).zip(&fields);
         for (first, ((tokens, values), fields)) in (first..).step_by(32).zip(chunks) {
-            let (value, mask) = value(load(tokens), load_quarters(fields));
-            store(values, value);
-            if mask != 0 {
-                found.push(LargeOf32 { first, mask });
-            }
+            let tokens = load(tokens);
+            store(values, value(tokens, load_quarters(fields)));
+            found.add(large(first, tokens));
         }
     }
     Some(bit)

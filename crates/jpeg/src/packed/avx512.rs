@@ -3,11 +3,12 @@
 
 use super::LANES;
 use super::avx2::{
-    BITS_OF, MASK_OF, blocks_with, deposit, load, load_quarters, pair, store, store_quarters, twice, value,
+    BITS_OF, MASK_OF, blocks_with, deposit, large, load, load_quarters, pair, store, store_quarters, twice,
+    value,
 };
 use super::avx2_lanes::transform_with;
 use super::blocks::Outs;
-use super::fields::LargeOf32;
+use super::fields::Found;
 use super::lanes::{Place, Planes, Steps, Wide};
 use super::read::{Coder, Fault, OVER, States};
 use super::sorted::Sorted;
@@ -276,12 +277,7 @@ static ENDS: [u8; 32] = {
 
 /// See [`fields::read`](super::fields::read).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
-pub(super) fn fields(
-    tokens: &[u8],
-    raw: &[u8],
-    values: &mut [u8],
-    found: &mut Vec<LargeOf32>,
-) -> Option<usize> {
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
     let (bits_of, mask_of) = (twice(&BITS_OF.0), twice(&MASK_OF.0));
     let mut bit = 0usize;
     let chunks = tokens.as_chunks::<32>().0.iter();
@@ -313,11 +309,8 @@ pub(super) fn fields(
             bit = deposit(raw, bit, &mut fields)?;
             load_quarters(&fields)
         };
-        let (value, mask) = value(tokens, _mm256_and_si256(fields, mask));
-        store(values, value);
-        if mask != 0 {
-            found.push(LargeOf32 { first, mask });
-        }
+        store(values, value(tokens, _mm256_and_si256(fields, mask)));
+        found.add(large(first, tokens));
     }
     Some(bit)
 }

@@ -14,11 +14,13 @@
 //!   bytes. They are not in the file: it names the ones it needs. [`train`] adapts them to a data set.
 //! * The *coder* has states of 16 bits in 32 lanes, kept as lower and upper bytes. The lower byte is the slot. A lane takes at
 //!   most one byte a step. Up to four vectors of lanes take turns, so that steps do not wait for each other. Writing begins with
-//!   raw bits in the states; reading must end with upper bytes of 1, which finds nearly all damage.
+//!   raw bits in the states; reading must end with upper bytes of 1, which finds nearly all damage of the coder's bytes. That of
+//!   raw bits, some three tenths of all, it does not find, nor what is behind the coefficients that a small image needs.
 //!
 //! Reading has the stages: types, sorting, tokens ([`read`]), raw bits to values ([`fields`]), rows of values to blocks
-//! ([`blocks`]). Each has a portable form, which is its definition, and one for AVX2. Where planes of samples are wanted at
-//! full size, AVX2 transforms rows of values as they are, with blocks as lanes ([`lanes`]).
+//! ([`blocks`]). Each has a portable form, which is its definition, one for AVX2, and one for AVX-512. Where planes of samples are
+//! wanted at full size, those two transform rows of values as they are, with blocks as lanes ([`lanes`]). Where blocks become
+//! one sample each, only first coefficients are read, which come first.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -32,6 +34,14 @@ mod blocks;
 mod costs;
 mod fields;
 mod file;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "only forms for instructions of x86 transform so"
+    )
+)]
 mod lanes;
 mod read;
 mod sorted;
@@ -111,7 +121,7 @@ pub fn packed_is_fast() -> bool {
 /// Reads packed images; keeps its buffers and the tables it used last.
 #[derive(Default)]
 pub(crate) struct Reader {
-    tables: Option<Box<ReadTables>>,
+    tables: LastTables,
     groups: Vec<Range<usize>>,
     reader: GroupReader,
     blocks: Vec<[i16; 64]>,
@@ -119,7 +129,7 @@ pub(crate) struct Reader {
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let id = self.tables.as_ref().map(|tables| tables.id);
+        let id = self.tables.tables.as_ref().map(|tables| tables.id);
         f.debug_struct("Reader")
             .field("tables", &id)
             .finish_non_exhaustive()
@@ -259,7 +269,7 @@ impl Reader {
     ) -> Result<(), Error> {
         let frame = &head.frame;
         let high = packed.groups(frame, &mut self.groups)?;
-        let tables = prepare(&mut self.tables, packed.tables, input.tables)?;
+        let tables = self.tables.prepare(packed.tables, input.tables)?;
         for number in rows.start / high..rows.end.div_ceil(high) {
             let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
             let mut parts = [Part::default(); 4];
@@ -273,32 +283,46 @@ impl Reader {
     }
 }
 
-/// The tables `id`: those that were used last, built-in ones, or those given.
-fn prepare<'t>(
-    last: &'t mut Option<Box<ReadTables>>,
-    id: u32,
-    given: Option<&[u8]>,
-) -> Result<&'t ReadTables, Error> {
-    if last.as_ref().is_none_or(|tables| tables.id != id) {
+/// The tables that were used last, and the bytes of those that were given.
+#[derive(Default)]
+struct LastTables {
+    tables: Option<Box<ReadTables>>,
+    given: Vec<u8>,
+}
+
+impl LastTables {
+    /// The tables `id`: the built-in ones if it is theirs, else those that were given, whatever was used before.
+    fn prepare(&mut self, id: u32, given: Option<&[u8]>) -> Result<&ReadTables, Error> {
         let built_in = PackTables::built_in();
-        let tables = match given {
-            _ if built_in.id() == id => ReadTables::new(built_in),
-            Some(given) => ReadTables::new(&PackTables::parse(given)?),
+        let given = match given {
+            _ if built_in.id() == id => &[],
+            Some(given) => given,
             None => {
                 return Err(Error::Tables(format!(
                     "{id:08x} are needed, and none were given with the image: read it from the shard that holds it"
                 )));
             }
         };
-        if tables.id != id {
-            return Err(Error::Tables(format!(
-                "{id:08x} are needed, and {:08x} were given: the image comes from another shard",
-                tables.id
-            )));
+        // To compare all bytes takes a microsecond.
+        let known = self.tables.as_ref().is_some_and(|tables| tables.id == id) && self.given == given;
+        if !known {
+            self.tables = None;
+            let tables = match built_in.id() == id {
+                true => ReadTables::new(built_in),
+                false => ReadTables::new(&PackTables::parse(given)?),
+            };
+            if tables.id != id {
+                return Err(Error::Tables(format!(
+                    "{id:08x} are needed, and {:08x} were given: the image comes from another shard",
+                    tables.id
+                )));
+            }
+            self.tables = Some(Box::new(tables));
+            self.given.clear();
+            self.given.extend(given);
         }
-        *last = Some(Box::new(tables));
+        Ok(self.tables.as_ref().expect("tables that were just made"))
     }
-    Ok(last.as_ref().expect("tables that were just made"))
 }
 
 /// Divides room into that of parts.

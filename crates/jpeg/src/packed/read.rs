@@ -1,7 +1,7 @@
 //! Reads groups.
 
 use super::blocks::Outs;
-use super::fields::LargeOf32;
+use super::fields::{Found, LargeOf32};
 use super::file::read_length;
 use super::lanes::{self, Place, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
@@ -51,7 +51,7 @@ pub(crate) struct GroupReader {
     pub(super) values: Vec<u8>,
     pub(super) classes: [Sorted; CLASSES],
     pub(super) large: Vec<Large>,
-    found: Vec<LargeOf32>,
+    found: Found,
     targets: Vec<Place>,
     nowhere: Vec<u8>,
     wide: Wide,
@@ -94,7 +94,7 @@ impl GroupReader {
         let mut read = 0;
         if only_first {
             coder.tokens(isa, &tables.tokens, &self.classes, 0..1, &mut self.tokens)?;
-            if coder.at > coder.coded() {
+            if coder.at > coder.length {
                 return Err(OVER);
             }
             // The last raw bits are not known before all tokens are.
@@ -182,13 +182,22 @@ impl GroupReader {
     fn read_large(&mut self, extras: &[u8]) -> Result<usize, Fault> {
         self.large.clear();
         for sorted in &mut self.classes {
-            let row = &self.values[sorted.rows[0]..][..sorted.alive[0]];
-            sorted.dc.extend(row.iter().map(|&value| i16::from(value as i8)));
+            let row = sorted.rows[0]..sorted.rows[0] + sorted.alive[0];
+            let tokens = self.tokens[row.clone()].iter();
+            let all = tokens.zip(&self.values[row]);
+            sorted
+                .dc
+                .extend(all.map(|(&token, &value)| first_difference(token, value)));
         }
         let mut extras = extras.iter();
         // The row that the next ones are in.
         let (mut class, mut k) = (0, 0);
-        for &LargeOf32 { first, mut mask } in &self.found {
+        for &LargeOf32 {
+            first,
+            mut mask,
+            escapes,
+        } in self.found.all()
+        {
             let first = first as usize;
             while first >= self.classes[class].row_end(k) {
                 (class, k) = match class + 1 {
@@ -197,6 +206,9 @@ impl GroupReader {
                 };
             }
             let sorted = &mut self.classes[class];
+            if k == 0 {
+                mask = escapes;
+            }
             while mask != 0 {
                 let at = first + mask.trailing_zeros() as usize;
                 mask &= mask - 1;
@@ -392,8 +404,8 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// Finds the parts; copies the coder's bytes to `room`, with room behind them.
-    fn parse<'r>(bytes: &'a [u8], room: &'r mut Vec<u8>) -> Result<(Group<'a>, Coder<'r>), Fault> {
+    /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
+    fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
         const SHORT: Fault = "too few bytes";
         let &[choice, ..] = bytes else {
             return Err(SHORT);
@@ -405,24 +417,26 @@ impl<'a> Group<'a> {
         let (raw, at) = read_length(bytes, 1).ok_or(SHORT)?;
         let (extras, at) = read_length(bytes, at).ok_or(SHORT)?;
         let rest = &bytes[at..];
-        let (rest, extras) = rest
-            .len()
-            .checked_sub(extras as usize)
-            .map(|at| rest.split_at(at))
-            .ok_or(SHORT)?;
-        let (rest, raw) = rest
-            .len()
-            .checked_sub(raw as usize)
-            .map(|at| rest.split_at(at))
-            .ok_or(SHORT)?;
-        let (initial, coded) = rest.split_at_checked(2 * vectors * LANES).ok_or(SHORT)?;
+        let raw_and_extras = raw as usize + extras as usize;
+        let coded_at = 2 * vectors * LANES;
+        let coded_end = rest.len().checked_sub(raw_and_extras).ok_or(SHORT)?;
+        let coded = rest.get(coded_at..coded_end).ok_or(SHORT)?;
+        let initial = &rest[..coded_at];
+        let (raw, extras) = rest[coded_end..].split_at(raw as usize);
         let mut states = [States::ZERO; VECTORS];
         for (states, bytes) in states.iter_mut().zip(initial.as_chunks::<LANES>().0.chunks(2)) {
             (states.low, states.high) = (bytes[0], bytes[1]);
         }
-        room.clear();
-        room.extend(coded);
-        room.extend([0; SLACK]);
+        // What lies behind the coder's bytes serves as well as zeros, if there is enough of it.
+        let bytes = match rest.get(coded_at..).unwrap_or_default() {
+            bytes if bytes.len() >= coded.len() + SLACK => bytes,
+            _ => {
+                room.clear();
+                room.extend(coded);
+                room.extend([0; SLACK]);
+                room
+            }
+        };
         let group = Group {
             type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
             raw,
@@ -430,7 +444,8 @@ impl<'a> Group<'a> {
         };
         let coder = Coder {
             states,
-            bytes: room,
+            bytes,
+            length: coded.len(),
             at: 0,
             step: 0,
             vectors,
@@ -442,8 +457,10 @@ impl<'a> Group<'a> {
 /// The state of decoding symbols.
 pub(super) struct Coder<'a> {
     pub states: [States; VECTORS],
-    /// The coder's bytes and [`SLACK`] more.
+    /// The coder's bytes and at least [`SLACK`] more.
     pub bytes: &'a [u8],
+    /// How many are the coder's.
+    length: usize,
     pub at: usize,
     pub step: usize,
     pub vectors: usize,
@@ -513,14 +530,9 @@ impl Coder<'_> {
         step & (self.vectors - 1) & (VECTORS - 1)
     }
 
-    /// How many bytes of the coder there are.
-    fn coded(&self) -> usize {
-        self.bytes.len() - SLACK
-    }
-
     /// What must be so behind the last step.
     fn require_end(&self) -> Result<(), Fault> {
-        if self.at != self.coded() {
+        if self.at != self.length {
             return Err(OVER);
         }
         let states = &self.states[..self.vectors];
@@ -559,6 +571,18 @@ impl Coder<'_> {
 /// The last coefficient of a type.
 pub(super) fn cap(kind: u8) -> usize {
     CAPS[usize::from(kind & 15)]
+}
+
+/// The difference of a first coefficient; not of an escape.
+#[inline(always)]
+fn first_difference(token: u8, value: u8) -> i16 {
+    let sign = -i16::from(value & 1);
+    let large = ((i16::from(value >> 1) + (1 << 7)) ^ sign) - sign;
+    if token >= LARGE {
+        large
+    } else {
+        i16::from(value as i8)
+    }
 }
 
 /// The mask of a token's raw bits, and its least magnitude.

@@ -39,6 +39,22 @@ impl Default for Sorted {
     }
 }
 
+/// Calls `each` with the part, the number and the type of each block: of one block of each part, then of the next ones. The last part
+/// may have some more.
+#[inline(always)]
+fn in_parts(types: &[u8], mut each: impl FnMut(usize, usize, usize)) {
+    let length = types.len() / PARTS;
+    for i in 0..length {
+        for part in 0..PARTS {
+            let block = part * length + i;
+            each(part, block, usize::from(types[block] & 15));
+        }
+    }
+    for (block, &kind) in types.iter().enumerate().skip(PARTS * length) {
+        each(PARTS - 1, block, usize::from(kind & 15));
+    }
+}
+
 impl Sorted {
     pub fn begin(&mut self, count: usize) {
         self.count = count;
@@ -50,15 +66,8 @@ impl Sorted {
     pub fn sort(&mut self, types: &[u8]) {
         let count = self.count;
         // In four parts, each with counters of its own: neighbours are often of one type, and would wait for each other's.
-        let part = count.div_ceil(PARTS).max(1);
         let mut next = [[0u16; SYMBOLS]; PARTS];
-        for i in 0..part {
-            for (p, next) in next.iter_mut().enumerate() {
-                if let Some(&kind) = types.get(p * part + i) {
-                    next[usize::from(kind & 15)] += 1;
-                }
-            }
-        }
+        in_parts(types, |part, _, kind| next[part][kind] += 1);
         let (mut begin, mut ends) = (0, [0; SYMBOLS]);
         for (kind, end) in ends.iter_mut().enumerate() {
             for next in &mut next {
@@ -79,15 +88,12 @@ impl Sorted {
             self.slots.resize(room, 0);
             self.kinds.resize(room, 0);
         }
-        for i in 0..part {
-            for (p, next) in next.iter_mut().enumerate() {
-                if let Some(&kind) = types.get(p * part + i) {
-                    let place = &mut next[usize::from(kind & 15)];
-                    self.slots[p * part + i] = *place;
-                    *place += 1;
-                }
-            }
-        }
+        let slots = &mut self.slots[..count];
+        in_parts(types, |part, block, kind| {
+            let place = &mut next[part][kind];
+            slots[block] = *place;
+            *place += 1;
+        });
         let mut first = 0;
         for (kind, end) in (0..).zip(ends) {
             self.kinds[first..end].fill(kind);

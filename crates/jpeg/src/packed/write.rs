@@ -507,6 +507,7 @@ impl Source<'_> {
     }
 
     /// What [`Source::each`] has at a place of a block, in coding order.
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub fn value(&self, block: usize, k: usize) -> i16 {
         let mut at = block;
         for (i, part, first) in self.parts() {

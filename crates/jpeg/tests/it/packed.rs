@@ -254,6 +254,25 @@ fn tables_that_are_missing_or_others_are_errors() {
     let others = PackTables::built_in().bytes();
     assert!(error(Some(&others)).contains("another shard"));
     assert!(error(Some(&others[..9])).contains("cut off"));
+    // What was read before changes nothing.
+    let stored = tables.bytes();
+    let mut same = stored.clone();
+    same[5000] ^= 1;
+    let with = |tables| Input {
+        tables,
+        ..Input::from(&packed)
+    };
+    for tables in [None, Some(&others[..]), Some(&same), Some(&stored[..9])] {
+        decoder.coefficients(with(Some(&stored))).expect("its tables");
+        let error = decoder.coefficients(with(tables)).map(drop);
+        assert!(matches!(error, Err(Error::Tables(_))), "{error:?}");
+    }
+    let plain = built_in(&file).expect("a packed image");
+    let any = Input {
+        tables: Some(b"not looked at"),
+        ..Input::from(&plain)
+    };
+    decoder.coefficients(any).expect("built-in tables");
     compare(
         &file,
         Input {
