@@ -3,8 +3,8 @@
 
 use super::LANES;
 use super::avx2::{
-    BITS_OF, MASK_OF, blocks_with, deposit, large, load, load_quarters, pair, store, store_quarters, twice,
-    value,
+    BITS_OF, MASK_OF, blocks_with, deposit, large, load, load_quarters, next_states, pair, store,
+    store_quarters, twice, value,
 };
 use super::avx2_lanes::transform_with;
 use super::blocks::Outs;
@@ -33,19 +33,6 @@ fn load_apart(bytes: &[u8; 32]) -> __m256i {
     }
     value
 }
-
-/// Of two vectors of 16-bit numbers, interleaved by eights as `vpunpck` does it, the lower bytes in their order.
-static LOWER: [u8; 32] = {
-    let mut all = [0; 32];
-    let mut lane = 0;
-    while lane < 32 {
-        // Eight lanes are in the first vector, eight in the second one, and so on.
-        let (sixteen, second) = (lane as u8 / 16, lane as u8 / 8 % 2);
-        all[lane] = 32 * second + 16 * sixteen + lane as u8 % 8 * 2;
-        lane += 1;
-    }
-    all
-};
 
 /// A vector of states: lower and upper bytes.
 #[derive(Clone, Copy)]
@@ -77,20 +64,7 @@ fn step<const ALL: bool>(
     let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
     let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
     let share = _mm256_shuffle_epi8(share, symbol);
-    let zero = _mm256_setzero_si256();
-    let next = |share, high, place| _mm256_add_epi16(_mm256_mullo_epi16(share, high), place);
-    let first = next(
-        _mm256_unpacklo_epi8(share, zero),
-        _mm256_unpacklo_epi8(high, zero),
-        _mm256_unpacklo_epi8(place, zero),
-    );
-    let second = next(
-        _mm256_unpackhi_epi8(share, zero),
-        _mm256_unpackhi_epi8(high, zero),
-        _mm256_unpackhi_epi8(place, zero),
-    );
-    let new_high = _mm256_packus_epi16(_mm256_srli_epi16::<8>(first), _mm256_srli_epi16::<8>(second));
-    let new_low = _mm256_permutex2var_epi8(first, load(&LOWER), second);
+    let (new_low, new_high) = next_states(share, high, place);
     // Lanes whose upper byte became 0 take a byte.
     let takes = match ALL {
         true => _mm256_testn_epi8_mask(new_high, new_high),
