@@ -56,7 +56,8 @@ impl Decoder {
         Decoder::with(Isa::Portable)
     }
 
-    fn with(isa: Isa) -> Decoder {
+    /// A decoder that uses these instructions.
+    pub(crate) fn with(isa: Isa) -> Decoder {
         let (tables, strips) = (Tables::new(), Strips::new(isa));
         Decoder {
             tables,

@@ -136,7 +136,7 @@ def read_group(data, tables, counts):
     check(coded_at <= raw_at, "too few bytes")
     states = [[data[v + j] + 256 * data[v + 32 + j] for j in range(32)] for v in range(at, coded_at, 64)]
     coder = Coder(states, data[coded_at:raw_at])
-    classes, places, tokens = [], [], []
+    classes, slots, places, tokens = [], [], [], []
     for number, (count, (of_tokens, of_types)) in enumerate(zip(counts, tables)):
         check(count <= 65535, "too many blocks")
         types = coder.read([lay_out(of_types[data[0] >> 3 * number & 7])] * count)
@@ -144,10 +144,11 @@ def read_group(data, tables, counts):
         sixteens = [order[first : first + 16] for first in range(0, count, 16)]
         table_types = [types[blocks[len(blocks) // 2]] for blocks in sixteens for _ in blocks]
         classes.append([[0] * 64 for _ in order])
-        for k in range(64):
-            alive = sum(CAPS[kind] >= k for kind in types)
-            tokens += coder.read([lay_out(of_tokens[64 * kind + k]) for kind in table_types[:alive]])
-            places += [(classes[number][block], k) for block in order[:alive]]
+        slots.append([(classes[number][b], CAPS[types[b]], of_tokens[64 * t :]) for b, t in zip(order, table_types)])
+    for k, of_class in itertools.product(range(64), slots):
+        alive = [(block, table[k]) for block, cap, table in of_class if cap >= k]
+        tokens += coder.read([lay_out(table) for _, table in alive])
+        places += [(block, k) for block, _ in alive]
     check(next(coder.bytes, None) is None, "bytes that the coder does not take")
     check(all(state >> 8 == 1 for lanes in states for state in lanes), "symbols that do not end where they should")
     raw = data[raw_at:extra_at] + bytes(state & 255 for lanes in states for state in lanes)

@@ -1,21 +1,20 @@
 //! The stages of reading for AVX2. Every function here needs the instructions that the token of
 //! [`Isa::Avx2`](crate::kernels::Isa) proves.
 //!
-//! Not `pdep`: on a Zen 2 that takes hundreds of cycles.
-
+use super::LANES;
 use super::blocks::Outs;
-use super::fields::LargeOf32;
+use super::fields::{Found, LargeOf32};
 use super::lanes::Place;
 use super::read::{Coder, Fault, OVER, States, cap, masks};
 use super::sorted::Sorted;
-use super::tables::Table;
-use super::tokens::{BASE, BITS, LARGE};
-use super::{LANES, MOST_BLOCKS};
+use super::tables::{CLASSES, Table, TokenTables};
+use super::tokens::{BASE, BITS, ESCAPE, LARGE};
 use crate::block::ZIGZAG;
 use std::arch::x86_64::*;
+use std::ops::Range;
 
 #[repr(C, align(64))]
-struct Aligned<T>(T);
+pub(super) struct Aligned<T>(pub T);
 
 /// Of eight lanes, by a mask of those that take a byte: which of the next bytes each of them takes. Others get 0x80, for
 /// which a shuffle gives 0.
@@ -60,14 +59,14 @@ pub(super) const CODED_PLACE: [u8; 64] = {
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(bytes: &[u8; 32]) -> __m256i {
+pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: 32 bytes are there.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store(bytes: &mut [u8; 32], value: __m256i) {
+pub(super) fn store(bytes: &mut [u8; 32], value: __m256i) {
     // SAFETY: 32 bytes are there.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
 }
@@ -75,7 +74,7 @@ fn store(bytes: &mut [u8; 32], value: __m256i) {
 /// Two times 16 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
+pub(super) fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
     // SAFETY: 16 bytes are there, twice.
     unsafe { _mm256_loadu2_m128i(b.as_ptr().cast(), a.as_ptr().cast()) }
 }
@@ -83,7 +82,7 @@ fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
 /// Sixteen bytes, twice.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn twice(bytes: &[u8; 16]) -> __m256i {
+pub(super) fn twice(bytes: &[u8; 16]) -> __m256i {
     pair(bytes, bytes)
 }
 
@@ -93,6 +92,25 @@ fn twice(bytes: &[u8; 16]) -> __m256i {
 fn four(parts: [&[u8; 8]; 4]) -> __m256i {
     let [a, b, c, d] = parts.map(|part| i64::from_le_bytes(*part));
     _mm256_set_epi64x(d, c, b, a)
+}
+
+/// `share * high + place` of 32 lanes, as lower and upper bytes.
+///
+/// Even lanes and odd ones, not the ones of each half: that takes fewer shuffles, of which processors do few at a time.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn next_states(share: __m256i, high: __m256i, place: __m256i) -> (__m256i, __m256i) {
+    let (lower, upper) = (_mm256_set1_epi16(0xFF), _mm256_set1_epi16(0xFF00u16 as i16));
+    let even = |bytes| _mm256_and_si256(bytes, lower);
+    let even = _mm256_add_epi16(_mm256_mullo_epi16(even(share), even(high)), even(place));
+    // Both factors times 256, and the upper half of what they give.
+    let odd = |bytes| _mm256_and_si256(bytes, upper);
+    let odd = _mm256_mulhi_epu16(odd(share), odd(high));
+    let odd = _mm256_add_epi16(odd, _mm256_srli_epi16::<8>(place));
+    (
+        _mm256_or_si256(_mm256_and_si256(even, lower), _mm256_slli_epi16::<8>(odd)),
+        _mm256_or_si256(_mm256_srli_epi16::<8>(even), _mm256_and_si256(odd, upper)),
+    )
 }
 
 /// Decodes a symbol in each of the first `active` lanes; the others give 0 and keep their state.
@@ -119,23 +137,9 @@ fn step(
     let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
     let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
     let share = _mm256_shuffle_epi8(share, symbol);
-    let zero = _mm256_setzero_si256();
-    let next = |share, high, place| _mm256_add_epi16(_mm256_mullo_epi16(share, high), place);
-    let first = next(
-        _mm256_unpacklo_epi8(share, zero),
-        _mm256_unpacklo_epi8(high, zero),
-        _mm256_unpacklo_epi8(place, zero),
-    );
-    let second = next(
-        _mm256_unpackhi_epi8(share, zero),
-        _mm256_unpackhi_epi8(high, zero),
-        _mm256_unpackhi_epi8(place, zero),
-    );
-    let byte = _mm256_set1_epi16(255);
-    let new_low = _mm256_packus_epi16(_mm256_and_si256(first, byte), _mm256_and_si256(second, byte));
-    let new_high = _mm256_packus_epi16(_mm256_srli_epi16::<8>(first), _mm256_srli_epi16::<8>(second));
+    let (new_low, new_high) = next_states(share, high, place);
     // Lanes whose upper byte became 0 take a byte.
-    let takes = _mm256_and_si256(_mm256_cmpeq_epi8(new_high, zero), on);
+    let takes = _mm256_and_si256(_mm256_cmpeq_epi8(new_high, _mm256_setzero_si256()), on);
     let mask = _mm256_movemask_epi8(takes) as u32;
     let window: &[u8; 40] = bytes.get(*at..).and_then(|rest| rest.first_chunk()).ok_or(OVER)?;
     let eight = |skipped: u32| {
@@ -168,30 +172,21 @@ fn step(
 /// Eight in each of eight bytes.
 const EIGHTH: i64 = 0x0808_0808_0808_0808;
 
-/// Decodes a row of `alive` symbols; `halves` says for each sixteen which of every 64th table they use.
+/// Decodes a row of `alive` symbols, each 32 with their tables.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-fn row(
+fn row<'t>(
     coder: &mut Coder<'_>,
-    tables: &[Table],
-    halves: &[[u8; 2]],
+    tables: impl Iterator<Item = [&'t Table; 2]>,
     alive: usize,
     out: &mut [u8],
 ) -> Result<(), Fault> {
-    let steps = out.as_chunks_mut::<LANES>().0.iter_mut().zip(halves);
+    let steps = out.as_chunks_mut::<LANES>().0.iter_mut().zip(tables);
     let mut left = alive;
-    for (out, halves) in steps.take(alive.div_ceil(LANES)) {
-        let table = |half: u8| &tables[64 * usize::from(half & 15)];
-        let states = &mut coder.states[coder.step & (coder.vectors - 1) & 3];
-        coder.step += 1;
-        step(
-            halves.map(table),
-            left.min(LANES),
-            states,
-            coder.bytes,
-            &mut coder.at,
-            out,
-        )?;
+    for (out, tables) in steps.take(alive.div_ceil(LANES)) {
+        let vector = coder.next_vector();
+        let (states, active) = (&mut coder.states[vector], left.min(LANES));
+        step(tables, active, states, coder.bytes, &mut coder.at, out)?;
         left = left.saturating_sub(LANES);
     }
     Ok(())
@@ -200,46 +195,37 @@ fn row(
 /// The types of a class's blocks.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 pub(super) fn types(coder: &mut Coder<'_>, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
-    static ONE_TABLE: [[u8; 2]; MOST_BLOCKS.div_ceil(LANES)] = [[0; 2]; MOST_BLOCKS.div_ceil(LANES)];
-    row(coder, std::slice::from_ref(table), &ONE_TABLE, count, out)
+    row(coder, std::iter::repeat([table; 2]), count, out)
 }
 
-/// The tokens of a class's blocks.
+/// The tokens of all blocks for the coefficients `which`.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 pub(super) fn tokens(
     coder: &mut Coder<'_>,
-    tables: &[Table],
-    sorted: &Sorted,
+    tables: &[Box<TokenTables>; CLASSES],
+    classes: &[Sorted; CLASSES],
+    which: Range<usize>,
     out: &mut [u8],
 ) -> Result<(), Fault> {
-    let halves = sorted.halves.as_chunks::<2>().0;
-    for k in 0..64 {
-        row(
-            coder,
-            &tables[k..],
-            halves,
-            sorted.alive[k],
-            &mut out[sorted.rows[k]..],
-        )?;
+    for k in which {
+        for (tables, sorted) in tables.iter().zip(classes) {
+            let tables = sorted.tables(&tables[k]);
+            row(coder, tables, sorted.alive[k], &mut out[sorted.rows[k]..])?;
+        }
     }
     Ok(())
 }
 
-static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
+pub(super) static BITS_OF: Aligned<[u8; 16]> = Aligned(BITS);
 static BASE_OF: Aligned<[u8; 16]> = Aligned(BASE);
-static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
+pub(super) static MASK_OF: Aligned<[u8; 16]> = Aligned(masks());
 /// 2^(7 - n).
 static SHIFT: Aligned<[u8; 16]> = Aligned([128, 64, 32, 16, 8, 4, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0]);
 
-/// See [`fields::read`](super::fields::read).
+/// See [`fields::read`](super::fields::read). Without `pdep`: on a Zen 2 that takes hundreds of cycles.
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-pub(super) fn fields(
-    tokens: &[u8],
-    raw: &[u8],
-    values: &mut [u8],
-    found: &mut Vec<LargeOf32>,
-) -> Option<usize> {
-    let (bits_of, base_of, mask_of) = (twice(&BITS_OF.0), twice(&BASE_OF.0), twice(&MASK_OF.0));
+pub(super) fn fields(tokens: &[u8], raw: &[u8], values: &mut [u8], found: &mut Found) -> Option<usize> {
+    let (bits_of, mask_of) = (twice(&BITS_OF.0), twice(&MASK_OF.0));
     let shift = twice(&SHIFT.0);
     let zero = _mm256_setzero_si256();
     let first_of_eight = _mm256_set_epi64x(EIGHTH, 0, EIGHTH, 0);
@@ -297,32 +283,155 @@ pub(super) fn fields(
             field(b, _mm256_unpackhi_epi8(before, zero)),
         );
         let fields = _mm256_and_si256(fields, _mm256_shuffle_epi8(mask_of, tokens));
-        let rest = _mm256_and_si256(_mm256_srli_epi16::<1>(fields), _mm256_set1_epi8(127));
-        let magnitude = _mm256_add_epi8(_mm256_shuffle_epi8(base_of, tokens), rest);
-        let sign = _mm256_sub_epi8(zero, _mm256_and_si256(fields, _mm256_set1_epi8(1)));
-        let value = _mm256_sub_epi8(_mm256_xor_si256(magnitude, sign), sign);
-        let large = _mm256_cmpgt_epi8(tokens, _mm256_set1_epi8(LARGE as i8 - 1));
-        store(values, _mm256_blendv_epi8(value, fields, large));
-        let mask = _mm256_movemask_epi8(large) as u32;
-        if mask != 0 {
-            found.push(LargeOf32 { first, mask });
+        store(values, value(tokens, fields));
+        found.add(large(first, tokens));
+    }
+    Some(bit)
+}
+
+/// The values of tokens, or their raw bits where the value does not fit a byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn value(tokens: __m256i, fields: __m256i) -> __m256i {
+    let rest = _mm256_and_si256(_mm256_srli_epi16::<1>(fields), _mm256_set1_epi8(127));
+    let magnitude = _mm256_add_epi8(_mm256_shuffle_epi8(twice(&BASE_OF.0), tokens), rest);
+    let sign = _mm256_sub_epi8(
+        _mm256_setzero_si256(),
+        _mm256_and_si256(fields, _mm256_set1_epi8(1)),
+    );
+    let value = _mm256_sub_epi8(_mm256_xor_si256(magnitude, sign), sign);
+    _mm256_blendv_epi8(value, fields, are_large(tokens))
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn are_large(tokens: __m256i) -> __m256i {
+    _mm256_cmpgt_epi8(tokens, _mm256_set1_epi8(LARGE as i8 - 1))
+}
+
+/// Which of 32 tokens have values that do not fit a byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn large(first: u32, tokens: __m256i) -> LargeOf32 {
+    let escapes = _mm256_cmpeq_epi8(tokens, _mm256_set1_epi8(ESCAPE as i8));
+    LargeOf32 {
+        first,
+        mask: _mm256_movemask_epi8(are_large(tokens)) as u32,
+        escapes: _mm256_movemask_epi8(escapes) as u32,
+    }
+}
+
+/// The same with `pdep`, for processors on which it is fast.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn fields_by_pdep(
+    tokens: &[u8],
+    raw: &[u8],
+    values: &mut [u8],
+    found: &mut Found,
+) -> Option<usize> {
+    let mask_of = twice(&MASK_OF.0);
+    let mut bit = 0usize;
+    // Some tokens' fields, which go from one kind of register to the other and back: through memory, and not at once, since
+    // what is stored in parts has to be waited for.
+    let mut fields = [[0u64; 4]; BATCH];
+    let batches = tokens.as_chunks::<32>().0.chunks(BATCH);
+    let values = values.as_chunks_mut::<32>().0.chunks_mut(BATCH);
+    for (first, (tokens, values)) in (0..).step_by(32 * BATCH).zip(batches.zip(values)) {
+        for (tokens, fields) in tokens.iter().zip(&mut fields) {
+            store_quarters(fields, _mm256_shuffle_epi8(mask_of, load(tokens)));
+        }
+        for fields in &mut fields[..tokens.len()] {
+            bit = deposit(raw, bit, fields)?;
+        }
+        let chunks = tokens.iter().zip(values).zip(&fields);
+        for (first, ((tokens, values), fields)) in (first..).step_by(32).zip(chunks) {
+            let tokens = load(tokens);
+            store(values, value(tokens, load_quarters(fields)));
+            found.add(large(first, tokens));
         }
     }
     Some(bit)
 }
 
+/// Vectors of tokens whose raw bits are looked for at once.
+const BATCH: usize = 16;
+
+/// Makes fields of 32 tokens' masks, with the raw bits from `bit` on. Returns where the next ones begin.
+#[inline]
+#[target_feature(enable = "bmi1,bmi2,popcnt")]
+pub(super) fn deposit(raw: &[u8], mut bit: usize, masks: &mut [u64; 4]) -> Option<usize> {
+    let near: &[u8; 40] = raw.get(bit / 8..)?.first_chunk()?;
+    let counts = masks.map(|mask| mask.count_ones() as usize);
+    let all: usize = counts.iter().sum();
+    if all <= 56 {
+        // One word holds them all, but seldom those of first coefficients.
+        let mut next = u64::from_le_bytes(*near.first_chunk().expect("eight bytes")) >> (bit & 7);
+        for (mask, count) in masks.iter_mut().zip(counts) {
+            *mask = _pdep_u64(next, *mask);
+            // Of 56 bits that are all of the first eight tokens nothing is left.
+            next >>= count & 63;
+        }
+        return Some(bit + all);
+    }
+    let mut at = bit & 7;
+    bit += all;
+    for (mask, count) in masks.iter_mut().zip(counts) {
+        let word: &[u8; 16] = near[(at / 8).min(24)..]
+            .first_chunk()
+            .expect("16 bytes behind the 24th");
+        let next = (u128::from_le_bytes(*word) >> (at & 7)) as u64;
+        *mask = _pdep_u64(next, *mask);
+        at += count;
+    }
+    Some(bit)
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn load_quarters(from: &[u64; 4]) -> __m256i {
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn store_quarters(to: &mut [u64; 4], value: __m256i) {
+    // SAFETY: 32 bytes are there.
+    unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), value) }
+}
+
 /// See [`blocks::write`](super::blocks::write).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
+    blocks_with::<false>(sorted, values, places, out);
+}
+
+/// The same for functions of more instructions, of which each makes its own copy: in one that has AVX-512, the compiler uses all
+/// of its registers.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn blocks_with<const MORE_REGISTERS: bool>(
+    sorted: &Sorted,
+    values: &[u8],
+    places: &[Place],
+    out: &mut Outs<'_>,
+) {
     static ZEROS: [u8; 32] = [0; 32];
     for (i, places) in places.chunks(LANES).enumerate() {
         let begin = LANES * i;
         let cap = cap(sorted.kinds[begin]);
+        // Once for all quarters: as often as that, finding places would take longer than all else.
+        let mut to = [std::ptr::null_mut::<i16>(); LANES];
+        for (to, place) in to.iter_mut().zip(places) {
+            *to = out[place.plane as usize][place.at as usize].as_mut_ptr();
+        }
+        let to = &to[..places.len()];
         for quarter in 0..4 {
             // The least place in coding order of two rows of a block.
             if quarter > 0 && cap < [0, 3, 10, 21][quarter] {
-                for place in places {
-                    out[place.plane as usize][place.at as usize][16 * quarter..][..16].fill(0);
+                for &to in to {
+                    // SAFETY: `to` is a block, and nothing else refers to it while this runs.
+                    unsafe { store_quarter(to, quarter, _mm256_setzero_si256()) };
                 }
                 continue;
             }
@@ -341,21 +450,31 @@ pub(super) fn blocks(sorted: &Sorted, values: &[u8], places: &[Place], out: &mut
                     _ => _mm256_unpackhi_epi8(a[i / 2], a[i / 2 + 8]),
                 });
             }
-            for (slot, place) in places.iter().enumerate() {
-                let row = a[slot & 15];
-                let bytes = match slot < 16 {
-                    true => _mm256_castsi256_si128(row),
-                    false => _mm256_extracti128_si256::<1>(row),
-                };
-                let to: &mut [i16; 16] = out[place.plane as usize][place.at as usize][16 * quarter..]
-                    .first_chunk_mut()
-                    .expect("a quarter of a block");
-                // SAFETY: 32 bytes are there.
-                unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), _mm256_cvtepi8_epi16(bytes)) };
+            for (&to, a) in to.iter().zip(a) {
+                let bytes = _mm256_castsi256_si128(a);
+                // SAFETY: as above.
+                unsafe { store_quarter(to, quarter, _mm256_cvtepi8_epi16(bytes)) };
+            }
+            for (&to, a) in to.iter().skip(16).zip(a) {
+                let bytes = _mm256_extracti128_si256::<1>(a);
+                // SAFETY: as above.
+                unsafe { store_quarter(to, quarter, _mm256_cvtepi8_epi16(bytes)) };
             }
         }
-        for (place, &dc) in places.iter().zip(&sorted.dc[begin..]) {
-            out[place.plane as usize][place.at as usize][0] = dc;
+        for (&to, &dc) in to.iter().zip(&sorted.dc[begin..]) {
+            // SAFETY: as above.
+            unsafe { to.write(dc) };
         }
     }
+}
+
+/// Writes sixteen coefficients of a block.
+///
+/// # Safety
+/// `block` is one of 64 numbers, and `quarter` is below 4.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_quarter(block: *mut i16, quarter: usize, values: __m256i) {
+    // SAFETY: as the caller promises.
+    unsafe { _mm256_storeu_si256(block.add(16 * quarter).cast(), values) };
 }

@@ -26,6 +26,25 @@ pub(super) unsafe fn transform(
     places: &[Place],
     planes: Planes<'_, '_>,
 ) {
+    // SAFETY: as the caller promises.
+    unsafe { transform_with::<false>(sorted, values, wide, steps, places, planes) }
+}
+
+/// The same for functions of more instructions, of which each makes its own copy: in one that has AVX-512, the compiler uses all
+/// of its registers.
+///
+/// # Safety
+/// As [`transform`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) unsafe fn transform_with<const MORE_REGISTERS: bool>(
+    sorted: &Sorted,
+    values: &[u8],
+    wide: &Wide,
+    steps: &Steps,
+    places: &[Place],
+    planes: Planes<'_, '_>,
+) {
     let mut room = Room([[0; CHUNK]; 64]);
     let stride = planes.stride;
     let mut bases = [std::ptr::null_mut(); 8];

@@ -8,8 +8,9 @@ use super::LANES;
 use super::costs::{BARRED, OfTypes, TypeCosts};
 use super::read::cap;
 use super::sorted::Sorted;
+use super::tables::CLASSES;
 use super::tokens::{BASE, BITS, ESCAPE, MOST, SYMBOLS};
-use super::write::{BitSink, ClassCoding, Coder, Coding, Source, token, too_large};
+use super::write::{BitSink, Blocks, ClassCoding, Coder, Coding, Source, token, too_large};
 use crate::Error;
 use crate::block::ZIGZAG;
 use std::arch::x86_64::*;
@@ -383,22 +384,24 @@ impl Rows {
             }
         }
     }
+}
 
-    /// Makes tokens of coefficients, and writes their raw bits.
-    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-    pub fn raw_bits<'o>(
-        &self,
-        sorted: &Sorted,
-        coding: &ClassCoding,
-        source: &Source<'_>,
-        tokens: &mut [u8],
-        bits: BitSink<'o>,
-        extras: &mut Vec<u8>,
-    ) -> BitSink<'o> {
-        let mut bits = bits.here();
-        let base_of = twice(&BASE_OF.0);
-        let zero = _mm256_setzero_si256();
-        for (k, shares) in coding.shares.iter().enumerate() {
+/// Makes tokens of coefficients, and writes their raw bits.
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) fn raw_bits<'o>(
+    classes: &[Blocks; CLASSES],
+    codings: &[ClassCoding; CLASSES],
+    sources: &[Source<'_>; CLASSES],
+    tokens: &mut [u8],
+    bits: BitSink<'o>,
+    extras: &mut Vec<u8>,
+) -> BitSink<'o> {
+    let mut bits = bits.here();
+    let base_of = twice(&BASE_OF.0);
+    let zero = _mm256_setzero_si256();
+    for k in 0..64 {
+        for ((Blocks { sorted, rows, .. }, coding), source) in classes.iter().zip(codings).zip(sources) {
+            let shares = &coding.shares[k];
             let row = &mut tokens[sorted.rows[k]..sorted.row_end(k)];
             let chunks = row.as_chunks_mut::<LANES>().0.iter_mut();
             let chunks = chunks.zip(sorted.halves.as_chunks::<2>().0);
@@ -426,7 +429,7 @@ impl Rows {
                     for lane in (0..LANES).filter(|lane| odd >> lane & 1 == 1) {
                         let value = match row[lane] as i8 {
                             value if value.unsigned_abs() < CUT => value.into(),
-                            _ => source.value(self.order[begin + lane].into(), k),
+                            _ => source.value(rows.order[begin + lane].into(), k),
                         };
                         let token = token_of(value.unsigned_abs(), share[lane / 16]);
                         let rest = value.unsigned_abs() - u16::from(BASE[token]);
@@ -442,8 +445,8 @@ impl Rows {
                 put(&mut bits, token, field);
             }
         }
-        bits
     }
+    bits
 }
 
 /// The token of a magnitude under a table of these shares.
@@ -584,35 +587,46 @@ fn slots([a, b]: [&[u8; 256]; 2], index: __m256i) -> __m256i {
 /// See [`write`](super::write).
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
 pub(super) fn code(
-    sorted: &Sorted,
-    codings: &[[Coding; SYMBOLS]],
-    (of_types, types): (&Coding, &[u8]),
+    classes: &[Blocks; CLASSES],
+    codings: &[ClassCoding; CLASSES],
     tokens: &[u8],
     coder: &mut Coder<'_>,
 ) {
-    for (k, codings) in codings.iter().enumerate().rev() {
-        let row = tokens[sorted.rows[k]..sorted.row_end(k)].as_chunks::<LANES>().0;
-        let halves = sorted.halves.as_chunks::<2>().0;
-        let coding = |half: u8| &codings[usize::from(half & 15)];
-        let last = sorted.alive[k] % LANES;
-        let mut steps = row.iter().zip(halves).rev();
-        if last > 0
-            && let Some((tokens, halves)) = steps.next()
-        {
-            step::<false>(halves.map(coding), last, tokens, coder);
-        }
-        for (tokens, halves) in steps {
-            step::<true>(halves.map(coding), LANES, tokens, coder);
+    for k in (0..64).rev() {
+        for (blocks, coding) in classes.iter().zip(codings).rev() {
+            code_row(&blocks.sorted, k, &coding.tokens[k], tokens, coder);
         }
     }
-    let mut left = sorted.count;
-    let types = types.as_chunks::<LANES>().0;
-    for types in types.iter().take(left.div_ceil(LANES)).rev() {
-        let active = match left % LANES {
-            0 => LANES,
-            active => active,
-        };
-        step::<false>([of_types; 2], active, types, coder);
-        left -= active;
+    for (blocks, coding) in classes.iter().zip(codings).rev() {
+        let of_types = &coding.types[blocks.choice];
+        let mut left = blocks.count;
+        let types = blocks.types.as_chunks::<LANES>().0;
+        for types in types.iter().take(left.div_ceil(LANES)).rev() {
+            let active = match left % LANES {
+                0 => LANES,
+                active => active,
+            };
+            step::<false>([of_types; 2], active, types, coder);
+            left -= active;
+        }
+    }
+}
+
+/// Codes the tokens of a class for a coefficient.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+fn code_row(sorted: &Sorted, k: usize, codings: &[Coding; SYMBOLS], tokens: &[u8], coder: &mut Coder<'_>) {
+    let row = tokens[sorted.rows[k]..sorted.row_end(k)].as_chunks::<LANES>().0;
+    let halves = sorted.halves.as_chunks::<2>().0;
+    let coding = |half: u8| &codings[usize::from(half & 15)];
+    let last = sorted.alive[k] % LANES;
+    let mut steps = row.iter().zip(halves).rev();
+    if last > 0
+        && let Some((tokens, halves)) = steps.next()
+    {
+        step::<false>(halves.map(coding), last, tokens, coder);
+    }
+    for (tokens, halves) in steps {
+        step::<true>(halves.map(coding), LANES, tokens, coder);
     }
 }

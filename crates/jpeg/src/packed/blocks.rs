@@ -14,8 +14,13 @@ pub(super) type Outs<'o> = [&'o mut [[i16; 64]]; 4];
 pub(super) fn write(isa: Isa, sorted: &Sorted, values: &[u8], places: &[Place], out: &mut Outs<'_>) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the token proves the instructions.
-        Isa::Avx2(_) => unsafe { super::avx2::blocks(sorted, values, places, out) },
+        // SAFETY: the tokens prove the instructions.
+        Isa::Avx2(avx2) => unsafe {
+            match avx2.avx512() {
+                Some(_) => super::avx512::blocks(sorted, values, places, out),
+                None => super::avx2::blocks(sorted, values, places, out),
+            }
+        },
         _ => write_portable(sorted, values, places, out),
     }
 }

@@ -233,7 +233,12 @@ pub(super) fn transform(
     match isa {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the token proves the instructions; every block was just found to lie within its plane.
-        Isa::Avx2(_) => unsafe { super::avx2_lanes::transform(sorted, values, wide, steps, places, planes) },
+        Isa::Avx2(avx2) => unsafe {
+            match avx2.avx512() {
+                Some(_) => super::avx512::transform(sorted, values, wide, steps, places, planes),
+                None => super::avx2_lanes::transform(sorted, values, wide, steps, places, planes),
+            }
+        },
         _ => panic!("there is no such transform for this processor"),
     }
 }

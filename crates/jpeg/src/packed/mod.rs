@@ -14,11 +14,13 @@
 //!   bytes. They are not in the file: it names the ones it needs. [`train`] adapts them to a data set.
 //! * The *coder* has states of 16 bits in 32 lanes, kept as lower and upper bytes. The lower byte is the slot. A lane takes at
 //!   most one byte a step. Up to four vectors of lanes take turns, so that steps do not wait for each other. Writing begins with
-//!   raw bits in the states; reading must end with upper bytes of 1, which finds nearly all damage.
+//!   raw bits in the states; reading must end with upper bytes of 1, which finds nearly all damage of the coder's bytes. That of
+//!   raw bits, some three tenths of all, it does not find, nor what is behind the coefficients that a small image needs.
 //!
 //! Reading has the stages: types, sorting, tokens ([`read`]), raw bits to values ([`fields`]), rows of values to blocks
-//! ([`blocks`]). Each has a portable form, which is its definition, and one for AVX2. Where planes of samples are wanted at
-//! full size, AVX2 transforms rows of values as they are, with blocks as lanes ([`lanes`]).
+//! ([`blocks`]). Each has a portable form, which is its definition, one for AVX2, and one for AVX-512. Where planes of samples are
+//! wanted at full size, those two transform rows of values as they are, with blocks as lanes ([`lanes`]). Where blocks become
+//! one sample each, only first coefficients are read, which come first.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -26,14 +28,26 @@ mod avx2;
 mod avx2_lanes;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod avx2_write;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod blocks;
 mod costs;
 mod fields;
 mod file;
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    allow(
+        dead_code,
+        unused_variables,
+        reason = "only forms for instructions of x86 transform so"
+    )
+)]
 mod lanes;
 mod read;
 mod sorted;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod tokens;
 mod train;
 mod write;
@@ -58,7 +72,7 @@ use blocks::Outs;
 use lanes::WholePlanes;
 use read::{GroupReader, Part};
 use std::ops::Range;
-use tables::ReadTables;
+use tables::{CLASSES, ReadTables};
 use tokens::MOST;
 
 /// Lanes of a step.
@@ -107,7 +121,7 @@ pub fn packed_is_fast() -> bool {
 /// Reads packed images; keeps its buffers and the tables it used last.
 #[derive(Default)]
 pub(crate) struct Reader {
-    tables: Option<Box<ReadTables>>,
+    tables: LastTables,
     groups: Vec<Range<usize>>,
     reader: GroupReader,
     blocks: Vec<[i16; 64]>,
@@ -115,7 +129,7 @@ pub(crate) struct Reader {
 
 impl std::fmt::Debug for Reader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let id = self.tables.as_ref().map(|tables| tables.id);
+        let id = self.tables.tables.as_ref().map(|tables| tables.id);
         f.debug_struct("Reader")
             .field("tables", &id)
             .finish_non_exhaustive()
@@ -142,6 +156,12 @@ impl Reader {
             strips.strip(i).set_steps(&steps);
         }
         let needed = strips.needed();
+        // Classes of which all that counts are first coefficients, since each block becomes one sample. The transforms to four
+        // and to sixteen samples look at the corners of blocks, too, so they need everything.
+        let mut flat = [true; CLASSES];
+        for i in 0..components.len() {
+            flat[class_of(head.color, i)] &= strips.strip(i).is_flat();
+        }
         let (_, rows) = needed_mcus(frame, &needed[..components.len()]);
         if let Some(mut planes) = WholePlanes::of(strips, head.color, isa) {
             return self.each_group(
@@ -149,7 +169,7 @@ impl Reader {
                 packed,
                 head,
                 (isa, &first_steps),
-                &rows,
+                (&rows, false),
                 |reader, _, parts, mcu_rows| {
                     let first_rows: [usize; 4] =
                         std::array::from_fn(|i| components.get(i).map_or(0, |c| c.v * mcu_rows.start));
@@ -163,31 +183,34 @@ impl Reader {
             packed,
             head,
             (isa, &first_steps),
-            &rows,
+            (&rows, flat == [true; CLASSES]),
             |reader, room, parts, mcu_rows| {
                 let mut blocks: Outs<'_> = Default::default();
                 divide(room, parts, &mut blocks);
                 reader.blocks(
                     isa,
                     parts,
+                    flat.map(|flat| !flat),
                     &std::array::from_fn(|i| parts.get(i).map_or(0, |part| part.wide)),
                     &mut blocks,
                 );
                 for mcu_row in mcu_rows.start.max(rows.start)..mcu_rows.end.min(rows.end) {
                     for (i, component) in components.iter().enumerate() {
                         let (part, strip) = (&parts[i], strips.strip(i));
+                        let own_blocks = reader.part(parts, i);
                         let own =
                             mcu_row * component.v..((mcu_row + 1) * component.v).min(component.blocks_high);
                         for row in own.clone().filter(|row| needed[i].rows.contains(row)) {
                             let first = (row - mcu_rows.start * component.v) * part.wide;
                             for column in needed[i].columns.clone() {
-                                let block = &blocks[i][first + column];
+                                let (at, row) = (first + column, row - own.start);
+                                if flat[part.class] {
+                                    strip.push_flat(own_blocks.first(at), column, row);
+                                    continue;
+                                }
+                                let block = &blocks[i][at];
                                 strip.block().0[..64].copy_from_slice(block);
-                                strip.push(
-                                    reader.count(parts, i, first + column, block),
-                                    column,
-                                    row - own.start,
-                                );
+                                strip.push(own_blocks.count(at, block), column, row);
                             }
                         }
                     }
@@ -222,68 +245,84 @@ impl Reader {
             packed,
             head,
             (isa, &first_steps),
-            &all,
+            (&all, false),
             |reader, _, parts, mcu_rows| {
                 let first_rows =
                     std::array::from_fn(|i| mcu_rows.start * frame.components().get(i).map_or(0, |c| c.v));
                 let (mut blocks, strides) = planes.rows_from(&first_rows);
-                reader.blocks(isa, parts, &strides, &mut blocks);
+                reader.blocks(isa, parts, [true; CLASSES], &strides, &mut blocks);
                 Ok(())
             },
         )
     }
 
-    /// Reads every group that holds any of some MCU rows, and hands it on with its parts and its MCU rows.
+    /// Reads every group that holds any of some MCU rows, or its first coefficients alone, and hands it on with its parts and
+    /// its MCU rows.
     fn each_group(
         &mut self,
         input: Input<'_>,
         packed: &Packed<'_>,
         head: &Head<'_>,
         (isa, steps): (Isa, &[u16; 4]),
-        rows: &Range<usize>,
+        (rows, only_first): (&Range<usize>, bool),
         mut each: impl FnMut(&mut GroupReader, &mut Vec<[i16; 64]>, &[Part], Range<usize>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let frame = &head.frame;
         let high = packed.groups(frame, &mut self.groups)?;
-        let tables = prepare(&mut self.tables, packed.tables, input.tables)?;
+        let tables = self.tables.prepare(packed.tables, input.tables)?;
         for number in rows.start / high..rows.end.div_ceil(high) {
             let mcu_rows = number * high..((number + 1) * high).min(frame.mcus_high);
             let mut parts = [Part::default(); 4];
             let parts = parts_of(frame, head.color, steps, &mcu_rows, &mut parts);
-            let place = self.groups[number].clone();
-            self.reader.read(isa, tables, input.bytes, place, parts, number)?;
+            let place = (number, self.groups[number].clone());
+            self.reader
+                .read(isa, tables, input.bytes, place, parts, only_first)?;
             each(&mut self.reader, &mut self.blocks, parts, mcu_rows)?;
         }
         Ok(())
     }
 }
 
-/// The tables `id`: those that were used last, built-in ones, or those given.
-fn prepare<'t>(
-    last: &'t mut Option<Box<ReadTables>>,
-    id: u32,
-    given: Option<&[u8]>,
-) -> Result<&'t ReadTables, Error> {
-    if last.as_ref().is_none_or(|tables| tables.id != id) {
+/// The tables that were used last, and the bytes of those that were given.
+#[derive(Default)]
+struct LastTables {
+    tables: Option<Box<ReadTables>>,
+    given: Vec<u8>,
+}
+
+impl LastTables {
+    /// The tables `id`: the built-in ones if it is theirs, else those that were given, whatever was used before.
+    fn prepare(&mut self, id: u32, given: Option<&[u8]>) -> Result<&ReadTables, Error> {
         let built_in = PackTables::built_in();
-        let tables = match given {
-            _ if built_in.id() == id => ReadTables::new(built_in),
-            Some(given) => ReadTables::new(&PackTables::parse(given)?),
+        let given = match given {
+            _ if built_in.id() == id => &[],
+            Some(given) => given,
             None => {
                 return Err(Error::Tables(format!(
                     "{id:08x} are needed, and none were given with the image: read it from the shard that holds it"
                 )));
             }
         };
-        if tables.id != id {
-            return Err(Error::Tables(format!(
-                "{id:08x} are needed, and {:08x} were given: the image comes from another shard",
-                tables.id
-            )));
+        // To compare all bytes takes a microsecond.
+        let known = self.tables.as_ref().is_some_and(|tables| tables.id == id) && self.given == given;
+        if !known {
+            self.tables = None;
+            let tables = match built_in.id() == id {
+                true => ReadTables::new(built_in),
+                false => ReadTables::new(&PackTables::parse(given)?),
+            };
+            if tables.id != id {
+                return Err(Error::Tables(format!(
+                    "{id:08x} are needed, and {:08x} were given: the image comes from another shard",
+                    tables.id
+                )));
+            }
+            self.tables = Some(Box::new(tables));
+            self.given.clear();
+            self.given.extend(given);
         }
-        *last = Some(Box::new(tables));
+        Ok(self.tables.as_ref().expect("tables that were just made"))
     }
-    Ok(last.as_ref().expect("tables that were just made"))
 }
 
 /// Divides room into that of parts.

@@ -1,11 +1,11 @@
 //! Reads groups.
 
 use super::blocks::Outs;
-use super::fields::LargeOf32;
+use super::fields::{Found, LargeOf32};
 use super::file::read_length;
 use super::lanes::{self, Place, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
-use super::tables::{CLASSES, ReadTables, Table};
+use super::tables::{CLASSES, ReadTables, Table, TokenTables};
 use super::tokens::{BASE, BITS, CAPS, ESCAPE, LARGE};
 use super::{LANES, MOST_BLOCKS, VECTORS};
 use crate::Error;
@@ -51,7 +51,7 @@ pub(crate) struct GroupReader {
     pub(super) values: Vec<u8>,
     pub(super) classes: [Sorted; CLASSES],
     pub(super) large: Vec<Large>,
-    found: Vec<LargeOf32>,
+    found: Found,
     targets: Vec<Place>,
     nowhere: Vec<u8>,
     wide: Wide,
@@ -61,44 +61,73 @@ pub(crate) struct GroupReader {
 pub(super) type Fault = &'static str;
 
 impl GroupReader {
-    /// Reads the group of `parts` at `place` of the file. Errors say which by `number`.
+    /// Reads the group of `parts` at `place` of the file, or only first coefficients, which come first. Errors say which by
+    /// `number`.
     pub fn read(
         &mut self,
         isa: Isa,
         tables: &ReadTables,
         file: &[u8],
-        place: Range<usize>,
+        (number, place): (usize, Range<usize>),
         parts: &[Part],
-        number: usize,
+        only_first: bool,
     ) -> Result<(), Error> {
         let at = place.start;
         let bytes = file.get(place).unwrap_or_default();
-        self.read_group(isa, tables, bytes, parts)
-            .map_err(|fault| Error::corrupt(at, format!("{fault} in group {number} of a packed image")))
+        let mut coded = std::mem::take(&mut self.coded);
+        let result = Group::parse(bytes, &mut coded)
+            .and_then(|(group, coder)| self.read_group(isa, tables, &group, coder, parts, only_first));
+        self.coded = coded;
+        result.map_err(|fault| Error::corrupt(at, format!("{fault} in group {number} of a packed image")))
     }
 
     fn read_group(
         &mut self,
         isa: Isa,
         tables: &ReadTables,
-        bytes: &[u8],
+        group: &Group<'_>,
+        mut coder: Coder<'_>,
+        parts: &[Part],
+        only_first: bool,
+    ) -> Result<(), Fault> {
+        self.sort(isa, tables, group, &mut coder, parts)?;
+        let mut read = 0;
+        if only_first {
+            coder.tokens(isa, &tables.tokens, &self.classes, 0..1, &mut self.tokens)?;
+            if coder.at > coder.length {
+                return Err(OVER);
+            }
+            // The last raw bits are not known before all tokens are.
+            self.hold_raw(group.raw, &[]);
+            if self.read_values(isa, 0).is_some() {
+                self.read_large(group.extras)?;
+                return self.sum_dc(parts);
+            }
+            read = 1;
+        }
+        coder.tokens(isa, &tables.tokens, &self.classes, read..64, &mut self.tokens)?;
+        coder.require_end()?;
+        self.hold_raw(group.raw, &coder.states[..coder.vectors]);
+        self.read_values(isa, 63)
+            .ok_or("tokens of more raw bits than there are")?;
+        match self.read_large(group.extras)? {
+            0 => self.sum_dc(parts),
+            _ => Err("extra bytes that no token takes"),
+        }
+    }
+
+    /// Reads the types of all blocks, sorts them, and makes room for their tokens and values.
+    fn sort(
+        &mut self,
+        isa: Isa,
+        tables: &ReadTables,
+        group: &Group<'_>,
+        coder: &mut Coder<'_>,
         parts: &[Part],
     ) -> Result<(), Fault> {
-        let group = Group::parse(bytes)?;
-        self.coded.clear();
-        self.coded.extend(group.coded);
-        self.coded.extend([0; SLACK]);
-        let mut coder = Coder {
-            states: group.states,
-            bytes: &self.coded,
-            at: 0,
-            step: 0,
-            vectors: group.vectors,
-        };
-        let mut end = 0;
         for (class, sorted) in self.classes.iter_mut().enumerate() {
-            let own = || parts.iter().filter(|part| part.class == class);
-            let count: usize = own().map(|part| part.wide * part.high).sum();
+            let own = parts.iter().filter(|part| part.class == class);
+            let count: usize = own.map(|part| part.wide * part.high).sum();
             sorted.begin(count);
             if count == 0 {
                 continue;
@@ -108,60 +137,78 @@ impl GroupReader {
             }
             grow(&mut self.types, count + SLACK);
             let table = &tables.types[class][group.type_tables[class]];
-            coder.types(
-                isa,
-                table,
-                &mut self.types[..count.next_multiple_of(LANES)],
-                count,
-            )?;
-            end = sorted.sort(&self.types[..count], end);
-            grow(&mut self.tokens, end + SLACK);
-            coder.tokens(isa, &tables.tokens[class], sorted, &mut self.tokens)?;
+            let types = &mut self.types[..count.next_multiple_of(LANES)];
+            coder.types(isa, table, types, count)?;
+            sorted.sort(&self.types[..count]);
         }
-        if coder.at != group.coded.len() {
-            return Err(OVER);
-        }
-        let states = &coder.states[..group.vectors];
-        if states
-            .iter()
-            .any(|states| states.high.iter().any(|&high| high != 1))
-        {
-            return Err("symbols that do not end where they should");
-        }
-        // Coding began with the last raw bytes.
-        self.raw.clear();
-        self.raw.extend(group.raw);
-        states.iter().for_each(|states| self.raw.extend(states.low));
-        let raw = self.raw.len();
-        self.raw.extend([0; SLACK]);
+        Sorted::lay_out(self.classes.each_mut());
+        let end = self.row_end(63);
+        grow(&mut self.tokens, end + SLACK);
         grow(&mut self.values, end + SLACK);
-        self.tokens[end..end + SLACK].fill(0);
+        Ok(())
+    }
+
+    /// Where the rows of a coefficient end, those of all classes.
+    fn row_end(&self, k: usize) -> usize {
+        self.classes[CLASSES - 1].row_end(k)
+    }
+
+    /// Puts raw bytes and those in the coder's last states where they are read, with room behind them. Coding began with
+    /// the latter.
+    fn hold_raw(&mut self, raw: &[u8], states: &[States]) {
+        self.raw.clear();
+        self.raw.extend(raw);
+        states.iter().for_each(|states| self.raw.extend(states.low));
+        self.raw.extend([0; SLACK]);
+    }
+
+    /// Makes values of the tokens up to coefficient `last`. None where there are too few raw bits.
+    fn read_values(&mut self, isa: Isa, last: usize) -> Option<()> {
+        let end = self.row_end(last);
         let (tokens, values) = (&self.tokens[..end], &mut self.values[..end]);
-        super::fields::read(isa, tokens, &self.raw, raw, values, &mut self.found)
-            .ok_or("tokens of more raw bits than there are")?;
-        self.read_large(group.extras)?;
+        let held = self.raw.len() - SLACK;
+        super::fields::read(isa, tokens, &self.raw, held, values, &mut self.found)
+    }
+
+    /// Makes first coefficients of their differences.
+    fn sum_dc(&mut self, parts: &[Part]) -> Result<(), Fault> {
         for (class, sorted) in self.classes.iter_mut().enumerate() {
             sorted.sum_dc(parts.iter().filter(|part| part.class == class))?;
         }
         Ok(())
     }
 
-    /// Values that do not fit a byte, and the first coefficients.
-    fn read_large(&mut self, extras: &[u8]) -> Result<(), Fault> {
+    /// Values that do not fit a byte, and the first coefficients. Returns how many extra bytes are left.
+    fn read_large(&mut self, extras: &[u8]) -> Result<usize, Fault> {
         self.large.clear();
         for sorted in &mut self.classes {
-            let row = &self.values[sorted.rows[0]..][..sorted.alive[0]];
-            sorted.dc.extend(row.iter().map(|&value| i16::from(value as i8)));
+            let row = sorted.rows[0]..sorted.rows[0] + sorted.alive[0];
+            let tokens = self.tokens[row.clone()].iter();
+            let all = tokens.zip(&self.values[row]);
+            sorted
+                .dc
+                .extend(all.map(|(&token, &value)| first_difference(token, value)));
         }
         let mut extras = extras.iter();
         // The row that the next ones are in.
         let (mut class, mut k) = (0, 0);
-        for &LargeOf32 { first, mut mask } in &self.found {
+        for &LargeOf32 {
+            first,
+            mut mask,
+            escapes,
+        } in self.found.all()
+        {
             let first = first as usize;
             while first >= self.classes[class].row_end(k) {
-                (class, k) = if k == 63 { (class + 1, 0) } else { (class, k + 1) };
+                (class, k) = match class + 1 {
+                    CLASSES => (0, k + 1),
+                    class => (class, k),
+                };
             }
             let sorted = &mut self.classes[class];
+            if k == 0 {
+                mask = escapes;
+            }
             while mask != 0 {
                 let at = first + mask.trailing_zeros() as usize;
                 mask &= mask - 1;
@@ -186,16 +233,21 @@ impl GroupReader {
                 }
             }
         }
-        match extras.next() {
-            Some(_) => Err("extra bytes that no token takes"),
-            None => Ok(()),
-        }
+        Ok(extras.len())
     }
 
-    /// Writes the coefficients of all blocks, in rows. Those of part `i` go to `out[i]`, row by row, of which one takes
-    /// `strides[i]` blocks.
-    pub fn blocks(&mut self, isa: Isa, parts: &[Part], strides: &[usize; 4], out: &mut Outs<'_>) {
-        for (class, sorted) in self.classes.iter().enumerate() {
+    /// Writes the coefficients of the blocks of the classes in `wanted`, in rows. Those of part `i` go to `out[i]`, row by row, of
+    /// which one takes `strides[i]` blocks.
+    pub fn blocks(
+        &mut self,
+        isa: Isa,
+        parts: &[Part],
+        wanted: [bool; CLASSES],
+        strides: &[usize; 4],
+        out: &mut Outs<'_>,
+    ) {
+        let classes = self.classes.iter().enumerate();
+        for (class, sorted) in classes.filter(|&(class, _)| wanted[class]) {
             self.targets.clear();
             self.targets.resize(sorted.count, Place::default());
             let mut slots = sorted.slots[..sorted.count].iter();
@@ -217,17 +269,17 @@ impl GroupReader {
         }
     }
 
-    /// How many coefficients, in coding order, block `index` of a part can have. One with nothing but a first coefficient has
-    /// one, whatever its type, as for other decoders.
-    pub fn count(&self, parts: &[Part], part: usize, index: usize, block: &[i16; 64]) -> u32 {
-        let class = parts[part].class;
+    /// The blocks of a part.
+    pub fn part(&self, parts: &[Part], part: usize) -> PartBlocks<'_> {
+        let Part {
+            class, wide, high, ..
+        } = parts[part];
         let before = parts[..part].iter().filter(|part| part.class == class);
         let first: usize = before.map(|part| part.wide * part.high).sum();
         let sorted = &self.classes[class];
-        let flat = block[1..].iter().fold(0, |any, value| any | value) == 0;
-        match flat {
-            true => 1,
-            false => cap(sorted.kinds[usize::from(sorted.slots[first + index])]) as u32 + 1,
+        PartBlocks {
+            sorted,
+            slots: &sorted.slots[first..first + wide * high],
         }
     }
 
@@ -300,6 +352,29 @@ impl GroupReader {
     }
 }
 
+/// The blocks of a part as they were read, row after row.
+pub(crate) struct PartBlocks<'a> {
+    sorted: &'a Sorted,
+    slots: &'a [u16],
+}
+
+impl PartBlocks<'_> {
+    /// The first coefficient of a block.
+    pub fn first(&self, index: usize) -> i16 {
+        self.sorted.dc[usize::from(self.slots[index])]
+    }
+
+    /// How many coefficients, in coding order, a block can have. One with nothing but a first coefficient has one, whatever
+    /// its type, as for other decoders.
+    pub fn count(&self, index: usize, block: &[i16; 64]) -> u32 {
+        let flat = block[1..].iter().fold(0, |any, value| any | value) == 0;
+        match flat {
+            true => 1,
+            false => cap(self.sorted.kinds[usize::from(self.slots[index])]) as u32 + 1,
+        }
+    }
+}
+
 fn grow(bytes: &mut Vec<u8>, length: usize) {
     if bytes.len() < length {
         bytes.resize(length, 0);
@@ -321,18 +396,16 @@ impl States {
     };
 }
 
-/// The parts of a group.
+/// The parts of a group that the coder does not read.
 struct Group<'a> {
     type_tables: [usize; CLASSES],
-    vectors: usize,
-    states: [States; VECTORS],
-    coded: &'a [u8],
     raw: &'a [u8],
     extras: &'a [u8],
 }
 
 impl<'a> Group<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Group<'a>, Fault> {
+    /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
+    fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
         const SHORT: Fault = "too few bytes";
         let &[choice, ..] = bytes else {
             return Err(SHORT);
@@ -344,37 +417,50 @@ impl<'a> Group<'a> {
         let (raw, at) = read_length(bytes, 1).ok_or(SHORT)?;
         let (extras, at) = read_length(bytes, at).ok_or(SHORT)?;
         let rest = &bytes[at..];
-        let (rest, extras) = rest
-            .len()
-            .checked_sub(extras as usize)
-            .map(|at| rest.split_at(at))
-            .ok_or(SHORT)?;
-        let (rest, raw) = rest
-            .len()
-            .checked_sub(raw as usize)
-            .map(|at| rest.split_at(at))
-            .ok_or(SHORT)?;
-        let (initial, coded) = rest.split_at_checked(2 * vectors * LANES).ok_or(SHORT)?;
+        let raw_and_extras = raw as usize + extras as usize;
+        let coded_at = 2 * vectors * LANES;
+        let coded_end = rest.len().checked_sub(raw_and_extras).ok_or(SHORT)?;
+        let coded = rest.get(coded_at..coded_end).ok_or(SHORT)?;
+        let initial = &rest[..coded_at];
+        let (raw, extras) = rest[coded_end..].split_at(raw as usize);
         let mut states = [States::ZERO; VECTORS];
         for (states, bytes) in states.iter_mut().zip(initial.as_chunks::<LANES>().0.chunks(2)) {
             (states.low, states.high) = (bytes[0], bytes[1]);
         }
-        Ok(Group {
+        // What lies behind the coder's bytes serves as well as zeros, if there is enough of it.
+        let bytes = match rest.get(coded_at..).unwrap_or_default() {
+            bytes if bytes.len() >= coded.len() + SLACK => bytes,
+            _ => {
+                room.clear();
+                room.extend(coded);
+                room.extend([0; SLACK]);
+                room
+            }
+        };
+        let group = Group {
             type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
-            vectors,
-            states,
-            coded,
             raw,
             extras,
-        })
+        };
+        let coder = Coder {
+            states,
+            bytes,
+            length: coded.len(),
+            at: 0,
+            step: 0,
+            vectors,
+        };
+        Ok((group, coder))
     }
 }
 
 /// The state of decoding symbols.
 pub(super) struct Coder<'a> {
     pub states: [States; VECTORS],
-    /// The coder's bytes and [`SLACK`] more.
+    /// The coder's bytes and at least [`SLACK`] more.
     pub bytes: &'a [u8],
+    /// How many are the coder's.
+    length: usize,
     pub at: usize,
     pub step: usize,
     pub vectors: usize,
@@ -386,8 +472,13 @@ impl Coder<'_> {
     fn types(&mut self, isa: Isa, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { super::avx2::types(self, table, out, count) },
+            // SAFETY: the tokens prove the instructions.
+            Isa::Avx2(avx2) => unsafe {
+                match avx2.avx512() {
+                    Some(_) => super::avx512::types(self, table, out, count),
+                    None => super::avx2::types(self, table, out, count),
+                }
+            },
             _ => {
                 for (i, out) in out.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
                     self.step([table; 2], (count - i * LANES).min(LANES), out)?;
@@ -397,21 +488,33 @@ impl Coder<'_> {
         }
     }
 
-    fn tokens(&mut self, isa: Isa, tables: &[Table], sorted: &Sorted, out: &mut [u8]) -> Result<(), Fault> {
+    /// The tokens of all blocks for the coefficients `which`.
+    fn tokens(
+        &mut self,
+        isa: Isa,
+        tables: &[Box<TokenTables>; CLASSES],
+        classes: &[Sorted; CLASSES],
+        which: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe { super::avx2::tokens(self, tables, sorted, out) },
+            // SAFETY: the tokens prove the instructions.
+            Isa::Avx2(avx2) => unsafe {
+                match avx2.avx512() {
+                    Some(_) => super::avx512::tokens(self, tables, classes, which, out),
+                    None => super::avx2::tokens(self, tables, classes, which, out),
+                }
+            },
             _ => {
-                for k in 0..64 {
-                    let row = &mut out[sorted.rows[k]..][..sorted.alive[k].next_multiple_of(LANES)];
-                    for (i, out) in row.as_chunks_mut::<LANES>().0.iter_mut().enumerate() {
-                        let table = |half: usize| &tables[64 * usize::from(sorted.halves[2 * i + half]) + k];
-                        self.step(
-                            [table(0), table(1)],
-                            (sorted.alive[k] - i * LANES).min(LANES),
-                            out,
-                        )?;
+                for k in which {
+                    for (tables, sorted) in tables.iter().zip(classes) {
+                        let row = &mut out[sorted.rows[k]..sorted.row_end(k)];
+                        let outs = row.as_chunks_mut::<LANES>().0.iter_mut();
+                        for (i, (out, tables)) in outs.zip(sorted.tables(&tables[k])).enumerate() {
+                            let active = (sorted.alive[k] - i * LANES).min(LANES);
+                            self.step(tables, active, out)?;
+                        }
                     }
                 }
                 Ok(())
@@ -419,10 +522,33 @@ impl Coder<'_> {
         }
     }
 
+    /// The vector of states that the next step uses.
+    #[inline(always)]
+    pub fn next_vector(&mut self) -> usize {
+        let step = self.step;
+        self.step += 1;
+        step & (self.vectors - 1) & (VECTORS - 1)
+    }
+
+    /// What must be so behind the last step.
+    fn require_end(&self) -> Result<(), Fault> {
+        if self.at != self.length {
+            return Err(OVER);
+        }
+        let states = &self.states[..self.vectors];
+        match states
+            .iter()
+            .all(|states| states.high.iter().all(|&high| high == 1))
+        {
+            true => Ok(()),
+            false => Err("symbols that do not end where they should"),
+        }
+    }
+
     /// Decodes a symbol in each of the first `active` lanes; the others give 0.
     fn step(&mut self, tables: [&Table; 2], active: usize, out: &mut [u8; LANES]) -> Result<(), Fault> {
-        let states = &mut self.states[self.step & (self.vectors - 1)];
-        self.step += 1;
+        let vector = self.next_vector();
+        let (states, bytes, at) = (&mut self.states[vector], self.bytes, &mut self.at);
         *out = [0; LANES];
         for lane in 0..active {
             let table = tables[lane / 16];
@@ -432,8 +558,8 @@ impl Coder<'_> {
                 .wrapping_mul(states.high[lane].into())
                 .wrapping_add(place.into());
             if state < 256 {
-                state = state << 8 | u16::from(*self.bytes.get(self.at).ok_or(OVER)?);
-                self.at += 1;
+                state = state << 8 | u16::from(*bytes.get(*at).ok_or(OVER)?);
+                *at += 1;
             }
             [states.low[lane], states.high[lane]] = state.to_le_bytes();
             out[lane] = symbol;
@@ -445,6 +571,18 @@ impl Coder<'_> {
 /// The last coefficient of a type.
 pub(super) fn cap(kind: u8) -> usize {
     CAPS[usize::from(kind & 15)]
+}
+
+/// The difference of a first coefficient; not of an escape.
+#[inline(always)]
+fn first_difference(token: u8, value: u8) -> i16 {
+    let sign = -i16::from(value & 1);
+    let large = ((i16::from(value >> 1) + (1 << 7)) ^ sign) - sign;
+    if token >= LARGE {
+        large
+    } else {
+        i16::from(value as i8)
+    }
 }
 
 /// The mask of a token's raw bits, and its least magnitude.

@@ -2,6 +2,7 @@
 
 use super::LANES;
 use super::read::{Fault, Part, cap};
+use super::tables::{CLASSES, Table};
 use super::tokens::SYMBOLS;
 
 /// The blocks of a class, sorted by type, those of one type in their order. A place there is a slot.
@@ -21,6 +22,9 @@ pub(super) struct Sorted {
     pub dc: Vec<i16>,
 }
 
+/// Parts that sorting goes through side by side.
+const PARTS: usize = 4;
+
 impl Default for Sorted {
     fn default() -> Sorted {
         Sorted {
@@ -35,6 +39,22 @@ impl Default for Sorted {
     }
 }
 
+/// Calls `each` with the part, the number and the type of each block: of one block of each part, then of the next ones. The last part
+/// may have some more.
+#[inline(always)]
+fn in_parts(types: &[u8], mut each: impl FnMut(usize, usize, usize)) {
+    let length = types.len() / PARTS;
+    for i in 0..length {
+        for part in 0..PARTS {
+            let block = part * length + i;
+            each(part, block, usize::from(types[block] & 15));
+        }
+    }
+    for (block, &kind) in types.iter().enumerate().skip(PARTS * length) {
+        each(PARTS - 1, block, usize::from(kind & 15));
+    }
+}
+
 impl Sorted {
     pub fn begin(&mut self, count: usize) {
         self.count = count;
@@ -42,40 +62,42 @@ impl Sorted {
         self.dc.clear();
     }
 
-    /// Sorts blocks by their types. Rows begin at `first`; returns where they end.
-    pub fn sort(&mut self, types: &[u8], first: usize) -> usize {
+    /// Sorts blocks by their types.
+    pub fn sort(&mut self, types: &[u8]) {
         let count = self.count;
-        let mut next = [0u16; SYMBOLS];
-        types.iter().for_each(|&kind| next[usize::from(kind & 15)] += 1);
-        let mut sum = 0;
-        let ends = next.map(|count| {
-            sum += usize::from(count);
-            sum
-        });
-        let mut begin = 0;
-        for next in &mut next {
-            (*next, begin) = (begin, begin + *next);
+        // In four parts, each with counters of its own: neighbours are often of one type, and would wait for each other's.
+        let mut next = [[0u16; SYMBOLS]; PARTS];
+        in_parts(types, |part, _, kind| next[part][kind] += 1);
+        let (mut begin, mut ends) = (0, [0; SYMBOLS]);
+        for (kind, end) in ends.iter_mut().enumerate() {
+            for next in &mut next {
+                (next[kind], begin) = (begin, begin + next[kind]);
+            }
+            *end = usize::from(begin);
         }
-        let mut row = first;
         // No type behind another one goes farther.
         let mut kind = SYMBOLS - 1;
         for k in 0..64 {
             while kind > 0 && cap(kind as u8) < k {
                 kind -= 1;
             }
-            (self.alive[k], self.rows[k]) = (ends[kind], row);
-            row += ends[kind].next_multiple_of(LANES);
+            self.alive[k] = ends[kind];
         }
         let room = count.next_multiple_of(LANES);
         if self.slots.len() < room {
             self.slots.resize(room, 0);
             self.kinds.resize(room, 0);
         }
-        for (&kind, slot) in types.iter().zip(&mut self.slots) {
-            let place = &mut next[usize::from(kind & 15)];
-            *slot = *place;
-            self.kinds[usize::from(*place)] = kind & 15;
+        let slots = &mut self.slots[..count];
+        in_parts(types, |part, block, kind| {
+            let place = &mut next[part][kind];
+            slots[block] = *place;
             *place += 1;
+        });
+        let mut first = 0;
+        for (kind, end) in (0..).zip(ends) {
+            self.kinds[first..end].fill(kind);
+            first = end;
         }
         self.halves.clear();
         let halves = self.kinds[..count].chunks(16);
@@ -83,7 +105,24 @@ impl Sorted {
         if self.halves.len() % 2 == 1 {
             self.halves.push(0);
         }
-        row
+    }
+
+    /// Lays out the rows of all classes in the order of the steps: of each coefficient those of one class after the other.
+    pub fn lay_out(mut classes: [&mut Sorted; CLASSES]) {
+        let mut at = 0;
+        for k in 0..64 {
+            for sorted in &mut classes {
+                sorted.rows[k] = at;
+                at = sorted.row_end(k);
+            }
+        }
+    }
+
+    /// The tables of each 32 slots, of those of a coefficient.
+    #[inline(always)]
+    pub fn tables<'t>(&self, tables: &'t [Table; SYMBOLS]) -> impl Iterator<Item = [&'t Table; 2]> {
+        let halves = self.halves.as_chunks::<2>().0.iter();
+        halves.map(|halves| halves.map(|kind| &tables[usize::from(kind & 15)]))
     }
 
     /// Where the row of a coefficient ends, filled up to whole vectors.

@@ -208,19 +208,28 @@ impl PackTables {
     }
 }
 
+/// The tables of a class's tokens laid out for reading, by place in coding order and type: those that are used one after the
+/// other lie side by side.
+pub(super) type TokenTables = [[Table; SYMBOLS]; 64];
+
 /// Tables laid out for reading.
 pub(super) struct ReadTables {
     pub id: u32,
-    pub tokens: [Vec<Table>; CLASSES],
+    pub tokens: [Box<TokenTables>; CLASSES],
     pub types: [[Table; TYPE_TABLES]; CLASSES],
 }
 
 impl ReadTables {
     pub fn new(tables: &PackTables) -> ReadTables {
         let classes = || tables.classes.each_ref();
+        let of_tokens = |class: &ClassTables| {
+            let of_kinds = |k: usize| std::array::from_fn(|kind| class.tokens[64 * kind + k].table());
+            let all: Box<[_]> = (0..64).map(of_kinds).collect();
+            all.try_into().unwrap_or_else(|_| unreachable!("64 of them"))
+        };
         ReadTables {
             id: tables.id,
-            tokens: classes().map(|class| class.tokens.iter().map(Distribution::table).collect()),
+            tokens: classes().map(of_tokens),
             types: classes().map(|class| class.types.map(|types| types.table())),
         }
     }

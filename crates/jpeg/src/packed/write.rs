@@ -152,7 +152,7 @@ pub(super) struct Blocks {
     pub costs: Vec<OfTypes>,
     /// Filled up to whole vectors.
     pub types: Vec<u8>,
-    choice: usize,
+    pub choice: usize,
     pub sorted: Sorted,
 }
 
@@ -265,7 +265,7 @@ impl Packer {
             class,
             first: mcu_rows.start,
         };
-        let (mut end, mut count) = (0, 0);
+        let mut count = 0;
         for (class, (blocks, coding)) in self.blocks.iter_mut().zip(&self.codings).enumerate() {
             blocks.collect(isa, &source(class), coding)?;
             count += blocks.count;
@@ -277,9 +277,11 @@ impl Packer {
             blocks.sorted.begin(blocks.count);
             if blocks.count > 0 {
                 blocks.choose(isa, coding);
-                end = blocks.sorted.sort(&blocks.types[..blocks.count], end);
+                blocks.sorted.sort(&blocks.types[..blocks.count]);
             }
         }
+        Sorted::lay_out(self.blocks.each_mut().map(|blocks| &mut blocks.sorted));
+        let end = self.blocks[CLASSES - 1].sorted.row_end(63);
         let vectors = match coded / frame.mcus_high * mcu_rows.len() {
             0..600 => 1,
             600..2400 => 2,
@@ -290,29 +292,31 @@ impl Packer {
         // A token has at most a byte of raw bits.
         grow(&mut self.raw, (end + SLACK).max(carried));
         self.extras.clear();
-        let mut bits = BitSink {
+        let bits = BitSink {
             bits: 0,
             count: 0,
             at: 0,
             out: &mut self.raw,
         };
-        for (class, (blocks, coding)) in self.blocks.iter_mut().zip(&self.codings).enumerate() {
-            let (tokens, extras) = (&mut self.tokens, &mut self.extras);
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: the token proves the instructions.
-                Isa::Avx2(_) => unsafe {
+        let (tokens, extras) = (&mut self.tokens, &mut self.extras);
+        let bits = match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe {
+                for blocks in &mut self.blocks {
                     blocks.rows.spread(&blocks.sorted, tokens);
-                    bits =
-                        (blocks.rows).raw_bits(&blocks.sorted, coding, &source(class), tokens, bits, extras);
-                },
-                _ => {
-                    grow_fields(&mut self.fields, end);
-                    blocks.lists.spread(&blocks.sorted, tokens, &mut self.fields);
-                    bits = raw_bits(&blocks.sorted, coding, tokens, &self.fields, bits, extras);
                 }
+                let sources = std::array::from_fn(source);
+                super::avx2_write::raw_bits(&self.blocks, &self.codings, &sources, tokens, bits, extras)
+            },
+            _ => {
+                grow_fields(&mut self.fields, end);
+                for blocks in &self.blocks {
+                    blocks.lists.spread(&blocks.sorted, tokens, &mut self.fields);
+                }
+                raw_bits(&self.blocks, &self.codings, tokens, &self.fields, bits, extras)
             }
-        }
+        };
         let mut length = bits.finish();
         if length < carried {
             self.raw[length..carried].fill(0);
@@ -334,16 +338,13 @@ impl Packer {
                 high: [1; LANES],
             };
         }
-        for (blocks, coding) in self.blocks.iter().zip(&self.codings).rev() {
-            let (sorted, types) = (&blocks.sorted, (&coding.types[blocks.choice], &blocks.types[..]));
-            match isa {
-                #[cfg(target_arch = "x86_64")]
-                // SAFETY: the token proves the instructions.
-                Isa::Avx2(_) => unsafe {
-                    super::avx2_write::code(sorted, &coding.tokens, types, &self.tokens, &mut coder);
-                },
-                _ => code(sorted, &coding.tokens, types, &self.tokens, &mut coder),
-            }
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: the token proves the instructions.
+            Isa::Avx2(_) => unsafe {
+                super::avx2_write::code(&self.blocks, &self.codings, &self.tokens, &mut coder);
+            },
+            _ => code(&self.blocks, &self.codings, &self.tokens, &mut coder),
         }
         out.push(
             (self.blocks[0].choice | self.blocks[1].choice << 3 | (vectors.ilog2() as usize) << 6) as u8,
@@ -433,28 +434,26 @@ impl Coder<'_> {
     }
 }
 
-/// Codes the steps of a class into the states, from the last on.
-fn code(
-    sorted: &Sorted,
-    codings: &[[Coding; SYMBOLS]],
-    (of_types, types): (&Coding, &[u8]),
-    tokens: &[u8],
-    coder: &mut Coder<'_>,
-) {
-    for (k, codings) in codings.iter().enumerate().rev() {
-        let row = &tokens[sorted.rows[k]..][..sorted.alive[k]];
-        for (tokens, kinds) in row.chunks(LANES).zip(sorted.halves.chunks(2)).rev() {
-            let vector = coder.back();
-            for (half, tokens) in tokens.chunks(16).enumerate().rev() {
-                let coding = &codings[usize::from(kinds[half] & 15)];
-                coder.push(vector, half, coding, tokens);
+/// Codes all steps into the states, from the last on.
+fn code(classes: &[Blocks; CLASSES], codings: &[ClassCoding; CLASSES], tokens: &[u8], coder: &mut Coder<'_>) {
+    for k in (0..64).rev() {
+        for (Blocks { sorted, .. }, coding) in classes.iter().zip(codings).rev() {
+            let row = &tokens[sorted.rows[k]..][..sorted.alive[k]];
+            for (tokens, kinds) in row.chunks(LANES).zip(sorted.halves.chunks(2)).rev() {
+                let vector = coder.back();
+                for (half, tokens) in tokens.chunks(16).enumerate().rev() {
+                    let coding = &coding.tokens[k][usize::from(kinds[half] & 15)];
+                    coder.push(vector, half, coding, tokens);
+                }
             }
         }
     }
-    for types in types[..sorted.count].chunks(LANES).rev() {
-        let vector = coder.back();
-        for (half, types) in types.chunks(16).enumerate().rev() {
-            coder.push(vector, half, of_types, types);
+    for (blocks, coding) in classes.iter().zip(codings).rev() {
+        for types in blocks.types[..blocks.count].chunks(LANES).rev() {
+            let vector = coder.back();
+            for (half, types) in types.chunks(16).enumerate().rev() {
+                coder.push(vector, half, &coding.types[blocks.choice], types);
+            }
         }
     }
 }
@@ -508,6 +507,7 @@ impl Source<'_> {
     }
 
     /// What [`Source::each`] has at a place of a block, in coding order.
+    #[cfg(any(test, target_arch = "x86_64"))]
     pub fn value(&self, block: usize, k: usize) -> i16 {
         let mut at = block;
         for (i, part, first) in self.parts() {
@@ -641,15 +641,17 @@ impl Lists {
 
 /// Writes raw bits, and makes escapes of tokens that their tables do not have.
 fn raw_bits<'o>(
-    sorted: &Sorted,
-    coding: &ClassCoding,
+    classes: &[Blocks; CLASSES],
+    codings: &[ClassCoding; CLASSES],
     tokens: &mut [u8],
     fields: &[u16],
     bits: BitSink<'o>,
     extras: &mut Vec<u8>,
 ) -> BitSink<'o> {
     let mut bits = bits.here();
-    for (k, shares) in coding.shares.iter().enumerate() {
+    let each = (0..64).flat_map(|k| classes.iter().zip(codings).map(move |of_class| (k, of_class)));
+    for (k, (Blocks { sorted, .. }, coding)) in each {
+        let shares = &coding.shares[k];
         let row = sorted.rows[k]..sorted.rows[k] + sorted.alive[k];
         let chunks = tokens[row.clone()].chunks_mut(16).zip(fields[row].chunks(16));
         for ((tokens, fields), &kind) in chunks.zip(&sorted.halves) {
@@ -713,19 +715,19 @@ impl BitSink<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::kernels::tests::{best, numbers};
     use crate::packed::{PackSample, class_of};
     use crate::{Decoder, Metadata};
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
-    const DROP: TranscodeOptions = TranscodeOptions {
+    pub const DROP: TranscodeOptions = TranscodeOptions {
         metadata: Metadata::Drop,
     };
 
     /// A JPEG of this size, for its segments.
-    fn file(width: usize, height: usize, color: ColorType, sampling: SamplingFactor) -> Vec<u8> {
+    pub fn file(width: usize, height: usize, color: ColorType, sampling: SamplingFactor) -> Vec<u8> {
         let mut file = Vec::new();
         let mut encoder = Encoder::new(&mut file, 90);
         encoder.set_sampling_factor(sampling);
@@ -737,7 +739,12 @@ mod tests {
     }
 
     /// Coefficients of which there are more or fewer, larger or smaller ones; beyond what may be where `wild`.
-    fn fill(planes: &mut CoefficientPlanes, head: &Head<'_>, wild: bool, number: &mut impl FnMut() -> u64) {
+    pub fn fill(
+        planes: &mut CoefficientPlanes,
+        head: &Head<'_>,
+        wild: bool,
+        number: &mut impl FnMut() -> u64,
+    ) {
         planes.begin_unset(&head.frame);
         for (i, component) in head.frame.components().iter().enumerate() {
             planes.set_steps(i, &[(number() % 12 + 1) as u16; 64]);

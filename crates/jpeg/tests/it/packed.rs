@@ -137,7 +137,8 @@ fn attack_packed(packed: &[u8]) {
     assert_eq!(attack(&mut one, packed), attack(&mut other, packed));
 }
 
-/// Nearly all damage of what is coded is found by the coder itself, without any checksum.
+/// Nearly all damage of what is coded is found by the coder itself, without any checksum; that of raw bits is not, which are
+/// some three tenths of the bytes.
 #[test]
 fn the_coder_finds_damage() {
     let Some(photos) = oracle::data("photos") else {
@@ -253,6 +254,25 @@ fn tables_that_are_missing_or_others_are_errors() {
     let others = PackTables::built_in().bytes();
     assert!(error(Some(&others)).contains("another shard"));
     assert!(error(Some(&others[..9])).contains("cut off"));
+    // What was read before changes nothing.
+    let stored = tables.bytes();
+    let mut same = stored.clone();
+    same[5000] ^= 1;
+    let with = |tables| Input {
+        tables,
+        ..Input::from(&packed)
+    };
+    for tables in [None, Some(&others[..]), Some(&same), Some(&stored[..9])] {
+        decoder.coefficients(with(Some(&stored))).expect("its tables");
+        let error = decoder.coefficients(with(tables)).map(drop);
+        assert!(matches!(error, Err(Error::Tables(_))), "{error:?}");
+    }
+    let plain = built_in(&file).expect("a packed image");
+    let any = Input {
+        tables: Some(b"not looked at"),
+        ..Input::from(&plain)
+    };
+    decoder.coefficients(any).expect("built-in tables");
     compare(
         &file,
         Input {
@@ -344,6 +364,45 @@ fn small_of_every_kind() -> Vec<Vec<u8>> {
         None => stokehold_untested::skip("jpegtran is not there"),
     }
     files
+}
+
+/// Where blocks become one sample each, only first coefficients are read: damage behind them changes nothing. All other
+/// scales depend on the corners of blocks, so everything is read and checked.
+#[test]
+fn an_eighth_of_the_size_takes_first_coefficients_alone() {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+    let noise = |at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8;
+    let pixels: Vec<u8> = (0..3 * 200 * 200).map(noise).collect();
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, 95);
+    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+    encoder
+        .encode(&pixels, 200, 200, ColorType::Rgb)
+        .expect("an image");
+    let packed = built_in(&file).expect("a packed image");
+    let full = Header::parse(&packed).expect("a header").full();
+    let mut decoder = Decoder::new();
+    let mut pixels = |packed: &[u8], scale| {
+        let pixels = decoder.decode(packed, full, scale, Layout::Rgb);
+        pixels.map(|pixels| pixels.data.to_vec())
+    };
+    let whole = SCALES.map(|scale| pixels(&packed, scale).expect("an image"));
+    let (mut found, mut without) = (0, 0);
+    for at in (packed.len() / 3..packed.len()).step_by(packed.len() / 100) {
+        let mut damaged = packed.clone();
+        damaged[at] ^= 0x10;
+        let [fully, half, quarter, eighth] = SCALES.map(|scale| pixels(&damaged, scale));
+        assert_eq!(
+            (half.is_err(), quarter.is_err()),
+            (fully.is_err(), fully.is_err())
+        );
+        if fully.is_err() {
+            found += 1;
+            without += i32::from(eighth.as_ref() == Ok(&whole[3]));
+        }
+    }
+    println!("{found} found, {without} of them do not matter to an eighth");
+    assert!(found > 20 && 10 * without > 7 * found, "{found} {without}");
 }
 
 /// A reader that knows nothing but `docs/packed-format.md`.
