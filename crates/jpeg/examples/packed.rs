@@ -109,7 +109,7 @@ fn compare(
     let planes =
         |d: &mut Decoder, input: Input<'_>, region, scale| d.decode_planes(input, region, scale).map(drop);
     let full = |_: &mut u64, header: &Header| header.full();
-    let kinds: [(&str, fn(&mut u64, &Header) -> Region, Scale); 5] = [
+    let kinds: [(&str, Choice, Scale); 5] = [
         ("planes", full, Scale::Full),
         ("planes of random crops", crop, Scale::Full),
         ("planes of random crops at half size", crop, Scale::Half),
@@ -153,6 +153,9 @@ impl Image {
         }
     }
 }
+
+/// Which region of an image is read; with numbers that look random.
+type Choice = fn(&mut u64, &Header) -> Region;
 
 /// What is timed, of an image; with numbers that look random.
 type Work<'w> = &'w mut dyn FnMut(&mut Decoder, &Image, &mut u64) -> Result<(), Error>;

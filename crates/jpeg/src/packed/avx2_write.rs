@@ -94,14 +94,14 @@ static IN_ORDER: Aligned<[[[u8; 32]; 4]; 2]> = Aligned({
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(bytes: &[u8; 32]) -> __m256i {
+pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
     // SAFETY: 32 bytes are there.
     unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store(bytes: &mut [u8; 32], value: __m256i) {
+pub(super) fn store(bytes: &mut [u8; 32], value: __m256i) {
     // SAFETY: 32 bytes are there.
     unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
 }
@@ -131,7 +131,7 @@ fn eight(values: &[i16; 8]) -> __m128i {
 /// Two times 16 bytes.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
+pub(super) fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
     // SAFETY: 16 bytes are there, twice.
     unsafe { _mm256_loadu2_m128i(b.as_ptr().cast(), a.as_ptr().cast()) }
 }
@@ -492,6 +492,40 @@ fn put(bits: &mut BitSink<'_>, tokens: __m256i, fields: __m256i) {
     }
 }
 
+/// States divided by shares: what that gives, below 256, and what is left.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn divide(
+    low: __m256i,
+    high: __m256i,
+    share: __m256i,
+    [reciprocal_low, reciprocal_high]: [__m256i; 2],
+) -> (__m256i, __m256i) {
+    let zero = _mm256_setzero_si256();
+    let divide = |state, share, reciprocal| {
+        // At most one too few.
+        let quotient = _mm256_mulhi_epu16(state, reciprocal);
+        let rest = _mm256_sub_epi16(state, _mm256_mullo_epi16(quotient, share));
+        let less = _mm256_sub_epi16(rest, share);
+        let place = _mm256_min_epu16(rest, less);
+        (_mm256_sub_epi16(quotient, _mm256_cmpeq_epi16(place, less)), place)
+    };
+    let (quotient_a, place_a) = divide(
+        _mm256_unpacklo_epi8(low, high),
+        _mm256_unpacklo_epi8(share, zero),
+        _mm256_unpacklo_epi8(reciprocal_low, reciprocal_high),
+    );
+    let (quotient_b, place_b) = divide(
+        _mm256_unpackhi_epi8(low, high),
+        _mm256_unpackhi_epi8(share, zero),
+        _mm256_unpackhi_epi8(reciprocal_low, reciprocal_high),
+    );
+    (
+        _mm256_packus_epi16(quotient_a, quotient_b),
+        _mm256_packus_epi16(place_a, place_b),
+    )
+}
+
 /// Codes a symbol in each lane, or in the first `active` ones where not `ALL` are.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
@@ -532,27 +566,8 @@ fn step<const ALL: bool>(codings: [&Coding; 2], active: usize, symbols: &[u8; LA
     coder.at -= behind(0);
     let new_low = _mm256_blendv_epi8(low, high, gives);
     let new_high = _mm256_andnot_si256(gives, high);
-    let zero = _mm256_setzero_si256();
-    let divide = |state, share, reciprocal| {
-        // At most one too few.
-        let quotient = _mm256_mulhi_epu16(state, reciprocal);
-        let rest = _mm256_sub_epi16(state, _mm256_mullo_epi16(quotient, share));
-        let less = _mm256_sub_epi16(rest, share);
-        let place = _mm256_min_epu16(rest, less);
-        (_mm256_sub_epi16(quotient, _mm256_cmpeq_epi16(place, less)), place)
-    };
-    let (quotient_a, place_a) = divide(
-        _mm256_unpacklo_epi8(new_low, new_high),
-        _mm256_unpacklo_epi8(share, zero),
-        _mm256_unpacklo_epi8(reciprocal_low, reciprocal_high),
-    );
-    let (quotient_b, place_b) = divide(
-        _mm256_unpackhi_epi8(new_low, new_high),
-        _mm256_unpackhi_epi8(share, zero),
-        _mm256_unpackhi_epi8(reciprocal_low, reciprocal_high),
-    );
-    let quotient = _mm256_packus_epi16(quotient_a, quotient_b);
-    let place = _mm256_packus_epi16(place_a, place_b);
+    let reciprocal = [reciprocal_low, reciprocal_high];
+    let (quotient, place) = divide(new_low, new_high, share, reciprocal);
     let slot = slots([&a.slots, &b.slots], _mm256_add_epi8(place, first));
     let states = &mut coder.states[vector];
     match ALL {
@@ -592,9 +607,26 @@ pub(super) fn code(
     tokens: &[u8],
     coder: &mut Coder<'_>,
 ) {
+    // SAFETY: without AVX-512 it needs nothing.
+    unsafe { code_with::<false>(classes, codings, tokens, coder) };
+}
+
+/// The same with steps of AVX-512, if so.
+///
+/// # Safety
+/// With them, the processor has AVX-512.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+pub(super) unsafe fn code_with<const AVX512: bool>(
+    classes: &[Blocks; CLASSES],
+    codings: &[ClassCoding; CLASSES],
+    tokens: &[u8],
+    coder: &mut Coder<'_>,
+) {
     for k in (0..64).rev() {
         for (blocks, coding) in classes.iter().zip(codings).rev() {
-            code_row(&blocks.sorted, k, &coding.tokens[k], tokens, coder);
+            // SAFETY: as the caller promises.
+            unsafe { code_row::<AVX512>(&blocks.sorted, k, &coding.tokens[k], tokens, coder) };
         }
     }
     for (blocks, coding) in classes.iter().zip(codings).rev() {
@@ -606,16 +638,26 @@ pub(super) fn code(
                 0 => LANES,
                 active => active,
             };
-            step::<false>([of_types; 2], active, types, coder);
+            // SAFETY: as the caller promises.
+            unsafe { step_with::<AVX512, false>([of_types; 2], active, types, coder) };
             left -= active;
         }
     }
 }
 
 /// Codes the tokens of a class for a coefficient.
+///
+/// # Safety
+/// As [`code_with`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
-fn code_row(sorted: &Sorted, k: usize, codings: &[Coding; SYMBOLS], tokens: &[u8], coder: &mut Coder<'_>) {
+unsafe fn code_row<const AVX512: bool>(
+    sorted: &Sorted,
+    k: usize,
+    codings: &[Coding; SYMBOLS],
+    tokens: &[u8],
+    coder: &mut Coder<'_>,
+) {
     let row = tokens[sorted.rows[k]..sorted.row_end(k)].as_chunks::<LANES>().0;
     let halves = sorted.halves.as_chunks::<2>().0;
     let coding = |half: u8| &codings[usize::from(half & 15)];
@@ -624,9 +666,30 @@ fn code_row(sorted: &Sorted, k: usize, codings: &[Coding; SYMBOLS], tokens: &[u8
     if last > 0
         && let Some((tokens, halves)) = steps.next()
     {
-        step::<false>(halves.map(coding), last, tokens, coder);
+        // SAFETY: as the caller promises.
+        unsafe { step_with::<AVX512, false>(halves.map(coding), last, tokens, coder) };
     }
     for (tokens, halves) in steps {
-        step::<true>(halves.map(coding), LANES, tokens, coder);
+        // SAFETY: as the caller promises.
+        unsafe { step_with::<AVX512, true>(halves.map(coding), LANES, tokens, coder) };
+    }
+}
+
+/// A step of either form.
+///
+/// # Safety
+/// As [`code_with`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt")]
+unsafe fn step_with<const AVX512: bool, const ALL: bool>(
+    codings: [&Coding; 2],
+    active: usize,
+    symbols: &[u8; LANES],
+    coder: &mut Coder<'_>,
+) {
+    match AVX512 {
+        // SAFETY: as the caller promises.
+        true => unsafe { super::avx512_write::step(codings, active, symbols, coder) },
+        false => step::<ALL>(codings, active, symbols, coder),
     }
 }

@@ -30,6 +30,8 @@ mod avx2_lanes;
 pub(crate) mod avx2_write;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod avx512_write;
 mod blocks;
 mod costs;
 mod fields;

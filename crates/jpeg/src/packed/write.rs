@@ -340,9 +340,13 @@ impl Packer {
         }
         match isa {
             #[cfg(target_arch = "x86_64")]
-            // SAFETY: the token proves the instructions.
-            Isa::Avx2(_) => unsafe {
-                super::avx2_write::code(&self.blocks, &self.codings, &self.tokens, &mut coder);
+            // SAFETY: the tokens prove the instructions.
+            Isa::Avx2(avx2) => unsafe {
+                let (blocks, codings, tokens) = (&self.blocks, &self.codings, &self.tokens);
+                match avx2.avx512() {
+                    Some(_) => super::avx512_write::code(blocks, codings, tokens, &mut coder),
+                    None => super::avx2_write::code(blocks, codings, tokens, &mut coder),
+                }
             },
             _ => code(&self.blocks, &self.codings, &self.tokens, &mut coder),
         }
@@ -717,7 +721,7 @@ impl BitSink<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::kernels::tests::{best, numbers};
+    use crate::kernels::tests::{all, best, numbers};
     use crate::packed::{PackSample, class_of};
     use crate::{Decoder, Metadata};
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
@@ -776,7 +780,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn both_forms_write_the_same_bytes_for_random_coefficients() {
+    fn all_forms_write_the_same_bytes_for_random_coefficients() {
         let mut number = numbers(11);
         let mut planes = CoefficientPlanes::new(best());
         let mut packers: Vec<Packer> = vec![Packer::new(PackTables::built_in())];
@@ -802,8 +806,10 @@ pub(super) mod tests {
             let coded = ((number() % 200_000) >> (number() % 16)) as usize;
             for packer in &mut packers {
                 let mut write = |isa| packer.write(isa, &file, coded, &head, &mut planes, &DROP);
-                let (fast, plain) = (write(best()), write(Isa::Portable));
-                assert!(fast == plain, "round {round}");
+                let plain = write(Isa::Portable);
+                for isa in all() {
+                    assert!(write(isa) == plain, "round {round}: {isa:?}");
+                }
                 match plain {
                     Ok(_) => written += 1,
                     Err(_) => refused += 1,
