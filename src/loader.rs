@@ -18,12 +18,12 @@ pub struct WorkerArgs {
 /// Where samples are kept for the next epochs.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct CacheArgs {
-    /// Keep JPEGs packed in this folder, up to SIZE: the first epoch reads them as they are and packs them in spare moments, the
-    /// next ones and other trainings read those, which is less work. Pixels are the same. [SIZE: 4/5 of the free disk; DIR: STOKEHOLD_IMAGE_CACHE, or none]
+    /// Pack images into this folder while they are read, for the next epochs; at most SIZE, by default 4/5 of the free disk.
+    /// Pixels stay the same (docs/cache.md) [default: STOKEHOLD_IMAGE_CACHE, or none].
     #[arg(long, value_name = "DIR[:SIZE]")]
     pub cache: Option<CachePlace>,
     /// The share of the cores that packing for --cache may take when none is idle, 0 to 1.
-    #[arg(long, value_name = "SHARE", default_value_t = stokehold_cache::Options::default().share, value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value_t = stokehold_cache::SHARE, value_parser = share)]
     pub cache_share: f64,
 }
 
@@ -44,9 +44,7 @@ impl CacheArgs {
     /// # Errors
     /// As [`Cache::open`].
     pub fn open(&self) -> Result<Option<Arc<Cache>>, CacheError> {
-        let share = self.cache_share;
-        let open = |place| Cache::open(&place, stokehold_cache::Options { share });
-        self.place()?.map(open).transpose()
+        Cache::open_if(self.place()?.as_ref(), self.cache_share)
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use stokehold_cache::{Cache, CachePlace, Options};
+use stokehold_cache::{Cache, CachePlace};
 use stokehold_storage::{ImageList, SampleBytes, Source};
 
 /// A folder of this process, in memory where there is one.
@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
         dir: dir.clone(),
         limit: Some(64 << 20),
     };
-    let cache = Cache::open(&place, Options { share: 0.0 }).unwrap();
+    let cache = Cache::open(&place, 0.0).unwrap();
     let mut list = ImageList::default();
     list.push("/dev/null", 0);
     let cached = cache.of(Arc::new(list));

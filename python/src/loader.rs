@@ -80,8 +80,7 @@ fn open_cache(py: Python<'_>, place: Option<&str>, share: f64) -> PyResult<Optio
         ),
         None => CachePlace::of_environment().raise()?,
     };
-    let open = |place: CachePlace| Cache::open(&place, stokehold_cache::Options { share });
-    py.detach(|| place.map(open).transpose()).raise()
+    py.detach(|| Cache::open_if(place.as_ref(), share)).raise()
 }
 
 #[pymethods]
@@ -190,6 +189,7 @@ impl Loader {
 
     /// What the cache has done, as JSON.
     fn cache(&self) -> PyResult<Option<String>> {
+        self.core.loader.check_process().raise()?;
         let facts = self.core.cache.as_ref().map(|cache| cache.facts());
         let json = facts.map(|facts| serde_json::to_string(&facts)).transpose();
         json.map_err(|error| OptionError::new_err(error.to_string()))

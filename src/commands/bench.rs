@@ -138,6 +138,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             .into());
         }
     }
+    if args.cache.cache.is_some() && args.workers.len() > 1 {
+        let reason = "--cache: a sweep of --workers would read files with the first number and the cache with the last; give one number";
+        return Err(Usage(reason.into()).into());
+    }
     let (source, part) = source(&data, &args)?;
     let cache = args.cache.open()?;
     let source = match &cache {

@@ -29,6 +29,7 @@ const FORWARDED: [&str; 5] = [
     "RAYON_NUM_THREADS",
     "SSL_CERT_FILE",
     "STOKEHOLD_CACHE",
+    stokehold_cache::VARIABLE,
     "STOKEHOLD_LOG",
     TOKEN,
 ];

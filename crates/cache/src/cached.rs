@@ -11,14 +11,15 @@ use stokehold_storage::{PixelClasses, SampleBytes, Source, StorageError};
 use xxhash_rust::xxh3::xxh3_128;
 
 use crate::Cache;
-use crate::packing::Waiting;
+use crate::packing::{Fresh, Waiting, may_pack};
 use crate::segment::Key;
+use crate::store::Store;
 
 /// A source whose samples are read from a [`Cache`] where they are in it, and are added to it otherwise.
 pub struct Cached {
     cache: Arc<Cache>,
     progress: Arc<Progress>,
-    /// Samples that were announced to a source that fetches them then: they have to be taken there.
+    /// Announced samples that the source fetches. They are read from it, or its buffer would fill up.
     fetched: Mutex<HashSet<usize>>,
     /// In a fork of this process, threads and locks are in no known state.
     process: u32,
@@ -43,14 +44,32 @@ impl Progress {
         self.states.len()
     }
 
-    /// A sample has been packed, or cannot be.
-    pub fn done(&self, sample: usize, packed: bool) {
-        self.states[sample].store(if packed { NEW } else { REFUSED }, Ordering::Relaxed);
+    /// Reads a sample that the store does not have; `None` if it has it, or if the sample cannot be read or changes meanwhile.
+    pub fn read(&self, sample: usize, store: &Store) -> Option<Fresh> {
+        let (mut scratch, mut bytes) = (Vec::new(), SampleBytes::new());
+        let key = key_of(self.source(), sample, &mut scratch)?;
+        if store.has(key) {
+            return None;
+        }
+        self.source.read(sample, &mut bytes).ok()?;
+        let same = key_of(self.source(), sample, &mut scratch) == Some(key);
+        let file = bytes.file().to_vec();
+        same.then_some(Fresh { key, file })
+    }
+
+    /// A sample does not wait any more; it is offered again if it is read from its source again.
+    pub fn again(&self, sample: usize) {
+        self.states[sample].store(NEW, Ordering::Relaxed);
+    }
+
+    /// A sample is not for the cache, as long as this process lives.
+    pub fn refuse(&self, sample: usize) {
+        self.states[sample].store(REFUSED, Ordering::Relaxed);
     }
 }
 
 /// The key of a sample as it is now. `scratch` is for its version.
-pub(crate) fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<Key> {
+fn key_of(source: &dyn Source, sample: usize, scratch: &mut Vec<u8>) -> Option<Key> {
     scratch.clear();
     // What was packed with other tables cannot be read.
     scratch.extend(PackTables::built_in().id().to_le_bytes());
@@ -92,14 +111,22 @@ impl Cached {
         self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Offers a file that was just read, and whose sample had the key before that.
     fn offer(&self, sample: usize, key: Key, file: &[u8]) {
         let packing = &self.cache.packing;
+        if self.source().reach() == 0 && !may_pack(file) {
+            return;
+        }
         let waits = |state: &AtomicU8| {
             state
                 .compare_exchange(NEW, WAITS, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         };
         if packing.store().stopped().is_none() && self.progress.states.get(sample).is_some_and(waits) {
+            // It may have changed while it was read.
+            if self.key(sample) != Some(key) {
+                return self.progress.again(sample);
+            }
             let progress = Arc::clone(&self.progress);
             packing.offer(Waiting { progress, sample }, key, file);
         }
@@ -131,6 +158,8 @@ impl Source for Cached {
         let hit = !fetched && packing.store().read(key, into.refill());
         packing.count(hit);
         if !hit {
+            // Others may have added it.
+            packing.store().follow();
             self.source().read(sample, into)?;
             self.offer(sample, key, into.file());
         }
@@ -138,11 +167,11 @@ impl Source for Cached {
     }
 
     fn expect(&self, sample: usize) {
-        let cached = self.process == process::id()
-            && self
-                .key(sample)
-                .is_some_and(|key| self.cache.packing.store().expect(key));
-        if !cached {
+        if self.process != process::id() {
+            return self.source().expect(sample);
+        }
+        let key = self.key(sample);
+        if key.is_none_or(|key| !self.cache.packing.store().expect(key)) {
             if self.source().reach() > 0 {
                 self.fetched().insert(sample);
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use stokehold_base::fault::Fault;
 use thiserror::Error;
 
-/// Why a cache cannot be opened. While it works there are none: what it cannot do, the source does.
+/// Why a cache cannot be opened, or filled in advance. While it works there are none: what it cannot do, the source does.
 #[derive(Debug, Error)]
 pub enum CacheError {
     /// The folder cannot be made or read.
@@ -24,6 +24,12 @@ pub enum CacheError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// It does not hold all that it should.
+    #[error("the cache takes no more images: {why}")]
+    Stopped {
+        /// Why.
+        why: String,
     },
     /// The environment names no place.
     #[error("{}={text}: {reason}", crate::VARIABLE)]
@@ -43,6 +49,6 @@ pub enum CacheError {
 
 impl Fault for CacheError {
     fn is_input(&self) -> bool {
-        true
+        !matches!(self, Self::Stopped { .. })
     }
 }

@@ -16,16 +16,17 @@
 //!   read. What is damaged is read from its source again, and replaced.
 //! * **It follows content.** A sample's key is a hash of its [version](stokehold_storage::Source::version): of a file here its path
 //!   below the data set's folder, its size, and when it and its entry were changed, to the nanosecond; of an object in a bucket its
-//!   URI, ETag and size. What was changed is another sample. Nothing has to be cleared by hand.
-//! * **It is bounded.** The folder stays below its limit. If it is full, files of samples that no process uses go first, those that
-//!   were used longest ago; if all are in use, no more are added ([`CacheFacts::stopped`]).
+//!   server, URI, ETag and size. What was changed is another sample. What was changed in the last two seconds, or while it was read,
+//!   waits for the next epoch. Nothing has to be cleared by hand.
+//! * **It is bounded.** The folder stays below its limit. If it is full, segments that no process has read from are removed, those that
+//!   were opened longest ago first; if all are in use, no more are added ([`CacheFacts::stopped`]).
 //! * **It is shared**, by threads, processes and jobs: each appends to files of its own and reads those of all, also while they grow.
 //!   Two processes may pack an image at the same moment; then it is there twice.
 //! * **It may be killed** at any moment: half of a record is no record.
-//! * **It works in spare moments.** Packing takes about twice the time of loading an image once. Threads of the lowest priority do
-//!   it while less than half of the cores' time is used by this process, or workers have nothing to do and the process leaves 15 % of
-//!   the cores' time. Beside that, whatever happens, it takes a share of the cores ([`Options::share`], 3 %): so a training that waits
-//!   for its loader all the time is slowed down by no more than that, and is packed over more epochs than one.
+//! * **It works in spare moments.** Packing takes about one and a half times the work of loading an image once. Threads of the lowest
+//!   priority do it while the process uses less than half of the cores' time, or while workers have nothing to do and the process
+//!   leaves 15 % of the cores' time. Beside that it always takes a share of the cores ([`SHARE`]). So a training that never stops
+//!   waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
 //! Images that cannot be packed, or are no smaller when they are, stay files: those of buckets are kept as they are, those of this
 //! machine are not kept. So are all, where the processor has no AVX2 and reads packed images slower than JPEGs. Samples of
@@ -33,11 +34,11 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use stokehold_cache::{Cache, Options};
+//! use stokehold_cache::{Cache, SHARE};
 //! use stokehold_storage::{Dataset, Source};
 //!
 //! let dataset = Dataset::open("s3://bucket/photos", None, 0)?;
-//! let cache = Cache::open(&"/fast/disk:200GB".parse()?, Options::default())?;
+//! let cache = Cache::open(&"/fast/disk:200GB".parse()?, SHARE)?;
 //! let source: Arc<dyn Source> = cache.of(Arc::new(dataset.train));
 //! # let _ = source;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -144,18 +145,8 @@ impl fmt::Display for CachePlace {
     }
 }
 
-/// How a cache works.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Options {
-    /// The share of the process's cores that packing may take when none is idle, 0 to 1. Default 0.03.
-    pub share: f64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { share: 0.03 }
-    }
-}
+/// The usual share of the process's cores that packing takes when none is idle.
+pub const SHARE: f64 = 0.03;
 
 /// What a cache has done since it was opened.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -222,31 +213,46 @@ pub struct Cache {
 
 impl Cache {
     /// Opens the folder, which is made if it is not there. A folder that this process has open already is the same cache, with the
-    /// limit and the options that it was opened with first.
+    /// limit and the share that it was opened with first. `share` is the share of the process's cores that packing may take when none is
+    /// idle, 0 to 1, usually [`SHARE`].
     ///
     /// # Errors
     /// The folder cannot be made or read, or its file system has no locks; a share outside 0 to 1.
-    pub fn open(place: &CachePlace, options: Options) -> Result<Arc<Self>, CacheError> {
-        if !(0.0..=1.0).contains(&options.share) {
-            return Err(CacheError::Share { share: options.share });
+    pub fn open(place: &CachePlace, share: f64) -> Result<Arc<Self>, CacheError> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(CacheError::Share { share });
         }
         // A fork of the process that opened it has no threads for it.
         static OPEN: Mutex<Vec<(u32, Weak<Cache>)>> = Mutex::new(Vec::new());
         let dir = store::made(&place.dir)?;
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|(_, cache)| cache.strong_count() > 0);
-        let own = open.iter().filter(|(process, _)| *process == std::process::id());
-        if let Some(cache) = own
-            .filter_map(|(_, cache)| cache.upgrade())
-            .find(|cache| cache.dir() == dir)
-        {
+        let open = || OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || {
+            let mut open = open();
+            open.retain(|(_, cache)| cache.strong_count() > 0);
+            let own = open.iter().filter(|(process, _)| *process == std::process::id());
+            own.filter_map(|(_, cache)| cache.upgrade())
+                .find(|cache| cache.dir() == dir)
+        };
+        if let Some(cache) = known() {
             return Ok(cache);
         }
-        let store = store::Store::open(dir, place.limit)?;
-        let packing = Packing::new(store, options.share);
+        // Without the lock, which a fork meanwhile would keep.
+        let store = store::Store::open(dir.clone(), place.limit)?;
+        if let Some(cache) = known() {
+            return Ok(cache);
+        }
+        let packing = Packing::new(store, share);
         let cache = Arc::new(Self { packing });
-        open.push((std::process::id(), Arc::downgrade(&cache)));
+        open().push((std::process::id(), Arc::downgrade(&cache)));
         Ok(cache)
+    }
+
+    /// As [`Cache::open`], where a place is given.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_if(place: Option<&CachePlace>, share: f64) -> Result<Option<Arc<Self>>, CacheError> {
+        place.map(|place| Self::open(place, share)).transpose()
     }
 
     /// The source with this cache before it.

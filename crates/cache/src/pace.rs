@@ -8,7 +8,7 @@ use cpu_time::ProcessTime;
 const WINDOW: Duration = Duration::from_millis(50);
 /// A process that uses less of its cores leaves whole ones.
 const HALF: f64 = 0.5;
-/// With workers that have nothing to do, it may use up to this: the last part is for whoever waits for a core for a moment.
+/// With workers that have nothing to do, it may use up to this. The rest stays free, so that other threads get a core at once.
 const NEARLY_ALL: f64 = 0.85;
 /// The most unused share that is kept, in seconds of a core.
 const KEPT: f64 = 0.1;
@@ -38,7 +38,7 @@ impl Pace {
         }
     }
 
-    /// Whether there is time to spare, with so many workers that have nothing to do and are not stood in for yet.
+    /// Whether there is time to spare. `resting` is the number of idle workers, minus the threads that already pack in their place.
     pub fn spare(&mut self, resting: isize) -> bool {
         self.watch();
         self.used < HALF || (resting > 0 && self.used < NEARLY_ALL)

@@ -5,29 +5,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cpu_time::ThreadTime;
 use stokehold_base::random::mix;
 use stokehold_jpeg::{Decoder, Metadata, PackTables, Packer, TranscodeOptions, packed_is_fast};
-use stokehold_storage::SampleBytes;
 
 use crate::CacheFacts;
-use crate::cached::{Progress, key_of};
+use crate::cached::Progress;
 use crate::pace::Pace;
 use crate::segment::Key;
-use crate::store::Store;
+use crate::store::{Added, Store};
 
-/// The most bytes of files that wait in memory. Of others the number waits, and they are read again.
+/// The most bytes of files that wait in memory. Beyond that only a sample's number waits, and its file is read again.
 const WAITING: usize = 64 << 20;
 /// How often a thread looks whether it may go on.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(20);
+/// How long to wait for the threads at the end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The threads and their queue.
 pub(crate) struct Packing {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    share: f64,
+    /// Those that may take time from others.
+    paid: usize,
     /// A fork of it has no threads.
     process: u32,
 }
@@ -38,7 +40,7 @@ struct Shared {
     wake: Condvar,
     stop: AtomicBool,
     pace: Mutex<Pace>,
-    /// Workers that have nothing to do, less the threads that pack in their stead.
+    /// Workers that have nothing to do, minus the threads that pack in their place.
     resting: AtomicIsize,
     hits: AtomicU64,
     misses: AtomicU64,
@@ -61,10 +63,10 @@ pub(crate) struct Waiting {
     pub sample: usize,
 }
 
-/// A file that was just read, and the key that it had then.
-struct Fresh {
-    key: Key,
-    file: Vec<u8>,
+/// A file, and the key that it had before and after it was read.
+pub(crate) struct Fresh {
+    pub key: Key,
+    pub file: Vec<u8>,
 }
 
 impl Packing {
@@ -84,7 +86,7 @@ impl Packing {
                 file_bytes: AtomicU64::new(0),
             }),
             threads: Mutex::default(),
-            share,
+            paid: (share * cores as f64).ceil() as usize,
             process: std::process::id(),
         }
     }
@@ -127,15 +129,17 @@ impl Packing {
 
     /// Has a sample packed whose file was just read.
     pub fn offer(&self, waiting: Waiting, key: Key, file: &[u8]) {
+        // Copied without the lock, which other loader threads wait for.
+        let fits = |queue: &Queue| queue.bytes + file.len() <= WAITING;
+        let copy = fits(&self.shared.queue()).then(|| file.to_vec());
         {
             let mut queue = self.shared.queue();
-            match queue.bytes + file.len() <= WAITING {
-                true => {
+            match copy {
+                Some(file) => {
                     queue.bytes += file.len();
-                    let file = file.to_vec();
                     queue.fresh.push_back((waiting, Fresh { key, file }));
                 }
-                false => queue.later.push(waiting),
+                None => queue.later.push(waiting),
             }
         }
         self.shared.wake.notify_one();
@@ -171,8 +175,7 @@ impl Packing {
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let spare = (cores / 2).clamp(1, 16);
-        let paid = (self.share * cores as f64).ceil() as usize;
-        for number in 0..spare + paid {
+        for number in 0..spare + self.paid {
             let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new()
                 .name("stokehold-pack".to_owned())
@@ -193,12 +196,17 @@ impl Drop for Packing {
         if self.process != std::process::id() {
             return;
         }
-        self.shared.stop.store(true, Ordering::Relaxed);
+        {
+            // With the queue's lock: no thread is between its look at `stop` and its wait.
+            let _queue = self.shared.queue();
+            self.shared.stop.store(true, Ordering::Relaxed);
+        }
         self.shared.wake.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            // It catches panics of its images; another one has been printed.
-            let _ = thread.join();
+        // Most end at once. One that reads from a bucket may take long; it ends by itself, and holds what it needs.
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE && !threads.iter().all(JoinHandle::is_finished) {
+            thread::sleep(Duration::from_millis(1));
         }
     }
 }
@@ -212,7 +220,7 @@ impl Shared {
         self.stop.load(Ordering::Relaxed) || self.store.stopped().is_some()
     }
 
-    /// Packs until the cache is closed; `pays` for one that may take time from others, up to the share.
+    /// Packs until the cache is closed or takes no more; `pays` for a thread that may take time from others, up to the share.
     fn work(&self, pays: bool) {
         if !pays {
             lowest_priority();
@@ -232,7 +240,7 @@ impl Shared {
                 self.resting.fetch_sub(1, Ordering::Relaxed);
             }
             if let Some((waiting, read)) = self.next() {
-                self.store.follow();
+                self.store.read_on();
                 tools = self.pack(tools, &waiting, read);
             }
             match pays {
@@ -245,6 +253,8 @@ impl Shared {
                 }
             }
         }
+        // Nothing waits any more.
+        *self.queue() = Queue::default();
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -260,8 +270,8 @@ impl Shared {
         !self.stops()
     }
 
-    /// The next one, in the order in which they came. Of those whose bytes are not kept any one: processes that read the same samples
-    /// in the same order should not pack the same ones.
+    /// The next one. Files that are still in memory go first, in order. Otherwise the sample is random, so that two processes that read
+    /// the same samples in the same order rarely pack the same one.
     fn next(&self) -> Option<(Waiting, Option<Fresh>)> {
         let mut queue = self.queue();
         if let Some((waiting, Fresh { key, file })) = queue.fresh.pop_front() {
@@ -280,24 +290,13 @@ impl Shared {
     fn pack(&self, mut tools: Tools, waiting: &Waiting, read: Option<Fresh>) -> Tools {
         let Waiting { progress, sample } = waiting;
         let source = progress.source();
-        let Fresh { key, file } = match read {
-            Some(fresh) => fresh,
-            None => {
-                let mut bytes = SampleBytes::new();
-                let Some(key) = key_of(source, *sample, &mut Vec::new()) else {
-                    return tools;
-                };
-                // What is wrong with it is said when it is loaded again.
-                if self.store.has(key) || source.read(*sample, &mut bytes).is_err() {
-                    progress.done(*sample, true);
-                    return tools;
-                }
-                let file = bytes.file().to_vec();
-                Fresh { key, file }
-            }
+        let Some(Fresh { key, file }) = read.or_else(|| progress.read(*sample, &self.store)) else {
+            // It is there, or what is wrong with it is said when it is loaded again.
+            progress.again(*sample);
+            return tools;
         };
         if self.store.has(key) {
-            progress.done(*sample, true);
+            progress.again(*sample);
             return tools;
         }
         let packed = match catch_unwind(AssertUnwindSafe(|| tools.pack(&file))) {
@@ -309,17 +308,19 @@ impl Shared {
             }
         };
         // Without packing, only what comes over a network gains.
-        let kept = match packed {
+        let kept = match &packed {
             Some(packed) => Some(packed),
-            None => (source.reach() > 0).then_some(file.clone()),
+            None => (source.reach() > 0).then_some(&file),
         };
-        if let Some(kept) = &kept
-            && self.store.add(key, kept)
-        {
-            self.added.fetch_add(1, Ordering::Relaxed);
-            self.file_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
+        match kept.map(|kept| self.store.add(key, kept)) {
+            Some(Added::Yes) => {
+                self.added.fetch_add(1, Ordering::Relaxed);
+                self.file_bytes.fetch_add(file.len() as u64, Ordering::Relaxed);
+                progress.again(*sample);
+            }
+            Some(Added::No) => progress.again(*sample),
+            Some(Added::TooLarge) | None => progress.refuse(*sample),
         }
-        progress.done(*sample, kept.is_some());
         tools
     }
 }
@@ -340,7 +341,7 @@ impl Tools {
 
     /// The packed form of a JPEG, if there is one that is smaller and quicker to read.
     fn pack(&mut self, file: &[u8]) -> Option<Vec<u8>> {
-        if !file.starts_with(&[0xFF, 0xD8]) || !packed_is_fast() {
+        if !may_pack(file) {
             return None;
         }
         let options = TranscodeOptions {
@@ -349,6 +350,11 @@ impl Tools {
         let packed = self.decoder.pack(file, &mut self.packer, &options).ok()?;
         (packed.len() < file.len()).then_some(packed)
     }
+}
+
+/// Whether a file is a JPEG, and packed ones are read faster here.
+pub(crate) fn may_pack(file: &[u8]) -> bool {
+    file.starts_with(&[0xFF, 0xD8]) && packed_is_fast()
 }
 
 /// This thread runs when no other wants to.

@@ -3,7 +3,7 @@
 //! ```text
 //!  0  SKCACHE1
 //!  8  records: "SKsr", length of the file (4), key (16), CRC-32 of the file (4), CRC-32 of these 28 bytes (4), the file
-//!     when it is complete: the index, one record of the key 0 whose file is of each sample
+//!     when it is complete: the index, a record with the key 0. Its file lists all samples, each as
 //!                  key (16), where its file begins (8), length (4), CRC-32 (4)
 //!     "SKCINDEX", where the index's record begins (8)
 //! ```
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Of a sample's version.
+/// A hash of a sample's version.
 pub(crate) type Key = u128;
 
 /// What a file begins with; the last byte is the version.
@@ -60,7 +60,7 @@ pub(crate) fn record(key: Key, file: &[u8], into: &mut Vec<u8>) -> Place {
     }
 }
 
-/// The index and the end of a segment of which it is written at `at`.
+/// The index and the trailer of a segment. They go to `at`.
 pub(crate) fn end(places: &[(Key, Place)], at: u64) -> Vec<u8> {
     let mut index = Vec::with_capacity(places.len() * HEAD as usize);
     for (key, place) in places {
@@ -78,7 +78,7 @@ pub(crate) fn end(places: &[(Key, Place)], at: u64) -> Vec<u8> {
 
 /// How far a segment has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Read {
+pub(crate) enum Scanned {
     /// All of it: it has its index, or is not what this version reads.
     All,
     /// Up to here. More may follow while a process writes it.
@@ -89,31 +89,36 @@ pub(crate) enum Read {
 ///
 /// # Errors
 /// The file cannot be read. What is damaged ends it instead.
-pub(crate) fn find(file: &File, from: u64, mut found: impl FnMut(Key, Place)) -> io::Result<Read> {
+pub(crate) fn find(file: &File, from: u64, mut found: impl FnMut(Key, Place)) -> io::Result<Scanned> {
     let size = file.metadata()?.len();
     if from == 0 {
         let mut magic = [0; 8];
         if size < START {
-            return Ok(Read::UpTo(0));
+            return Ok(Scanned::UpTo(0));
         }
         file.read_exact_at(&mut magic, 0)?;
         if magic != MAGIC {
-            return Ok(Read::All);
+            return Ok(Scanned::All);
         }
         if let Some(index) = index(file, size)? {
             index.into_iter().for_each(|(key, place)| found(key, place));
-            return Ok(Read::All);
+            return Ok(Scanned::All);
         }
     }
     let mut at = from.max(START);
     while let Some((key, place)) = next(file, at, size)? {
         at = place.at + u64::from(place.length);
         if key == INDEX {
-            return Ok(Read::All);
+            return Ok(Scanned::All);
         }
         found(key, place);
     }
-    Ok(Read::UpTo(at))
+    Ok(Scanned::UpTo(at))
+}
+
+/// Whether a segment has its index, so that nothing is added to it.
+pub(crate) fn is_complete(file: &File) -> io::Result<bool> {
+    Ok(index(file, file.metadata()?.len())?.is_some())
 }
 
 /// The record that begins at `at`, if it is whole.
@@ -196,7 +201,7 @@ mod tests {
         (bytes, places)
     }
 
-    fn read(bytes: &[u8], from: u64) -> (Vec<(Key, Place)>, Read) {
+    fn read(bytes: &[u8], from: u64) -> (Vec<(Key, Place)>, Scanned) {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(bytes, 0).unwrap();
         let mut found = Vec::new();
@@ -215,13 +220,13 @@ mod tests {
             let (bytes, places) = written(&files, complete);
             let (found, how_far) = read(&bytes, 0);
             prop_assert_eq!(&found, &places);
-            prop_assert_eq!(how_far, if complete { Read::All } else { Read::UpTo(bytes.len() as u64) });
+            prop_assert_eq!(how_far, if complete { Scanned::All } else { Scanned::UpTo(bytes.len() as u64) });
             let cut = (bytes.len() as f64 * cut) as usize;
             let (before, how_far) = read(&bytes[..cut], 0);
             let whole = places.iter().filter(|(_, place)| place.at + u64::from(place.length) <= cut as u64);
             prop_assert_eq!(&before, &whole.copied().collect::<Vec<_>>());
             // Going on finds the rest.
-            if let Read::UpTo(from) = how_far {
+            if let Scanned::UpTo(from) = how_far {
                 let (rest, _) = read(&bytes, from);
                 let found = if from == 0 { rest } else { [before, rest].concat() };
                 prop_assert_eq!(found, places);
@@ -252,8 +257,8 @@ mod tests {
             &b"SKCACHE2 and more than this one knows"[..],
             b"precious notes of somebody",
         ] {
-            assert_eq!(read(bytes, 0), (Vec::new(), Read::All));
+            assert_eq!(read(bytes, 0), (Vec::new(), Scanned::All));
         }
-        assert_eq!(read(b"SKC", 0), (Vec::new(), Read::UpTo(0)));
+        assert_eq!(read(b"SKC", 0), (Vec::new(), Scanned::UpTo(0)));
     }
 }

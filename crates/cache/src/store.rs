@@ -19,9 +19,9 @@ use stokehold_base::random::mix;
 use stokehold_base::there::if_there;
 
 use crate::CacheError;
-use crate::segment::{self, Key, Place, Read};
+use crate::segment::{self, Key, Place, Scanned};
 
-/// How large a segment gets, at most; of a small cache an eighth of it.
+/// How large a segment gets: of a large cache a 256th part, of a small one an eighth. Each takes an open file of whoever reads it.
 const SEGMENT: u64 = 256 << 20;
 /// The smallest cache.
 pub(crate) const LEAST: u64 = 1 << 20;
@@ -56,9 +56,27 @@ struct Segment {
     path: PathBuf,
     /// Open and locked from the first read on.
     file: Option<Arc<File>>,
-    /// Whether it is not there any more, or cannot be read.
+    /// It has been removed, or cannot be read: its samples do not count.
     gone: bool,
-    read: Read,
+    read: Scanned,
+}
+
+impl Known {
+    fn place(&self, key: Key) -> Option<(u32, Place)> {
+        let &(number, place) = self.samples.get(&key)?;
+        (!self.segments[number as usize].gone).then_some((number, place))
+    }
+}
+
+/// What became of a sample that was to be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// It is there now.
+    Yes,
+    /// It was there already, or nothing is added any more.
+    No,
+    /// It is larger than a segment.
+    TooLarge,
 }
 
 /// The segment that this process adds to.
@@ -142,7 +160,7 @@ impl Store {
     }
 
     pub fn has(&self, key: Key) -> bool {
-        self.known().samples.contains_key(&key)
+        self.known().place(key).is_some()
     }
 
     fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
@@ -155,26 +173,32 @@ impl Store {
 
     /// Where a sample is, and its open file.
     fn place(&self, key: Key) -> Option<(Arc<File>, Place)> {
-        let number = {
+        let (number, path) = {
             let known = self.known();
-            let &(number, place) = known.samples.get(&key)?;
-            if let Some(file) = &known.segments[number as usize].file {
-                return Some((Arc::clone(file), place));
+            let (number, place) = known.place(key)?;
+            let segment = &known.segments[number as usize];
+            match &segment.file {
+                Some(file) => return Some((Arc::clone(file), place)),
+                None => (number, segment.path.clone()),
             }
-            number
         };
+        // Without the lock: other threads go on reading.
+        let opened = opened_for_use(&path);
         let mut known = self.known_mut();
         let segment = &mut known.segments[number as usize];
-        if segment.file.is_none() {
-            segment.file = opened_for_use(&segment.path).map(Arc::new);
+        match opened {
+            Ok(Some(file)) => {
+                segment.file.get_or_insert_with(|| Arc::new(file));
+            }
+            Ok(None) => segment.gone = true,
+            // For want of open files or the like. The sample is read from its source, this time.
+            Err(error) => {
+                tracing::debug!(path = %path.display(), %error, "a file of the cache");
+                return None;
+            }
         }
-        let Some(file) = segment.file.clone() else {
-            // Another process has removed it.
-            segment.gone = true;
-            known.samples.retain(|_, (of, _)| *of != number);
-            return None;
-        };
-        let &(_, place) = known.samples.get(&key)?;
+        let file = segment.file.clone()?;
+        let (_, place) = known.place(key)?;
         Some((file, place))
     }
 
@@ -186,7 +210,11 @@ impl Store {
         into.resize(place.length as usize, 0);
         let whole = file.read_exact_at(into, place.at).is_ok() && crc32fast::hash(into) == place.crc;
         if !whole {
-            self.known_mut().samples.remove(&key);
+            let mut known = self.known_mut();
+            // Another thread may have put a good one in its place.
+            if known.samples.get(&key).is_some_and(|(_, now)| *now == place) {
+                known.samples.remove(&key);
+            }
             self.damaged.fetch_add(1, Ordering::Relaxed);
         }
         whole
@@ -210,117 +238,109 @@ impl Store {
         true
     }
 
-    /// Learns what other processes have added, where it is time to.
+    /// Learns what other processes have added, if that was not done in the last second.
     pub fn follow(&self) {
-        let look = {
+        {
             let mut looked = held(&self.looked);
-            let due = looked.elapsed() >= LOOK;
-            if due {
-                *looked = Instant::now();
+            if looked.elapsed() < LOOK {
+                return;
             }
-            due
-        };
+            *looked = Instant::now();
+        }
         // What cannot be read now is not used now.
-        let _ = match look {
-            true => self.look(),
-            false => self.read_on(),
-        };
+        let _ = self.look();
     }
 
-    /// Looks through the folder for segments that are new.
+    /// Looks through the folder for segments that are new, and reads on in those that others write.
     fn look(&self) -> io::Result<()> {
-        let mut new = Vec::new();
+        let mut paths = segments(&self.dir)?;
+        // Names begin with the time: of a sample that is there twice, the later copy counts, which may have replaced a damaged one.
+        paths.sort();
+        let is_new =
+            |known: &Known, path: &PathBuf| !known.segments.iter().any(|segment| segment.path == *path);
         {
             let known = self.known();
-            for path in segments(&self.dir)? {
-                if !known.segments.iter().any(|segment| segment.path == path) {
-                    new.push(path);
-                }
-            }
+            paths.retain(|path| is_new(&known, path));
         }
-        if !new.is_empty() {
+        if !paths.is_empty() {
             let mut known = self.known_mut();
-            // The same folder may have been looked through by another thread in between.
-            new.retain(|path| !known.segments.iter().any(|segment| segment.path == *path));
-            known.segments.extend(new.into_iter().map(|path| Segment {
+            // Another thread may have looked in between.
+            paths.retain(|path| is_new(&known, path));
+            known.segments.extend(paths.into_iter().map(|path| Segment {
                 path,
                 file: None,
                 gone: false,
-                read: Read::UpTo(0),
+                read: Scanned::UpTo(0),
             }));
         }
-        self.read_on()
+        self.read_on();
+        Ok(())
     }
 
     /// Reads on in the segments that others write.
-    fn read_on(&self) -> io::Result<()> {
+    pub fn read_on(&self) {
         let own = held(&self.writing).as_ref().map(|writing| writing.number);
         let growing: Vec<(u32, PathBuf, Option<Arc<File>>, u64)> = (0..)
             .zip(&self.known().segments)
             .filter(|(number, segment)| !segment.gone && Some(*number) != own)
             .filter_map(|(number, segment)| match segment.read {
-                Read::UpTo(from) => Some((number, segment.path.clone(), segment.file.clone(), from)),
-                Read::All => None,
+                Scanned::UpTo(from) => Some((number, segment.path.clone(), segment.file.clone(), from)),
+                Scanned::All => None,
             })
             .collect();
         for (number, path, file, from) in growing {
-            let file = match file {
-                Some(file) => file,
-                None => match if_there(File::open(&path))? {
-                    Some(file) => Arc::new(file),
-                    None => {
-                        self.known_mut().segments[number as usize].gone = true;
-                        continue;
-                    }
-                },
-            };
-            // Most of the time nothing has happened.
-            if from > 0 && file.metadata()?.len() <= from {
-                continue;
-            }
             let mut found = Vec::new();
-            let read = segment::find(&file, from, |key, place| found.push((key, place)))?;
-            let mut known = self.known_mut();
-            known.segments[number as usize].read = read;
-            for (key, place) in found {
-                known.samples.entry(key).or_insert((number, place));
+            match found_in(&path, file, from, &mut found) {
+                Ok(None) => continue,
+                Ok(Some(read)) => {
+                    let mut known = self.known_mut();
+                    known.segments[number as usize].read = read;
+                    known
+                        .samples
+                        .extend(found.into_iter().map(|(key, place)| (key, (number, place))));
+                }
+                // One that cannot be read does not keep the others from being read.
+                Err(error) => {
+                    tracing::debug!(path = %path.display(), %error, "a file of the cache");
+                    self.known_mut().segments[number as usize].gone = true;
+                }
             }
         }
-        Ok(())
     }
 
-    /// Adds a sample, if it is not there and fits; whether it did. What goes wrong ends the adding, and says so once.
-    pub fn add(&self, key: Key, file: &[u8]) -> bool {
+    /// Adds a sample. What goes wrong ends the adding, and says so once.
+    pub fn add(&self, key: Key, file: &[u8]) -> Added {
         if self.stopped().is_some() || self.has(key) {
-            return false;
+            return Added::No;
+        }
+        let most = SEGMENT.max(self.limit / 256).min(self.limit / 8);
+        if segment::START + with_index(file.len(), 1) > most {
+            return Added::TooLarge;
         }
         let mut writing = held(&self.writing);
-        self.add_to(&mut writing, key, file).unwrap_or_else(|why| {
-            *writing = None;
-            self.stop(why);
-            false
-        })
+        match self.add_to(&mut writing, key, file, most) {
+            Ok(()) => Added::Yes,
+            Err(why) => {
+                *writing = None;
+                self.stop(why);
+                Added::No
+            }
+        }
     }
 
-    fn add_to(&self, writing: &mut Option<Writing>, key: Key, file: &[u8]) -> Result<bool, String> {
-        let fits = |writing: &Writing| {
-            let index = segment::HEAD * (writing.places.len() as u64 + 2) + segment::TRAILER;
-            writing.at + segment::HEAD + file.len() as u64 + index <= writing.most
-        };
+    fn add_to(&self, writing: &mut Option<Writing>, key: Key, file: &[u8], most: u64) -> Result<(), String> {
+        let fits = |to: &Writing| to.at + with_index(file.len(), to.places.len() + 1) <= to.most;
         if writing.as_ref().is_some_and(|writing| !fits(writing)) {
             self.complete(writing).map_err(|error| said(&error))?;
         }
-        if writing.is_none() {
-            *writing = Some(self.begin()?);
-        }
-        let Some(to) = writing.as_mut().filter(|writing| fits(writing)) else {
-            // Larger than a whole segment: not for this cache.
-            return Ok(false);
+        let to = match writing {
+            Some(to) => to,
+            None => writing.insert(self.begin(most)?),
         };
         let mut bytes = Vec::with_capacity(file.len() + segment::HEAD as usize);
         let place = segment::record(key, file, &mut bytes);
         if let Err(error) = to.file.write_all_at(&bytes, to.at) {
-            // Half a record is nothing to readers; what is free again may help whoever filled the disk.
+            // Readers ignore half a record. Truncating gives its bytes back to a full disk.
             let _ = to.file.set_len(to.at);
             return Err(said(&error));
         }
@@ -333,7 +353,7 @@ impl Store {
         self.added.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         let number = to.number;
         self.known_mut().samples.insert(key, (number, place));
-        Ok(true)
+        Ok(())
     }
 
     /// Ends the segment that is written.
@@ -341,18 +361,17 @@ impl Store {
         let Some(writing) = writing.take() else {
             return Ok(());
         };
-        self.known_mut().segments[writing.number as usize].read = Read::All;
+        self.known_mut().segments[writing.number as usize].read = Scanned::All;
         writing
             .file
             .write_all_at(&segment::end(&writing.places, writing.at), writing.at)
     }
 
     /// Begins a segment, for which others that nobody uses are removed if need be. The error says why there is no room.
-    fn begin(&self) -> Result<Writing, String> {
+    fn begin(&self, most: u64) -> Result<Writing, String> {
         let _lock = lock::open(&self.dir.join(LOCK), Duration::from_secs(10))
             .map_err(|error| said(&error))?
             .ok_or("another process has held its lock for 10 s")?;
-        let most = SEGMENT.min(self.limit / 8);
         self.make_room(most).map_err(|error| said(&error))?;
         let path = self.dir.join(new_name());
         let file = File::options()
@@ -372,7 +391,7 @@ impl Store {
             path,
             file: Some(Arc::clone(&file)),
             gone: false,
-            read: Read::UpTo(segment::START),
+            read: Scanned::UpTo(segment::START),
         });
         Ok(Writing {
             file,
@@ -387,22 +406,38 @@ impl Store {
     fn make_room(&self, more: u64) -> io::Result<()> {
         let (mut sum, mut free) = (0, Vec::new());
         for path in segments(&self.dir)? {
-            let Some(file) = if_there(File::open(&path))? else {
-                continue;
+            // To write, for network file systems lock no other files. What this user may not write stays.
+            let opened = File::options().read(true).write(true).open(&path);
+            let (file, locked) = match opened {
+                Ok(file) => {
+                    let locked = file.try_lock();
+                    (file, locked)
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(_) => {
+                    sum += if_there(fs::metadata(&path))?.map_or(0, |facts| facts.len());
+                    continue;
+                }
             };
             let facts = file.metadata()?;
-            match file.try_lock() {
+            match locked {
                 Ok(()) => {
                     sum += facts.len();
-                    free.push((facts.modified()?, path, facts.len()));
+                    // Locked until it is removed or left.
+                    free.push((facts.modified()?, path, facts.len(), file));
                 }
-                // Who writes it may make it as large as they get.
-                Err(TryLockError::WouldBlock) => sum += facts.len().max(more),
+                // Whoever writes it may make it as large as they get.
+                Err(TryLockError::WouldBlock) => {
+                    sum += match segment::is_complete(&file)? {
+                        true => facts.len(),
+                        false => facts.len().max(more),
+                    };
+                }
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
-        free.sort();
-        for (_, path, size) in free {
+        free.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        for (_, path, size, _file) in free {
             if sum + more <= self.limit {
                 break;
             }
@@ -463,20 +498,50 @@ fn new_name() -> String {
     format!("{now:x}-{seed:016x}{SUFFIX}")
 }
 
+/// A record of a file of so many bytes, with the end of a segment of so many records.
+fn with_index(file: usize, records: usize) -> u64 {
+    segment::HEAD * (records as u64 + 2) + file as u64 + segment::TRAILER
+}
+
+/// What is new in a segment from `from` on; `None` if nothing is.
+fn found_in(
+    path: &Path,
+    file: Option<Arc<File>>,
+    from: u64,
+    found: &mut Vec<(Key, Place)>,
+) -> io::Result<Option<Scanned>> {
+    let file = match file {
+        Some(file) => file,
+        None => Arc::new(File::open(path)?),
+    };
+    // Most of the time nothing has happened.
+    if from > 0 && file.metadata()?.len() <= from {
+        return Ok(None);
+    }
+    segment::find(&file, from, |key, place| found.push((key, place))).map(Some)
+}
+
 /// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
-fn opened_for_use(path: &Path) -> Option<File> {
-    let file = File::open(path).ok()?;
-    file.lock_shared().ok()?;
+fn opened_for_use(path: &Path) -> io::Result<Option<File>> {
+    let Some(file) = if_there(File::open(path))? else {
+        return Ok(None);
+    };
+    match file.try_lock_shared() {
+        Ok(()) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+        // Somebody is about to remove it, or looks whether he may.
+        Err(TryLockError::WouldBlock) => return Err(io::ErrorKind::WouldBlock.into()),
+    }
     // It may have been removed just before it was locked.
-    if file.metadata().ok()?.nlink() == 0 {
-        return None;
+    if file.metadata()?.nlink() == 0 {
+        return Ok(None);
     }
     // When it was used last; in a read-only folder nobody removes it.
     let _ = File::options()
         .append(true)
         .open(path)
         .and_then(|file| file.set_modified(SystemTime::now()));
-    Some(file)
+    Ok(Some(file))
 }
 
 /// Four fifths of what the cache has and the disk has free.

@@ -45,6 +45,11 @@ impl Object {
         self.is_same(other.size, other.etag.as_deref(), other.modified)
     }
 
+    /// Whether an answer of this size and with this ETag is of this version; without an ETag the size decides.
+    pub fn is_of(&self, size: u64, etag: Option<&str>) -> bool {
+        self.is_same(size, etag, self.modified)
+    }
+
     fn is_same(&self, size: u64, etag: Option<&str>, modified: i64) -> bool {
         // Azure's lists leave out the quotes that its answers have.
         let bare = |etag: &str| etag.trim_start_matches("W/").trim_matches('"').to_owned();
@@ -185,12 +190,12 @@ impl Bucket {
         Ok(objects)
     }
 
-    /// Fetches a whole object into `into`, which drops its contents and keeps its capacity.
+    /// Fetches a whole object into `into`, which drops its contents and keeps its capacity. Returns its ETag, if it has one.
     ///
     /// # Errors
     /// The server's error; an object of more than 1 GiB.
-    pub fn fetch(&self, key: &str, into: &mut Vec<u8>) -> Result<(), ObjectError> {
-        block_on(self.inner.get(key, None, None, into))?.map(drop)
+    pub fn fetch(&self, key: &str, into: &mut Vec<u8>) -> Result<Option<String>, ObjectError> {
+        block_on(self.inner.get(key, None, None, into))?
     }
 
     /// Fills `into` with the bytes of an object from `offset` on.
@@ -257,7 +262,7 @@ impl Bucket {
         let task = spawn(async move {
             let mut bytes = Vec::new();
             let got = inner.get(&key, range, None, &mut bytes).await;
-            got.map(|_| bytes)
+            got.map(|etag| Part { bytes, etag })
         })?;
         Ok(Fetch { uri, task })
     }
@@ -380,7 +385,7 @@ impl fmt::Debug for Bucket {
 #[derive(Debug)]
 pub struct Fetch {
     uri: String,
-    task: JoinHandle<Result<Vec<u8>, ObjectError>>,
+    task: JoinHandle<Result<Part, ObjectError>>,
 }
 
 impl Fetch {
@@ -388,7 +393,15 @@ impl Fetch {
     ///
     /// # Errors
     /// As [`Bucket::fetch`].
-    pub fn wait(mut self) -> Result<Vec<u8>, ObjectError> {
+    pub fn wait(self) -> Result<Vec<u8>, ObjectError> {
+        self.wait_for_part().map(|part| part.bytes)
+    }
+
+    /// As [`Fetch::wait`], with the version of the bytes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait_for_part(mut self) -> Result<Part, ObjectError> {
         let ended = block_on(&mut self.task)?;
         ended.unwrap_or_else(|error| Err(ObjectError::new(&self.uri, Cause::Other, error.to_string())))
     }

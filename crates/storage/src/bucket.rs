@@ -6,10 +6,11 @@
 //! in advance: the loader announces samples in its order ([`Source::expect`]), [`Ahead`] starts the requests
 //! while there is memory, and a read takes the result.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use stokehold_objects::{Bucket, Cause, Fetch, Location, Object, ObjectError};
 
@@ -190,6 +191,7 @@ impl Remote {
             place: self.uri.clone(),
             ahead: Arc::clone(&self.ahead),
             objects: Arc::clone(&self.objects),
+            changed: Arc::default(),
         }
     }
 
@@ -224,6 +226,29 @@ pub struct BucketFolder {
     place: PathBuf,
     ahead: Arc<Ahead>,
     objects: Arc<[Object]>,
+    changed: Arc<Changed>,
+}
+
+/// The keys of objects whose bytes were of another version than the listed one.
+#[derive(Default)]
+struct Changed {
+    any: AtomicBool,
+    keys: Mutex<HashSet<String>>,
+}
+
+impl Changed {
+    fn add(&self, key: String) {
+        self.keys().insert(key);
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.any.load(Ordering::Acquire) && self.keys().contains(key)
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl BucketFolder {
@@ -264,6 +289,17 @@ impl BucketFolder {
     }
 }
 
+/// The server that the environment names: two may have buckets of the same name.
+fn server() -> &'static str {
+    static SERVER: OnceLock<String> = OnceLock::new();
+    SERVER.get_or_init(|| {
+        let set = |name: &str| std::env::var(name).ok();
+        set("AWS_ENDPOINT_URL")
+            .or_else(|| set("AWS_ENDPOINT"))
+            .unwrap_or_default()
+    })
+}
+
 /// Finds an object by key in a sorted list.
 fn find<'a>(objects: &'a [Object], key: &str) -> Option<&'a Object> {
     let place = objects
@@ -286,7 +322,14 @@ impl Source for BucketFolder {
     }
 
     fn read(&self, sample: usize, into: &mut SampleBytes) -> Result<(), StorageError> {
-        Ok(self.ahead.take(self.piece(sample)?, into.refill())?)
+        let piece = self.piece(sample)?;
+        let into = into.refill();
+        let etag = self.ahead.take(piece.clone(), into)?;
+        let listed = find(&self.objects, &piece.key);
+        if listed.is_some_and(|object| !object.is_of(into.len() as u64, etag.as_deref())) {
+            self.changed.add(piece.key);
+        }
+        Ok(())
     }
 
     fn expect(&self, sample: usize) {
@@ -295,13 +338,17 @@ impl Source for BucketFolder {
         }
     }
 
-    /// The object's URI, and its version or time and size as they were listed.
+    /// The server, the object's URI, and its version or time and size as they were listed; none for an object that was of another
+    /// version when it was fetched.
     fn version(&self, sample: usize, into: &mut Vec<u8>) -> bool {
         let object = self
             .piece(sample)
             .ok()
+            .filter(|piece| !self.changed.has(&piece.key))
             .and_then(|piece| find(&self.objects, &piece.key));
         let Some(object) = object else { return false };
+        into.extend(server().as_bytes());
+        into.push(0);
         into.extend(self.names.samples[sample].path.as_os_str().as_encoded_bytes());
         into.push(0);
         match &object.etag {
@@ -339,7 +386,8 @@ impl Objects {
     /// The whole object.
     pub fn read(&self, uri: &str, into: &mut Vec<u8>) -> Result<(), StorageError> {
         let (bucket, piece) = self.piece(uri)?;
-        Ok(bucket.take(piece, into)?)
+        bucket.take(piece, into)?;
+        Ok(())
     }
 
     /// See [`Source::expect`].
@@ -479,7 +527,8 @@ impl Ahead {
         state.begin(&self.bucket);
     }
 
-    fn take(&self, piece: Piece, into: &mut Vec<u8>) -> Result<(), ObjectError> {
+    /// The ETag is that of a whole object.
+    fn take(&self, piece: Piece, into: &mut Vec<u8>) -> Result<Option<String>, ObjectError> {
         let begun = {
             let mut state = self.state();
             state.reads += 1;
@@ -490,17 +539,22 @@ impl Ahead {
             state.begin(&self.bucket);
             begun
         };
-        match (begun, piece.range) {
-            (Some((_, fetch)), _) => *into = fetch.wait()?,
+        let etag = match (begun, piece.range) {
+            (Some((_, fetch)), _) => {
+                let part = fetch.wait_for_part()?;
+                *into = part.bytes;
+                part.etag
+            }
             (None, None) => self.bucket.fetch(&piece.key, into)?,
             (None, Some((from, to))) => {
                 into.resize((to - from) as usize, 0);
                 self.bucket.fetch_range(&piece.key, from, into)?;
+                None
             }
-        }
+        };
         let mut state = self.state();
         state.mean += (into.len() as f64 - state.mean) / 256.0;
-        Ok(())
+        Ok(etag)
     }
 }
 

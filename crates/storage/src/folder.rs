@@ -9,6 +9,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+#[cfg(unix)]
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{SampleBytes, Source, StorageError};
 
@@ -153,13 +155,19 @@ impl Source for ImageFolder {
     }
 }
 
-/// The version of a regular file but for its path: its size, and when it and its entry were changed.
+/// The version of a regular file but for its path: its size, and when it and its entry were changed. None if that was just now.
 #[cfg(unix)]
 pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     use std::os::unix::fs::MetadataExt;
+    /// A file that was changed twice within a tick of its file system's clock, which is up to 2 s, may have one time for two versions.
+    const TICK: i64 = 2;
     let Ok(facts) = fs::metadata(path) else {
         return false;
     };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    if now.is_ok_and(|now| facts.ctime() + TICK > now.as_secs() as i64) {
+        return false;
+    }
     let numbers = [
         facts.size() as i64,
         facts.mtime(),

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use stokehold_cache::{Cache, CachePlace};
+use stokehold_cache::{Cache, CacheError, CachePlace};
 use stokehold_loader::{BadImagePolicy, Elsewhere, LoaderOptions, Parts, Workers};
 use stokehold_pipeline::{DecodeOptions, Pipeline, SampleType};
 use stokehold_ranks::Wire;
@@ -167,7 +167,7 @@ fn one() -> usize {
 }
 
 fn cache_share() -> f64 {
-    stokehold_cache::Options::default().share
+    stokehold_cache::SHARE
 }
 
 impl TrainConfig {
@@ -449,19 +449,21 @@ impl TrainConfig {
     /// Puts all images into the cache, if there is one, before the first step. Ends early when `stop` becomes true.
     ///
     /// # Errors
-    /// The cache cannot be opened. What cannot be read is left to the loader.
+    /// The cache cannot be opened, or it did not take all that it should. What cannot be read is left to the loader.
     pub fn fill_cache(&self, images: &Images, stop: &AtomicBool) -> Result<(), TrainError> {
-        if let Some(cache) = self.open_cache()? {
-            cache.of(Arc::new(images.clone())).fill(stop);
+        let Some(cache) = self.open_cache()? else {
+            return Ok(());
+        };
+        cache.of(Arc::new(images.clone())).fill(stop);
+        match cache.facts().stopped {
+            Some(why) => Err(CacheError::Stopped { why }.into()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The cache, if there is one; the same one as long as somebody has it open.
     pub(crate) fn open_cache(&self) -> Result<Option<Arc<Cache>>, TrainError> {
-        let share = self.cache_share;
-        let open = |place| Cache::open(place, stokehold_cache::Options { share });
-        Ok(self.cache.as_ref().map(open).transpose()?)
+        Ok(Cache::open_if(self.cache.as_ref(), self.cache_share)?)
     }
 
     /// The feed for one part of the data set.

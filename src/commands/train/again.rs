@@ -38,7 +38,7 @@ pub fn config(mut args: Args, (path, record): (PathBuf, RunRecord)) -> Result<Tr
     config.run_dir.clone_from(&path);
     args.data = Some(config.data.clone());
     let own = args.into_config()?;
-    // Also that of a job that has another one than the job before.
+    // A resumed job may have another folder, which the environment names.
     if own.cache.is_some() {
         config.cache.clone_from(&own.cache);
     }

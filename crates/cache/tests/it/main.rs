@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use jpeg_encoder::{ColorType, Encoder};
-use stokehold_cache::{Cache, CachePlace, Cached, Options};
+use stokehold_cache::{Cache, CachePlace, Cached, SHARE};
 use stokehold_jpeg::{Decoder, Header, Layout, Scale, is_packed};
 use stokehold_storage::{ImageFolder, SampleBytes, Source, StorageError};
 use tempfile::TempDir;
@@ -27,14 +27,25 @@ fn jpeg(seed: u32, side: u16) -> Vec<u8> {
     bytes
 }
 
-/// A folder of JPEGs in one class.
+/// A folder of JPEGs in one class. They are old enough to have versions.
 fn folder(count: u32) -> TempDir {
+    let dir = young_folder(count);
+    grow_old();
+    dir
+}
+
+fn young_folder(count: u32) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("a")).unwrap();
     for number in 0..count {
         fs::write(dir.path().join(format!("a/{number:03}.jpg")), jpeg(number, 96)).unwrap();
     }
     dir
+}
+
+/// Waits until what was just written has a version.
+fn grow_old() {
+    std::thread::sleep(Duration::from_millis(3050));
 }
 
 /// A source that counts its reads, and may seem to be in a bucket.
@@ -84,7 +95,7 @@ fn open(dir: &Path, limit: u64) -> Arc<Cache> {
         dir: dir.to_owned(),
         limit: Some(limit),
     };
-    Cache::open(&place, Options { share: 1.0 }).unwrap()
+    Cache::open(&place, 1.0).unwrap()
 }
 
 fn fill(cached: &Cached) {
@@ -230,6 +241,10 @@ fn a_file_that_was_changed_is_another_sample() {
     );
     let after = pixels(after);
     assert!(after[0] == before[0] && after[1] != before[1] && after[2] == before[2]);
+    // It has no version yet.
+    assert_eq!(cache.facts().added, 3);
+    grow_old();
+    contents(&*cached);
     wait_until("the new one is packed", || cache.facts().added == 4);
     assert_eq!(pixels(contents(&*cached)), after);
 }
@@ -305,6 +320,7 @@ fn of_a_network_what_cannot_be_packed_is_kept_as_it_is() {
     }
     let (data, dir) = (folder(2), tempfile::tempdir().unwrap());
     fs::write(data.path().join("a/x.png"), b"no JPEG at all").unwrap();
+    grow_old();
     for (reach, reads) in [(0, 1), (256, 0)] {
         let dir = dir.path().join(reach.to_string());
         let source = counted(data.path(), reach);
@@ -376,7 +392,7 @@ fn a_folder_that_cannot_be_is_said() {
             dir: path,
             limit: None,
         };
-        let error = Cache::open(&place, Options::default()).unwrap_err().to_string();
+        let error = Cache::open(&place, SHARE).unwrap_err().to_string();
         assert!(
             error.contains("the cache's folder") && error.contains("file"),
             "{error}"
@@ -397,4 +413,119 @@ fn files_of_others_stay() {
         "precious"
     );
     assert_eq!(contents(&*cache.of(counted(data.path(), 0))).len(), 1);
+}
+
+#[test]
+fn closing_never_waits_for_a_thread_that_waits() {
+    if !packs() {
+        return;
+    }
+    let (data, dir) = (folder(1), tempfile::tempdir().unwrap());
+    let begun = Instant::now();
+    for round in 0..300 {
+        let cache = open(&dir.path().join(round.to_string()), PLENTY);
+        let cached = cache.of(counted(data.path(), 0));
+        contents(&*cached);
+        // Sometimes while the image is packed, sometimes when the thread waits for another one.
+        std::thread::sleep(Duration::from_micros(200 * (round % 20)));
+    }
+    // Each wait that never ends would take two seconds.
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn small_files_of_many_runs_do_not_count_as_large_ones() {
+    if !packs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let sets: Vec<TempDir> = (0..12).map(|_| young_folder(1)).collect();
+    grow_old();
+    for data in &sets {
+        fill(&open(dir.path(), 8 << 20).of(counted(data.path(), 0)));
+    }
+    assert_eq!(segments(dir.path()).len(), 12);
+    let cache = open(dir.path(), 8 << 20);
+    // All are in use.
+    for data in &sets {
+        assert!(
+            contents(&*cache.of(counted(data.path(), 0)))
+                .iter()
+                .all(|(packed, _)| *packed)
+        );
+    }
+    let more = folder(2);
+    fill(&cache.of(counted(more.path(), 0)));
+    assert_eq!((cache.facts().added, cache.facts().stopped), (2, None));
+}
+
+#[test]
+fn an_image_larger_than_a_file_of_the_cache_is_left_out() {
+    if !packs() {
+        return;
+    }
+    let (data, dir) = (folder(2), tempfile::tempdir().unwrap());
+    // Kept as they are, for they come over a network.
+    for number in 0..10 {
+        fs::write(
+            data.path().join(format!("a/large{number}.png")),
+            vec![number; 200_000],
+        )
+        .unwrap();
+    }
+    grow_old();
+    let cache = open(dir.path(), 1 << 20);
+    let cached = cache.of(counted(data.path(), 256));
+    fill(&cached);
+    let facts = cache.facts();
+    assert_eq!((facts.added, facts.stopped), (2, None));
+    assert_eq!(segments(dir.path()).len(), 1);
+    contents(&*cached);
+    assert_eq!(cache.facts().waiting, 0, "they are not offered again");
+}
+
+#[test]
+fn a_cache_that_takes_no_more_still_reads_what_others_add() {
+    if !packs() {
+        return;
+    }
+    let (data, dir, other) = (
+        folder(20),
+        tempfile::tempdir().unwrap(),
+        tempfile::tempdir().unwrap(),
+    );
+    let first = open(dir.path(), PLENTY);
+    let cached = first.of(counted(data.path(), 0));
+    // What another process writes appears beside.
+    fill(&open(other.path(), PLENTY).of(counted(data.path(), 0)));
+    let [segment] = &segments(other.path())[..] else {
+        panic!("one segment")
+    };
+    let to = dir.path().join(segment.file_name().unwrap());
+    fs::copy(segment, to).unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    contents(&*cached);
+    assert!(contents(&*cached).iter().all(|(packed, _)| *packed));
+}
+
+#[test]
+fn a_damaged_sample_is_replaced_once_and_for_all() {
+    if !packs() {
+        return;
+    }
+    let (data, dir) = (folder(3), tempfile::tempdir().unwrap());
+    fill(&open(dir.path(), PLENTY).of(counted(data.path(), 0)));
+    let [segment] = &segments(dir.path())[..] else {
+        panic!("one segment")
+    };
+    let mut bytes = fs::read(segment).unwrap();
+    bytes[100] ^= 1;
+    fs::write(segment, bytes).unwrap();
+    for (damaged, added) in [(1, 1), (0, 0), (0, 0)] {
+        let cache = open(dir.path(), PLENTY);
+        let cached = cache.of(counted(data.path(), 0));
+        contents(&*cached);
+        wait_until("it is packed again", || cache.facts().added == added);
+        assert_eq!(cache.facts().damaged, damaged);
+    }
 }

@@ -47,6 +47,7 @@ use crate::mirror::plain;
 use crate::{Channel, Job, JobError, Mode, Sharing, writes};
 use disk::Disk;
 use fs::View;
+use stokehold_cache::CachePlace;
 use tape::{Kept, Tape};
 use tree::Tree;
 
@@ -146,10 +147,13 @@ pub(crate) fn image_cache(job: &Job) -> Option<String> {
     }
     let folder = folder(job).ok()?.join("images");
     let most = job.cache_gigabytes.map(|size| (size * 1e9) as u64);
-    Some(match most {
-        Some(most) => format!("{}:{most}", folder.display()),
-        None => folder.display().to_string(),
-    })
+    let place = CachePlace {
+        dir: folder,
+        limit: most,
+    };
+    // Not a limit that is too small, nor a path that reads as another one and its size.
+    let text = place.to_string();
+    (text.parse() == Ok(place)).then_some(text)
 }
 
 /// The cache's folder.

@@ -9,6 +9,8 @@ use fuser::{
     LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
+use stokehold_base::hash::Fnv;
+
 use super::Complaints;
 use super::tape::Tape;
 use super::tree::{Node, Tree};
@@ -51,12 +53,15 @@ impl View {
     }
 
     fn facts(&self, number: u64) -> Option<FileAttr> {
-        let (kind, size, modified) = match self.tree.node(number)? {
-            Node::Folder { .. } => (FileType::Directory, 0, self.started),
-            Node::File(object) => {
-                let object = self.tape.object(*object);
+        let (kind, size, modified, changed) = match self.tree.node(number)? {
+            Node::Folder { .. } => (FileType::Directory, 0, self.started, self.started),
+            Node::File(number) => {
+                let object = self.tape.object(*number);
                 let modified = UNIX_EPOCH + Duration::from_secs(object.modified.max(0) as u64);
-                (FileType::RegularFile, object.size, modified)
+                // Times are in whole seconds. With a fraction made of the version, two objects of one name, size and second differ.
+                let version = self.tape.version(*number);
+                let changed = modified + Duration::from_nanos(Fnv::of(version.as_bytes()) % 1_000_000_000);
+                (FileType::RegularFile, object.size, modified, changed)
             }
         };
         Some(FileAttr {
@@ -65,7 +70,7 @@ impl View {
             blocks: size.div_ceil(512),
             atime: modified,
             mtime: modified,
-            ctime: modified,
+            ctime: changed,
             crtime: modified,
             kind,
             perm: match kind {

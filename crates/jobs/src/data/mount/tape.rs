@@ -214,15 +214,19 @@ impl Tape {
     fn what(&self, kept: &Kept, span: Span) -> String {
         let number = self.object_at(span.start);
         let object = &self.objects[number];
+        let start = span.start - self.starts[number];
+        format!("{}\n{}\nfrom {start}", kept.server, self.version(number))
+    }
+
+    /// What tells an object, as it was listed, from others and from other versions of it.
+    pub fn version(&self, number: usize) -> String {
+        let object = &self.objects[number];
         let version = match &object.etag {
             Some(etag) => etag.clone(),
             None => format!("changed {}", object.modified),
         };
-        let (uri, start) = (self.uri(span), span.start - self.starts[number]);
-        format!(
-            "{}\n{uri}\n{version}\n{} bytes\nfrom {start}",
-            kept.server, object.size
-        )
+        let uri = self.bucket.location().uri(&object.key);
+        format!("{uri}\n{version}\n{} bytes", object.size)
     }
 
     /// Makes sure that a piece is there or on its way, from the disk or from the bucket.
