@@ -155,7 +155,8 @@ impl Source for ImageFolder {
     }
 }
 
-/// The version of a regular file but for its path: its size, and when it and its entry were changed. None if that was just now.
+/// The version of a regular file but for its path: its number in its file system, its size, and when it and its entry were
+/// changed. None if that was just now.
 #[cfg(unix)]
 pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -169,6 +170,7 @@ pub(crate) fn version_of_file(path: &Path, into: &mut Vec<u8>) -> bool {
         return false;
     }
     let numbers = [
+        facts.ino() as i64,
         facts.size() as i64,
         facts.mtime(),
         facts.mtime_nsec(),
