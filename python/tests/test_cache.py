@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ def test_batches_are_the_same_from_files_and_from_the_cache(pictures, tmp_path):
     plain = stokehold.Loader(pictures, "imagenet-train", **OPTIONS)
     assert plain.cache is None
     place = tmp_path / "kept"
+    time.sleep(3.05)  # files that were just written have no version yet
     loader = stokehold.Loader(pictures, "imagenet-train", cache=f"{place}:100MB", cache_share=1.0, **OPTIONS)
     images = loader.num_samples
     assert same(epoch(plain), epoch(loader))

@@ -25,7 +25,7 @@ use crate::{interrupt, shell};
 pub const CALLED: &str = "STOKEHOLD_LAUNCHED";
 
 /// Variables for ranks on other machines.
-const FORWARDED: [&str; 5] = [
+const FORWARDED: [&str; 6] = [
     "RAYON_NUM_THREADS",
     "SSL_CERT_FILE",
     "STOKEHOLD_CACHE",

@@ -26,6 +26,8 @@ fn data() -> TempDir {
     make.args(["dataset", "synth", "data", "--images", "120", "--classes", "2"]);
     let made = make.output().unwrap();
     assert!(made.status.success(), "{}", said(&made));
+    // Files that were just written have no version yet.
+    thread::sleep(Duration::from_millis(3050));
     dir
 }
 

@@ -108,7 +108,7 @@ impl FromStr for CachePlace {
             ),
             _ => (text, None),
         };
-        if dir.is_empty() {
+        if dir.is_empty() || dir.ends_with(':') {
             return Err("it is DIR or DIR:SIZE, such as /fast/disk:200GB".to_owned());
         }
         if dir.contains("://") {

@@ -142,7 +142,8 @@ impl Packing {
                 None => queue.later.push(waiting),
             }
         }
-        self.shared.wake.notify_one();
+        // All, for one alone might be a thread that may not go on now.
+        self.shared.wake.notify_all();
         self.start();
     }
 

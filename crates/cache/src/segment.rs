@@ -29,6 +29,8 @@ const INDEX: Key = 0;
 pub(crate) const HEAD: u64 = 32;
 pub(crate) const START: u64 = 8;
 pub(crate) const TRAILER: u64 = 16;
+/// Of two million samples. A longer index is damage, and is not read.
+const MOST_INDEX: u32 = 64 << 20;
 
 /// Where in a segment a sample's file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +155,9 @@ fn index(file: &File, size: u64) -> io::Result<Option<Vec<(Key, Place)>>> {
     let Some((INDEX, place)) = next(file, begin, at)? else {
         return Ok(None);
     };
+    if place.length > MOST_INDEX {
+        return Ok(None);
+    }
     let mut index = vec![0; place.length as usize];
     file.read_exact_at(&mut index, place.at)?;
     let (entries, []) = index.as_chunks::<{ HEAD as usize }>() else {

@@ -5,7 +5,7 @@
 //! the ones that were used longest ago go first. What is removed while somebody has it open stays readable for him, so a mistake
 //! costs space and never a sample. The file `lock` is held while segments are begun and removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -23,6 +23,8 @@ use crate::segment::{self, Key, Place, Scanned};
 
 /// How large a segment gets: of a large cache a 256th part, of a small one an eighth. Each takes an open file of whoever reads it.
 const SEGMENT: u64 = 256 << 20;
+/// Segments that are open at once, of the 1,024 files that a process may usually have.
+const MOST_OPEN: usize = 256;
 /// The smallest cache.
 pub(crate) const LEAST: u64 = 1 << 20;
 /// How often the folder is looked through for segments of other processes.
@@ -50,6 +52,8 @@ pub(crate) struct Store {
 struct Known {
     segments: Vec<Segment>,
     samples: HashMap<Key, (u32, Place)>,
+    /// Those that are open to be read, in the order in which they were opened.
+    open: VecDeque<u32>,
 }
 
 struct Segment {
@@ -65,6 +69,21 @@ impl Known {
     fn place(&self, key: Key) -> Option<(u32, Place)> {
         let &(number, place) = self.samples.get(&key)?;
         (!self.segments[number as usize].gone).then_some((number, place))
+    }
+
+    /// Keeps a segment open, and closes the one that was opened first where they are too many.
+    fn keep_open(&mut self, number: u32, file: Arc<File>) {
+        // Another thread may have been faster.
+        if self.segments[number as usize].file.is_some() {
+            return;
+        }
+        if self.open.len() >= MOST_OPEN
+            && let Some(first) = self.open.pop_front()
+        {
+            self.segments[first as usize].file = None;
+        }
+        self.open.push_back(number);
+        self.segments[number as usize].file = Some(file);
     }
 }
 
@@ -185,19 +204,16 @@ impl Store {
         // Without the lock: other threads go on reading.
         let opened = opened_for_use(&path);
         let mut known = self.known_mut();
-        let segment = &mut known.segments[number as usize];
         match opened {
-            Ok(Some(file)) => {
-                segment.file.get_or_insert_with(|| Arc::new(file));
-            }
-            Ok(None) => segment.gone = true,
+            Ok(Some(file)) => known.keep_open(number, Arc::new(file)),
+            Ok(None) => known.segments[number as usize].gone = true,
             // For want of open files or the like. The sample is read from its source, this time.
             Err(error) => {
                 tracing::debug!(path = %path.display(), %error, "a file of the cache");
                 return None;
             }
         }
-        let file = segment.file.clone()?;
+        let file = known.segments[number as usize].file.clone()?;
         let (_, place) = known.place(key)?;
         Some((file, place))
     }
@@ -383,8 +399,12 @@ impl Store {
                 file.lock_shared()?;
                 file.write_all_at(&segment::start(), 0)?;
                 Ok(Arc::new(file))
-            })
-            .map_err(|error| said(&error))?;
+            });
+        let file = file.map_err(|error| {
+            // Nothing is in it.
+            let _ = fs::remove_file(&path);
+            said(&error)
+        })?;
         let mut known = self.known_mut();
         let number = known.segments.len() as u32;
         known.segments.push(Segment {
@@ -510,15 +530,22 @@ fn found_in(
     from: u64,
     found: &mut Vec<(Key, Place)>,
 ) -> io::Result<Option<Scanned>> {
+    let mut abandoned = false;
     let file = match file {
         Some(file) => file,
-        None => Arc::new(File::open(path)?),
+        None => {
+            let file = File::open(path)?;
+            // Its writer would hold a lock: one that nobody holds has all that it will ever have.
+            abandoned = file.metadata()?.len() >= segment::START && file.try_lock().is_ok();
+            Arc::new(file)
+        }
     };
     // Most of the time nothing has happened.
     if from > 0 && file.metadata()?.len() <= from {
         return Ok(None);
     }
-    segment::find(&file, from, |key, place| found.push((key, place))).map(Some)
+    let scanned = segment::find(&file, from, |key, place| found.push((key, place)))?;
+    Ok(Some(if abandoned { Scanned::All } else { scanned }))
 }
 
 /// Opens a segment to read from it, and keeps others from removing it; `None` if it is not there any more.
