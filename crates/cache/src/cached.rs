@@ -155,7 +155,7 @@ impl Source for Cached {
             return self.source().read(sample, into);
         };
         let packing = &self.cache.packing;
-        let hit = !fetched && packing.store().read(key, into.refill());
+        let hit = !fetched && packing.store().read(key, into);
         packing.count(hit);
         if !hit {
             // Others may have added it.

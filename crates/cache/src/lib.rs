@@ -102,7 +102,7 @@ impl FromStr for CachePlace {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (dir, limit) = match text.rsplit_once(':') {
-            Some((dir, size)) if size.starts_with(|first: char| first.is_ascii_digit()) => (
+            Some((dir, size)) if !size.contains('/') => (
                 dir,
                 Some(parse_size(size).map_err(|reason| format!("the size {size:?} {reason}"))?),
             ),

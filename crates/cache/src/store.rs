@@ -17,6 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stokehold_base::lock;
 use stokehold_base::random::mix;
 use stokehold_base::there::if_there;
+use stokehold_storage::SampleBytes;
 
 use crate::CacheError;
 use crate::segment::{self, Key, Place, Scanned};
@@ -218,12 +219,12 @@ impl Store {
         Some((file, place))
     }
 
-    /// Reads a sample into `into`, which is empty. Whether it is there, and whole; `into` holds nothing of use otherwise.
-    pub fn read(&self, key: Key, into: &mut Vec<u8>) -> bool {
+    /// Reads a sample. Whether it is there, and whole; `into` holds nothing of use otherwise.
+    pub fn read(&self, key: Key, into: &mut SampleBytes) -> bool {
         let Some((file, place)) = self.place(key) else {
             return false;
         };
-        into.resize(place.length as usize, 0);
+        let into = into.refill_with(place.length as usize);
         let whole = file.read_exact_at(into, place.at).is_ok() && crc32fast::hash(into) == place.crc;
         if !whole {
             let mut known = self.known_mut();
@@ -486,7 +487,10 @@ impl Drop for Store {
 
 /// Makes the folder, if it is not there, and finds its one path.
 pub(crate) fn made(dir: &Path) -> Result<PathBuf, CacheError> {
-    let made = fs::create_dir_all(dir).and_then(|()| fs::canonicalize(dir));
+    let made = match dir.is_file() {
+        true => Err(io::Error::other("this is a file")),
+        false => fs::create_dir_all(dir).and_then(|()| fs::canonicalize(dir)),
+    };
     made.map_err(|source| CacheError::Io {
         path: dir.to_owned(),
         source,

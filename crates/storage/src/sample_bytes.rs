@@ -60,4 +60,15 @@ impl SampleBytes {
         self.buffer.shrink_to(64 << 20);
         &mut self.buffer
     }
+
+    /// Forgets the sample, and lends the buffer with the length of an image file that is to be read over what it holds.
+    pub fn refill_with(&mut self, length: usize) -> &mut [u8] {
+        self.start = 0;
+        self.rows.clear();
+        self.tables = None;
+        // Not cleared first: growing would zero what is read over anyway.
+        self.buffer.resize(length, 0);
+        self.buffer.shrink_to(64 << 20);
+        &mut self.buffer
+    }
 }

@@ -373,7 +373,8 @@ fn a_place_is_a_folder_and_a_size() {
     for (text, why) in [
         ("", "it is DIR or DIR:SIZE"),
         (":5GB", "it is DIR or DIR:SIZE"),
-        ("kept:", "it is DIR or DIR:SIZE"),
+        ("kept:", "must be a number of bytes"),
+        ("kept:abc", "must be a number of bytes"),
         ("a:1kB", "at least 1MiB"),
         ("a:5parsecs", "must be a number of bytes"),
         ("s3://bucket/cache", "a folder of this machine"),
