@@ -424,7 +424,7 @@ fn closing_never_waits_for_a_thread_that_waits() {
     }
     let (data, dir) = (folder(1), tempfile::tempdir().unwrap());
     let begun = Instant::now();
-    for round in 0..300 {
+    for round in 0..120 {
         let cache = open(&dir.path().join(round.to_string()), PLENTY);
         let cached = cache.of(counted(data.path(), 0));
         contents(&*cached);
