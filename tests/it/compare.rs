@@ -642,7 +642,7 @@ fn wrong_options_say_what_is_allowed() {
         (["--trials", "fused"], "a comparison takes at least two trials"),
         (
             ["--trials", "per-op,auto"],
-            "there is no trial 'auto'; there are per-op, fused, gpu, remote, torchvision",
+            "there is no trial 'auto'; there are per-op, fused, gpu, remote, cached, torchvision",
         ),
         (["--trials", "per-op,gpu"], "the executor gpu: "),
         (["--loads", "1,2000"], "2000 is not in 0..=1000"),
