@@ -213,7 +213,6 @@ impl Tape {
     /// The origin of a piece on the disk: server, object, version, place.
     fn what(&self, kept: &Kept, span: Span) -> String {
         let number = self.object_at(span.start);
-        let object = &self.objects[number];
         let start = span.start - self.starts[number];
         format!("{}\n{}\nfrom {start}", kept.server, self.version(number))
     }
