@@ -244,14 +244,11 @@ impl Shared {
                 self.store.read_on();
                 tools = self.pack(tools, &waiting, read);
             }
-            match pays {
-                true => {
-                    let took = begin.and_then(|begin| begin.try_elapsed().ok());
-                    self.pace().took(took.unwrap_or_default());
-                }
-                false => {
-                    self.resting.fetch_add(1, Ordering::Relaxed);
-                }
+            if pays {
+                let took = begin.and_then(|begin| begin.try_elapsed().ok());
+                self.pace().took(took.unwrap_or_default());
+            } else {
+                self.resting.fetch_add(1, Ordering::Relaxed);
             }
         }
         // Nothing waits any more.
@@ -275,9 +272,9 @@ impl Shared {
     /// the same samples in the same order rarely pack the same one.
     fn next(&self) -> Option<(Waiting, Option<Fresh>)> {
         let mut queue = self.queue();
-        if let Some((waiting, Fresh { key, file })) = queue.fresh.pop_front() {
-            queue.bytes -= file.len();
-            return Some((waiting, Some(Fresh { key, file })));
+        if let Some((waiting, fresh)) = queue.fresh.pop_front() {
+            queue.bytes -= fresh.file.len();
+            return Some((waiting, Some(fresh)));
         }
         if queue.later.is_empty() {
             return None;

@@ -99,7 +99,7 @@ fn four(parts: [&[u8; 8]; 4]) -> __m256i {
 /// Even lanes and odd ones, not the ones of each half: that takes fewer shuffles, of which processors do few at a time.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn next_states(share: __m256i, high: __m256i, place: __m256i) -> (__m256i, __m256i) {
+fn next_states(share: __m256i, high: __m256i, place: __m256i) -> [__m256i; 2] {
     let (lower, upper) = (_mm256_set1_epi16(0xFF), _mm256_set1_epi16(0xFF00u16 as i16));
     let even = |bytes| _mm256_and_si256(bytes, lower);
     let even = _mm256_add_epi16(_mm256_mullo_epi16(even(share), even(high)), even(place));
@@ -107,10 +107,27 @@ pub(super) fn next_states(share: __m256i, high: __m256i, place: __m256i) -> (__m
     let odd = |bytes| _mm256_and_si256(bytes, upper);
     let odd = _mm256_mulhi_epu16(odd(share), odd(high));
     let odd = _mm256_add_epi16(odd, _mm256_srli_epi16::<8>(place));
-    (
+    [
         _mm256_or_si256(_mm256_and_si256(even, lower), _mm256_slli_epi16::<8>(odd)),
         _mm256_or_si256(_mm256_srli_epi16::<8>(even), _mm256_and_si256(odd, upper)),
-    )
+    ]
+}
+
+/// The symbols of 32 lanes with states of these lower and upper bytes, and the bytes of the states behind them. The first sixteen
+/// lanes use the first table.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) fn decode([a, b]: [&Table; 2], low: __m256i, high: __m256i) -> (__m256i, [__m256i; 2]) {
+    let (divider, alias) = (pair(&a.divider, &b.divider), pair(&a.alias, &b.alias));
+    let (share, offset) = (pair(&a.share, &b.share), pair(&a.offset, &b.offset));
+    let fifteen = _mm256_set1_epi8(15);
+    let bin = _mm256_and_si256(_mm256_srli_epi16::<4>(low), fifteen);
+    let place = _mm256_and_si256(low, fifteen);
+    let own = _mm256_cmpgt_epi8(_mm256_shuffle_epi8(divider, bin), place);
+    let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
+    let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
+    let share = _mm256_shuffle_epi8(share, symbol);
+    (symbol, next_states(share, high, place))
 }
 
 /// Decodes a symbol in each of the first `active` lanes; the others give 0 and keep their state.
@@ -124,20 +141,10 @@ fn step(
     at: &mut usize,
     out: &mut [u8; LANES],
 ) -> Result<(), Fault> {
-    let [a, b] = tables;
-    let (divider, alias) = (pair(&a.divider, &b.divider), pair(&a.alias, &b.alias));
-    let (share, offset) = (pair(&a.share, &b.share), pair(&a.offset, &b.offset));
     let on = &ACTIVE.0[LANES - active..];
     let on = load(on.first_chunk().expect("at most 32 lanes are active"));
     let (low, high) = (load(&states.low), load(&states.high));
-    let fifteen = _mm256_set1_epi8(15);
-    let bin = _mm256_and_si256(_mm256_srli_epi16::<4>(low), fifteen);
-    let place = _mm256_and_si256(low, fifteen);
-    let own = _mm256_cmpgt_epi8(_mm256_shuffle_epi8(divider, bin), place);
-    let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
-    let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
-    let share = _mm256_shuffle_epi8(share, symbol);
-    let (new_low, new_high) = next_states(share, high, place);
+    let (symbol, [new_low, new_high]) = decode(tables, low, high);
     // Lanes whose upper byte became 0 take a byte.
     let takes = _mm256_and_si256(_mm256_cmpeq_epi8(new_high, _mm256_setzero_si256()), on);
     let mask = _mm256_movemask_epi8(takes) as u32;

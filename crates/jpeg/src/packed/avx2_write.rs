@@ -5,6 +5,7 @@
 //! Neither `pext` nor gathers: on a Zen 2 they are slow.
 
 use super::LANES;
+use super::avx2::{Aligned, load, pair, store, twice};
 use super::costs::{BARRED, OfTypes, TypeCosts};
 use super::read::cap;
 use super::sorted::Sorted;
@@ -14,9 +15,6 @@ use super::write::{BitSink, Blocks, ClassCoding, Coder, Coding, Source, token, t
 use crate::Error;
 use crate::block::ZIGZAG;
 use std::arch::x86_64::*;
-
-#[repr(C, align(64))]
-struct Aligned<T>(T);
 
 /// A block's coefficients in coding order, as bytes: those that do not fit are as near as can be.
 #[derive(Clone, Copy)]
@@ -94,20 +92,6 @@ static IN_ORDER: Aligned<[[[u8; 32]; 4]; 2]> = Aligned({
 
 #[inline]
 #[target_feature(enable = "avx2")]
-pub(super) fn load(bytes: &[u8; 32]) -> __m256i {
-    // SAFETY: 32 bytes are there.
-    unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn store(bytes: &mut [u8; 32], value: __m256i) {
-    // SAFETY: 32 bytes are there.
-    unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), value) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
 fn load_costs(costs: &OfTypes) -> __m256i {
     // SAFETY: 32 bytes are there.
     unsafe { _mm256_loadu_si256(costs.0.as_ptr().cast()) }
@@ -126,22 +110,6 @@ fn store_costs(costs: &mut OfTypes, value: __m256i) {
 fn eight(values: &[i16; 8]) -> __m128i {
     // SAFETY: 16 bytes are there.
     unsafe { _mm_loadu_si128(values.as_ptr().cast()) }
-}
-
-/// Two times 16 bytes.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) fn pair(a: &[u8; 16], b: &[u8; 16]) -> __m256i {
-    // SAFETY: 16 bytes are there, twice.
-    unsafe { _mm256_loadu2_m128i(b.as_ptr().cast(), a.as_ptr().cast()) }
-}
-
-/// Sixteen bytes, twice.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn twice(bytes: &[u8; 16]) -> __m256i {
-    // SAFETY: 16 bytes are there.
-    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast())) }
 }
 
 /// Four times eight bytes.

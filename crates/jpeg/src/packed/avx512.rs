@@ -3,8 +3,8 @@
 
 use super::LANES;
 use super::avx2::{
-    BITS_OF, MASK_OF, blocks_with, deposit, large, load, load_quarters, next_states, pair, store,
-    store_quarters, twice, value,
+    BITS_OF, MASK_OF, blocks_with, decode, deposit, large, load, load_quarters, store, store_quarters, twice,
+    value,
 };
 use super::avx2_lanes::transform_with;
 use super::blocks::Outs;
@@ -49,22 +49,13 @@ struct Lanes {
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt,lzcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
 fn step<const ALL: bool>(
-    [a, b]: [&Table; 2],
+    tables: [&Table; 2],
     on: u32,
     Lanes { low, high }: Lanes,
     bytes: &[u8; LANES],
     out: &mut [u8; LANES],
 ) -> (Lanes, usize) {
-    let (divider, alias) = (pair(&a.divider, &b.divider), pair(&a.alias, &b.alias));
-    let (share, offset) = (pair(&a.share, &b.share), pair(&a.offset, &b.offset));
-    let fifteen = _mm256_set1_epi8(15);
-    let bin = _mm256_and_si256(_mm256_srli_epi16::<4>(low), fifteen);
-    let place = _mm256_and_si256(low, fifteen);
-    let own = _mm256_cmpgt_epi8(_mm256_shuffle_epi8(divider, bin), place);
-    let symbol = _mm256_blendv_epi8(_mm256_shuffle_epi8(alias, bin), bin, own);
-    let place = _mm256_add_epi8(place, _mm256_andnot_si256(own, _mm256_shuffle_epi8(offset, bin)));
-    let share = _mm256_shuffle_epi8(share, symbol);
-    let (new_low, new_high) = next_states(share, high, place);
+    let (symbol, [new_low, new_high]) = decode(tables, low, high);
     // Lanes whose upper byte became 0 take a byte.
     let takes = match ALL {
         true => _mm256_testn_epi8_mask(new_high, new_high),

@@ -2,7 +2,8 @@
 //! [`Avx512`](crate::kernels::Avx512) proves. All other stages are those for AVX2.
 
 use super::LANES;
-use super::avx2_write::{code_with, divide, load, pair, store};
+use super::avx2::{load, pair, store};
+use super::avx2_write::{code_with, divide};
 use super::tables::CLASSES;
 use super::write::{Blocks, ClassCoding, Coder, Coding};
 use std::arch::x86_64::*;
