@@ -275,6 +275,8 @@ fn compare_has_a_trial_from_the_cache() {
     if packs() {
         let segments = fs::read_dir(dir.path().join("kept")).unwrap().count();
         assert!(segments >= 2, "nothing was packed");
+        let result = fs::read_to_string(dir.path().join("out/compare.json")).unwrap();
+        assert!(result.contains(" images from the cache"), "{result}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! A source with a cache before it.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,10 +19,18 @@ use crate::store::Store;
 pub struct Cached {
     cache: Arc<Cache>,
     progress: Arc<Progress>,
-    /// Announced samples that the source fetches. They are read from it, or its buffer would fill up.
-    fetched: Mutex<HashSet<usize>>,
+    /// Samples that were announced and not read yet, as they were then.
+    announced: Mutex<HashMap<usize, Announced>>,
     /// In a fork of this process, threads and locks are in no known state.
     process: u32,
+}
+
+/// A sample that will be read soon.
+#[derive(Clone, Copy)]
+struct Announced {
+    key: Option<Key>,
+    /// The source fetches it. So it is read from there, or the source's buffer would fill up.
+    fetched: bool,
 }
 
 /// Which samples of a source wait to be packed or cannot be.
@@ -62,9 +70,10 @@ impl Progress {
         self.states[sample].store(NEW, Ordering::Relaxed);
     }
 
-    /// A sample is not for the cache, as long as this process lives.
-    pub fn refuse(&self, sample: usize) {
-        self.states[sample].store(REFUSED, Ordering::Relaxed);
+    /// A sample is not for the cache, as long as this process lives. Whether that is new.
+    pub fn refuse(&self, sample: usize) -> bool {
+        let state = self.states.get(sample);
+        state.is_some_and(|state| state.swap(REFUSED, Ordering::Relaxed) != REFUSED)
     }
 }
 
@@ -82,15 +91,18 @@ impl Cached {
         Self {
             cache,
             progress: Arc::new(Progress { source, states }),
-            fetched: Mutex::default(),
+            announced: Mutex::default(),
             process: process::id(),
         }
     }
 
     /// Reads all samples that the cache does not have, and adds them, on all cores and without regard to others: what an epoch does
-    /// in spare moments. Ends early when `stop` becomes true, or the cache takes no more.
-    pub fn fill(&self, stop: &AtomicBool) {
-        self.cache.packing.fill(&self.progress, stop);
+    /// in spare moments. Ends early when `stop` becomes true, or the cache takes no more. Returns how many it has then.
+    pub fn fill(&self, stop: &AtomicBool) -> usize {
+        let packing = &self.cache.packing;
+        packing.fill(&self.progress, stop);
+        let has = |&sample: &usize| self.key(sample).is_some_and(|key| packing.store().has(key));
+        (0..self.len()).filter(has).count()
     }
 
     fn source(&self) -> &dyn Source {
@@ -102,20 +114,15 @@ impl Cached {
         key_of(self.source(), sample, &mut scratch)
     }
 
-    /// Whether the sample has been announced to the source since it was read last.
-    fn was_fetched(&self, sample: usize) -> bool {
-        self.source().reach() > 0 && self.fetched().remove(&sample)
-    }
-
-    fn fetched(&self) -> std::sync::MutexGuard<'_, HashSet<usize>> {
-        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn announced(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Announced>> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Offers a file that was just read, and whose sample had the key before that.
     fn offer(&self, sample: usize, key: Key, file: &[u8]) {
         let packing = &self.cache.packing;
         if self.source().reach() == 0 && !may_pack(file) {
-            return;
+            return packing.refuse(&self.progress, sample);
         }
         let waits = |state: &AtomicU8| {
             state
@@ -150,8 +157,12 @@ impl Source for Cached {
         if self.process != process::id() {
             return self.source().read(sample, into);
         }
-        let fetched = self.was_fetched(sample);
-        let Some(key) = self.key(sample) else {
+        let announced = self.announced().remove(&sample);
+        let Announced { key, fetched } = announced.unwrap_or_else(|| Announced {
+            key: self.key(sample),
+            fetched: false,
+        });
+        let Some(key) = key else {
             return self.source().read(sample, into);
         };
         let packing = &self.cache.packing;
@@ -171,10 +182,10 @@ impl Source for Cached {
             return self.source().expect(sample);
         }
         let key = self.key(sample);
-        if key.is_none_or(|key| !self.cache.packing.store().expect(key)) {
-            if self.source().reach() > 0 {
-                self.fetched().insert(sample);
-            }
+        let there = key.is_some_and(|key| self.cache.packing.store().expect(key));
+        let fetched = !there && self.source().reach() > 0;
+        self.announced().insert(sample, Announced { key, fetched });
+        if !there {
             self.source().expect(sample);
         }
     }

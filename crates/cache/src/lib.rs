@@ -28,7 +28,7 @@
 //!   leaves 15 % of the cores' time. Beside that it always takes a share of the cores ([`SHARE`]). So a training that never stops
 //!   waiting for its loader is slowed down by that share, and is packed over several epochs.
 //!
-//! Images that cannot be packed, or are no smaller when they are, stay files: those of buckets are kept as they are, those of this
+//! Images that cannot be packed, or would be half as large again, stay files: those of buckets are kept as they are, those of this
 //! machine are not kept. So are all, where the processor has no AVX2 and reads packed images slower than JPEGs. Samples of
 //! [shards](stokehold_storage::shard) are not cached: they are prepared already. Masks are read from their files.
 //!
@@ -162,6 +162,8 @@ pub struct CacheFacts {
     pub misses: u64,
     /// Samples that were added.
     pub added: u64,
+    /// Samples that it does not keep: they cannot be packed, or packed they would be too large.
+    pub refused: u64,
     /// Bytes of these files.
     pub file_bytes: u64,
     /// What they take in the cache.
@@ -192,6 +194,9 @@ impl fmt::Display for CacheFacts {
                 self.added_bytes as f64 / 1e6,
                 self.file_bytes as f64 / 1e6
             )?;
+        }
+        if self.refused > 0 {
+            write!(f, "; {} stay files", self.refused)?;
         }
         if self.waiting > 0 {
             write!(f, "; {} wait to be packed", self.waiting)?;

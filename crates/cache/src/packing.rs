@@ -45,6 +45,7 @@ struct Shared {
     hits: AtomicU64,
     misses: AtomicU64,
     added: AtomicU64,
+    refused: AtomicU64,
     file_bytes: AtomicU64,
 }
 
@@ -83,6 +84,7 @@ impl Packing {
                 hits: AtomicU64::new(0),
                 misses: AtomicU64::new(0),
                 added: AtomicU64::new(0),
+                refused: AtomicU64::new(0),
                 file_bytes: AtomicU64::new(0),
             }),
             threads: Mutex::default(),
@@ -119,12 +121,18 @@ impl Packing {
             hits: count(&shared.hits),
             misses: count(&shared.misses),
             added: count(&shared.added),
+            refused: count(&shared.refused),
             file_bytes: count(&shared.file_bytes),
             added_bytes,
             waiting: queue.fresh.len() + queue.later.len(),
             damaged,
             stopped: shared.store.stopped().map(str::to_owned),
         }
+    }
+
+    /// A sample is not for the cache.
+    pub fn refuse(&self, progress: &Progress, sample: usize) {
+        self.shared.refuse(progress, sample);
     }
 
     /// Has a sample packed whose file was just read.
@@ -284,6 +292,11 @@ impl Shared {
         Some((queue.later.swap_remove(any), None))
     }
 
+    fn refuse(&self, progress: &Progress, sample: usize) {
+        let new = u64::from(progress.refuse(sample));
+        self.refused.fetch_add(new, Ordering::Relaxed);
+    }
+
     /// Packs a sample and adds it.
     fn pack(&self, mut tools: Tools, waiting: &Waiting, read: Option<Fresh>) -> Tools {
         let Waiting { progress, sample } = waiting;
@@ -317,7 +330,7 @@ impl Shared {
                 progress.again(*sample);
             }
             Some(Added::No) => progress.again(*sample),
-            Some(Added::TooLarge) | None => progress.refuse(*sample),
+            Some(Added::TooLarge) | None => self.refuse(progress, *sample),
         }
         tools
     }
@@ -337,7 +350,8 @@ impl Tools {
         }
     }
 
-    /// The packed form of a JPEG, if there is one that is smaller and quicker to read.
+    /// The packed form of a JPEG, if there is one, and packed images are read faster here. A twentieth of photos is larger packed, and
+    /// read as much faster as the others; up to half more is worth it.
     fn pack(&mut self, file: &[u8]) -> Option<Vec<u8>> {
         if !may_pack(file) {
             return None;
@@ -346,7 +360,7 @@ impl Tools {
             metadata: Metadata::Drop,
         };
         let packed = self.decoder.pack(file, &mut self.packer, &options).ok()?;
-        (packed.len() < file.len()).then_some(packed)
+        (packed.len() <= file.len() + file.len() / 2).then_some(packed)
     }
 }
 

@@ -68,10 +68,16 @@ pub fn serve(input: impl BufRead, mut output: impl Write) -> Result<(), CompareE
         false => dataset.train.without_masks(),
     };
     // The first epoch is not what is compared.
-    config.fill_cache(&images, &AtomicBool::new(false))?;
+    let all = stokehold_storage::Source::len(&images);
+    let cached = config.fill_cache(&images, &AtomicBool::new(false))?;
+    let cached = cached.map(|filled| format!(", {filled} of {all} images from the cache"));
     let mut steps = Steps::open(config, images)?.with_period(period);
     answer(&Answer::Ready(Ready {
-        versions: format!("stokehold {}", env!("CARGO_PKG_VERSION")),
+        versions: format!(
+            "stokehold {}{}",
+            env!("CARGO_PKG_VERSION"),
+            cached.unwrap_or_default()
+        ),
         device: steps.device().to_owned(),
     }))?;
     while let Some(line) = next()? {

@@ -446,18 +446,19 @@ impl TrainConfig {
         }))
     }
 
-    /// Puts all images into the cache, if there is one, before the first step. Ends early when `stop` becomes true.
+    /// Puts all images into the cache, if there is one, before the first step. Ends early when `stop` becomes true. Returns how many of
+    /// them the cache has then; none without a cache.
     ///
     /// # Errors
     /// The cache cannot be opened, or it did not take all that it should. What cannot be read is left to the loader.
-    pub fn fill_cache(&self, images: &Images, stop: &AtomicBool) -> Result<(), TrainError> {
+    pub fn fill_cache(&self, images: &Images, stop: &AtomicBool) -> Result<Option<usize>, TrainError> {
         let Some(cache) = self.open_cache()? else {
-            return Ok(());
+            return Ok(None);
         };
-        cache.of(Arc::new(images.clone())).fill(stop);
+        let filled = cache.of(Arc::new(images.clone())).fill(stop);
         match cache.facts().stopped {
             Some(why) => Err(CacheError::Stopped { why }.into()),
-            None => Ok(()),
+            None => Ok(Some(filled)),
         }
     }
 
