@@ -11,6 +11,8 @@
 # table     the published table: trial A per-op, trial B gpu; ResNet-18, 50, 152; loads 1, 4, 8, 12; batch 32; with the
 #           percentiles of CPU, GPU and GPU memory
 #
+# summary   all of it in one table (bench/gpu_table.py)
+#
 # Everything is printed and lies in DIR (default: gpu-bench) too, a file for each part. A part that lacks something is
 # skipped, with what it lacks; one that fails does not keep the others from running, but the script then ends with 1.
 # N cores (default 8, or as many as there are) are used by all. --quick takes few images and small ones, to see that all of
@@ -165,8 +167,10 @@ table() {
         skip "$why"
         return
     fi
-    # Made anew each time: a comparison that is there would be gone on with.
-    rm -rf "$out/compare"
+    if "$stokehold" devices 2>/dev/null | grep "^$device" | grep -q "made of the CPU"; then
+        skip "Burn's kernels do not run on a Vulkan device that is made of the CPU"
+        return
+    fi
     taskset -c "$pinned" "$stokehold" compare "$out/images" --trials per-op,gpu --gpu-decode device \
         --models "$models" --loads "$table_loads" --batch-size 32 --image-size "$side" --round "$round" \
         --workers "$cores" --device "$device" --out "$out/compare" || return
@@ -203,11 +207,17 @@ prepare() {
     fi
 }
 
+summary() {
+    "$root/bench/gpu_table.py" "$out"
+}
+
+# Some drivers say on standard error where it is missing.
+export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$out}
 prepare
-rm -f "$out/torch.json"
+rm -rf "$out"/torch.json "$out"/loader-*.json "$out/compare"
 stokehold=$(binary "${STOKEHOLD:-}" stokehold) || exit 1
 bench_gpu=$(binary "${BENCH_GPU:-}" examples/bench_gpu -p stokehold-gpu --example bench_gpu) || exit 1
-for name in machine equal loader trainer table; do
+for name in machine equal loader trainer table summary; do
     part "$name"
 done
 echo

@@ -3,8 +3,8 @@
 //!   cargo run --release -p stokehold-gpu --features cuda --example bench_gpu -- PHOTOS DEVICE
 //!       [WORKERS [BATCH [SIDE [PASSES]]]]
 //!
-//! PHOTOS is a folder; its files are read beforehand. For loads 0, 1, 4, 8 and 12 of the published experiment, in turn, of
-//! `gpu` with symbols read by the CPU and by the device, and of `fused`: images a second, CPU seconds a thousand images,
+//! PHOTOS is a folder; its files are read beforehand. For whole pictures that are only resized (load `none`) and for loads 0, 1, 4, 8
+//! and 12 of the published experiment, in turn, of `gpu` with symbols read by the CPU and by the device, and of `fused`: images a second, CPU seconds a thousand images,
 //! and of `gpu` how much of the time workers were waited for, and the memory that CubeCL took of the device, which it keeps
 //! while a way is measured: the peak.
 //! `bench/gpu.sh` runs it.
@@ -49,8 +49,13 @@ fn main() -> Result<()> {
         "{:>4} {:>8} {:>10} {:>15} {:>8} {:>11}",
         "load", "way", "images/s", "CPU s/1000 img", "waiting", "device MiB"
     );
-    for load in [0, 1, 4, 8, 12] {
-        let pipeline = Arc::new(Pipeline::published(load, side));
+    let resized = format!("[[op]]\ntype = \"Resize\"\nsize = [{side}, {side}]\n[[op]]\ntype = \"ToFloat\"\n");
+    let loads = [0, 1, 4, 8, 12].map(|load| (load.to_string(), Pipeline::published(load, side)));
+    for (load, pipeline) in [("none".to_owned(), Pipeline::from_toml(&resized)?)]
+        .into_iter()
+        .chain(loads)
+    {
+        let pipeline = Arc::new(pipeline);
         let bench = Bench {
             files: &files,
             batcher: Batcher::new(gpu.clone(), &pipeline, SampleType::F16, BUDGET)?,
