@@ -375,9 +375,10 @@ impl PartBlocks<'_> {
     }
 }
 
-fn grow(bytes: &mut Vec<u8>, length: usize) {
-    if bytes.len() < length {
-        bytes.resize(length, 0);
+/// Makes a buffer at least as long; it is never shortened.
+pub(super) fn grow<T: Copy + Default>(buffer: &mut Vec<T>, length: usize) {
+    if buffer.len() < length {
+        buffer.resize(length, T::default());
     }
 }
 
