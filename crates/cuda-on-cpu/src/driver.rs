@@ -14,7 +14,7 @@ use crate::ptx::Module;
 use crate::settings::{Settings, settings};
 use crate::translate::{Kernel, translate};
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -84,8 +84,9 @@ struct Driver {
     /// The last handle that was given.
     last: u64,
     devices: Vec<Device>,
-    streams: BTreeSet<u64>,
-    events: BTreeMap<u64, Option<Instant>>,
+    /// The device of each stream.
+    streams: BTreeMap<u64, usize>,
+    events: BTreeMap<u64, Event>,
     modules: BTreeMap<u64, Kernels>,
     /// A function is a module's kernel.
     functions: BTreeMap<u64, (Kernels, usize)>,
@@ -93,6 +94,13 @@ struct Driver {
     pinned: BTreeMap<u64, crate::memory::Range>,
     loads: u64,
     launches: u64,
+}
+
+/// An event: its device, and when it happened.
+#[derive(Clone, Copy)]
+struct Event {
+    device: usize,
+    time: Option<Instant>,
 }
 
 /// A device with its primary context.
@@ -154,21 +162,43 @@ impl Driver {
 
     /// The device whose context is current, unless it is broken.
     fn device(&mut self) -> Answer<&mut Device> {
-        let Some(current) = CURRENT.get() else {
-            return refuse(Status::INVALID_CONTEXT, "no context is current in this thread");
-        };
-        let device = &mut self.devices[current];
+        let current = current()?;
+        self.working(current)
+    }
+
+    /// A device, unless it is broken.
+    fn working(&mut self, index: usize) -> Answer<&mut Device> {
+        let device = &mut self.devices[index];
         match &device.broken {
             Some(broken) => Err(broken.clone()),
             None => Ok(device),
         }
     }
 
-    fn stream(&self, stream: u64) -> Answer<()> {
-        match stream == 0 || self.streams.contains(&stream) {
-            true => Ok(()),
-            false => refuse(Status::INVALID_HANDLE, "there is no such stream"),
+    /// The device of a stream, which need not be current; of the default stream it is.
+    fn stream(&mut self, stream: u64) -> Answer<&mut Device> {
+        let index = match (stream, self.streams.get(&stream)) {
+            (0, _) => current()?,
+            (_, Some(index)) => *index,
+            (_, None) => return refuse(Status::INVALID_HANDLE, "there is no such stream"),
+        };
+        self.working(index)
+    }
+
+    /// The device of an event, which need not be current.
+    fn event(&mut self, event: u64) -> Answer<&mut Device> {
+        match self.events.get(&event).copied() {
+            Some(event) => self.working(event.device),
+            None => refuse(Status::INVALID_HANDLE, "there is no such event"),
         }
+    }
+}
+
+/// The device whose context is current.
+fn current() -> Answer<usize> {
+    match CURRENT.get() {
+        Some(index) => Ok(index),
+        None => refuse(Status::INVALID_CONTEXT, "no context is current in this thread"),
     }
 }
 
@@ -210,7 +240,6 @@ fn copy(to: Side, from: Side, len: usize, stream: u64) -> Answer<()> {
     let mut locked = Locked::new()?;
     let driver = locked.driver();
     driver.stream(stream)?;
-    driver.device()?;
     let address = |side: Side| match side {
         Side::Host(0) if len > 0 => refuse(Status::INVALID_VALUE, "no memory of the host"),
         Side::Host(address) => Ok(address),
@@ -258,7 +287,7 @@ fn load(image: &[u8]) -> Answer<u64> {
             ),
         );
     }
-    let current = CURRENT.get().unwrap_or_default();
+    let current = current()?;
     let capability = asked.capabilities[current];
     let (target, is_exact) = module.target;
     if target > capability || (is_exact && target != capability) {
@@ -329,7 +358,6 @@ fn launch(
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream)?;
-        driver.device()?;
         let Some(found) = driver.functions.get(&function).cloned() else {
             return refuse(Status::INVALID_HANDLE, "there is no such function");
         };
@@ -339,7 +367,7 @@ fn launch(
                 Status::ILLEGAL_ADDRESS,
                 format!("launch {} breaks the device, as was asked for", driver.launches),
             );
-            driver.device()?.broken = Some(broken);
+            driver.stream(stream)?.broken = Some(broken);
             // A GPU finds it while it works, and tells it to whoever asks next.
             return Ok(());
         }
@@ -398,7 +426,7 @@ fn launch(
         };
         let broken = (status, format!("{}: {fault}", kernel.name));
         let mut locked = Locked::new()?;
-        locked.driver().device()?.broken = Some(broken);
+        locked.driver().stream(stream)?.broken = Some(broken);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The functions that programs call, with the names and arguments of NVIDIA's header `cuda.h`.
 
 use super::{
-    Answer, CURRENT, FIRST_CONTEXT, Locked, SHARED, SHARED_OPT_IN, Side, Status, allocate, answered, asked, copy,
+    Answer, CURRENT, Event, FIRST_CONTEXT, Locked, SHARED, SHARED_OPT_IN, Side, Status, allocate, answered, asked, copy, current,
     function, init, launch, load, refuse, said,
 };
 use crate::memory::Range;
@@ -37,6 +37,15 @@ unsafe fn give_text(to: *mut c_char, len: c_int, text: &str) -> Answer<()> {
         to.add(bytes.len()).write(0);
     }
     Ok(())
+}
+
+/// Frees memory, of whichever device it is.
+fn free(address: u64) -> Answer<()> {
+    let mut locked = Locked::new()?;
+    match locked.driver().devices.iter_mut().any(|device| device.memory.remove(address)) {
+        true => Ok(()),
+        false => refuse(Status::INVALID_VALUE, format!("there is no allocation at {address:#x}")),
+    }
 }
 
 fn device_index(device: c_int) -> Answer<usize> {
@@ -210,8 +219,8 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.device()?;
-        let handle = driver.handle();
-        driver.streams.insert(handle);
+        let (handle, device) = (driver.handle(), current()?);
+        driver.streams.insert(handle, device);
         // SAFETY: the caller's pointer.
         unsafe { give(stream, pointer(handle)) }
     }
@@ -230,17 +239,14 @@ entries! {
     fn cuStreamDestroy_v2(stream: *mut c_void) {
         let mut locked = Locked::new()?;
         match locked.driver().streams.remove(&(stream as u64)) {
-            true => Ok(()),
-            false => refuse(Status::INVALID_HANDLE, "there is no such stream"),
+            Some(_) => Ok(()),
+            None => refuse(Status::INVALID_HANDLE, "there is no such stream"),
         }
     }
 
     /// All is done already.
     fn cuStreamSynchronize(stream: *mut c_void) {
-        let mut locked = Locked::new()?;
-        let driver = locked.driver();
-        driver.stream(stream as u64)?;
-        driver.device().map(drop)
+        Locked::new()?.driver().stream(stream as u64).map(drop)
     }
 
     /// What is waited for is done already.
@@ -248,10 +254,7 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream as u64)?;
-        if !driver.events.contains_key(&(event as u64)) {
-            return refuse(Status::INVALID_HANDLE, "there is no such event");
-        }
-        driver.device().map(drop)
+        driver.event(event as u64).map(drop)
     }
 
     /// No stream is recorded.
@@ -266,8 +269,8 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.device()?;
-        let handle = driver.handle();
-        driver.events.insert(handle, None);
+        let (handle, device) = (driver.handle(), current()?);
+        driver.events.insert(handle, Event { device, time: None });
         // SAFETY: the caller's pointer.
         unsafe { give(event, pointer(handle)) }
     }
@@ -285,9 +288,8 @@ entries! {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream as u64)?;
-        driver.device()?;
         match driver.events.get_mut(&(event as u64)) {
-            Some(time) => *time = Some(Instant::now()),
+            Some(event) => event.time = Some(Instant::now()),
             None => return refuse(Status::INVALID_HANDLE, "there is no such event"),
         }
         Ok(())
@@ -295,29 +297,19 @@ entries! {
 
     /// The event has happened.
     fn cuEventSynchronize(event: *mut c_void) {
-        let mut locked = Locked::new()?;
-        let driver = locked.driver();
-        if !driver.events.contains_key(&(event as u64)) {
-            return refuse(Status::INVALID_HANDLE, "there is no such event");
-        }
-        driver.device().map(drop)
+        Locked::new()?.driver().event(event as u64).map(drop)
     }
 
     /// The event has happened.
     fn cuEventQuery(event: *mut c_void) {
-        let mut locked = Locked::new()?;
-        let driver = locked.driver();
-        if !driver.events.contains_key(&(event as u64)) {
-            return refuse(Status::INVALID_HANDLE, "there is no such event");
-        }
-        driver.device().map(drop)
+        Locked::new()?.driver().event(event as u64).map(drop)
     }
 
     /// The time between two events, milliseconds.
     fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: *mut c_void, end: *mut c_void) {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
-        let time = |event: *mut c_void| driver.events.get(&(event as u64)).copied().flatten();
+        let time = |event: *mut c_void| driver.events.get(&(event as u64)).and_then(|event| event.time);
         let (Some(start), Some(end)) = (time(start), time(end)) else {
             return refuse(Status::INVALID_HANDLE, "an event that was not recorded");
         };
@@ -351,21 +343,13 @@ entries! {
 
     /// Frees memory of the current device.
     fn cuMemFree_v2(address: u64) {
-        let mut locked = Locked::new()?;
-        match locked.driver().device()?.memory.remove(address) {
-            true => Ok(()),
-            false => refuse(Status::INVALID_VALUE, format!("there is no allocation at {address:#x}")),
-        }
+        free(address)
     }
 
     /// The same; all work of the stream is done.
     fn cuMemFreeAsync(address: u64, stream: *mut c_void) {
         Locked::new()?.driver().stream(stream as u64)?;
-        let mut locked = Locked::new()?;
-        match locked.driver().device()?.memory.remove(address) {
-            true => Ok(()),
-            false => refuse(Status::INVALID_VALUE, format!("there is no allocation at {address:#x}")),
-        }
+        free(address)
     }
 
     /// Memory of the host.
