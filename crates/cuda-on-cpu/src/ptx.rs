@@ -6,7 +6,7 @@
 mod lex;
 mod parse;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 
 use std::collections::BTreeMap;
 
