@@ -413,11 +413,11 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let (mut here, mut missing) = (0u32, 0u32);
-            for other in 0..states.len() {
+            for (other, state) in states.iter().enumerate() {
                 if request.mask >> other & 1 == 0 {
                     continue;
                 }
-                match states[other] {
+                match state {
                     State::Waiting(at) if at.site == request.site && at.mask == request.mask => {
                         here |= 1 << other
                     }
