@@ -332,15 +332,18 @@ impl<'a> Worker<'a> {
         for thread in &mut self.threads {
             let stack = self.stacks.pop().expect("a stack for each thread");
             let pointer = Pointer(thread);
-            running.push(Coroutine::with_stack(stack, move |yielder: &Yielder<u64, Request>, _| {
-                let Pointer(thread) = { pointer };
-                // SAFETY: the thread's state outlives the coroutine, which alone uses it while it runs. The code was
-                // translated for a `Thread`; it calls `suspend` on this stack only.
-                unsafe {
-                    (*thread).yielder = yielder;
-                    code(thread)
-                }
-            }));
+            running.push(Coroutine::with_stack(
+                stack,
+                move |yielder: &Yielder<u64, Request>, _| {
+                    let Pointer(thread) = { pointer };
+                    // SAFETY: the thread's state outlives the coroutine, which alone uses it while it runs. The code was
+                    // translated for a `Thread`; it calls `suspend` on this stack only.
+                    unsafe {
+                        (*thread).yielder = yielder;
+                        code(thread)
+                    }
+                },
+            ));
         }
         let result = self.take_turns(&mut running);
         for mut coroutine in running {
@@ -410,12 +413,14 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let (mut here, mut missing) = (0u32, 0u32);
-            for other in 0..states.len() {
+            for (other, state) in states.iter().enumerate() {
                 if request.mask >> other & 1 == 0 {
                     continue;
                 }
-                match states[other] {
-                    State::Waiting(at) if at.site == request.site && at.mask == request.mask => here |= 1 << other,
+                match state {
+                    State::Waiting(at) if at.site == request.site && at.mask == request.mask => {
+                        here |= 1 << other
+                    }
                     State::Ended => {}
                     _ => missing |= 1 << other,
                 }
@@ -441,10 +446,13 @@ impl<'a> Worker<'a> {
             if self.launch.kernel.waits[request.site as usize] != Waits::Active {
                 continue;
             }
-            let here = states.iter().enumerate().fold(0u32, |here, (other, state)| match state {
-                State::Waiting(at) if at.site == request.site => here | 1 << other,
-                _ => here,
-            });
+            let here = states
+                .iter()
+                .enumerate()
+                .fold(0u32, |here, (other, state)| match state {
+                    State::Waiting(at) if at.site == request.site => here | 1 << other,
+                    _ => here,
+                });
             for other in (0..states.len()).filter(|other| here >> other & 1 == 1) {
                 states[other] = State::Ready(here.into());
             }
@@ -501,7 +509,10 @@ impl<'a> Worker<'a> {
 
     /// Who waits for what, briefly.
     fn describe(&self, states: &[State]) -> String {
-        let ended = states.iter().filter(|state| matches!(state, State::Ended)).count();
+        let ended = states
+            .iter()
+            .filter(|state| matches!(state, State::Ended))
+            .count();
         let waiting = states.iter().enumerate().find_map(|(thread, state)| match state {
             State::Waiting(request) => Some((thread, *request)),
             _ => None,
@@ -547,7 +558,9 @@ fn answer(waits: Waits, here: u32, requests: &[(usize, Request)], lane: usize, r
             pair(leader, leader as usize == lane)
         }
         Waits::Match { all: false } => {
-            let same = requests.iter().filter(|(_, other)| value(other) == value(&request));
+            let same = requests
+                .iter()
+                .filter(|(_, other)| value(other) == value(&request));
             same.fold(0u64, |bits, (lane, _)| bits | 1 << lane)
         }
         Waits::Match { all: true } => {
@@ -556,7 +569,8 @@ fn answer(waits: Waits, here: u32, requests: &[(usize, Request)], lane: usize, r
         }
         Waits::Reduce(how) => {
             let values = requests.iter().map(|(_, request)| value(request));
-            let signed = |reduce: fn(i32, i32) -> i32| move |a: u32, b: u32| reduce(a as i32, b as i32) as u32;
+            let signed =
+                |reduce: fn(i32, i32) -> i32| move |a: u32, b: u32| reduce(a as i32, b as i32) as u32;
             let reduced = match how {
                 Reduce::Add => values.reduce(u32::wrapping_add),
                 Reduce::Min => values.reduce(u32::min),

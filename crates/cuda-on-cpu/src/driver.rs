@@ -151,7 +151,9 @@ impl Locked {
 
 /// The settings; those that mean nothing were refused by `cuInit`.
 fn asked() -> Answer<&'static Settings> {
-    settings().as_ref().map_err(|why| (Status::INVALID_VALUE, why.clone()))
+    settings()
+        .as_ref()
+        .map_err(|why| (Status::INVALID_VALUE, why.clone()))
 }
 
 impl Driver {
@@ -245,7 +247,10 @@ fn copy(to: Side, from: Side, len: usize, stream: u64) -> Answer<()> {
         Side::Host(address) => Ok(address),
         // Any device's: a program may copy between them.
         Side::Device(address)
-            if driver.devices.iter().any(|device| device.memory.contains(address, len as u64)) =>
+            if driver
+                .devices
+                .iter()
+                .any(|device| device.memory.contains(address, len as u64)) =>
         {
             Ok(address)
         }
@@ -271,7 +276,10 @@ fn load(image: &[u8]) -> Answer<u64> {
         driver.loads
     };
     if asked.refuse == Some(number) {
-        return refuse(Status::INVALID_PTX, format!("module {number} is refused, as was asked for"));
+        return refuse(
+            Status::INVALID_PTX,
+            format!("module {number} is refused, as was asked for"),
+        );
     }
     let invalid = |why: String| (Status::INVALID_PTX, why);
     let text = std::str::from_utf8(image).map_err(|_| invalid("the module is not PTX".into()))?;
@@ -300,7 +308,10 @@ fn load(image: &[u8]) -> Answer<u64> {
         let size = variable.size.unwrap_or_default().max(1) as usize;
         let mut locked = Locked::new().map_err(|(_, why)| why)?;
         let device = &mut locked.driver().devices[current];
-        let address = device.memory.add(size, asked.limit).ok_or("no memory for the module's variables")?;
+        let address = device
+            .memory
+            .add(size, asked.limit)
+            .ok_or("no memory for the module's variables")?;
         let contents = &variable.contents;
         // SAFETY: the allocation has just been made with as many bytes as the variable; the parser has checked that
         // its contents are no longer.
@@ -389,17 +400,28 @@ fn launch(
     if threads > kernel.max_threads {
         return refuse(
             Status::INVALID_VALUE,
-            format!("{}: {threads} threads of a block, at most {}", kernel.name, kernel.max_threads),
+            format!(
+                "{}: {threads} threads of a block, at most {}",
+                kernel.name, kernel.max_threads
+            ),
         );
     }
     let shared = kernel.shared + dynamic as usize;
     if shared > SHARED_OPT_IN {
         return refuse(
             Status::LAUNCH_OUT_OF_RESOURCES,
-            format!("{}: {shared} bytes of shared memory, at most {SHARED_OPT_IN}", kernel.name),
+            format!(
+                "{}: {shared} bytes of shared memory, at most {SHARED_OPT_IN}",
+                kernel.name
+            ),
         );
     }
-    let end = kernel.params.iter().map(|(offset, size)| offset + size).max().unwrap_or_default();
+    let end = kernel
+        .params
+        .iter()
+        .map(|(offset, size)| offset + size)
+        .max()
+        .unwrap_or_default();
     // Words, so that every parameter is aligned.
     let mut words = vec![0u128; end.min(MAX_PARAMS).div_ceil(16)];
     let bytes = words.as_mut_ptr().cast::<u8>();
@@ -446,12 +468,17 @@ fn answered(work: impl FnOnce() -> Answer<()>) -> i32 {
         Ok(Err(error)) => error,
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            let text = text
+                .or(panic.downcast_ref::<&str>().copied())
+                .unwrap_or("a panic");
             (Status::UNKNOWN, format!("the driver panicked: {text}"))
         }
     };
     let mut said = said();
-    if said.get(&status).is_none_or(|known| known.to_bytes() != why.as_bytes()) {
+    if said
+        .get(&status)
+        .is_none_or(|known| known.to_bytes() != why.as_bytes())
+    {
         // Whoever asks may keep the pointer for ever; a test has few different errors.
         let text = std::ffi::CString::new(why.replace('\0', " ")).unwrap_or_default();
         said.insert(status, Box::leak(text.into_boxed_c_str()));

@@ -107,7 +107,9 @@ impl Allocations {
     pub fn contains(&self, address: u64, len: u64) -> bool {
         let before = self.ranges.range(..=address).next_back();
         before.is_some_and(|(start, range)| {
-            (address - start).checked_add(len).is_some_and(|end| end <= range.len() as u64)
+            (address - start)
+                .checked_add(len)
+                .is_some_and(|end| end <= range.len() as u64)
         })
     }
 }

@@ -22,7 +22,9 @@ impl Order {
             Order::Reverse => count - 1 - turn,
             // A step that has no divisor in common with the count comes to each number once.
             Order::Shuffled => {
-                let step = (count / 3..).map(|step| step.max(1)).find(|step| divisor(*step, count) == 1);
+                let step = (count / 3..)
+                    .map(|step| step.max(1))
+                    .find(|step| divisor(*step, count) == 1);
                 let product = u128::from(turn) * u128::from(step.unwrap_or(1)) + u128::from(count / 2);
                 (product % u128::from(count)) as u64
             }

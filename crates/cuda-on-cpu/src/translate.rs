@@ -124,7 +124,11 @@ pub fn translate(
             // SAFETY: this is the code of a function that was declared with this signature, for the platform's
             // calling convention. It stays: a module's code is not freed when the module is dropped.
             code: unsafe { std::mem::transmute::<*const u8, unsafe extern "C" fn(*mut Thread) -> u32>(code) },
-            params: entry.params.iter().map(|p| (p.offset as usize, p.size as usize)).collect(),
+            params: entry
+                .params
+                .iter()
+                .map(|p| (p.offset as usize, p.size as usize))
+                .collect(),
             shared: shared as usize,
             waits,
             max_threads: entry.max_threads.unwrap_or(1024),
@@ -241,7 +245,8 @@ impl<'a> Function<'a> {
     fn place(&mut self, module: &'a Module) -> Result<u64> {
         let entry = self.entry;
         for param in &entry.params {
-            self.places.insert(&param.name, Place::Param(param.offset, param.size));
+            self.places
+                .insert(&param.name, Place::Param(param.offset, param.size));
         }
         let shared = |space| space == Space::Shared;
         let outside = module.variables.iter().filter(|variable| shared(variable.space));
@@ -374,7 +379,9 @@ impl<'a> Function<'a> {
 
     fn label(&self, target: &Operand) -> Result<Block> {
         match target {
-            Operand::Symbol(name) if self.labels.contains_key(name.as_str()) => Ok(self.labels[name.as_str()]),
+            Operand::Symbol(name) if self.labels.contains_key(name.as_str()) => {
+                Ok(self.labels[name.as_str()])
+            }
             _ => Err(self.unknown(format!("there is no label {target:?}"))),
         }
     }
@@ -588,12 +595,8 @@ impl<'a> Function<'a> {
     fn symbol(&mut self, name: &str, bits: u32) -> Result<Value> {
         let place = self.places.get(name).copied();
         Ok(match place {
-            Some(Place::Shared(offset)) if bits >= 32 => {
-                self.b.ins().iconst(integer(bits), offset as i64)
-            }
-            Some(Place::Global(address)) if bits == 64 => {
-                self.b.ins().iconst(types::I64, address as i64)
-            }
+            Some(Place::Shared(offset)) if bits >= 32 => self.b.ins().iconst(integer(bits), offset as i64),
+            Some(Place::Global(address)) if bits == 64 => self.b.ins().iconst(types::I64, address as i64),
             Some(Place::Local(slot)) if bits == 64 => self.b.ins().stack_addr(types::I64, slot, 0),
             Some(Place::Param(offset, _)) if bits == 64 => {
                 let params = self.field(types::I64, offset_of!(Thread, params));
@@ -610,7 +613,9 @@ impl<'a> Function<'a> {
             None => {
                 let mut signature = self.jit.make_signature();
                 let (params, result) = host.signature();
-                signature.params.extend(params.iter().map(|ty| AbiParam::new(*ty)));
+                signature
+                    .params
+                    .extend(params.iter().map(|ty| AbiParam::new(*ty)));
                 signature.returns.push(AbiParam::new(result));
                 let id = self
                     .jit

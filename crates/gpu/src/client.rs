@@ -104,6 +104,10 @@ impl Gpu {
         }
         queue().executes(|| probe(&client)).map_err(|reason| {
             let advice = match name.backend {
+                // CubeCL's words; it allocates some MiB for the first buffer.
+                _ if reason.contains("out of device memory") => {
+                    "others use its memory: end them or use another device".to_owned()
+                }
                 #[cfg(feature = "cuda")]
                 Backend::Cuda => crate::cuda::advice(),
                 _ => "update its driver or use another device".to_owned(),

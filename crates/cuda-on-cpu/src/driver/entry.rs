@@ -1,8 +1,8 @@
 //! The functions that programs call, with the names and arguments of NVIDIA's header `cuda.h`.
 
 use super::{
-    Answer, CURRENT, Event, FIRST_CONTEXT, Locked, SHARED, SHARED_OPT_IN, Side, Status, allocate, answered, asked, copy, current,
-    function, init, launch, load, refuse, said,
+    Answer, CURRENT, Event, FIRST_CONTEXT, Locked, SHARED, SHARED_OPT_IN, Side, Status, allocate, answered,
+    asked, copy, current, function, init, launch, load, refuse, said,
 };
 use crate::memory::Range;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -42,9 +42,17 @@ unsafe fn give_text(to: *mut c_char, len: c_int, text: &str) -> Answer<()> {
 /// Frees memory, of whichever device it is.
 fn free(address: u64) -> Answer<()> {
     let mut locked = Locked::new()?;
-    match locked.driver().devices.iter_mut().any(|device| device.memory.remove(address)) {
+    match locked
+        .driver()
+        .devices
+        .iter_mut()
+        .any(|device| device.memory.remove(address))
+    {
         true => Ok(()),
-        false => refuse(Status::INVALID_VALUE, format!("there is no allocation at {address:#x}")),
+        false => refuse(
+            Status::INVALID_VALUE,
+            format!("there is no allocation at {address:#x}"),
+        ),
     }
 }
 
@@ -52,7 +60,10 @@ fn device_index(device: c_int) -> Answer<usize> {
     let count = asked()?.capabilities.len();
     match usize::try_from(device) {
         Ok(index) if index < count => Ok(index),
-        _ => refuse(Status::INVALID_DEVICE, format!("there is no device {device} of {count}")),
+        _ => refuse(
+            Status::INVALID_DEVICE,
+            format!("there is no device {device} of {count}"),
+        ),
     }
 }
 
@@ -535,4 +546,41 @@ struct Place {
     array: *mut c_void,
     /// Bytes from row to row.
     pitch: usize,
+}
+
+#[cfg(test)]
+impl Rectangle {
+    /// From the device to rows of the host that follow each other.
+    pub fn new(
+        device: u64,
+        (x, y): (usize, usize),
+        pitch: usize,
+        host: *mut u8,
+        host_pitch: usize,
+        (width, height): (usize, usize),
+    ) -> Rectangle {
+        let null = std::ptr::null_mut();
+        Rectangle {
+            from: Place {
+                x,
+                y,
+                memory: 2,
+                host: null,
+                device,
+                array: null,
+                pitch,
+            },
+            to: Place {
+                x: 0,
+                y: 0,
+                memory: 1,
+                host: host.cast(),
+                device: 0,
+                array: null,
+                pitch: host_pitch,
+            },
+            width,
+            height,
+        }
+    }
 }

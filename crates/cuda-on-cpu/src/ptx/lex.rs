@@ -46,7 +46,9 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
         } else if rest.starts_with("//") {
             at += rest.find('\n').unwrap_or(rest.len());
         } else if rest.starts_with("/*") {
-            let end = rest.find("*/").ok_or_else(|| error("a comment without an end".into()))?;
+            let end = rest
+                .find("*/")
+                .ok_or_else(|| error("a comment without an end".into()))?;
             line += rest[..end].matches('\n').count() as u32;
             at += end + 2;
         } else if byte == b'"' {
@@ -55,13 +57,16 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
                 .ok_or_else(|| error("a text without an end".into()))?;
             line += rest[1..=end].matches('\n').count() as u32;
             at += end + 2;
-            tokens.push(Token { kind: Kind::Text, line });
+            tokens.push(Token {
+                kind: Kind::Text,
+                line,
+            });
         } else if byte.is_ascii_digit() {
             let len = rest
                 .find(|c: char| !c.is_ascii_alphanumeric() && c != '.')
                 .unwrap_or(rest.len());
-            let kind = number(&rest[..len])
-                .ok_or_else(|| error(format!("`{}` is no number", &rest[..len])))?;
+            let kind =
+                number(&rest[..len]).ok_or_else(|| error(format!("`{}` is no number", &rest[..len])))?;
             tokens.push(Token { kind, line });
             at += len;
         } else if starts_word(byte) {
@@ -70,7 +75,10 @@ pub fn tokens(text: &str) -> Result<Vec<Token<'_>>, PtxError> {
             tokens.push(Token { kind, line });
             at += len;
         } else if byte.is_ascii_graphic() {
-            tokens.push(Token { kind: Kind::Sign(byte), line });
+            tokens.push(Token {
+                kind: Kind::Sign(byte),
+                line,
+            });
             at += 1;
         } else {
             let character = rest.chars().next().unwrap_or_default();
@@ -102,7 +110,9 @@ fn word(text: &str) -> usize {
 
 fn number(text: &str) -> Option<Kind<'_>> {
     let hex = |digits: &str, count: usize| {
-        (digits.len() == count).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+        (digits.len() == count)
+            .then(|| u64::from_str_radix(digits, 16).ok())
+            .flatten()
     };
     if let Some(digits) = text.strip_prefix("0f").or(text.strip_prefix("0F")) {
         return Some(Kind::F32(hex(digits, 8)? as u32));

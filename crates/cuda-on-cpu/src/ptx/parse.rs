@@ -1,7 +1,9 @@
 //! The structure of PTX.
 
 use super::lex::{Kind, Token, tokens};
-use super::{Entry, Guard, Instruction, Module, Operand, Param, PtxError, Register, Space, Statement, Variable};
+use super::{
+    Entry, Guard, Instruction, Module, Operand, Param, PtxError, Register, Space, Statement, Variable,
+};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 type Result<T> = std::result::Result<T, PtxError>;
@@ -11,7 +13,10 @@ const DEPTH: usize = 64;
 
 pub fn module(text: &str) -> Result<Module> {
     let tokens = tokens(text)?;
-    let mut parser = Parser { tokens: &tokens, at: 0 };
+    let mut parser = Parser {
+        tokens: &tokens,
+        at: 0,
+    };
     let mut module = Module {
         version: (0, 0),
         target: (0, false),
@@ -176,7 +181,9 @@ impl<'a> Parser<'a> {
         let word = self.word()?;
         let digits = word.strip_prefix("sm_").unwrap_or_default();
         let number = digits.trim_end_matches(|c: char| c.is_ascii_lowercase());
-        let target = number.parse().map_err(|_| self.error(format!("the target `{word}`")))?;
+        let target = number
+            .parse()
+            .map_err(|_| self.error(format!("the target `{word}`")))?;
         while self.takes(b',') {
             match self.word()? {
                 "debug" => {}
@@ -436,7 +443,10 @@ impl<'a> Parser<'a> {
                     if !body.labels.insert(label.to_owned()) {
                         return Err(self.error(format!("`{label}` is there twice")));
                     }
-                    if self.peek().is_some_and(|t| t.kind == Kind::Word(".branchtargets")) {
+                    if self
+                        .peek()
+                        .is_some_and(|t| t.kind == Kind::Word(".branchtargets"))
+                    {
                         self.at += 1;
                         let mut targets = vec![self.word()?.to_owned()];
                         while self.takes(b',') {
@@ -523,6 +533,9 @@ impl<'a> Parser<'a> {
         };
         let line = self.peek().map_or(1, |token| token.line);
         let name = self.word()?.to_owned();
+        if self.is_sign(b'(') {
+            return Err(self.error(format!("the instruction `{name}` is not known")));
+        }
         let mut operands = Vec::new();
         if !self.takes(b';') {
             loop {

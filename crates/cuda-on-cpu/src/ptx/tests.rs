@@ -65,8 +65,14 @@ fn what_nvrtc_writes_is_read() {
     let [dynamic, table] = &module.variables[..] else {
         panic!("{:?}", module.variables)
     };
-    assert_eq!((dynamic.space, dynamic.size, dynamic.align), (Space::Shared, None, 16));
-    assert_eq!((table.space, table.size, &table.contents[..]), (Space::Global, Some(24), &[65, 144, 67, 60][..]));
+    assert_eq!(
+        (dynamic.space, dynamic.size, dynamic.align),
+        (Space::Shared, None, 16)
+    );
+    assert_eq!(
+        (table.space, table.size, &table.contents[..]),
+        (Space::Global, Some(24), &[65, 144, 67, 60][..])
+    );
     let [entry] = &module.entries[..] else {
         panic!("{:?}", module.entries)
     };
@@ -82,8 +88,14 @@ fn what_nvrtc_writes_is_read() {
             Statement::Label(_) => None,
         })
         .collect();
-    let shuffle = names.iter().find(|i| i.name.starts_with("shfl")).expect("a shuffle");
-    assert!(matches!(shuffle.operands[0], Operand::Pair(_, Some(_))), "{shuffle:?}");
+    let shuffle = names
+        .iter()
+        .find(|i| i.name.starts_with("shfl"))
+        .expect("a shuffle");
+    assert!(
+        matches!(shuffle.operands[0], Operand::Pair(_, Some(_))),
+        "{shuffle:?}"
+    );
     assert_eq!(shuffle.operands[4], Operand::Integer(u64::MAX));
     let branch = names.iter().find(|i| i.name == "bra").expect("a branch");
     assert!(branch.guard.is_some_and(|guard| !guard.inverted), "{branch:?}");
@@ -94,16 +106,56 @@ fn what_is_not_known_is_named_with_its_line() {
     for (text, line, what) in [
         ("", 1, ".version or .target is missing"),
         (".version 8.7\n.target gfx900\n", 2, "the target `gfx900`"),
-        (".version 8.7\n.target sm_80\n.address_size 32\n", 3, "other than 64 bits"),
-        (".version 8.7\n.target sm_80\n.func f() { ret; }", 3, "`.func` is not known"),
-        (".version 8.7\n.target sm_80\n.entry k() { .reg .b128 %x; }", 3, "the type `.b128`"),
-        (".version 8.7\n.target sm_80\n.entry k() { .callprototype; }", 3, "`.callprototype` is not known"),
-        (".version 8.7\n.target sm_80\n.entry k() .cluster 1 { ret; }", 3, "`.cluster` is not known"),
-        (".version 8.7\n.target sm_80\n.entry k() { @%p1 ret; }", 3, "`%p1` is no predicate"),
-        (".version 8.7\n.target sm_80\n.entry k() { $a: $a: ret; }", 3, "`$a` is there twice"),
-        (".version 8.7\n.target sm_80\n.entry k() {\n ret", 4, "where `,` is expected"),
-        (".version 8.7\n.target sm_80\n.global .b8 x[4] = {1, 2, 3, 4, 5};", 3, "the contents of `x`"),
-        (".version 8.7\n.target sm_80\n.global .b64 x[9999999999999999999];", 3, "the size of `x`"),
+        (
+            ".version 8.7\n.target sm_80\n.address_size 32\n",
+            3,
+            "other than 64 bits",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.func f() { ret; }",
+            3,
+            "`.func` is not known",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() { .reg .b128 %x; }",
+            3,
+            "the type `.b128`",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() { .callprototype; }",
+            3,
+            "`.callprototype` is not known",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() .cluster 1 { ret; }",
+            3,
+            "`.cluster` is not known",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() { @%p1 ret; }",
+            3,
+            "`%p1` is no predicate",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() { $a: $a: ret; }",
+            3,
+            "`$a` is there twice",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.entry k() {\n ret",
+            4,
+            "the end where an operand is expected",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.global .b8 x[4] = {1, 2, 3, 4, 5};",
+            3,
+            "the contents of `x`",
+        ),
+        (
+            ".version 8.7\n.target sm_80\n.global .b64 x[9999999999999999999];",
+            3,
+            "the size of `x`",
+        ),
         (".version 8.7\n.target sm_80\né", 3, "the character"),
     ] {
         let error = Module::parse(text).expect_err(text);
@@ -114,7 +166,9 @@ fn what_is_not_known_is_named_with_its_line() {
 
 #[test]
 fn a_register_is_found_in_the_nearest_scope() {
-    let text = format!("{HEAD}.entry k() {{ .reg .b32 %r<2>; {{ .reg .b64 %r1; mov.b64 %r1, 5; }} mov.b32 %r1, 5; }}");
+    let text = format!(
+        "{HEAD}.entry k() {{ .reg .b32 %r<2>; {{ .reg .b64 %r1; mov.b64 %r1, 5; }} mov.b32 %r1, 5; }}"
+    );
     let module = Module::parse(&text).expect("PTX");
     let entry = &module.entries[0];
     let widths: Vec<_> = entry
@@ -134,11 +188,66 @@ fn a_register_is_found_in_the_nearest_scope() {
 /// Words that PTX is made of, and some that it is not.
 pub fn garbage() -> impl Strategy<Value = String> {
     let words = prop::sample::select(vec![
-        ".entry", "k", "(", ")", "{", "}", ".reg", ".b32", ".b64", ".pred", "%r<9>", "%rd<9>", "%p<3>", "%r1", "%rd1",
-        "%p1", ";", ",", "mov.b32", "add.s32", "ld.global.u32", "[", "]", "+", "-", "4", "0f3F800000", "@", "!", ":",
-        "$L", "bra", "ret", ".shared", ".align", "<", ">", "=", "|", "_", "\n", ".loc", ".section", ".param", ".u64",
-        "cvt.rn.f32.s32", "setp.lt.f32", "shfl.sync.idx.b32", "99999999999999999999", "0x", "\"", "/*", "%tid.x", "brx.idx",
-        ".branchtargets", "atom.global.add.u32", ".maxntid", ".global", ".pragma", "selp.b32",
+        ".entry",
+        "k",
+        "(",
+        ")",
+        "{",
+        "}",
+        ".reg",
+        ".b32",
+        ".b64",
+        ".pred",
+        "%r<9>",
+        "%rd<9>",
+        "%p<3>",
+        "%r1",
+        "%rd1",
+        "%p1",
+        ";",
+        ",",
+        "mov.b32",
+        "add.s32",
+        "ld.global.u32",
+        "[",
+        "]",
+        "+",
+        "-",
+        "4",
+        "0f3F800000",
+        "@",
+        "!",
+        ":",
+        "$L",
+        "bra",
+        "ret",
+        ".shared",
+        ".align",
+        "<",
+        ">",
+        "=",
+        "|",
+        "_",
+        "\n",
+        ".loc",
+        ".section",
+        ".param",
+        ".u64",
+        "cvt.rn.f32.s32",
+        "setp.lt.f32",
+        "shfl.sync.idx.b32",
+        "99999999999999999999",
+        "0x",
+        "\"",
+        "/*",
+        "%tid.x",
+        "brx.idx",
+        ".branchtargets",
+        "atom.global.add.u32",
+        ".maxntid",
+        ".global",
+        ".pragma",
+        "selp.b32",
     ]);
     prop::collection::vec(words, 0..60).prop_map(|words| format!("{HEAD}{}", words.join(" ")))
 }

@@ -16,9 +16,7 @@ impl<'a> Function<'a> {
             "prmt" => return self.permute(op, operands),
             "lop3" => return self.logic3(op, operands),
             "bfe" | "bfi" | "bfind" => return self.field_of_bits(op, operands),
-            "add" | "addc" | "sub" | "subc" | "mad" | "madc"
-                if name.ends_with('c') || op.takes("cc") =>
-            {
+            "add" | "addc" | "sub" | "subc" | "mad" | "madc" if name.ends_with('c') || op.takes("cc") => {
                 return self.carrying(op, operands);
             }
             _ => {}
@@ -126,10 +124,18 @@ impl<'a> Function<'a> {
         let signed = ty.is_signed();
         Ok(match name {
             "add" | "sub" if op.takes("sat") => {
-                if ty != (Ty { kind: Kind::Signed, bits: 32 }) {
+                if ty
+                    != (Ty {
+                        kind: Kind::Signed,
+                        bits: 32,
+                    })
+                {
                     return Err(self.unknown_instruction(op));
                 }
-                let (a, b) = (self.b.ins().sextend(types::I64, a), self.b.ins().sextend(types::I64, b));
+                let (a, b) = (
+                    self.b.ins().sextend(types::I64, a),
+                    self.b.ins().sextend(types::I64, b),
+                );
                 let sum = match op.name {
                     "add" => self.b.ins().iadd(a, b),
                     _ => self.b.ins().isub(a, b),
@@ -304,7 +310,10 @@ impl<'a> Function<'a> {
                     _ => self.b.ins().fpromote(types::F64, a),
                 };
                 let root = self.b.ins().sqrt(wide);
-                let wide = Ty { kind: Kind::Float, bits: 64 };
+                let wide = Ty {
+                    kind: Kind::Float,
+                    bits: 64,
+                };
                 let result = self.reciprocal(wide, root);
                 match ty.bits {
                     64 => result,
@@ -426,8 +435,8 @@ impl<'a> Function<'a> {
     /// `setp`: one or two predicates, of which the second is the opposite.
     fn compare(&mut self, op: &mut Op, operands: &'a [Operand]) -> Result<()> {
         let names = [
-            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu",
-            "num", "nan",
+            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+            "geu", "num", "nan",
         ];
         let how = op.takes_one(&names).ok_or_else(|| self.unknown_instruction(op))?;
         let merges = op.takes_one(&["and", "or", "xor"]);
@@ -438,7 +447,13 @@ impl<'a> Function<'a> {
             ([to, a, b, other], Some(merges)) => (to, a, b, Some((merges, other))),
             _ => return Err(self.unknown_instruction(op)),
         };
-        if flushes && (ty != Ty { kind: Kind::Float, bits: 32 }) {
+        if flushes
+            && (ty
+                != Ty {
+                    kind: Kind::Float,
+                    bits: 32,
+                })
+        {
             return Err(self.unknown_instruction(op));
         }
         let is = if ty.is_float() || ty.is_half() {

@@ -125,7 +125,13 @@ impl Function<'_> {
             Kind::Brain2 => Kind::Brain,
             _ => return Err(self.unknown_instruction(op)),
         };
-        if !op.takes("rn") || from != (Ty { kind: Kind::Float, bits: 32 }) {
+        if !op.takes("rn")
+            || from
+                != (Ty {
+                    kind: Kind::Float,
+                    bits: 32,
+                })
+        {
             return Err(self.unknown_instruction(op));
         }
         let half = Ty { kind: half, bits: 16 };
@@ -219,8 +225,14 @@ impl Function<'_> {
             true => self.b.ins().fcvt_to_sint_sat(types::I64, rounded),
             false => self.b.ins().fcvt_to_uint_sat(types::I64, rounded),
         };
-        let unsigned = Ty { kind: Kind::Unsigned, bits: 64 };
-        let signed = Ty { kind: Kind::Signed, bits: 64 };
+        let unsigned = Ty {
+            kind: Kind::Unsigned,
+            bits: 64,
+        };
+        let signed = Ty {
+            kind: Kind::Signed,
+            bits: 64,
+        };
         let source = if to.is_signed() { signed } else { unsigned };
         let result = self.resize(wide, source, to, true);
         // PTX: what is no number becomes zero, but 64-bit integers and those of 64-bit floats get their top bit.

@@ -54,7 +54,15 @@ enum Window {
 
 impl Function<'_> {
     fn window(&self, op: &mut Op) -> Window {
-        let names = ["global", "const", "shared", "shared::cta", "local", "param", "param::entry"];
+        let names = [
+            "global",
+            "const",
+            "shared",
+            "shared::cta",
+            "local",
+            "param",
+            "param::entry",
+        ];
         match op.takes_one(&names) {
             Some("global" | "const") => Window::Global,
             Some("shared" | "shared::cta") => Window::Shared,
@@ -183,7 +191,9 @@ impl Function<'_> {
         };
         let window = self.window(op);
         Self::order(op);
-        let what = ["add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec"];
+        let what = [
+            "add", "and", "or", "xor", "exch", "cas", "min", "max", "inc", "dec",
+        ];
         let what = op.takes_one(&what).ok_or_else(|| self.unknown_instruction(op))?;
         let is_noftz = op.takes("noftz");
         let ty = self.ty(op)?;
@@ -239,7 +249,9 @@ impl Function<'_> {
                     _ => return Err(self.unknown_instruction(op)),
                 };
                 let value = self.int(value, ty.bits)?;
-                self.b.ins().atomic_rmw(integer(ty.bits), flags, rmw, address, value)
+                self.b
+                    .ins()
+                    .atomic_rmw(integer(ty.bits), flags, rmw, address, value)
             }
             _ => return Err(self.unknown_instruction(op)),
         };

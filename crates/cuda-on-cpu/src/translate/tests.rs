@@ -7,13 +7,23 @@ use crate::settings::Order;
 use half::{bf16, f16};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use std::cmp::Ordering;
 
 fn compile(text: &str) -> Result<Vec<Kernel>> {
     translate(&Module::parse(text)?, |_| Err("no variables here".into()))
 }
 
-fn launch(kernel: &Kernel, pointers: &[u64], grid: u32, block: u32, order: Order) -> std::result::Result<(), Fault> {
-    let params: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
+fn launch(
+    kernel: &Kernel,
+    pointers: &[u64],
+    grid: u32,
+    block: u32,
+    order: Order,
+) -> std::result::Result<(), Fault> {
+    let params: Vec<u8> = pointers
+        .iter()
+        .flat_map(|pointer| pointer.to_le_bytes())
+        .collect();
     let launch = Launch {
         kernel,
         params: &params,
@@ -59,22 +69,83 @@ fn run(kernel: &Kernel, inputs: &[[u64; 3]], order: Order) -> std::result::Resul
     let mut outputs = vec![0u64; inputs.len()];
     let pointers = [inputs.as_ptr() as u64, outputs.as_mut_ptr() as u64];
     let block = inputs.len().min(64);
-    launch(kernel, &pointers, (inputs.len() / block) as u32, block as u32, order)?;
+    launch(
+        kernel,
+        &pointers,
+        (inputs.len() / block) as u32,
+        block as u32,
+        order,
+    )?;
     Ok(outputs)
 }
 
 /// Numbers at which arithmetic changes its mind, and any others.
 fn numbers() -> impl Strategy<Value = u64> {
     let single = prop::sample::select(vec![
-        0.0f32, -0.0, 0.5, 1.0, -1.0, 1.5, 2.5, 255.49, -3.999, 3e9, -3e9, 1e19, f32::NAN, f32::INFINITY, -f32::INFINITY,
-        f32::MIN_POSITIVE, 1e-40, -1e-40, f32::MAX, 65504.0, 65520.0, 6e-8,
+        0.0f32,
+        -0.0,
+        0.5,
+        1.0,
+        -1.0,
+        1.5,
+        2.5,
+        255.49,
+        -3.999,
+        3e9,
+        -3e9,
+        1e19,
+        f32::NAN,
+        f32::INFINITY,
+        -f32::INFINITY,
+        f32::MIN_POSITIVE,
+        1e-40,
+        -1e-40,
+        f32::MAX,
+        65504.0,
+        65520.0,
+        6e-8,
     ]);
     let double = prop::sample::select(vec![
-        0.0f64, -0.0, 0.5, -2.5, 1e300, f64::NAN, f64::INFINITY, 1e-310, 4294967295.5, -9.3e18, 1.9e19, 65536.0,
+        0.0f64,
+        -0.0,
+        0.5,
+        -2.5,
+        1e300,
+        f64::NAN,
+        f64::INFINITY,
+        1e-310,
+        4294967295.5,
+        -9.3e18,
+        1.9e19,
+        65536.0,
     ]);
     let edges = prop::sample::select(vec![
-        0u64, 1, 2, 7, 15, 16, 31, 32, 33, 63, 64, 65, 0x7F, 0x80, 0xFF, 0x7FFF, 0x8000, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000,
-        0xFFFF_FFFF, 1 << 32, i64::MAX as u64, i64::MIN as u64, u64::MAX, u64::MAX - 1,
+        0u64,
+        1,
+        2,
+        7,
+        15,
+        16,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        0x7F,
+        0x80,
+        0xFF,
+        0x7FFF,
+        0x8000,
+        0xFFFF,
+        0x7FFF_FFFF,
+        0x8000_0000,
+        0xFFFF_FFFF,
+        1 << 32,
+        i64::MAX as u64,
+        i64::MIN as u64,
+        u64::MAX,
+        u64::MAX - 1,
     ]);
     prop_oneof![
         edges,
@@ -129,7 +200,10 @@ fn check(same: Same, code: &str, expected: impl Fn(u64, u64, u64) -> u64) {
         let outputs = run(&kernels[0], &inputs, Order::Forward).expect("no fault");
         for ([a, b, c], output) in inputs.iter().zip(outputs) {
             let wanted = expected(*a, *b, *c);
-            prop_assert!(same.holds(output, wanted), "{a:#x} {b:#x} {c:#x}: {output:#x}, not {wanted:#x}");
+            prop_assert!(
+                same.holds(output, wanted),
+                "{a:#x} {b:#x} {c:#x}: {output:#x}, not {wanted:#x}"
+            );
         }
         Ok(())
     });
@@ -142,7 +216,9 @@ fn check(same: Same, code: &str, expected: impl Fn(u64, u64, u64) -> u64) {
 #[track_caller]
 fn check32(code: &str, expected: impl Fn(u32, u32, u32) -> u32) {
     let code = format!("{code} cvt.u64.u32 %rd0, %r0;");
-    check(Same::Bits, &code, |a, b, c| expected(a as u32, b as u32, c as u32).into());
+    check(Same::Bits, &code, |a, b, c| {
+        expected(a as u32, b as u32, c as u32).into()
+    });
 }
 
 #[track_caller]
@@ -162,7 +238,9 @@ fn check_f64(code: &str, expected: impl Fn(f64, f64, f64) -> f64) {
 #[track_caller]
 fn check16(same: Same, code: &str, expected: impl Fn(u16, u16, u16) -> u16) {
     let code = format!("{code} cvt.u64.u16 %rd0, %h0;");
-    check(same, &code, |a, b, c| expected(a as u16, b as u16, c as u16).into());
+    check(same, &code, |a, b, c| {
+        expected(a as u16, b as u16, c as u16).into()
+    });
 }
 
 #[test]
@@ -170,19 +248,43 @@ fn integers_are_added_and_multiplied() {
     check32("add.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_add(b));
     check32("sub.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_sub(b));
     check32("sub.u32 %r0, %r1, -7;", |a, _, _| a.wrapping_add(7));
-    check32("add.sat.s32 %r0, %r1, %r2;", |a, b, _| (a as i32).saturating_add(b as i32) as u32);
-    check32("mul.lo.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_mul(b));
-    check32("mul.hi.u32 %r0, %r1, %r2;", |a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32);
-    check32("mul.hi.s32 %r0, %r1, %r2;", |a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32);
-    check32("mad.lo.s32 %r0, %r1, %r2, %r3;", |a, b, c| a.wrapping_mul(b).wrapping_add(c));
-    check32("sad.s32 %r0, %r1, %r2, %r3;", |a, b, c| (a as i32).abs_diff(b as i32).wrapping_add(c));
-    check(Same::Bits, "mul.wide.s32 %rd0, %r1, %r2;", |a, b, _| (i64::from(a as i32) * i64::from(b as i32)) as u64);
-    check(Same::Bits, "mul.wide.u32 %rd0, %r1, %r2;", |a, b, _| u64::from(a as u32) * u64::from(b as u32));
-    check(Same::Bits, "mad.wide.u16 %r0, %h1, %h2, %r3; cvt.u64.u32 %rd0, %r0;", |a, b, c| {
-        (u32::from(a as u16) * u32::from(b as u16)).wrapping_add(c as u32).into()
+    check32("add.sat.s32 %r0, %r1, %r2;", |a, b, _| {
+        (a as i32).saturating_add(b as i32) as u32
     });
-    check(Same::Bits, "mul.lo.s64 %rd0, %rd1, %rd2;", |a, b, _| a.wrapping_mul(b));
-    check(Same::Bits, "mul.hi.u64 %rd0, %rd1, %rd2;", |a, b, _| ((u128::from(a) * u128::from(b)) >> 64) as u64);
+    check32("mul.lo.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_mul(b));
+    check32("mul.hi.u32 %r0, %r1, %r2;", |a, b, _| {
+        ((u64::from(a) * u64::from(b)) >> 32) as u32
+    });
+    check32("mul.hi.s32 %r0, %r1, %r2;", |a, b, _| {
+        ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32
+    });
+    check32("mad.lo.s32 %r0, %r1, %r2, %r3;", |a, b, c| {
+        a.wrapping_mul(b).wrapping_add(c)
+    });
+    check32("sad.s32 %r0, %r1, %r2, %r3;", |a, b, c| {
+        (a as i32).abs_diff(b as i32).wrapping_add(c)
+    });
+    check(Same::Bits, "mul.wide.s32 %rd0, %r1, %r2;", |a, b, _| {
+        (i64::from(a as i32) * i64::from(b as i32)) as u64
+    });
+    check(Same::Bits, "mul.wide.u32 %rd0, %r1, %r2;", |a, b, _| {
+        u64::from(a as u32) * u64::from(b as u32)
+    });
+    check(
+        Same::Bits,
+        "mad.wide.u16 %r0, %h1, %h2, %r3; cvt.u64.u32 %rd0, %r0;",
+        |a, b, c| {
+            (u32::from(a as u16) * u32::from(b as u16))
+                .wrapping_add(c as u32)
+                .into()
+        },
+    );
+    check(Same::Bits, "mul.lo.s64 %rd0, %rd1, %rd2;", |a, b, _| {
+        a.wrapping_mul(b)
+    });
+    check(Same::Bits, "mul.hi.u64 %rd0, %rd1, %rd2;", |a, b, _| {
+        ((u128::from(a) * u128::from(b)) >> 64) as u64
+    });
     check(Same::Bits, "mul.hi.s64 %rd0, %rd1, %rd2;", |a, b, _| {
         ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64
     });
@@ -194,22 +296,35 @@ fn integers_are_added_and_multiplied() {
 
 #[test]
 fn carries_go_on() {
-    let low = "cvt.u64.u32 %rd4, %r4; cvt.u64.u32 %rd5, %r5; shl.b64 %rd5, %rd5, 32; or.b64 %rd0, %rd4, %rd5;";
+    let low =
+        "cvt.u64.u32 %rd4, %r4; cvt.u64.u32 %rd5, %r5; shl.b64 %rd5, %rd5, 32; or.b64 %rd0, %rd4, %rd5;";
     let split = "mov.b64 {%r6, %r7}, %rd1; mov.b64 {%r8, %r9}, %rd2;";
-    check(Same::Bits, &format!("{split} add.cc.u32 %r4, %r6, %r8; addc.u32 %r5, %r7, %r9; {low}"), |a, b, _| a.wrapping_add(b));
-    check(Same::Bits, &format!("{split} sub.cc.u32 %r4, %r6, %r8; subc.cc.u32 %r5, %r7, %r9; {low}"), |a, b, _| {
-        a.wrapping_sub(b)
-    });
+    check(
+        Same::Bits,
+        &format!("{split} add.cc.u32 %r4, %r6, %r8; addc.u32 %r5, %r7, %r9; {low}"),
+        |a, b, _| a.wrapping_add(b),
+    );
+    check(
+        Same::Bits,
+        &format!("{split} sub.cc.u32 %r4, %r6, %r8; subc.cc.u32 %r5, %r7, %r9; {low}"),
+        |a, b, _| a.wrapping_sub(b),
+    );
     check(
         Same::Bits,
         &format!("{split} mad.lo.cc.u32 %r4, %r6, %r8, %r3; madc.hi.u32 %r5, %r6, %r8, 0; {low}"),
-        |a, b, c| u64::from(a as u32).wrapping_mul(u64::from(b as u32)).wrapping_add(u64::from(c as u32)),
+        |a, b, c| {
+            u64::from(a as u32)
+                .wrapping_mul(u64::from(b as u32))
+                .wrapping_add(u64::from(c as u32))
+        },
     );
 }
 
 #[test]
 fn integers_are_divided_even_by_zero() {
-    check32("div.u32 %r0, %r1, %r2;", |a, b, _| a.checked_div(b).unwrap_or(u32::MAX));
+    check32("div.u32 %r0, %r1, %r2;", |a, b, _| {
+        a.checked_div(b).unwrap_or(u32::MAX)
+    });
     check32("rem.u32 %r0, %r1, %r2;", |a, b, _| a.checked_rem(b).unwrap_or(a));
     check32("div.s32 %r0, %r1, %r2;", |a, b, _| match b {
         0 => u32::MAX,
@@ -223,19 +338,27 @@ fn integers_are_divided_even_by_zero() {
         0 => u64::MAX,
         _ => (a as i64).wrapping_div(b as i64) as u64,
     });
-    check(Same::Bits, "rem.u64 %rd0, %rd1, %rd2;", |a, b, _| a.checked_rem(b).unwrap_or(a));
+    check(Same::Bits, "rem.u64 %rd0, %rd1, %rd2;", |a, b, _| {
+        a.checked_rem(b).unwrap_or(a)
+    });
     check16(Same::Bits, "div.s16 %h0, %h1, %h2;", |a, b, _| match b {
         0 => u16::MAX,
         _ => (a as i16).wrapping_div(b as i16) as u16,
     });
-    check16(Same::Bits, "rem.u16 %h0, %h1, %h2;", |a, b, _| a.checked_rem(b).unwrap_or(a));
+    check16(Same::Bits, "rem.u16 %h0, %h1, %h2;", |a, b, _| {
+        a.checked_rem(b).unwrap_or(a)
+    });
 }
 
 #[test]
 fn integers_are_compared_and_chosen() {
-    check32("min.s32 %r0, %r1, %r2;", |a, b, _| (a as i32).min(b as i32) as u32);
+    check32("min.s32 %r0, %r1, %r2;", |a, b, _| {
+        (a as i32).min(b as i32) as u32
+    });
     check32("max.u32 %r0, %r1, %r2;", |a, b, _| a.max(b));
-    check32("max.relu.s32 %r0, %r1, %r2;", |a, b, _| (a as i32).max(b as i32).max(0) as u32);
+    check32("max.relu.s32 %r0, %r1, %r2;", |a, b, _| {
+        (a as i32).max(b as i32).max(0) as u32
+    });
     check32("abs.s32 %r0, %r1;", |a, _, _| (a as i32).wrapping_abs() as u32);
     check32("neg.s32 %r0, %r1;", |a, _, _| a.wrapping_neg());
     for (name, holds) in [
@@ -246,17 +369,26 @@ fn integers_are_compared_and_chosen() {
         ("ne.b32", |a, b| a != b),
         ("le.s32", |a, b| a as i32 <= b as i32),
     ] {
-        check32(&format!("setp.{name} %p3, %r1, %r2; selp.b32 %r0, 1, 2, %p3;"), |a, b, _| {
-            if holds(a, b) { 1 } else { 2 }
-        });
+        check32(
+            &format!("setp.{name} %p3, %r1, %r2; selp.b32 %r0, 1, 2, %p3;"),
+            |a, b, _| {
+                if holds(a, b) { 1 } else { 2 }
+            },
+        );
     }
-    check32("setp.lt.and.u32 %p3|%p4, %r1, %r2, !%p1; selp.u32 %r0, 1, 0, %p3; @%p4 add.u32 %r0, %r0, 2;", |a, b, _| {
-        let odd = a & 1 == 1;
-        u32::from(a < b && !odd) + 2 * u32::from(a >= b && !odd)
-    });
-    check32("and.pred %p3, %p1, %p2; not.pred %p4, %p3; selp.u32 %r0, %r1, %r2, %p4;", |a, b, _| {
-        if a & b & 1 == 1 { b } else { a }
-    });
+    check32(
+        "setp.lt.and.u32 %p3|%p4, %r1, %r2, !%p1; selp.u32 %r0, 1, 0, %p3; @%p4 add.u32 %r0, %r0, 2;",
+        |a, b, _| {
+            let odd = a & 1 == 1;
+            u32::from(a < b && !odd) + 2 * u32::from(a >= b && !odd)
+        },
+    );
+    check32(
+        "and.pred %p3, %p1, %p2; not.pred %p4, %p3; selp.u32 %r0, %r1, %r2, %p4;",
+        |a, b, _| {
+            if a & b & 1 == 1 { b } else { a }
+        },
+    );
 }
 
 #[test]
@@ -264,24 +396,51 @@ fn bits_are_moved() {
     let over = |x: Option<u32>| x.unwrap_or(0);
     check32("shl.b32 %r0, %r1, %r2;", |a, b, _| over(a.checked_shl(b)));
     check32("shr.u32 %r0, %r1, %r2;", |a, b, _| over(a.checked_shr(b)));
-    check32("shr.s32 %r0, %r1, %r2;", |a, b, _| ((a as i32) >> b.min(31)) as u32);
-    check(Same::Bits, "shl.b64 %rd0, %rd1, %r2;", |a, b, _| a.checked_shl(b as u32).unwrap_or(0));
-    check(Same::Bits, "shr.s64 %rd0, %rd1, %r2;", |a, b, _| ((a as i64) >> (b as u32).min(63)) as u64);
-    check(Same::Bits, "shr.u16 %h0, %h1, %r2; cvt.u64.u16 %rd0, %h0;", |a, b, _| {
-        (a as u16).checked_shr(b as u32).unwrap_or(0).into()
+    check32("shr.s32 %r0, %r1, %r2;", |a, b, _| {
+        ((a as i32) >> b.min(31)) as u32
     });
+    check(Same::Bits, "shl.b64 %rd0, %rd1, %r2;", |a, b, _| {
+        a.checked_shl(b as u32).unwrap_or(0)
+    });
+    check(Same::Bits, "shr.s64 %rd0, %rd1, %r2;", |a, b, _| {
+        ((a as i64) >> (b as u32).min(63)) as u64
+    });
+    check(
+        Same::Bits,
+        "shr.u16 %h0, %h1, %r2; cvt.u64.u16 %rd0, %h0;",
+        |a, b, _| (a as u16).checked_shr(b as u32).unwrap_or(0).into(),
+    );
     let both = |a: u32, b: u32| u64::from(b) << 32 | u64::from(a);
-    check32("shf.l.wrap.b32 %r0, %r1, %r2, %r3;", move |a, b, c| (both(a, b) << (c & 31) >> 32) as u32);
-    check32("shf.r.wrap.b32 %r0, %r1, %r2, %r3;", move |a, b, c| (both(a, b) >> (c & 31)) as u32);
-    check32("shf.r.clamp.b32 %r0, %r1, %r2, %r3;", move |a, b, c| (both(a, b) >> c.min(32)) as u32);
-    check32("and.b32 %r4, %r1, %r2; xor.b32 %r0, %r4, %r3; not.b32 %r0, %r0;", |a, b, c| !((a & b) ^ c));
+    check32("shf.l.wrap.b32 %r0, %r1, %r2, %r3;", move |a, b, c| {
+        (both(a, b) << (c & 31) >> 32) as u32
+    });
+    check32("shf.r.wrap.b32 %r0, %r1, %r2, %r3;", move |a, b, c| {
+        (both(a, b) >> (c & 31)) as u32
+    });
+    check32("shf.r.clamp.b32 %r0, %r1, %r2, %r3;", move |a, b, c| {
+        (both(a, b) >> c.min(32)) as u32
+    });
+    check32(
+        "and.b32 %r4, %r1, %r2; xor.b32 %r0, %r4, %r3; not.b32 %r0, %r0;",
+        |a, b, c| !((a & b) ^ c),
+    );
     check32("cnot.b32 %r0, %r1;", |a, _, _| u32::from(a == 0));
     check32("popc.b32 %r0, %r1;", |a, _, _| a.count_ones());
-    check(Same::Bits, "popc.b64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| a.count_ones().into());
-    check(Same::Bits, "clz.b64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| a.leading_zeros().into());
+    check(
+        Same::Bits,
+        "popc.b64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| a.count_ones().into(),
+    );
+    check(
+        Same::Bits,
+        "clz.b64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| a.leading_zeros().into(),
+    );
     check32("clz.b32 %r0, %r1;", |a, _, _| a.leading_zeros());
     check32("brev.b32 %r0, %r1;", |a, _, _| a.reverse_bits());
-    check32("bfind.u32 %r0, %r1;", |a, _, _| a.checked_ilog2().unwrap_or(u32::MAX));
+    check32("bfind.u32 %r0, %r1;", |a, _, _| {
+        a.checked_ilog2().unwrap_or(u32::MAX)
+    });
     check32("bfind.shiftamt.s32 %r0, %r1;", |a, _, _| {
         let magnitude = if (a as i32) < 0 { !a } else { a };
         magnitude.checked_ilog2().map_or(u32::MAX, |bit| 31 - bit)
@@ -299,13 +458,19 @@ fn bits_are_moved() {
         (0..4).fold(0, |bits, i| {
             let which = selector >> (4 * i) & 15;
             let byte = bytes[which as usize & 7];
-            let byte = if which & 8 == 0 { byte } else { ((byte as i8) >> 7) as u8 };
+            let byte = if which & 8 == 0 {
+                byte
+            } else {
+                ((byte as i8) >> 7) as u8
+            };
             bits | u32::from(byte) << (8 * i)
         })
     };
     check32("prmt.b32 %r0, %r1, %r2, %r3;", permuted);
     for selector in [0x3210, 0x7654, 0x0123, 0xFA81, 0x4040] {
-        check32(&format!("prmt.b32 %r0, %r1, %r2, {selector};"), |a, b, _| permuted(a, b, selector));
+        check32(&format!("prmt.b32 %r0, %r1, %r2, {selector};"), |a, b, _| {
+            permuted(a, b, selector)
+        });
     }
 }
 
@@ -319,28 +484,48 @@ fn fields_of_bits_are_read_and_written() {
             _ => u64::from(signed) & (a >> (at + len - 1).min(bits - 1)),
         };
         (0..bits).fold(0, |result, i| {
-            let bit = if i < len && at + i < bits { a >> (at + i) } else { sign };
+            let bit = if i < len && at + i < bits {
+                a >> (at + i)
+            } else {
+                sign
+            };
             result | (bit & 1) << i
         })
     }
     fn write(a: u64, b: u64, at: u64, len: u64, bits: u64) -> u64 {
         let (at, len) = (at & 255, len & 255);
-        (0..len).filter(|i| at + i < bits).fold(b, |b, i| b & !(1 << (at + i)) | (a >> i & 1) << (at + i))
+        (0..len)
+            .filter(|i| at + i < bits)
+            .fold(b, |b, i| b & !(1 << (at + i)) | (a >> i & 1) << (at + i))
     }
-    check32("bfe.u32 %r0, %r1, %r2, %r3;", |a, b, c| read(a.into(), b.into(), c.into(), 32, false) as u32);
-    check32("bfe.s32 %r0, %r1, %r2, %r3;", |a, b, c| read(a.into(), b.into(), c.into(), 32, true) as u32);
+    check32("bfe.u32 %r0, %r1, %r2, %r3;", |a, b, c| {
+        read(a.into(), b.into(), c.into(), 32, false) as u32
+    });
+    check32("bfe.s32 %r0, %r1, %r2, %r3;", |a, b, c| {
+        read(a.into(), b.into(), c.into(), 32, true) as u32
+    });
     check32("bfe.u32 %r0, %r1, 8, 5;", |a, _, _| a >> 8 & 31);
-    check(Same::Bits, "bfe.u64 %rd0, %rd1, %r2, %r3;", |a, b, c| read(a, b, c, 64, false));
-    check(Same::Bits, "bfe.s64 %rd0, %rd1, %r2, %r3;", |a, b, c| read(a, b, c, 64, true));
-    check32("bfi.b32 %r0, %r1, %r2, 4, %r3;", |a, b, c| write(a.into(), b.into(), 4, c.into(), 32) as u32);
-    check(Same::Bits, "bfi.b64 %rd0, %rd1, %rd2, %r3, 9;", |a, b, c| write(a, b, c, 9, 64));
+    check(Same::Bits, "bfe.u64 %rd0, %rd1, %r2, %r3;", |a, b, c| {
+        read(a, b, c, 64, false)
+    });
+    check(Same::Bits, "bfe.s64 %rd0, %rd1, %r2, %r3;", |a, b, c| {
+        read(a, b, c, 64, true)
+    });
+    check32("bfi.b32 %r0, %r1, %r2, 4, %r3;", |a, b, c| {
+        write(a.into(), b.into(), 4, c.into(), 32) as u32
+    });
+    check(Same::Bits, "bfi.b64 %rd0, %rd1, %rd2, %r3, 9;", |a, b, c| {
+        write(a, b, c, 9, 64)
+    });
 }
 
 #[test]
 fn floats_are_rounded_once() {
     check_f32(Same::F32, "add.f32 %r0, %r1, %r2;", |a, b, _| a + b);
     check_f32(Same::F32, "sub.rn.f32 %r0, %r1, %r2;", |a, b, _| a - b);
-    check_f32(Same::F32, "mul.f32 %r0, %r1, 0f3F9E0652;", |a, _, _| a * f32::from_bits(0x3F9E_0652));
+    check_f32(Same::F32, "mul.f32 %r0, %r1, 0f3F9E0652;", |a, _, _| {
+        a * f32::from_bits(0x3F9E_0652)
+    });
     check_f32(Same::F32, "fma.rn.f32 %r0, %r1, %r2, %r3;", f32::mul_add);
     check_f32(Same::F32, "div.rn.f32 %r0, %r1, %r2;", |a, b, _| a / b);
     check_f32(Same::F32, "sqrt.rn.f32 %r0, %r1;", |a, _, _| a.sqrt());
@@ -352,9 +537,13 @@ fn floats_are_rounded_once() {
     check_f64("fma.rn.f64 %rd0, %rd1, %rd2, %rd3;", f64::mul_add);
     check_f64("div.rn.f64 %rd0, %rd1, %rd2;", |a, b, _| a / b);
     let flush = |x: f32| if x.is_subnormal() { 0f32.copysign(x) } else { x };
-    check_f32(Same::F32, "add.ftz.f32 %r0, %r1, %r2;", move |a, b, _| flush(flush(a) + flush(b)));
+    check_f32(Same::F32, "add.ftz.f32 %r0, %r1, %r2;", move |a, b, _| {
+        flush(flush(a) + flush(b))
+    });
     let sat = |x: f32| if x.is_nan() { 0.0 } else { x.clamp(0.0, 1.0).abs() };
-    check_f32(Same::F32, "fma.rn.sat.f32 %r0, %r1, %r2, %r3;", move |a, b, c| sat(a.mul_add(b, c)));
+    check_f32(Same::F32, "fma.rn.sat.f32 %r0, %r1, %r2, %r3;", move |a, b, c| {
+        sat(a.mul_add(b, c))
+    });
 }
 
 #[test]
@@ -368,33 +557,55 @@ fn floats_are_compared_with_what_is_no_number() {
     };
     check_f32(Same::F32, "min.f32 %r0, %r1, %r2;", move |a, b, _| min(a, b));
     check_f32(Same::F32, "max.f32 %r0, %r1, %r2;", move |a, b, _| -min(-a, -b));
-    check_f32(Same::F32, "min.NaN.f32 %r0, %r1, %r2;", move |a, b, _| if a.is_nan() { a } else if b.is_nan() { b } else { min(a, b) });
+    check_f32(Same::F32, "min.NaN.f32 %r0, %r1, %r2;", move |a, b, _| {
+        if a.is_nan() {
+            a
+        } else if b.is_nan() {
+            b
+        } else {
+            min(a, b)
+        }
+    });
+    type Holds = fn(Option<Ordering>) -> bool;
     for (name, holds) in [
-        ("eq", (|a, b| a == b) as fn(f32, f32) -> bool),
-        ("ne", |a, b| a < b || a > b),
-        ("lt", |a, b| a < b),
-        ("geu", |a, b| !(a < b)),
-        ("neu", |a, b| a != b),
-        ("equ", |a, b| !(a < b || a > b)),
-        ("ltu", |a, b| !(a >= b)),
-        ("gtu", |a, b| !(a <= b)),
-        ("num", |a, b| !a.is_nan() && !b.is_nan()),
-        ("nan", |a, b| a.is_nan() || b.is_nan()),
+        ("eq", (|order| order == Some(Ordering::Equal)) as Holds),
+        ("ne", |order| order.is_some_and(Ordering::is_ne)),
+        ("lt", |order| order.is_some_and(Ordering::is_lt)),
+        ("ge", |order| order.is_some_and(Ordering::is_ge)),
+        ("geu", |order| order.is_none_or(Ordering::is_ge)),
+        ("neu", |order| order.is_none_or(Ordering::is_ne)),
+        ("equ", |order| order.is_none_or(Ordering::is_eq)),
+        ("ltu", |order| order.is_none_or(Ordering::is_lt)),
+        ("leu", |order| order.is_none_or(Ordering::is_le)),
+        ("gtu", |order| order.is_none_or(Ordering::is_gt)),
+        ("num", |order| order.is_some()),
+        ("nan", |order| order.is_none()),
     ] {
-        check32(&format!("setp.{name}.f32 %p3, %r1, %r2; selp.b32 %r0, 1, 0, %p3;"), |a, b, _| {
-            holds(f32::from_bits(a), f32::from_bits(b)).into()
-        });
+        check32(
+            &format!("setp.{name}.f32 %p3, %r1, %r2; selp.b32 %r0, 1, 0, %p3;"),
+            |a, b, _| holds(f32::from_bits(a).partial_cmp(&f32::from_bits(b))).into(),
+        );
     }
 }
 
 #[test]
 fn approximations_are_near() {
     check_f32(Same::Near, "ex2.approx.f32 %r0, %r1;", |a, _, _| a.exp2());
-    check_f32(Same::Near, "lg2.approx.f32 %r0, %r1;", |a, _, _| f64::from(a).log2() as f32);
-    check_f32(Same::Near, "sin.approx.f32 %r0, %r1;", |a, _, _| f64::from(a).sin() as f32);
-    check_f32(Same::Near, "cos.approx.f32 %r0, %r1;", |a, _, _| f64::from(a).cos() as f32);
-    check_f32(Same::Near, "tanh.approx.f32 %r0, %r1;", |a, _, _| f64::from(a).tanh() as f32);
-    check_f32(Same::Near, "rsqrt.approx.f32 %r0, %r1;", |a, _, _| (1.0 / f64::from(a).sqrt()) as f32);
+    check_f32(Same::Near, "lg2.approx.f32 %r0, %r1;", |a, _, _| {
+        f64::from(a).log2() as f32
+    });
+    check_f32(Same::Near, "sin.approx.f32 %r0, %r1;", |a, _, _| {
+        f64::from(a).sin() as f32
+    });
+    check_f32(Same::Near, "cos.approx.f32 %r0, %r1;", |a, _, _| {
+        f64::from(a).cos() as f32
+    });
+    check_f32(Same::Near, "tanh.approx.f32 %r0, %r1;", |a, _, _| {
+        f64::from(a).tanh() as f32
+    });
+    check_f32(Same::Near, "rsqrt.approx.f32 %r0, %r1;", |a, _, _| {
+        (1.0 / f64::from(a).sqrt()) as f32
+    });
     check_f32(Same::Near, "div.full.f32 %r0, %r1, %r2;", |a, b, _| a / b);
     check_f32(Same::Near, "sqrt.approx.f32 %r0, %r1;", |a, _, _| a.sqrt());
 }
@@ -402,56 +613,128 @@ fn approximations_are_near() {
 #[test]
 fn types_are_converted() {
     let f = |x: u64| f32::from_bits(x as u32);
-    check(Same::Bits, "cvt.s64.s32 %rd0, %r1;", |a, _, _| i64::from(a as i32) as u64);
-    check(Same::Bits, "cvt.s32.s8 %r0, %r1; cvt.u64.u32 %rd0, %r0;", |a, _, _| (i32::from(a as i8) as u32).into());
-    check(Same::Bits, "cvt.u16.u32 %h0, %r1; cvt.s64.s16 %rd0, %h0;", |a, _, _| i64::from(a as i16) as u64);
-    check(Same::Bits, "cvt.sat.u8.s32 %r0, %r1; cvt.u64.u32 %rd0, %r0;", |a, _, _| (a as i32).clamp(0, 255) as u64);
-    check(Same::Bits, "cvt.sat.s16.u32 %h0, %r1; cvt.u64.u16 %rd0, %h0;", |a, _, _| (a as u32).min(32767).into());
-    check(Same::Bits, "cvt.sat.u64.s64 %rd0, %rd1;", |a, _, _| (a as i64).max(0) as u64);
+    check(Same::Bits, "cvt.s64.s32 %rd0, %r1;", |a, _, _| {
+        i64::from(a as i32) as u64
+    });
+    check(
+        Same::Bits,
+        "cvt.s32.s8 %r0, %r1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| (i32::from(a as i8) as u32).into(),
+    );
+    check(
+        Same::Bits,
+        "cvt.u16.u32 %h0, %r1; cvt.s64.s16 %rd0, %h0;",
+        |a, _, _| i64::from(a as i16) as u64,
+    );
+    check(
+        Same::Bits,
+        "cvt.sat.u8.s32 %r0, %r1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| (a as i32).clamp(0, 255) as u64,
+    );
+    check(
+        Same::Bits,
+        "cvt.sat.s16.u32 %h0, %r1; cvt.u64.u16 %rd0, %h0;",
+        |a, _, _| (a as u32).min(32767).into(),
+    );
+    check(Same::Bits, "cvt.sat.u64.s64 %rd0, %rd1;", |a, _, _| {
+        (a as i64).max(0) as u64
+    });
     check32("cvt.rn.f32.s32 %r0, %r1;", |a, _, _| (a as i32 as f32).to_bits());
     check32("cvt.rn.f32.u32 %r0, %r1;", |a, _, _| (a as f32).to_bits());
-    check(Same::Bits, "cvt.rn.f32.u64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| (a as f32).to_bits().into());
-    check(Same::Bits, "cvt.rn.f32.s64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| (a as i64 as f32).to_bits().into());
-    check(Same::Bits, "cvt.rn.f32.u8 %r0, %r1; cvt.u64.u32 %rd0, %r0;", |a, _, _| f32::from(a as u8).to_bits().into());
-    check(Same::Bits, "cvt.rn.f64.s32 %rd0, %r1;", |a, _, _| f64::from(a as i32).to_bits());
-    check32("cvt.rzi.s32.f32 %r0, %r1;", |a, _, _| f32::from_bits(a) as i32 as u32);
+    check(
+        Same::Bits,
+        "cvt.rn.f32.u64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| (a as f32).to_bits().into(),
+    );
+    check(
+        Same::Bits,
+        "cvt.rn.f32.s64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| (a as i64 as f32).to_bits().into(),
+    );
+    check(
+        Same::Bits,
+        "cvt.rn.f32.u8 %r0, %r1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| f32::from(a as u8).to_bits().into(),
+    );
+    check(Same::Bits, "cvt.rn.f64.s32 %rd0, %r1;", |a, _, _| {
+        f64::from(a as i32).to_bits()
+    });
+    check32("cvt.rzi.s32.f32 %r0, %r1;", |a, _, _| {
+        f32::from_bits(a) as i32 as u32
+    });
     check32("cvt.rzi.u32.f32 %r0, %r1;", |a, _, _| f32::from_bits(a) as u32);
-    check32("cvt.rni.s32.f32 %r0, %r1;", |a, _, _| f32::from_bits(a).round_ties_even() as i32 as u32);
-    check32("cvt.rmi.s32.f32 %r0, %r1;", |a, _, _| f32::from_bits(a).floor() as i32 as u32);
-    check32("cvt.rzi.u8.f32 %r0, %r1;", |a, _, _| (f32::from_bits(a) as u8).into());
-    check(Same::Bits, "cvt.rzi.s64.f32 %rd0, %r1;", move |a, _, _| match f(a) {
-        x if x.is_nan() => 1 << 63,
-        x => x as i64 as u64,
+    check32("cvt.rni.s32.f32 %r0, %r1;", |a, _, _| {
+        f32::from_bits(a).round_ties_even() as i32 as u32
     });
-    check(Same::Bits, "cvt.rzi.u32.f64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| match f64::from_bits(a) {
-        x if x.is_nan() => 1 << 31,
-        x => (x as u32).into(),
+    check32("cvt.rmi.s32.f32 %r0, %r1;", |a, _, _| {
+        f32::from_bits(a).floor() as i32 as u32
     });
+    check32("cvt.rzi.u8.f32 %r0, %r1;", |a, _, _| {
+        (f32::from_bits(a) as u8).into()
+    });
+    check(Same::Bits, "cvt.rzi.s64.f32 %rd0, %r1;", move |a, _, _| {
+        match f(a) {
+            x if x.is_nan() => 1 << 63,
+            x => x as i64 as u64,
+        }
+    });
+    check(
+        Same::Bits,
+        "cvt.rzi.u32.f64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| match f64::from_bits(a) {
+            x if x.is_nan() => 1 << 31,
+            x => (x as u32).into(),
+        },
+    );
     check_f32(Same::F32, "cvt.rpi.f32.f32 %r0, %r1;", |a, _, _| a.ceil());
-    check_f32(Same::F32, "cvt.sat.f32.f32 %r0, %r1;", |a, _, _| if a > 0.0 { a.min(1.0) } else { 0.0 });
-    check(Same::F64, "cvt.f64.f32 %rd0, %r1;", move |a, _, _| f64::from(f(a)).to_bits());
-    check(Same::F32, "cvt.rn.f32.f64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;", |a, _, _| {
-        (f64::from_bits(a) as f32).to_bits().into()
+    check_f32(Same::F32, "cvt.sat.f32.f32 %r0, %r1;", |a, _, _| {
+        if a > 0.0 { a.min(1.0) } else { 0.0 }
     });
-    check(Same::F16, "cvt.rn.f16.f32 %h0, %r1; cvt.u64.u16 %rd0, %h0;", move |a, _, _| f16::from_f32(f(a)).to_bits().into());
-    check(Same::Bf16, "cvt.rn.bf16.f32 %h0, %r1; cvt.u64.u16 %rd0, %h0;", move |a, _, _| {
-        bf16::from_f32(f(a)).to_bits().into()
+    check(Same::F64, "cvt.f64.f32 %rd0, %r1;", move |a, _, _| {
+        f64::from(f(a)).to_bits()
     });
-    check(Same::F32, "cvt.f32.f16 %r0, %h1; cvt.u64.u32 %rd0, %r0;", |a, _, _| {
-        f16::from_bits(a as u16).to_f32().to_bits().into()
-    });
+    check(
+        Same::F32,
+        "cvt.rn.f32.f64 %r0, %rd1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| (f64::from_bits(a) as f32).to_bits().into(),
+    );
+    check(
+        Same::F16,
+        "cvt.rn.f16.f32 %h0, %r1; cvt.u64.u16 %rd0, %h0;",
+        move |a, _, _| f16::from_f32(f(a)).to_bits().into(),
+    );
+    check(
+        Same::Bf16,
+        "cvt.rn.bf16.f32 %h0, %r1; cvt.u64.u16 %rd0, %h0;",
+        move |a, _, _| bf16::from_f32(f(a)).to_bits().into(),
+    );
+    check(
+        Same::F32,
+        "cvt.f32.f16 %r0, %h1; cvt.u64.u32 %rd0, %r0;",
+        |a, _, _| f16::from_bits(a as u16).to_f32().to_bits().into(),
+    );
 }
 
 #[test]
 fn halves_are_rounded_once() {
     let f = |x: u16| f16::from_bits(x).to_f64();
     let b = |x: u16| bf16::from_bits(x).to_f64();
-    check16(Same::F16, "add.f16 %h0, %h1, %h2;", move |x, y, _| f16::from_f64(f(x) + f(y)).to_bits());
-    check16(Same::F16, "mul.rn.f16 %h0, %h1, %h2;", move |x, y, _| f16::from_f64(f(x) * f(y)).to_bits());
-    check16(Same::F16, "neg.f16 %h0, %h1;", |x, _, _| (-f16::from_bits(x)).to_bits());
+    check16(Same::F16, "add.f16 %h0, %h1, %h2;", move |x, y, _| {
+        f16::from_f64(f(x) + f(y)).to_bits()
+    });
+    check16(Same::F16, "mul.rn.f16 %h0, %h1, %h2;", move |x, y, _| {
+        f16::from_f64(f(x) * f(y)).to_bits()
+    });
+    check16(Same::F16, "neg.f16 %h0, %h1;", |x, _, _| {
+        (-f16::from_bits(x)).to_bits()
+    });
     // Sums of such numbers that 64 bits do not hold differ by so much that the smaller does not matter, unless it decides a tie.
-    check16(Same::F16, "fma.rn.f16 %h0, %h1, %h2, %h3;", move |x, y, z| f16::from_f64(f(x) * f(y) + f(z)).to_bits());
-    check16(Same::Bf16, "add.bf16 %h0, %h1, %h2;", move |x, y, _| bf16::from_f64(b(x) + b(y)).to_bits());
+    check16(Same::F16, "fma.rn.f16 %h0, %h1, %h2, %h3;", move |x, y, z| {
+        f16::from_f64(f(x) * f(y) + f(z)).to_bits()
+    });
+    check16(Same::Bf16, "add.bf16 %h0, %h1, %h2;", move |x, y, _| {
+        bf16::from_f64(b(x) + b(y)).to_bits()
+    });
 }
 
 /// A sum that is a tie but for a part that 64 bits do not hold.
@@ -462,27 +745,44 @@ fn a_fused_half_sees_what_decides_a_tie() {
         .to_vec();
     let kernels = compile(&kernel("fma.rn.bf16 %h0, %h1, %h2, %h3; cvt.u64.u16 %rd0, %h0;")).expect("PTX");
     // 2^127 * (1 + 2^-7) is a number of bf16: what is added is too small to matter.
-    assert_eq!(run(&kernels[0], &inputs, Order::Forward), Ok(vec![0x7F01, 0x7F01]));
+    assert_eq!(
+        run(&kernels[0], &inputs, Order::Forward),
+        Ok(vec![0x7F01, 0x7F01])
+    );
 }
 
 #[test]
 fn memory_is_read_and_written_in_every_size() {
     // A thread's own eight bytes of shared memory.
     let own = "shl.b32 %r4, %r12, 3; mov.u32 %r5, tile; add.u32 %r6, %r5, %r4;";
-    check(Same::Bits, &format!("{own} st.shared.u64 [%r6], %rd1; ld.shared.u64 %rd0, [%r6];"), |a, _, _| a);
-    check(Same::Bits, &format!("{own} st.shared.v2.u32 [%r6], {{%r1, %r2}}; ld.shared.u64 %rd0, [%r6];"), |a, b, _| {
-        (b << 32) | (a & 0xFFFF_FFFF)
-    });
-    check(Same::Bits, &format!("{own} st.shared.u64 [%r6], %rd1; ld.shared.s8 %r0, [%r6+3]; cvt.s64.s32 %rd0, %r0;"), |a, _, _| {
-        i64::from((a >> 24) as i8) as u64
-    });
-    check(Same::Bits, &format!("{own} st.shared.u64 [%r6], 0; st.shared.u8 [%r6+1], %r1; ld.volatile.shared.u64 %rd0, [%r6];"), |a, _, _| {
-        (a & 255) << 8
-    });
+    check(
+        Same::Bits,
+        &format!("{own} st.shared.u64 [%r6], %rd1; ld.shared.u64 %rd0, [%r6];"),
+        |a, _, _| a,
+    );
+    check(
+        Same::Bits,
+        &format!("{own} st.shared.v2.u32 [%r6], {{%r1, %r2}}; ld.shared.u64 %rd0, [%r6];"),
+        |a, b, _| (b << 32) | (a & 0xFFFF_FFFF),
+    );
+    check(
+        Same::Bits,
+        &format!("{own} st.shared.u64 [%r6], %rd1; ld.shared.s8 %r0, [%r6+3]; cvt.s64.s32 %rd0, %r0;"),
+        |a, _, _| i64::from((a >> 24) as i8) as u64,
+    );
+    check(
+        Same::Bits,
+        &format!(
+            "{own} st.shared.u64 [%r6], 0; st.shared.u8 [%r6+1], %r1; ld.volatile.shared.u64 %rd0, [%r6];"
+        ),
+        |a, _, _| (a & 255) << 8,
+    );
     // By an address of any memory, and through local memory.
     check(
         Same::Bits,
-        &format!("{own} cvt.u64.u32 %rd5, %r6; cvta.shared.u64 %rd6, %rd5; st.u64 [%rd6], %rd1; ld.shared.u64 %rd0, [%r6];"),
+        &format!(
+            "{own} cvt.u64.u32 %rd5, %r6; cvta.shared.u64 %rd6, %rd5; st.u64 [%rd6], %rd1; ld.shared.u64 %rd0, [%r6];"
+        ),
         |a, _, _| a,
     );
     check(
@@ -491,7 +791,11 @@ fn memory_is_read_and_written_in_every_size() {
         |a, _, _| a,
     );
     // Local memory is not zero before it is written.
-    check(Same::Bits, "{ .local .align 8 .b8 depot[16]; ld.local.u64 %rd0, [depot]; }", |_, _, _| 0xA5A5_A5A5_A5A5_A5A5);
+    check(
+        Same::Bits,
+        "{ .local .align 8 .b8 depot[16]; ld.local.u64 %rd0, [depot]; }",
+        |_, _, _| 0xA5A5_A5A5_A5A5_A5A5,
+    );
 }
 
 #[test]
@@ -509,17 +813,29 @@ fn atomic_operations_answer_what_was_there() {
         ("inc.u32", |a, b| if a >= b { 0 } else { a + 1 }),
         ("dec.u32", |a, b| if a == 0 || a > b { b } else { a - 1 }),
     ] {
-        check(Same::Bits, &format!("{own} atom.relaxed.cta.shared.{name} %r0, [%r6], %r2; {after}"), |a, b, _| {
-            u64::from(then(a as u32, b as u32)) << 32 | u64::from(a as u32)
-        });
+        check(
+            Same::Bits,
+            &format!("{own} atom.relaxed.cta.shared.{name} %r0, [%r6], %r2; {after}"),
+            |a, b, _| u64::from(then(a as u32, b as u32)) << 32 | u64::from(a as u32),
+        );
     }
-    check(Same::Bits, &format!("{own} atom.shared.cas.b32 %r0, [%r6], %r2, %r3; {after}"), |a, b, c| {
-        let (a, b, c) = (a as u32, b as u32, c as u32);
-        u64::from(if a == b { c } else { a }) << 32 | u64::from(a)
-    });
-    check(Same::F32, &format!("{own} red.shared.add.f32 [%r6], %r2; ld.shared.u32 %r0, [%r6]; cvt.u64.u32 %rd0, %r0;"), |a, b, _| {
-        (f32::from_bits(a as u32) + f32::from_bits(b as u32)).to_bits().into()
-    });
+    check(
+        Same::Bits,
+        &format!("{own} atom.shared.cas.b32 %r0, [%r6], %r2, %r3; {after}"),
+        |a, b, c| {
+            let (a, b, c) = (a as u32, b as u32, c as u32);
+            u64::from(if a == b { c } else { a }) << 32 | u64::from(a)
+        },
+    );
+    check(
+        Same::F32,
+        &format!("{own} red.shared.add.f32 [%r6], %r2; ld.shared.u32 %r0, [%r6]; cvt.u64.u32 %rd0, %r0;"),
+        |a, b, _| {
+            (f32::from_bits(a as u32) + f32::from_bits(b as u32))
+                .to_bits()
+                .into()
+        },
+    );
 }
 
 const ORDERS: [Order; 3] = [Order::Forward, Order::Reverse, Order::Shuffled];
@@ -543,12 +859,23 @@ fn cooperate(code: &str, expected: impl Fn(&[u64], usize) -> u64) {
 #[test]
 fn warps_shuffle() {
     cooperate("shfl.sync.idx.b32 %r0, %r1, 5, 31, -1;", |warp, _| warp[5]);
-    cooperate("mov.u32 %r4, %laneid; xor.b32 %r4, %r4, 31; shfl.sync.idx.b32 %r0, %r1, %r4, 31, -1;", |warp, i| warp[31 - i]);
+    cooperate(
+        "mov.u32 %r4, %laneid; xor.b32 %r4, %r4, 31; shfl.sync.idx.b32 %r0, %r1, %r4, 31, -1;",
+        |warp, i| warp[31 - i],
+    );
     cooperate("shfl.sync.bfly.b32 %r0, %r1, 4, 31, -1;", |warp, i| warp[i ^ 4]);
-    cooperate("shfl.sync.down.b32 %r0|%p3, %r1, 3, 31, -1; @!%p3 mov.u32 %r0, 9;", |warp, i| *warp.get(i + 3).unwrap_or(&9));
-    cooperate("shfl.sync.up.b32 %r0|%p3, %r1, 2, 0, -1; @!%p3 mov.u32 %r0, 9;", |warp, i| if i < 2 { 9 } else { warp[i - 2] });
+    cooperate(
+        "shfl.sync.down.b32 %r0|%p3, %r1, 3, 31, -1; @!%p3 mov.u32 %r0, 9;",
+        |warp, i| *warp.get(i + 3).unwrap_or(&9),
+    );
+    cooperate(
+        "shfl.sync.up.b32 %r0|%p3, %r1, 2, 0, -1; @!%p3 mov.u32 %r0, 9;",
+        |warp, i| if i < 2 { 9 } else { warp[i - 2] },
+    );
     // Segments of eight threads: bounds are 31 with the segment's mask above.
-    cooperate("shfl.sync.down.b32 %r0, %r1, 1, 6175, -1;", |warp, i| if i % 8 == 7 { warp[i] } else { warp[i + 1] });
+    cooperate("shfl.sync.down.b32 %r0, %r1, 1, 6175, -1;", |warp, i| {
+        if i % 8 == 7 { warp[i] } else { warp[i + 1] }
+    });
     // A sum over the warp.
     let step = |by| format!("shfl.sync.bfly.b32 %r4, %r0, {by}, 31, -1; add.u32 %r0, %r0, %r4; ");
     let sum: String = [1, 2, 4, 8, 16].map(step).concat();
@@ -557,20 +884,42 @@ fn warps_shuffle() {
 
 #[test]
 fn warps_vote() {
-    let odd = |warp: &[u64]| warp.iter().enumerate().filter(|(_, a)| **a % 2 == 1).fold(0u64, |bits, (i, _)| bits | 1 << i);
+    let odd = |warp: &[u64]| {
+        warp.iter()
+            .enumerate()
+            .filter(|(_, a)| **a % 2 == 1)
+            .fold(0u64, |bits, (i, _)| bits | 1 << i)
+    };
     cooperate("vote.sync.ballot.b32 %r0, %p1, -1;", move |warp, _| odd(warp));
-    cooperate("vote.sync.ballot.b32 %r4, %p1, -1; popc.b32 %r0, %r4;", move |warp, _| odd(warp).count_ones().into());
-    cooperate("mov.u32 %r5, %lanemask_lt; vote.sync.ballot.b32 %r4, %p1, -1; and.b32 %r4, %r4, %r5; popc.b32 %r0, %r4;", move |warp, i| {
-        (odd(warp) & ((1 << i) - 1)).count_ones().into()
-    });
-    cooperate("vote.sync.any.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p3;", |_, _| 1);
-    cooperate("vote.sync.all.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p3;", |_, _| 0);
+    cooperate(
+        "vote.sync.ballot.b32 %r4, %p1, -1; popc.b32 %r0, %r4;",
+        move |warp, _| odd(warp).count_ones().into(),
+    );
+    cooperate(
+        "mov.u32 %r5, %lanemask_lt; vote.sync.ballot.b32 %r4, %p1, -1; and.b32 %r4, %r4, %r5; popc.b32 %r0, %r4;",
+        move |warp, i| (odd(warp) & ((1 << i) - 1)).count_ones().into(),
+    );
+    cooperate(
+        "vote.sync.any.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p3;",
+        |_, _| 1,
+    );
+    cooperate(
+        "vote.sync.all.pred %p3, %p1, -1; selp.u32 %r0, 1, 0, %p3;",
+        |_, _| 0,
+    );
     cooperate("redux.sync.add.u32 %r0, %r1, -1;", |warp, _| warp.iter().sum());
     cooperate("redux.sync.min.s32 %r0, %r1, -1;", |warp, _| warp[0]);
-    cooperate("and.b32 %r4, %r1, 3; match.any.sync.b32 %r0, %r4, -1;", |warp, i| {
-        (0..32).filter(|j| warp[*j] % 4 == warp[i] % 4).fold(0, |bits, j| bits | 1 << j)
+    cooperate(
+        "and.b32 %r4, %r1, 3; match.any.sync.b32 %r0, %r4, -1;",
+        |warp, i| {
+            (0..32)
+                .filter(|j| warp[*j] % 4 == warp[i] % 4)
+                .fold(0, |bits, j| bits | 1 << j)
+        },
+    );
+    cooperate("elect.sync %r4|%p3, -1; selp.u32 %r0, 1, 0, %p3;", |_, i| {
+        (i == 0).into()
     });
-    cooperate("elect.sync %r4|%p3, -1; selp.u32 %r0, 1, 0, %p3;", |_, i| (i == 0).into());
 }
 
 /// Threads that took different ways do not count each other.
@@ -579,7 +928,9 @@ fn only_threads_of_the_same_way_are_active() {
     let code = "@%p1 bra $odd; activemask.b32 %r4; shfl.sync.idx.b32 %r0, %r4, 1, 31, %r4; mov.u32 %r0, %r4; bra $on;
         $odd: activemask.b32 %r4; vote.sync.ballot.b32 %r0, %p1, %r4; $on: bar.warp.sync -1;";
     cooperate(code, |warp, i| {
-        (0..32).filter(|j| warp[*j] % 2 == warp[i] % 2).fold(0, |bits, j| bits | 1 << j)
+        (0..32)
+            .filter(|j| warp[*j] % 2 == warp[i] % 2)
+            .fold(0, |bits, j| bits | 1 << j)
     });
 }
 
@@ -610,30 +961,47 @@ fn faults_are_named() {
     };
     assert_eq!(fault("trap;"), Fault::Trap);
     assert_eq!(fault("ld.shared.u32 %r0, [tile+576];"), Fault::OutsideShared);
-    assert_eq!(fault("mov.u32 %r4, -8; st.shared.u64 [%r4], %rd1;"), Fault::OutsideShared);
+    assert_eq!(
+        fault("mov.u32 %r4, -8; st.shared.u64 [%r4], %rd1;"),
+        Fault::OutsideShared
+    );
     assert_eq!(fault("ld.shared.u32 %r0, [tile+2];"), Fault::Misaligned);
-    assert_eq!(fault("add.u64 %rd4, %rd23, 4; ld.global.u64 %rd0, [%rd4];"), Fault::Misaligned);
+    assert_eq!(
+        fault("add.u64 %rd4, %rd23, 4; ld.global.u64 %rd0, [%rd4];"),
+        Fault::Misaligned
+    );
     assert_eq!(
         fault("brx.idx %r2, $list; $list: .branchtargets $a; $a: add.u32 %r1, %r1, 7; brx.idx %r1, $list;"),
         Fault::NoTarget
     );
     // Half of the threads come to a vote that is for all of them, the others to a barrier.
-    let stuck = fault("@%p1 bra $odd; bar.sync 0; bra $on; $odd: vote.sync.any.pred %p3, %p1, -1; $on: mov.u32 %r0, 1;");
+    let stuck = fault(
+        "@%p1 bra $odd; bar.sync 0; bra $on; $odd: vote.sync.any.pred %p3, %p1, -1; $on: mov.u32 %r0, 1;",
+    );
     assert!(matches!(&stuck, Fault::Stuck(_)), "{stuck:?}");
-    assert!(stuck.to_string().contains("wait for each other for ever"), "{stuck}");
+    assert!(
+        stuck.to_string().contains("wait for each other for ever"),
+        "{stuck}"
+    );
 }
 
 #[test]
 fn what_is_not_known_is_named() {
     for (code, what) in [
-        ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 %r0, %r1, %r2, %r3;", "`mma.sync"),
-        ("wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1}, [%rd1], %r2;", "`wmma.load"),
+        (
+            "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 %r0, %r1, %r2, %r3;",
+            "`mma.sync",
+        ),
+        (
+            "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1}, [%rd1], %r2;",
+            "`wmma.load",
+        ),
         ("cp.async.ca.shared.global [%r1], [%rd1], 16;", "`cp.async"),
         ("add.rz.f32 %r0, %r1, %r2;", "modifier `.rz`"),
         ("fma.rz.f32 %r0, %r1, %r2, %r3;", "`fma.rz.f32`"),
         ("cvt.rz.f32.s32 %r0, %r1;", "`cvt.rz.f32.s32`"),
         ("ld.global.L1::invented.u32 %r0, [%rd1];", "`.L1::invented`"),
-        ("call.uni vprintf, (%r1);", "`call.uni` is not known"),
+        ("call.uni (%r0), vprintf, (%r1);", "`call.uni` is not known"),
         ("add.u32 %r0, %rd1, %r2;", "where 32 bits are wanted"),
         ("add.u32 %r0, %r1;", "`add.u32` is not known"),
         ("mov.u32 %r0, %clock;", "`%clock` is not known"),
@@ -651,7 +1019,13 @@ fn what_is_not_known_is_named() {
 fn mutations() -> impl Strategy<Value = String> {
     let text = crate::ptx::tests::SAMPLE.replace("sm_90a", "sm_80");
     let len = text.len();
-    let change = (0..len, 0..12usize, prop::sample::select(vec!["", "%r1", ".u64", "{", "}", ";", ",", "-1", "%p1", ".v2", "tile", "[", "]"]));
+    let change = (
+        0..len,
+        0..12usize,
+        prop::sample::select(vec![
+            "", "%r1", ".u64", "{", "}", ";", ",", "-1", "%p1", ".v2", "tile", "[", "]",
+        ]),
+    );
     prop::collection::vec(change, 1..6).prop_map(move |changes| {
         let mut text = text.clone();
         for (at, cut, put) in changes {
@@ -671,5 +1045,4 @@ proptest! {
             let _ = translate(&module, |_| Ok(0x1000));
         }
     }
-}
 }

@@ -18,7 +18,7 @@ fn gpu_alone() -> Option<(Gpu, MutexGuard<'static, ()>)> {
 }
 
 /// Files in memory, of three classes in turns.
-struct Files(Vec<Vec<u8>>);
+pub struct Files(Vec<Vec<u8>>);
 
 impl Source for Files {
     fn len(&self) -> usize {
@@ -40,7 +40,7 @@ impl Source for Files {
 }
 
 /// Sixty photographs; with damage, every fourth has a symbol that is no code in its coded data.
-fn files(damaged: bool) -> Arc<Files> {
+pub fn files(damaged: bool) -> Arc<Files> {
     let pictures = pictures();
     let files = (0..60).map(|i| {
         let mut file = pictures[i % pictures.len()].clone();
@@ -54,7 +54,7 @@ fn files(damaged: bool) -> Arc<Files> {
     Arc::new(Files(files.collect()))
 }
 
-fn options(bad_images: BadImagePolicy) -> LoaderOptions {
+pub fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     LoaderOptions {
         batch_size: 7,
         workers: Workers::Count(2.try_into().expect("two")),
@@ -64,12 +64,12 @@ fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     }
 }
 
-fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
+pub fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
     let (pipeline, way) = (Pipeline::imagenet_train(24), ForGpu { decode });
     DeviceLoader::new(files, pipeline, options, gpu.clone(), way, 1 << 30).expect("a loader")
 }
 
-fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
+pub fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
     Loader::new(files, Pipeline::imagenet_train(24), options).expect("a loader")
 }
 
@@ -123,9 +123,9 @@ impl Source for Pairs {
 }
 
 /// What makes a batch the same one: samples, labels, masks, shape and numbers.
-type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
+pub type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
 
-fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
+pub fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     let LoadedBatch { images, batch } = loaded;
     assert_eq!(images.shape, batch.shape);
     let numbers = loader.batcher().read(images).expect("numbers");
@@ -138,7 +138,7 @@ fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     )
 }
 
-fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
+pub fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
     let BatchNumbers::F32(numbers) = &*batch.images else {
         panic!("f32 was asked for")
     };

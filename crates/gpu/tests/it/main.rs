@@ -7,6 +7,8 @@ mod augment;
 mod decode;
 mod device;
 mod entropy;
+#[cfg(feature = "cuda")]
+mod failures;
 mod loader;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
