@@ -5,7 +5,7 @@ use super::fields::{Found, LargeOf32};
 use super::file::read_length;
 use super::lanes::{self, Place, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
-use super::tables::{CLASSES, ReadTables, Table, TokenTables};
+use super::tables::{CLASSES, SymbolTables, Table, TokenTables};
 use super::tokens::{BASE, BITS, CAPS, ESCAPE, LARGE};
 use super::{LANES, MOST_BLOCKS, VECTORS};
 use crate::Error;
@@ -23,8 +23,7 @@ pub(crate) struct Part {
     /// Blocks a row, and rows.
     pub wide: usize,
     pub high: usize,
-    /// The largest first coefficient: what 8-bit samples can give, and no more than what comes to 8191 by its step. Beyond
-    /// that the transforms of a flat block and of another one differ.
+    /// The largest first coefficient.
     pub most: i16,
 }
 
@@ -66,7 +65,7 @@ impl GroupReader {
     pub fn read(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         file: &[u8],
         (number, place): (usize, Range<usize>),
         parts: &[Part],
@@ -84,7 +83,7 @@ impl GroupReader {
     fn read_group(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         group: &Group<'_>,
         mut coder: Coder<'_>,
         parts: &[Part],
@@ -120,7 +119,7 @@ impl GroupReader {
     fn sort(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         group: &Group<'_>,
         coder: &mut Coder<'_>,
         parts: &[Part],
@@ -133,7 +132,7 @@ impl GroupReader {
                 continue;
             }
             if count > MOST_BLOCKS {
-                return Err("too many blocks");
+                return Err(TOO_MANY);
             }
             grow(&mut self.types, count + SLACK);
             let table = &tables.types[class][group.type_tables[class]];
@@ -397,15 +396,15 @@ impl States {
 }
 
 /// The parts of a group that the coder does not read.
-struct Group<'a> {
-    type_tables: [usize; CLASSES],
-    raw: &'a [u8],
-    extras: &'a [u8],
+pub(super) struct Group<'a> {
+    pub type_tables: [usize; CLASSES],
+    pub raw: &'a [u8],
+    pub extras: &'a [u8],
 }
 
 impl<'a> Group<'a> {
     /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
-    fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
+    pub fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
         const SHORT: Fault = "too few bytes";
         let &[choice, ..] = bytes else {
             return Err(SHORT);
@@ -466,9 +465,15 @@ pub(super) struct Coder<'a> {
     pub vectors: usize,
 }
 
+pub(super) const TOO_MANY: Fault = "too many blocks";
 pub(super) const OVER: Fault = "symbols that do not end with the coder's bytes";
 
 impl Coder<'_> {
+    /// How many bytes are the coder's.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     fn types(&mut self, isa: Isa, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]
