@@ -105,6 +105,8 @@ mod kernels;
 #[cfg(feature = "kernels")]
 mod loader;
 #[cfg(feature = "kernels")]
+mod packed;
+#[cfg(feature = "kernels")]
 mod prepare;
 #[cfg(feature = "kernels")]
 mod probe;

@@ -23,6 +23,15 @@ impl Words {
         here
     }
 
+    /// Adds bytes, four a word with the first in the lowest place, padded with zeros.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let (fours, rest) = bytes.as_chunks();
+        self.extend(fours.iter().copied().map(u32::from_le_bytes));
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.push(u32::from_le_bytes(last));
+    }
+
     pub fn push(&mut self, word: u32) {
         self.0.push(word);
     }
