@@ -236,13 +236,11 @@ fn of_types(#[comptime] warps: bool) -> Array<u32> {
 /// The number of any type; all lanes ask at once.
 #[cube]
 fn of_type(numbers: &Array<u32>, kind: u32, #[comptime] warps: bool) -> u32 {
-    let mut number = 0u32;
     if comptime!(warps) {
-        number = plane_shuffle(numbers[0], kind);
+        plane_shuffle(numbers[0], kind)
     } else {
-        number = numbers[(kind & 15) as usize];
+        numbers[(kind & 15) as usize]
     }
-    number
 }
 
 /// How many blocks of a type were counted before this lane's; counts it.
@@ -640,10 +638,8 @@ pub(crate) fn tokens(
                     let of_escapes = summed(escape, lane, 1u32, warps);
                     if mode != AHEAD {
                         let bit = bits + of_bits.before;
-                        let mut field = 0u32;
-                        if mode == OWN {
-                            field = bits_at(words, raw, bit);
-                        } else {
+                        let mut field = bits_at(words, raw, bit);
+                        if mode == ALL {
                             let low = raw_byte(words, raw, raw_bytes, &ended, bit / 8, warps);
                             let high = raw_byte(words, raw, raw_bytes, &ended, bit / 8 + 1, warps);
                             field = (low | (high << 8)) >> (bit % 8);

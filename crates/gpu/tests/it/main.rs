@@ -8,6 +8,7 @@ mod decode;
 mod device;
 mod entropy;
 mod loader;
+mod packed;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]
