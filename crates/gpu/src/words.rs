@@ -106,6 +106,13 @@ fn points(words: &mut Words, points: &[Pointwise]) {
 
 fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], apart: bool, height: u32) {
     let Resample { map, fills, inside } = resample;
+    if let ResampleMap::Upright(tables) = map {
+        let taps = tables.across.iter().chain(&tables.down);
+        let of_taps: usize = taps.map(|taps| 2 + taps.starts.len() + taps.weights.len()).sum();
+        words
+            .0
+            .reserve(11 + fills.len() + 2 * inside.len() + 2 * points.len() + of_taps);
+    }
     words.extend([u32::from(apart), fills.len() as u32, 0, points.len() as u32, 0]);
     words.extend([0; 6]);
     words.0[2] = words.here();

@@ -1,7 +1,7 @@
 //! The groups of a packed image, unchanged, for decoding elsewhere.
 
-use super::read::{Group, Part};
-use super::tables::SymbolTables;
+use super::read::{Fault, Part, Places, TOO_MANY};
+use super::tables::{CLASSES, SymbolTables};
 use super::{MOST_BLOCKS, Reader, parts_of};
 use crate::blocks::PlaneLayout;
 use crate::frame::Frame;
@@ -153,24 +153,21 @@ impl Reader {
 }
 
 /// The parts of a group, counted from its first byte.
-fn found(bytes: &[u8], parts: &[Part]) -> Result<PackedGroup, super::read::Fault> {
-    for class in 0..super::tables::CLASSES {
+fn found(bytes: &[u8], parts: &[Part]) -> Result<PackedGroup, Fault> {
+    for class in 0..CLASSES {
         let own = parts.iter().filter(|part| part.class == class);
         if own.map(|part| part.wide * part.high).sum::<usize>() > MOST_BLOCKS {
-            return Err(super::read::TOO_MANY);
+            return Err(TOO_MANY);
         }
     }
-    let mut room = Vec::new();
-    let (group, coder) = Group::parse(bytes, &mut room)?;
-    let (raw, extras) = (group.raw.len(), group.extras.len());
-    let states = 64 * coder.vectors;
+    let places = Places::parse(bytes)?;
     Ok(PackedGroup {
-        begin: bytes.len() - extras - raw - coder.length() - states,
-        vectors: coder.vectors,
-        coded: coder.length(),
-        raw,
-        extras,
-        type_tables: group.type_tables,
+        begin: places.states,
+        vectors: places.vectors,
+        coded: places.coded,
+        raw: places.raw,
+        extras: places.extras,
+        type_tables: places.type_tables,
         rows: [(0, 0); 4],
     })
 }

@@ -395,16 +395,19 @@ impl States {
     };
 }
 
-/// The parts of a group that the coder does not read.
-pub(super) struct Group<'a> {
+/// Where the parts of a group are.
+pub(super) struct Places {
     pub type_tables: [usize; CLASSES],
-    pub raw: &'a [u8],
-    pub extras: &'a [u8],
+    pub vectors: usize,
+    /// The first byte of the states, and how many bytes of each part follow.
+    pub states: usize,
+    pub coded: usize,
+    pub raw: usize,
+    pub extras: usize,
 }
 
-impl<'a> Group<'a> {
-    /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
-    pub fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
+impl Places {
+    pub fn parse(bytes: &[u8]) -> Result<Places, Fault> {
         const SHORT: Fault = "too few bytes";
         let &[choice, ..] = bytes else {
             return Err(SHORT);
@@ -414,22 +417,43 @@ impl<'a> Group<'a> {
             return Err("more states than a group has");
         }
         let (raw, at) = read_length(bytes, 1).ok_or(SHORT)?;
-        let (extras, at) = read_length(bytes, at).ok_or(SHORT)?;
-        let rest = &bytes[at..];
-        let raw_and_extras = raw as usize + extras as usize;
-        let coded_at = 2 * vectors * LANES;
-        let coded_end = rest.len().checked_sub(raw_and_extras).ok_or(SHORT)?;
-        let coded = rest.get(coded_at..coded_end).ok_or(SHORT)?;
-        let initial = &rest[..coded_at];
-        let (raw, extras) = rest[coded_end..].split_at(raw as usize);
+        let (extras, states) = read_length(bytes, at).ok_or(SHORT)?;
+        let (raw, extras) = (raw as usize, extras as usize);
+        let others = states + 2 * vectors * LANES + raw + extras;
+        Ok(Places {
+            type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
+            vectors,
+            states,
+            coded: bytes.len().checked_sub(others).ok_or(SHORT)?,
+            raw,
+            extras,
+        })
+    }
+}
+
+/// The parts of a group that the coder does not read.
+struct Group<'a> {
+    type_tables: [usize; CLASSES],
+    raw: &'a [u8],
+    extras: &'a [u8],
+}
+
+impl<'a> Group<'a> {
+    /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
+    fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
+        let places = Places::parse(bytes)?;
+        let vectors = places.vectors;
+        let (initial, rest) = bytes[places.states..].split_at(2 * vectors * LANES);
+        let (coded, raw_and_extras) = rest.split_at(places.coded);
+        let (raw, extras) = raw_and_extras.split_at(places.raw);
         let mut states = [States::ZERO; VECTORS];
         for (states, bytes) in states.iter_mut().zip(initial.as_chunks::<LANES>().0.chunks(2)) {
             (states.low, states.high) = (bytes[0], bytes[1]);
         }
         // What lies behind the coder's bytes serves as well as zeros, if there is enough of it.
-        let bytes = match rest.get(coded_at..).unwrap_or_default() {
-            bytes if bytes.len() >= coded.len() + SLACK => bytes,
-            _ => {
+        let bytes = match rest.len() >= coded.len() + SLACK {
+            true => rest,
+            false => {
                 room.clear();
                 room.extend(coded);
                 room.extend([0; SLACK]);
@@ -437,7 +461,7 @@ impl<'a> Group<'a> {
             }
         };
         let group = Group {
-            type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
+            type_tables: places.type_tables,
             raw,
             extras,
         };
@@ -469,11 +493,6 @@ pub(super) const TOO_MANY: Fault = "too many blocks";
 pub(super) const OVER: Fault = "symbols that do not end with the coder's bytes";
 
 impl Coder<'_> {
-    /// How many bytes are the coder's.
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
     fn types(&mut self, isa: Isa, table: &Table, out: &mut [u8], count: usize) -> Result<(), Fault> {
         match isa {
             #[cfg(target_arch = "x86_64")]

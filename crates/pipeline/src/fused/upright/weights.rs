@@ -116,7 +116,6 @@ impl Windows {
             &mut large[..]
         };
         for (&(first, count), weights) in self.runs.iter().zip(self.weights.chunks_exact(self.taps)) {
-            folded.fill(0.0);
             // Near the far end the window moves back, so that it can be read whole.
             let most = (last + 1 - taps as i64).max(0);
             let at = |place: i64| place.clamp(0, last);
@@ -126,6 +125,12 @@ impl Windows {
                 _ => first.div_euclid(ratio) - origin,
             }
             .clamp(0, most);
+            // Behind a run its weights are 0, so they are those of the window where the run begins with it and ends within.
+            if ratio == 1 && begin == first - origin && count <= taps {
+                take(begin as usize, &weights[..taps]);
+                continue;
+            }
+            folded.fill(0.0);
             for (place, &weight) in (first..).zip(&weights[..count]) {
                 match ratio {
                     1 => folded[(at(place - origin) - begin) as usize] += weight,
@@ -144,7 +149,7 @@ impl Windows {
     }
 
     /// Weights a position has over the samples of a channel.
-    fn taps_on(&self, side: Side) -> usize {
+    pub fn taps_on(&self, side: Side) -> usize {
         let taps = match (side.pixels / self.unit) as usize {
             1 => self.taps,
             2 => self.taps / 2 + 2,
