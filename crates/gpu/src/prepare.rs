@@ -275,10 +275,15 @@ impl Preparer {
         };
         let (color, components, coded, bytes): (_, Vec<Component>, _, Arc<[u8]>);
         if is_packed(input.bytes) {
-            let groups = self.decoder.packed_groups(input, region, scale).ok()??;
+            // The copy is in the cache when places in it are read.
+            bytes = input.bytes.into();
+            let copy = Input {
+                bytes: &bytes,
+                ..input
+            };
+            let groups = self.decoder.packed_groups(copy, region, scale).ok()??;
             let tables = DeviceTables::of(groups.tables, input.tables, self.tables.as_ref());
             self.tables = Some(tables.clone());
-            bytes = input.bytes.into();
             let all = groups.components().iter();
             (color, components) = (groups.color, all.map(|c| without(c.layout, c.steps)).collect());
             coded = CodedData::Groups(Groups::new(&groups, bytes.clone(), tables));

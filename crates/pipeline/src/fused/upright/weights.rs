@@ -88,10 +88,11 @@ impl Windows {
                 .clamp(first + 1, high)
                 .min(first + self.taps as i64);
             let weights = &mut weights[..(end - first) as usize];
-            let mut sum = 0.0;
-            for (i, weight) in weights.iter_mut().enumerate() {
-                *weight = filter(interpolation, (first as f64 - center + 0.5 + i as f64) * step);
+            let (mut sum, mut i) = (0.0, 0.0);
+            for weight in weights.iter_mut() {
+                *weight = filter(interpolation, (first as f64 - center + 0.5 + i) * step);
                 sum += *weight;
+                i += 1.0;
             }
             if sum == 0.0 {
                 weights[0] = 1.0; // the point lies a filter's width and more outside the bounds
