@@ -26,9 +26,10 @@
 //! needed.
 //!
 //! With `Decode::Device` the CPU does not entropy-decode either: it uploads the coded data of the restart
-//! intervals that the crop needs, without stuffed zeros (`entropy`). Files with several scans, such as
-//! progressive ones, are decoded as above, and so are, afterwards, files that the device finds to be broken
-//! or cannot finish: only the CPU decides that an image is bad.
+//! intervals that the crop needs, without stuffed zeros (`entropy`), and of packed images the groups that the
+//! crop needs, as they are (`packed`). Files with several scans, such as progressive ones, are decoded as above,
+//! and so are, afterwards, files that the device finds to be broken or cannot finish: only the CPU decides that
+//! an image is bad.
 //!
 //! # On the device
 //!
@@ -37,8 +38,8 @@
 //!
 //! 1. **Coefficients** (`coefficients`, `kernels::decode`). The quantised coefficients of all images of a
 //!    batch are in one buffer of 16-bit numbers, block after block, with records that say which block belongs
-//!    where. They are either unpacked, or decoded here by units that begin anywhere and synchronise
-//!    (`entropy`).
+//!    where. They are either unpacked, or decoded here: JPEGs by units that begin anywhere and synchronise
+//!    (`entropy`), packed images by a warp a group, without synchronising (`packed`).
 //! 2. **Samples**. Each block is dequantised and transformed into its component's plane, 8, 4, 2 or 1 samples
 //!    per side depending on the plan's scale, with the same bits as in crate jpeg.
 //! 3. **Geometry** (`kernels::gather`). One launch makes all pixels of all images: each is mapped back
@@ -64,8 +65,8 @@
 //!
 //! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, the device's
 //! largest allocation, or 32 bits is an error that names the numbers. On the device every read is clamped to
-//! its buffer, and every write outside of its buffer is skipped. The loops that read coded data end with the
-//! data, because each step reads at least one bit; no other loop's length depends on a file's contents.
+//! its buffer, and every write outside of its buffer is skipped. The loops that read a JPEG's coded data end with
+//! the data, because each step reads at least one bit; no other loop's length depends on a file's contents.
 //!
 //! # A device that fails
 //!
@@ -104,6 +105,8 @@ mod error;
 mod kernels;
 #[cfg(feature = "kernels")]
 mod loader;
+#[cfg(feature = "kernels")]
+mod packed;
 #[cfg(feature = "kernels")]
 mod prepare;
 #[cfg(feature = "kernels")]

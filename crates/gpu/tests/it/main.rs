@@ -10,6 +10,7 @@ mod entropy;
 #[cfg(feature = "cuda")]
 mod failures;
 mod loader;
+mod packed;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]
