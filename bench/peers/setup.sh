@@ -2,12 +2,13 @@
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
 #   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, spdl, all, smdebug, toolkit, moto, optuna, wheel,
-#                                      frameworks (default: every one of them but all)
+#                                      frameworks, zig (default: every one of them but all and zig)
 #
 # all has torch, DALI, FFCV, Albumentations and SPDL, so that one Python runs every trial of `stokehold compare`; the
 # package stokehold is installed into it by itself (the wheel that python/build makes).
 #
-# wheel-tests is for other Pythons than the default's, of which python/check makes one each.
+# wheel-tests is for other Pythons than the default's, of which python/check makes one each. zig is for wheels that are made for
+# other machines (python/wheels).
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
 # recipes), smdebug/, toolkit/, moto/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
@@ -24,7 +25,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | zig) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -66,7 +67,7 @@ EOF
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks zig" >&2
         exit 2
     fi
     environment=$(environment_of "$name")

@@ -181,7 +181,7 @@ impl Memory {
 fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory> {
     let stream = match request.cuda_stream()? {
         // The array API has a consumer that names none work in the legacy default stream.
-        CudaStreamRequest::Omitted | CudaStreamRequest::LegacyDefault => ConsumerStream::Handle(1),
+        CudaStreamRequest::Omitted | CudaStreamRequest::LegacyDefault => ConsumerStream::Handle(0),
         CudaStreamRequest::PerThreadDefault => ConsumerStream::PerThread,
         CudaStreamRequest::Pointer(stream) => ConsumerStream::Handle(stream),
         CudaStreamRequest::NoSync => ConsumerStream::Waited,

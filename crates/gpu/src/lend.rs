@@ -53,7 +53,7 @@ struct Reserved {
 /// The stream in which a consumer works with a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConsumerStream {
-    /// A `CUstream` of the driver; 1 is the legacy default stream.
+    /// A `CUstream` of the driver; null is the default stream.
     Handle(usize),
     /// The default stream of each thread. Letting go of the batch waits for all work on the device, because
     /// that can happen in another thread.
@@ -268,7 +268,7 @@ impl Event {
     /// # Safety
     /// The stream exists.
     unsafe fn record(&self, stream: usize) -> Result<(), DriverError> {
-        // The legacy default stream is that of the current context.
+        // The default stream is that of the current context.
         self.context.within(|| {
             // SAFETY: the event is this one's own; the caller promises that the stream exists.
             unsafe { event::record(self.event, stream as CUstream) }
