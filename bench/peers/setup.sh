@@ -2,12 +2,13 @@
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
 #   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, spdl, all, smdebug, toolkit, moto, optuna, wheel,
-#                                      frameworks, nvrtc (default: every one of them but all and nvrtc)
+#                                      frameworks, nvrtc, zig (default: every one of them but all, nvrtc and zig)
 #
 # all has torch, DALI, FFCV, Albumentations and SPDL, so that one Python runs every trial of `stokehold compare`; the
 # package stokehold is installed into it by itself (the wheel that python/build makes).
 #
-# wheel-tests is for other Pythons than the default's, of which python/check makes one each.
+# wheel-tests is for other Pythons than the default's, of which python/check makes one each. zig is for wheels that are made for
+# other machines (python/wheels).
 #
 # nvrtc is NVIDIA's compiler for kernels, for .ci/cuda.
 #
@@ -26,7 +27,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | nvrtc) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | nvrtc | zig) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -68,7 +69,7 @@ EOF
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks nvrtc" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks nvrtc zig" >&2
         exit 2
     fi
     environment=$(environment_of "$name")

@@ -161,6 +161,11 @@ impl Batcher {
         })
     }
 
+    /// Its device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Makes a batch: [`Batcher::lay_out`], [`Batcher::launch`] and [`Batcher::finish`] in one call.
     ///
     /// # Errors

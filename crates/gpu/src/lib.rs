@@ -61,6 +61,13 @@
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are on the device, each within half of the
 //! budget, and their memory is reused. Order, draws, resume and the policy for bad images are the loader's.
 //!
+//! # For other libraries
+//!
+//! Burn takes a batch by CubeCL's handle. Another library of the process, such as PyTorch, takes a batch on a
+//! CUDA device by its address (`CudaMemory`, feature `cuda`); the memory is made batches of again only when
+//! that library's stream is done with it (`lend`). No other library reads the memory of a Vulkan device:
+//! `Batcher::read` copies it to the host.
+//!
 //! # Malicious files
 //!
 //! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, the device's
@@ -103,6 +110,8 @@ mod entropy;
 mod error;
 #[cfg(feature = "kernels")]
 mod kernels;
+#[cfg(feature = "cuda")]
+mod lend;
 #[cfg(feature = "kernels")]
 mod loader;
 #[cfg(feature = "kernels")]
@@ -127,6 +136,8 @@ pub use client::is_cpu;
 pub use decode::Decode;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
+#[cfg(feature = "cuda")]
+pub use lend::{ConsumerStream, CudaMemory, LentMemory};
 #[cfg(feature = "kernels")]
 pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
 #[cfg(feature = "kernels")]

@@ -3,6 +3,8 @@
 use crate::augment::pictures;
 use crate::gpu;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
 use stokehold_loader::{
     BadImage, BadImagePolicy, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
@@ -185,6 +187,33 @@ fn epochs_are_those_of_the_cpu_and_go_on_anywhere() {
             }
         }
     }
+}
+
+/// A consumer that looks again and again, and does other things meanwhile, gets the same batches.
+#[test]
+fn waiting_briefly_changes_nothing() {
+    let Some((gpu, _alone)) = gpu_alone() else { return };
+    let device = on_device(&gpu, files(false), options(BadImagePolicy::Error), Decode::Hybrid);
+    let expected: Vec<Content> = device
+        .epoch(1)
+        .map(|batch| content(&device, &batch.expect("a batch")))
+        .collect();
+    let (mut batches, mut made, mut pending) = (device.epoch(1), Vec::new(), 0);
+    let begun = Instant::now();
+    loop {
+        match batches.next_within(Duration::from_micros(50)) {
+            Poll::Pending => pending += 1,
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(batch)) => {
+                let batch = batch.expect("a batch");
+                assert!(batch.batch.wait <= begun.elapsed());
+                made.push(content(&device, &batch));
+            }
+        }
+    }
+    assert!(made == expected, "{} batches of {}", made.len(), expected.len());
+    assert!(pending > 0);
+    assert!(batches.next_within(Duration::ZERO).is_ready() && batches.next().is_none());
 }
 
 /// What is broken is found by the CPU or on the device, and the policy is one.
