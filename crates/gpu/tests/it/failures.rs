@@ -309,7 +309,6 @@ fn no_kernel_has_merged_flushed_or_approximate_floats() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    assert!(tests.expect("a process").success());
     let (mut files, mut products) = (0, 0);
     for file in std::fs::read_dir(&folder).expect("a folder") {
         let text = std::fs::read_to_string(file.expect("a file").path()).expect("PTX");
@@ -325,6 +324,8 @@ fn no_kernel_has_merged_flushed_or_approximate_floats() {
         }
     }
     std::fs::remove_dir_all(&folder).expect("a folder");
+    // Last, because what is wrong with the kernels is wrong with those tests too.
+    assert!(tests.expect("a process").success());
     assert!(
         files >= 18 && products > 20,
         "{files} files with {products} products"
