@@ -65,7 +65,10 @@ fn in_python(error: &GpuError) -> String {
         .to_string()
         .replace("--gpu-memory-budget", "gpu_memory_budget")
         .replace("--batch-size", "batch_size")
-        .replace("build with --features", "build the wheel with python/build --features")
+        .replace(
+            "build with --features",
+            "build the wheel with python/build --features",
+        )
 }
 
 impl<T> Raise<T> for Result<T, CacheError> {

@@ -101,7 +101,11 @@ impl Feed {
         _: LoaderOptions,
         on: OnDevice,
     ) -> Result<Self, GpuError> {
-        let OnDevice { device, decode, budget } = on;
+        let OnDevice {
+            device,
+            decode,
+            budget,
+        } = on;
         let _ = (decode, budget);
         let backend = device.backend;
         let reason = stokehold_gpu::devices_of(backend).problem.unwrap_or_default();

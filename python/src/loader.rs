@@ -204,11 +204,7 @@ impl Loader {
         let feed = feed.raise()?;
         let epochs = Mutex::new(Epochs::new(&feed));
         Ok(Self {
-            core: Arc::new(Core {
-                feed,
-                cache,
-                epochs,
-            }),
+            core: Arc::new(Core { feed, cache, epochs }),
         })
     }
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -66,6 +65,14 @@ class Tensor(ctypes.Structure):
     ]
 
 
+def driver():
+    """CUDA's driver; a stand-in for it has only the second name."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return ctypes.CDLL("libcuda.so")
+
+
 class Consumer:
     """What a library does with a capsule: it takes the tensor over, and calls its deleter in the end."""
 
@@ -83,13 +90,12 @@ class Consumer:
         """A copy of the numbers, by the driver."""
         kind = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): np.uint16, (1, 8): np.uint8}[self.tensor.code, self.tensor.bits]
         numbers = np.empty(self.shape, kind)
-        driver = ctypes.CDLL("libcuda.so.1" if shutil.which("nvidia-smi") else "libcuda.so")
-        context = ctypes.c_void_p()
-        assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.tensor.device[1]) == 0
-        assert driver.cuCtxSetCurrent(context) == 0
+        cuda, context = driver(), ctypes.c_void_p()
+        assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.tensor.device[1]) == 0
+        assert cuda.cuCtxSetCurrent(context) == 0
         to, begin = ctypes.c_void_p(numbers.ctypes.data), ctypes.c_uint64(self.tensor.data)
-        assert driver.cuMemcpyDtoHAsync_v2(to, begin, ctypes.c_size_t(numbers.nbytes), None) == 0
-        assert driver.cuCtxSynchronize() == 0
+        assert cuda.cuMemcpyDtoHAsync_v2(to, begin, ctypes.c_size_t(numbers.nbytes), None) == 0
+        assert cuda.cuCtxSynchronize() == 0
         return numbers
 
     def delete(self):
@@ -354,19 +360,33 @@ def test_memory_is_the_consumers_until_its_deleter_runs(cuda, pictures):
         consumers.append(Consumer(images, stream=1))
         del images
     epoch(loader)
-    places = {consumer.tensor.data for consumer in consumers}
-    assert len(places) == len(consumers)
+    assert len({consumer.tensor.data for consumer in consumers}) == len(consumers)
     for consumer, (images, _, _) in zip(consumers, expected):
         assert np.array_equal(consumer.array(), images)
         consumer.delete()
-    # What is given back is used again.
-    again = []
+
+
+@without_torch
+@pytest.mark.parametrize("how", [{"stream": 1}, {"stream": 2}, {"stream": -1}, {}])
+def test_memory_that_is_given_back_is_used_again(cuda, pictures, how):
+    loader = on(cuda, pictures, T.Compose([T.RandomResizedCrop(160), T.ToTensor()]))
+
+    def free():
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        assert driver().cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
+        return free.value
+
+    taken, before = 0, None
     for _ in range(6):
         for images, _, _ in loader:
-            consumer = Consumer(images, stream=1)
-            again.append(consumer.tensor.data)
+            consumer = Consumer(images, **how)
+            if before is None:
+                consumer.array()  # which makes the device this thread's
+                before = free()
+            taken += 4 * int(np.prod(consumer.shape))
+            del images
             consumer.delete()
-    assert len(set(again)) <= len(again) / 2, again
+    assert before - free() < taken / 3, (before, free(), taken)
 
 
 @without_torch

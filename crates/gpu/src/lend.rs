@@ -138,7 +138,9 @@ impl CudaMemory {
         let refused = |error: DriverError| failed(format!("the stream cannot be used: {error}"));
         let event = match stream {
             ConsumerStream::Waited => None,
-            ConsumerStream::Handle(_) | ConsumerStream::PerThread => Some(Event::new(device).map_err(refused)?),
+            ConsumerStream::Handle(_) | ConsumerStream::PerThread => {
+                Some(Event::new(device).map_err(refused)?)
+            }
         };
         // The driver rejects a stream of another device here, where that can be reported.
         if let (ConsumerStream::Handle(stream), Some(event)) = (stream, &event) {
