@@ -32,6 +32,11 @@
 //! - Concurrency of threads in a block, or a GPU's weak memory: the threads of a block take turns.
 //! - Asynchronous streams: all work is done before the call that asks for it returns.
 //! - Speed.
+//! - Blocks that wait for each other: a block runs to its end before the next one of its worker begins, so a
+//!   kernel in which one spins until another writes does not end.
+//! - Accesses outside of local memory, which is not checked, and those outside of all allocations end the
+//!   process by a signal, not with the driver's error.
+//! - The bits of what is no number: a GPU has one of its own.
 //! - The exact results of the `.approx` instructions: they are computed more precisely than a GPU does.
 //! - What is only on some GPUs: tensor cores, asynchronous copies, clusters. Their instructions are unknown.
 //!

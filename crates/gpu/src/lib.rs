@@ -88,7 +88,9 @@
 //! Without the features `cuda` and `vulkan` only [`devices`] is available, and reports that. With either,
 //! kernels are compiled at their first launch. They are tested on Mesa's lavapipe, a Vulkan device on the
 //! CPU: `cargo test --release -p stokehold-gpu --features vulkan`; with the feature `cuda` the same tests use
-//! the first CUDA device. **They have not been run on a GPU yet.** They avoid memory shared by the units of a
+//! the first CUDA device. `.ci/cuda` runs them without a GPU: NVRTC compiles the kernels, and crate
+//! `cuda-on-cpu` runs its PTX on the CPU, for several architectures. That also tests devices that fail or lack
+//! something. **They have not been run on a GPU yet.** They avoid memory shared by the units of a
 //! cube, which CubeCL 0.11 compiles wrongly for lavapipe.
 //!
 //! At run time CUDA needs NVIDIA's driver, its compiler NVRTC, and the environment variable `CUDA_PATH`
