@@ -602,6 +602,7 @@ impl<'a> Function<'a> {
                 let params = self.field(types::I64, offset_of!(Thread, params));
                 self.b.ins().iadd_imm_s(params, offset as i64)
             }
+            None if name == "WARP_SZ" && bits == 32 => self.b.ins().iconst(types::I32, 32),
             _ => return Err(self.unknown(format!("the name `{name}` where {bits} bits are wanted"))),
         })
     }

@@ -863,6 +863,9 @@ fn warps_shuffle() {
         "mov.u32 %r4, %laneid; xor.b32 %r4, %r4, 31; shfl.sync.idx.b32 %r0, %r1, %r4, 31, -1;",
         |warp, i| warp[31 - i],
     );
+    cooperate("mov.u32 %r4, WARP_SZ; sub.u32 %r0, %r4, %laneid;", |_, i| {
+        32 - i as u64
+    });
     cooperate("shfl.sync.bfly.b32 %r0, %r1, 4, 31, -1;", |warp, i| warp[i ^ 4]);
     cooperate(
         "shfl.sync.down.b32 %r0|%p3, %r1, 3, 31, -1; @!%p3 mov.u32 %r0, 9;",
