@@ -21,13 +21,17 @@
 //!   modifier, a directive) makes the module invalid, with an error that names it; nothing is guessed.
 //! - **Cooperation of threads**: shared memory, barriers, and the operations of warps. Threads that wait for
 //!   each other for ever are an error.
-//! - **Access to memory that is not there**: new memory is filled with `0xA5`, pages that cannot be touched
-//!   lie before and behind each allocation, shared memory is filled anew for each block and every access to it
-//!   is checked, and every access must be aligned, as on a GPU.
+//! - **Access to memory that is not there**: new memory of up to 256 MiB is filled with `0xA5`, pages that cannot be
+//!   touched lie before and behind each allocation, shared memory is filled anew for each block and every access to it
+//!   by its own name is checked, and every access must be aligned, as on a GPU.
 //! - **Failures on request**: a full memory, a module that is refused, a launch that breaks the device.
 //!
 //! # What it cannot show
 //!
+//! - Buffers that a program cuts out of one allocation, as CubeCL does: there are no guards between them, and one that is
+//!   used again holds what was in it. Up to 255 bytes behind an allocation can be written, too, for it ends at a multiple of 256.
+//! - An access to a page that is not there ends the program by SIGSEGV, not with an error of CUDA.
+//! - A thread that spins until another one writes: it never stops, and the test hangs.
 //! - What the driver makes of PTX (SASS), its register use and its mistakes.
 //! - Concurrency of threads in a block, or a GPU's weak memory: the threads of a block take turns.
 //! - Asynchronous streams: all work is done before the call that asks for it returns.
