@@ -211,9 +211,16 @@ entries! {
         unsafe { give(context, pointer(handle)) }
     }
 
-    /// All is done already.
+    /// All is done already, so the device's events have come.
     fn cuCtxSynchronize() {
-        Locked::new()?.driver().device().map(drop)
+        let mut locked = Locked::new()?;
+        let driver = locked.driver();
+        driver.device()?;
+        let device = current()?;
+        for event in driver.events.values_mut().filter(|event| event.device == device) {
+            event.pending = 0;
+        }
+        Ok(())
     }
 
     /// There are no priorities.

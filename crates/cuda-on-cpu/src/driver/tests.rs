@@ -190,6 +190,9 @@ fn events_with_two_queries_pending_and_two_devices() {
         assert_eq!(cuEventRecord(event, ptr::null_mut()), 0);
         assert_eq!(cuEventSynchronize(event), 0);
         assert_eq!(cuEventQuery(event), 0);
+        assert_eq!(cuEventRecord(event, ptr::null_mut()), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(cuEventQuery(event), 0);
         assert_eq!(cuDevicePrimaryCtxRetain(&mut context, 1), 0);
         assert_eq!(cuCtxSetCurrent(context), 0);
         assert_eq!(cuStreamCreate(&mut stream, 0), 0);

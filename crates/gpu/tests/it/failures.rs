@@ -56,12 +56,12 @@ fn child() {
 
 /// What a child said.
 #[derive(Debug)]
-struct Said {
+pub struct Said {
     lines: Vec<String>,
 }
 
 impl Said {
-    fn count(&self, start: &str) -> usize {
+    pub fn count(&self, start: &str) -> usize {
         self.lines.iter().filter(|line| line.starts_with(start)).count()
     }
 
@@ -74,7 +74,7 @@ impl Said {
 }
 
 /// Whether the driver is the stand-in.
-fn is_stand_in() -> bool {
+pub fn is_stand_in() -> bool {
     let found = devices_of(Backend::Cuda);
     let is = found
         .usable
@@ -89,16 +89,17 @@ fn is_stand_in() -> bool {
 }
 
 fn run(device: &str, set: &[(&str, &str)], unset: &[&str]) -> Said {
+    let set = [&[(DEVICE, device)], set].concat();
+    let said = run_test("failures::child", &set, unset);
+    assert_eq!(said.count("batch: WRONG"), 0, "{set:?}: {said:#?}");
+    said
+}
+
+/// Runs an ignored test of this program in a process of its own, where it must succeed.
+pub fn run_test(test: &str, set: &[(&str, &str)], unset: &[&str]) -> Said {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command
-        .args([
-            "--exact",
-            "failures::child",
-            "--ignored",
-            "--nocapture",
-            "--test-threads=1",
-        ])
-        .env(DEVICE, device)
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads=1"])
         .envs(set.iter().copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -127,7 +128,6 @@ fn run(device: &str, set: &[(&str, &str)], unset: &[&str]) -> Said {
     let lines = text.lines().map(str::to_owned).collect();
     let said = Said { lines };
     assert!(status.success(), "{set:?}: {status}: {said:#?}");
-    assert_eq!(said.count("batch: WRONG"), 0, "{set:?}: {said:#?}");
     said
 }
 
