@@ -331,3 +331,37 @@ fn no_kernel_has_merged_flushed_or_approximate_floats() {
         "{files} files with {products} products"
     );
 }
+
+/// Where a plane is a warp, the kernels of packed images share work among its lanes. What they do elsewhere has the same
+/// results, so only NVRTC's text tells which it is.
+#[test]
+fn packed_images_are_read_by_warps() {
+    if !is_stand_in() {
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("stokehold-warps-{}", std::process::id()));
+    let tests = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "packed::packed_images_jpegs_and_pngs_share_a_batch"])
+        .env("CUDA_ON_CPU_PTX", &folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    let texts: Vec<String> = std::fs::read_dir(&folder)
+        .expect("a folder")
+        .map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("PTX"))
+        .collect();
+    std::fs::remove_dir_all(&folder).expect("a folder");
+    assert!(tests.expect("a process").success());
+    let mut all = String::new();
+    for kernel in ["types", "tokens", "first"] {
+        let entry = format!(".entry {kernel}_");
+        let text = texts.iter().find(|text| text.contains(&entry));
+        let text = text.unwrap_or_else(|| panic!("no kernel {kernel} was loaded"));
+        assert!(
+            text.contains("shfl.sync") || text.contains("vote.sync"),
+            "{kernel}: {text}"
+        );
+        all.push_str(text);
+    }
+    assert!(all.contains("shfl.sync") && all.contains("vote.sync"), "{all}");
+}
