@@ -182,9 +182,10 @@ fn lend(memory: &CudaMemory, request: &ExportRequest<'_>) -> PyResult<LentMemory
     let stream = match request.cuda_stream()? {
         // The array API has a consumer that names none work in the legacy default stream.
         CudaStreamRequest::Omitted | CudaStreamRequest::LegacyDefault => ConsumerStream::Handle(0),
-        CudaStreamRequest::PerThreadDefault => ConsumerStream::PerThread,
         CudaStreamRequest::Pointer(stream) => ConsumerStream::Handle(stream),
-        CudaStreamRequest::NoSync => ConsumerStream::Waited,
+        // The deleter may run in another thread than works with the batch. "No synchronisation" is of the way to the
+        // consumer: it names no stream, and does not say that its work has ended when the deleter runs.
+        CudaStreamRequest::PerThreadDefault | CudaStreamRequest::NoSync => ConsumerStream::Unknown,
     };
     // SAFETY: by the DLPack protocol, `stream` is one of the consumer's streams; that it exists as long as the
     // tensor is what the package's documentation asks of the consumer.

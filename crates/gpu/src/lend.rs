@@ -11,8 +11,9 @@
 //! way back needs care: a consumer queues its work and lets go of the batch while the device has not done that
 //! work yet, and CubeCL would give the memory to the next batch at once. So the memory leaves with an event in
 //! the consumer's stream, and stays reserved until that has come. Nothing waits for it: whoever lends or lets
-//! go next looks whether it has. An event that cannot be recorded never comes; then the memory stays reserved
-//! for good, because a batch that is overwritten while it is read would be a silent error.
+//! go next looks whether it has. Where the consumer's stream is not known, letting go waits for all work on the
+//! device instead. If neither can be done, nothing tells when the consumer is done; then the memory stays reserved
+//! for good, because a batch that is overwritten while it is read would be a silent error. A warning says so.
 //!
 //! CubeCL, and CUDA's runtime in other libraries, use the device's primary context; so do the events here. The
 //! thread's current context is as before when a call returns.
@@ -25,9 +26,9 @@ use cubecl_runtime::server::ServerStorage;
 use cubecl_runtime::storage::{ComputeStorage, ManagedResource};
 use cudarc::driver::DriverError;
 use cudarc::driver::result::{ctx, device, event, primary_ctx};
-use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUresult, CUstream};
+use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUevent_flags, CUstream};
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::{fmt, mem, process};
 
 type CudaServer = <CudaRuntime as Runtime>::Server;
@@ -55,20 +56,24 @@ struct Reserved {
 pub enum ConsumerStream {
     /// A `CUstream` of the driver; null is the default stream.
     Handle(usize),
-    /// The default stream of each thread. Letting go of the batch waits for all work on the device, because
-    /// that can happen in another thread.
-    PerThread,
-    /// None: the consumer has ended its work when it lets go of the batch.
-    Waited,
+    /// One that is not known here, such as the default stream of each thread, or several. Letting go of the
+    /// batch waits for all work on the device.
+    Unknown,
 }
 
 /// A batch in the hands of a consumer. Dropped, its memory is used again when the consumer's stream is done
 /// with all that is queued there by then.
 pub struct LentMemory {
     /// `None` after the end of its lending.
-    reserved: Option<Arc<Reserved>>,
-    stream: ConsumerStream,
-    event: Option<Event>,
+    lending: Option<(Arc<Reserved>, Done)>,
+}
+
+/// What tells that a consumer is done.
+enum Done {
+    /// The event, once it is recorded in this stream.
+    Event(Event, usize),
+    /// The end of all work on the device.
+    Synchronized(Context),
 }
 
 /// Memory that consumers have let go of, and the events in their streams.
@@ -136,21 +141,18 @@ impl CudaMemory {
         }
         sweep();
         let refused = |error: DriverError| failed(format!("the stream cannot be used: {error}"));
-        let event = match stream {
-            ConsumerStream::Waited => None,
-            ConsumerStream::Handle(_) | ConsumerStream::PerThread => {
-                Some(Event::new(device).map_err(refused)?)
+        let done = match stream {
+            ConsumerStream::Handle(stream) => {
+                let event = Event::new(device).map_err(refused)?;
+                // The driver rejects a stream of another device here, where that can be reported.
+                // SAFETY: the caller promises that the stream exists.
+                unsafe { event.record(stream) }.map_err(refused)?;
+                Done::Event(event, stream)
             }
+            ConsumerStream::Unknown => Done::Synchronized(Context::of(device).map_err(refused)?),
         };
-        // The driver rejects a stream of another device here, where that can be reported.
-        if let (ConsumerStream::Handle(stream), Some(event)) = (stream, &event) {
-            // SAFETY: the caller promises that the stream exists.
-            unsafe { event.record(stream) }.map_err(refused)?;
-        }
         Ok(LentMemory {
-            reserved: Some(Arc::clone(&self.reserved)),
-            stream,
-            event,
+            lending: Some((Arc::clone(&self.reserved), done)),
         })
     }
 }
@@ -166,32 +168,44 @@ impl fmt::Debug for CudaMemory {
 
 impl Drop for LentMemory {
     fn drop(&mut self) {
-        let Some(reserved) = self.reserved.take() else {
+        let Some((reserved, done)) = self.lending.take() else {
             return;
         };
-        let event = self.event.take();
         if reserved.process != process::id() {
             // The driver's objects are of the process that forked.
-            mem::forget((reserved, event));
+            mem::forget((reserved, done));
             return;
         }
-        let Some(event) = event else {
-            sweep();
-            return;
-        };
-        let done = match self.stream {
-            // SAFETY: whoever lent the memory promised that the stream exists until now.
-            ConsumerStream::Handle(stream) => unsafe { event.record(stream) },
-            ConsumerStream::PerThread => event.context.synchronize(),
-            ConsumerStream::Waited => Ok(()),
-        };
         match done {
-            Ok(()) => leaving().push((event, reserved)),
-            // Nothing tells when the consumer is done.
-            Err(_) => mem::forget(reserved),
+            Done::Event(event, stream) => {
+                // SAFETY: whoever lent the memory promised that the stream exists until now.
+                match unsafe { event.record(stream) } {
+                    Ok(()) => leaving().push((event, reserved)),
+                    Err(error) => keep(reserved, error),
+                }
+            }
+            Done::Synchronized(context) => {
+                if let Err(error) = context.synchronize() {
+                    keep(reserved, error);
+                }
+            }
         }
         sweep();
     }
+}
+
+/// Reserves memory for good. Only the first time is said: what breaks a device or a stream does so for every batch.
+fn keep(reserved: Arc<Reserved>, error: DriverError) {
+    static SAID: Once = Once::new();
+    let device = reserved.device;
+    SAID.call_once(|| {
+        tracing::warn!(
+            %error,
+            "cuda:{device}: nothing tells when a consumer is done with a batch, so its memory is never used again; keep a \
+             batch's stream until the batch is gone"
+        );
+    });
+    mem::forget(reserved);
 }
 
 fn leaving() -> MutexGuard<'static, Vec<(Event, Arc<Reserved>)>> {

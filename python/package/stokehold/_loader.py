@@ -64,8 +64,8 @@ class Loader:
         executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower; or
             ``"gpu"``: threads decode as far as a crop needs, and kernels on ``device`` make the images, the numbers of
             ``"fused"`` to the bit. On a CUDA device they stay there, without a copy; work with them in the stream that was
-            current when they were taken, or have that stream wait. Images of a Vulkan device are copied to the CPU's
-            memory, because PyTorch cannot read its own. Needs a wheel that was built with ``cuda`` or ``vulkan``.
+            current when they were taken, or have that stream wait; a stream must live as long as the tensors that came in
+            it. Images of a Vulkan device are copied to the CPU's memory, because PyTorch cannot read its own. Needs a wheel that was built with ``cuda`` or ``vulkan``.
         gpu_decode: with ``executor="gpu"``, where the symbols of JPEGs are decoded: ``"hybrid"`` (in threads) or ``"device"``.
         gpu_memory_budget: with ``executor="gpu"``, device memory for the two batches that are made at a time, bytes; ``None``
             stands for an eighth of it, at least 1 GiB.

@@ -36,6 +36,7 @@ impl Status {
     pub const UNSUPPORTED_PTX_VERSION: Status = Status(222);
     pub const INVALID_HANDLE: Status = Status(400);
     pub const NOT_FOUND: Status = Status(500);
+    pub const NOT_READY: Status = Status(600);
     pub const ILLEGAL_ADDRESS: Status = Status(700);
     pub const LAUNCH_OUT_OF_RESOURCES: Status = Status(701);
     pub const MISALIGNED_ADDRESS: Status = Status(716);
@@ -57,6 +58,7 @@ impl Status {
             Status::UNSUPPORTED_PTX_VERSION => "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
             Status::INVALID_HANDLE => "CUDA_ERROR_INVALID_HANDLE",
             Status::NOT_FOUND => "CUDA_ERROR_NOT_FOUND",
+            Status::NOT_READY => "CUDA_ERROR_NOT_READY",
             Status::ILLEGAL_ADDRESS => "CUDA_ERROR_ILLEGAL_ADDRESS",
             Status::LAUNCH_OUT_OF_RESOURCES => "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             Status::MISALIGNED_ADDRESS => "CUDA_ERROR_MISALIGNED_ADDRESS",
@@ -96,11 +98,12 @@ struct Driver {
     launches: u64,
 }
 
-/// An event: its device, and when it happened.
+/// An event: its device, when it happened, and how many more queries are told that it has not.
 #[derive(Clone, Copy)]
 struct Event {
     device: usize,
     time: Option<Instant>,
+    pending: u64,
 }
 
 /// A device with its primary context.
@@ -179,19 +182,27 @@ impl Driver {
 
     /// The device of a stream, which need not be current; of the default stream it is.
     fn stream(&mut self, stream: u64) -> Answer<&mut Device> {
-        let index = match (stream, self.streams.get(&stream)) {
-            (0, _) => current()?,
-            (_, Some(index)) => *index,
-            (_, None) => return refuse(Status::INVALID_HANDLE, "there is no such stream"),
-        };
+        let index = self.device_of(stream)?;
         self.working(index)
     }
 
-    /// The device of an event, which need not be current.
-    fn event(&mut self, event: u64) -> Answer<&mut Device> {
-        match self.events.get(&event).copied() {
-            Some(event) => self.working(event.device),
+    /// The number of a stream's device.
+    fn device_of(&self, stream: u64) -> Answer<usize> {
+        match (stream, self.streams.get(&stream)) {
+            (0, _) => current(),
+            (_, Some(index)) => Ok(*index),
+            (_, None) => refuse(Status::INVALID_HANDLE, "there is no such stream"),
+        }
+    }
+
+    /// An event, whose device need not be current and works.
+    fn event(&mut self, event: u64) -> Answer<&mut Event> {
+        match self.events.get_mut(&event) {
             None => refuse(Status::INVALID_HANDLE, "there is no such event"),
+            Some(event) => match &self.devices[event.device].broken {
+                Some(broken) => Err(broken.clone()),
+                None => Ok(event),
+            },
         }
     }
 }

@@ -58,6 +58,7 @@
 //! | `CUDA_ON_CPU_LIMIT` | the memory | how much of it can be allocated, as if others used the rest |
 //! | `CUDA_ON_CPU_REFUSE` | `0` | the number of the module that is refused, from 1 |
 //! | `CUDA_ON_CPU_FAULT` | `0` | the number of the launch that breaks its device, from 1 |
+//! | `CUDA_ON_CPU_PENDING` | `0` | how often a recorded event says that it has not come, as if work lay before it; it has after `cuEventSynchronize` and `cuCtxSynchronize` |
 //! | `CUDA_ON_CPU_PTX` | none | a folder in which every PTX that is loaded is kept |
 //!
 //! # How the library is named

@@ -58,6 +58,8 @@ pub struct Settings {
     pub refuse: Option<u64>,
     /// The launch that breaks its device, from 1.
     pub fault: Option<u64>,
+    /// How many queries a recorded event answers with "not ready".
+    pub pending: u64,
     /// Where PTX is kept.
     pub ptx: Option<PathBuf>,
 }
@@ -106,6 +108,7 @@ impl Settings {
             limit: number("CUDA_ON_CPU_LIMIT", memory)?,
             refuse: some(number("CUDA_ON_CPU_REFUSE", 0)?),
             fault: some(number("CUDA_ON_CPU_FAULT", 0)?),
+            pending: number("CUDA_ON_CPU_PENDING", 0)?,
             ptx: variable("CUDA_ON_CPU_PTX").map(PathBuf::from),
         })
     }
@@ -155,6 +158,7 @@ mod tests {
             ("CUDA_ON_CPU_ORDER", "random"),
             ("CUDA_ON_CPU_MEMORY", "8G"),
             ("CUDA_ON_CPU_FAULT", "-1"),
+            ("CUDA_ON_CPU_PENDING", "some"),
         ] {
             let error = read(name, value).expect_err(value);
             assert!(error.contains(name), "{error}");

@@ -9,6 +9,8 @@ mod device;
 mod entropy;
 #[cfg(feature = "cuda")]
 mod failures;
+#[cfg(feature = "cuda")]
+mod lend;
 mod loader;
 mod packed;
 mod photos;

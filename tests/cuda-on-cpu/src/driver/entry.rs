@@ -211,9 +211,16 @@ entries! {
         unsafe { give(context, pointer(handle)) }
     }
 
-    /// All is done already.
+    /// All is done already, so the device's events have come.
     fn cuCtxSynchronize() {
-        Locked::new()?.driver().device().map(drop)
+        let mut locked = Locked::new()?;
+        let driver = locked.driver();
+        driver.device()?;
+        let device = current()?;
+        for event in driver.events.values_mut().filter(|event| event.device == device) {
+            event.pending = 0;
+        }
+        Ok(())
     }
 
     /// There are no priorities.
@@ -281,7 +288,7 @@ entries! {
         let driver = locked.driver();
         driver.device()?;
         let (handle, device) = (driver.handle(), current()?);
-        driver.events.insert(handle, Event { device, time: None });
+        driver.events.insert(handle, Event { device, time: None, pending: 0 });
         // SAFETY: the caller's pointer.
         unsafe { give(event, pointer(handle)) }
     }
@@ -294,26 +301,39 @@ entries! {
         }
     }
 
-    /// The event happens now.
+    /// The event happens now; as many queries as are asked for are told later. Stream and event are of one device.
     fn cuEventRecord(event: *mut c_void, stream: *mut c_void) {
+        let pending = asked()?.pending;
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream as u64)?;
-        match driver.events.get_mut(&(event as u64)) {
-            Some(event) => event.time = Some(Instant::now()),
-            None => return refuse(Status::INVALID_HANDLE, "there is no such event"),
+        let device = driver.device_of(stream as u64)?;
+        let event = driver.event(event as u64)?;
+        if event.device != device {
+            return refuse(
+                Status::INVALID_HANDLE,
+                format!("an event of device {} in a stream of device {device}", event.device),
+            );
         }
+        (event.time, event.pending) = (Some(Instant::now()), pending);
         Ok(())
     }
 
     /// The event has happened.
     fn cuEventSynchronize(event: *mut c_void) {
-        Locked::new()?.driver().event(event as u64).map(drop)
+        Locked::new()?.driver().event(event as u64)?.pending = 0;
+        Ok(())
     }
 
-    /// The event has happened.
+    /// The event has happened, but for the queries that are told otherwise. One that was never recorded has.
     fn cuEventQuery(event: *mut c_void) {
-        Locked::new()?.driver().event(event as u64).map(drop)
+        let mut locked = Locked::new()?;
+        let event = locked.driver().event(event as u64)?;
+        if event.pending > 0 {
+            event.pending -= 1;
+            return refuse(Status::NOT_READY, "the event has not come, as was asked for");
+        }
+        Ok(())
     }
 
     /// The time between two events, milliseconds.

@@ -171,3 +171,53 @@ fn a_thread_without_a_context_is_told_so() {
         )
     );
 }
+
+/// What `an_event_comes_late_and_only_in_a_stream_of_its_device` tests, with that test's settings.
+#[test]
+#[ignore = "a process that another test begins"]
+fn events_with_two_queries_pending_and_two_devices() {
+    let (mut context, mut event, mut stream) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    start();
+    // SAFETY: all pointers are locals'; handles are the driver's.
+    unsafe {
+        assert_eq!(cuEventCreate(&mut event, 0), 0);
+        assert_eq!(cuEventQuery(event), 0, "an event that was never recorded");
+        for _ in 0..2 {
+            assert_eq!(cuEventRecord(event, ptr::null_mut()), 0);
+            let answers = [0; 4].map(|_| cuEventQuery(event));
+            assert_eq!(answers, [Status::NOT_READY.0, Status::NOT_READY.0, 0, 0]);
+        }
+        assert_eq!(cuEventRecord(event, ptr::null_mut()), 0);
+        assert_eq!(cuEventSynchronize(event), 0);
+        assert_eq!(cuEventQuery(event), 0);
+        assert_eq!(cuEventRecord(event, ptr::null_mut()), 0);
+        assert_eq!(cuCtxSynchronize(), 0);
+        assert_eq!(cuEventQuery(event), 0);
+        assert_eq!(cuDevicePrimaryCtxRetain(&mut context, 1), 0);
+        assert_eq!(cuCtxSetCurrent(context), 0);
+        assert_eq!(cuStreamCreate(&mut stream, 0), 0);
+        for stream in [stream, ptr::null_mut()] {
+            let (name, text) = why(cuEventRecord(event, stream));
+            assert_eq!(name, "CUDA_ERROR_INVALID_HANDLE");
+            assert_eq!(text, "an event of device 0 in a stream of device 1");
+        }
+        assert_eq!(cuEventQuery(event), 0, "a refused record changes nothing");
+    }
+}
+
+/// Settings are a process's.
+#[test]
+fn an_event_comes_late_and_only_in_a_stream_of_its_device() {
+    let child = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .args([
+            "--exact",
+            "driver::tests::events_with_two_queries_pending_and_two_devices",
+        ])
+        .arg("--ignored")
+        .env("CUDA_ON_CPU_PENDING", "2")
+        .env("CUDA_ON_CPU_SM", "80,90")
+        .output()
+        .expect("a process");
+    let text = String::from_utf8_lossy(&child.stdout);
+    assert!(child.status.success() && text.contains("1 passed"), "{text}");
+}
