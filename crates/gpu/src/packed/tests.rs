@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::coefficients::Faults;
-use crate::tested::gpu;
+use crate::tested::{cuts, gpu, part};
 use crate::words::Words;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use proptest::prelude::*;
@@ -190,20 +190,6 @@ fn pictures() -> impl Strategy<Value = Picture> {
             noise,
         },
     )
-}
-
-/// A region of an image, of four numbers of at most 1.
-fn part(header: &Header, [x, y, width, height]: [f64; 4]) -> Region {
-    let cut = |at: f64, size: f64, whole: u32| {
-        let at = (at * f64::from(whole - 1)) as u32;
-        (at, 1 + (size * f64::from(whole - at - 1)) as u32)
-    };
-    let ((x, width), (y, height)) = (cut(x, width, header.width), cut(y, height, header.height));
-    Region { x, y, width, height }
-}
-
-fn cuts() -> impl Strategy<Value = [f64; 4]> {
-    [0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0]
 }
 
 /// Packs files with built-in tables, or with some that were adapted to all of them.
