@@ -53,7 +53,9 @@ impl<T> Raise<T> for Result<T, GpuError> {
             GpuError::Unavailable { .. }
             | GpuError::UnknownDevice(_)
             | GpuError::UnknownDecode(_)
-            | GpuError::Budget { .. } => Err(OptionError::new_err(in_python(&error))),
+            | GpuError::Budget { .. }
+            | GpuError::Piece { .. }
+            | GpuError::TooMany { .. } => Err(OptionError::new_err(in_python(&error))),
             _ => Err(StokeholdError::new_err(in_python(&error))),
         })
     }

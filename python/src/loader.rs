@@ -10,7 +10,7 @@ use stokehold_cache::{Cache, CachePlace};
 use stokehold_gpu::{Decode, DeviceName};
 use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
-use stokehold_remote::{Address, Servers};
+use stokehold_remote::{Address, DataPart, Servers};
 
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
@@ -46,24 +46,27 @@ impl Core {
     }
 }
 
-/// The servers that make the batches, if there are any.
-fn elsewhere(
-    py: Python<'_>,
-    source: &Source,
-    remote: &[String],
-    workers: Workers,
-) -> PyResult<Option<Arc<dyn Elsewhere>>> {
+/// Where the servers are, and which data they serve; nothing where there are none.
+fn addresses(source: &Source, remote: &[String]) -> PyResult<Option<(Vec<Address>, DataPart)>> {
     if remote.is_empty() {
         return Ok(None);
     }
     let data = source.part.clone().ok_or_else(|| {
         OptionError::new_err("remote: servers have no list of images; give the folder that they serve")
     })?;
-    let addresses = remote
-        .iter()
-        .map(|text| text.parse())
-        .collect::<Result<Vec<Address>, _>>();
-    let addresses = addresses.raise()?;
+    let addresses = remote.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    Ok(Some((addresses.raise()?, data)))
+}
+
+/// The servers that make the batches, if there are any.
+fn connect(
+    py: Python<'_>,
+    servers: Option<(Vec<Address>, DataPart)>,
+    workers: Workers,
+) -> PyResult<Option<Arc<dyn Elsewhere>>> {
+    let Some((addresses, data)) = servers else {
+        return Ok(None);
+    };
     let token = stokehold_remote::token().raise()?;
     let servers = py.detach(|| Servers::connect(&addresses, data, token)).raise()?;
     Ok(Some(Arc::new(servers.with_local(match workers {
@@ -73,16 +76,16 @@ fn elsewhere(
 }
 
 /// The cache that is given or that the environment names, if there is one.
-fn open_cache(py: Python<'_>, place: Option<&str>, share: f64) -> PyResult<Option<Arc<Cache>>> {
-    let place: Option<CachePlace> = match place {
-        Some(place) => Some(
-            place
-                .parse()
-                .map_err(|reason| OptionError::new_err(format!("cache={place:?}: {reason}")))?,
-        ),
-        None => CachePlace::of_environment().raise()?,
-    };
-    py.detach(|| Cache::open_if(place.as_ref(), share)).raise()
+fn cache_place(place: Option<&str>) -> PyResult<Option<CachePlace>> {
+    match place {
+        Some(place) => {
+            let parsed = place.parse();
+            Ok(Some(parsed.map_err(|reason| {
+                OptionError::new_err(format!("cache={place:?}: {reason}"))
+            })?))
+        }
+        None => CachePlace::of_environment().raise(),
+    }
 }
 
 #[pymethods]
@@ -161,10 +164,7 @@ impl Loader {
             bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
             ..LoaderOptions::default()
         };
-        let options = LoaderOptions {
-            elsewhere: elsewhere(py, source, &remote, workers)?,
-            ..options
-        };
+        // Everything is checked before servers are called and a cache is opened.
         if device.is_some() && !remote.is_empty() {
             return Err(OptionError::new_err(
                 "executor=\"gpu\" makes batches on this machine's device, and the servers of remote make them elsewhere; give \
@@ -176,31 +176,39 @@ impl Loader {
                 "gpu_decode and gpu_memory_budget are of executor=\"gpu\", and this is executor={executor:?}"
             )));
         }
-        let given = cache.is_some();
-        let cache = open_cache(py, cache.as_deref(), cache_share)?;
+        if cache.is_some() && !remote.is_empty() {
+            return Err(OptionError::new_err(
+                "cache keeps what this process reads, and the servers of remote read; give one of the two",
+            ));
+        }
+        let place = cache_place(cache.as_deref())?;
+        let budget = gpu_memory_budget.map(|bytes| at_least(1, "gpu_memory_budget", bytes));
+        let budget = budget.transpose()?.map(|bytes| bytes as u64);
+        let on = match device {
+            None => None,
+            Some(device) => Some(OnDevice {
+                device: device.parse::<DeviceName>().raise()?,
+                decode: gpu_decode.parse::<Decode>().raise()?,
+                budget,
+            }),
+        };
+        let addresses = addresses(source, &remote)?;
+        let options = LoaderOptions {
+            elsewhere: connect(py, addresses, workers)?,
+            ..options
+        };
+        let cache = py
+            .detach(|| Cache::open_if(place.as_ref(), cache_share))
+            .raise()?;
         let images: Arc<dyn stokehold_storage::Source> = match &cache {
-            Some(_) if !remote.is_empty() && given => {
-                return Err(OptionError::new_err(
-                    "cache keeps what this process reads, and the servers of remote read; give one of the two",
-                ));
-            }
             Some(cache) => cache.of(Arc::clone(&source.images)),
             None => Arc::clone(&source.images),
         };
         let operations = pipeline.operations.clone();
-        let budget = gpu_memory_budget.map(|bytes| at_least(1, "gpu_memory_budget", bytes));
-        let budget = budget.transpose()?.map(|bytes| bytes as u64);
-        let feed = match device {
-            None => py.detach(|| Feed::on_cpu(images, operations, options)),
-            Some(device) => {
-                let on = OnDevice {
-                    device: device.parse::<DeviceName>().raise()?,
-                    decode: gpu_decode.parse::<Decode>().raise()?,
-                    budget,
-                };
-                py.detach(|| Feed::on_device(images, operations, options, on))
-            }
-        };
+        let feed = py.detach(|| match on {
+            None => Feed::on_cpu(images, operations, options),
+            Some(on) => Feed::on_device(images, operations, options, on),
+        });
         let feed = feed.raise()?;
         let epochs = Mutex::new(Epochs::new(&feed));
         Ok(Self {

@@ -5,6 +5,8 @@ mod bench;
 mod bucket;
 mod cache;
 mod compare;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod dataset;
 mod devices;
 mod explain;

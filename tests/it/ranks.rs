@@ -52,7 +52,7 @@ fn several_ranks_and_a_cluster_without_an_interface_are_refused_in_words() {
 }
 
 #[cfg(feature = "mpi")]
-mod with_mpi {
+mod under_mpi {
     use std::fs;
     use std::process::{Child, Stdio};
     use std::thread;

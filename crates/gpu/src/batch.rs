@@ -177,8 +177,15 @@ impl Batcher {
     /// Computes the memory layout of a batch, and rejects one that does not fit. Takes no device memory yet.
     ///
     /// # Errors
-    /// [`GpuError::Budget`] if the batch needs more memory than it may have.
+    /// [`GpuError::Budget`] if the batch needs more memory than it may have, [`GpuError::Piece`] if it needs more of it in one
+    /// piece than the device gives, [`GpuError::TooMany`] if it has more than 65 535 images.
     pub fn lay_out<S: AsRef<Prepared>>(&self, samples: &[S]) -> Result<LaidOut, GpuError> {
+        if samples.len() > MOST_COUNTED {
+            return Err(GpuError::TooMany {
+                images: samples.len(),
+                most: MOST_COUNTED,
+            });
+        }
         let most: usize = samples.iter().map(|sample| sample.as_ref().words()).sum();
         let mut layout = Layout {
             sample_type: self.sample_type,
@@ -199,20 +206,24 @@ impl Batcher {
             }
         }
         let need = layout.bytes() + out;
-        // Each of a batch's buffers is counted in 32 bits, and is one allocation on the device.
-        let piece = self.gpu.largest_buffer().min(u64::from(u32::MAX));
-        let too_large = layout
-            .pieces()
-            .into_iter()
-            .chain([out])
-            .any(|bytes| bytes > piece);
-        if need > self.budget || too_large || samples.len() > MOST_COUNTED {
+        if need > self.budget {
             return Err(GpuError::Budget {
                 images: samples.len(),
                 need: mib(need),
-                budget: mib(self.budget.min(piece)),
+                budget: mib(self.budget),
                 largest: largest.0,
                 largest_need: mib(largest.1),
+            });
+        }
+        // Each of a batch's buffers is counted in 32 bits, and is one allocation on the device.
+        let most = self.gpu.largest_buffer().min(u64::from(u32::MAX));
+        let piece = layout.pieces().into_iter().fold(out, u64::max);
+        if piece > most {
+            return Err(GpuError::Piece {
+                device: self.gpu.name().to_string(),
+                images: samples.len(),
+                need: mib(piece),
+                most: mib(most),
             });
         }
         Ok(LaidOut {

@@ -26,21 +26,46 @@ pub enum GpuError {
     Pipeline(#[from] PipelineError),
     /// A batch needs more memory than it may have.
     #[error(
-        "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB (the largest is image \
-         {largest} of the batch, {largest_need} MiB); raise the budget (--gpu-memory-budget) or make the batches smaller \
-         (--batch-size)"
+        "a batch of {images} images needs {need} MiB on the device and may have {budget} MiB, half of what batches may take, \
+         for there are two at a time (the largest is image {largest} of the batch, {largest_need} MiB); raise the budget \
+         (--gpu-memory-budget) or make the batches smaller (--batch-size)"
     )]
     Budget {
         /// Images in the batch.
         images: usize,
         /// The memory that it needs, in MiB.
         need: u64,
-        /// The budget in MiB.
+        /// The budget of one batch in MiB.
         budget: u64,
         /// The index of the image that needs the most.
         largest: usize,
         /// The memory that it needs, in MiB.
         largest_need: u64,
+    },
+    /// A batch needs a buffer that is too large for the device, whatever the budget.
+    #[error(
+        "a batch of {images} images needs {need} MiB on the device in one piece, and {device} gives pieces of up to {most} MiB; \
+         make the batches smaller (--batch-size)"
+    )]
+    Piece {
+        /// The device's name.
+        device: String,
+        /// Images in the batch.
+        images: usize,
+        /// The largest buffer, in MiB.
+        need: u64,
+        /// The largest that there can be, in MiB.
+        most: u64,
+    },
+    /// A batch has more images than a launch can count.
+    #[error(
+        "a batch has {images} images, and a device makes up to {most} at a time; make the batches smaller (--batch-size)"
+    )]
+    TooMany {
+        /// Images in the batch.
+        images: usize,
+        /// The most that there can be.
+        most: usize,
     },
     /// The device failed while making a batch.
     #[error(

@@ -46,7 +46,8 @@ pub struct LoadedBatch {
     pub batch: Batch,
 }
 
-/// An iterator over the batches of one epoch. It ends after an error. Dropping it ends its threads and waits
+/// An iterator over the batches of one epoch. It ends after an error; in a fork of the process, its first one is
+/// [`LoaderError::Forked`]. Dropping it ends its threads and waits
 /// for them: for the longest of the reads, searches for a substitute, and batches on the device in progress.
 pub struct DeviceBatches {
     coming: Option<Receiver<Result<(LoadedBatch, State), GpuError>>>,
@@ -195,6 +196,12 @@ impl DeviceBatches {
     }
 
     fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
+        // The thread is not in a fork of the process, so nothing would come.
+        if self.coming.is_some() && self.process != process::id() {
+            self.let_go();
+            let made_by = self.process;
+            return Poll::Ready(Some(Err(LoaderError::Forked { made_by }.into())));
+        }
         let Some(coming) = &self.coming else {
             return Poll::Ready(None);
         };
@@ -422,4 +429,48 @@ fn prepared(batch: &Batch) -> Vec<Arc<Prepared>> {
     samples
         .map(|sample| sample.expect("workers prepare by ForGpu"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stokehold_loader::OrderFacts;
+
+    /// As in a fork: the sender is there and nobody uses it.
+    #[test]
+    fn in_a_fork_the_epoch_fails_and_ends() {
+        let (_sender, coming) = bounded(0);
+        let mut batches = DeviceBatches {
+            coming: Some(coming),
+            thread: None,
+            failed: None,
+            waiting: None,
+            state: State {
+                seed: 0,
+                epoch: 0,
+                batch: 0,
+                order: OrderFacts {
+                    samples: 8,
+                    classes: 0,
+                    batch_size: 4,
+                    world_size: 1,
+                    shuffle: false,
+                    drop_last: false,
+                    sampler: "every".into(),
+                },
+            },
+            progress: Arc::default(),
+            process: 0,
+        };
+        let first = batches.next();
+        assert!(
+            matches!(
+                first,
+                Some(Err(GpuError::Loader(LoaderError::Forked { made_by: 0 })))
+            ),
+            "{:?}",
+            first.map(|batch| batch.map(|_| ()))
+        );
+        assert!(batches.next().is_none());
+    }
 }

@@ -394,7 +394,7 @@ fn prepare_stage(stage: &DeviceStage, apart: bool) -> Result<PreparedStage, Imag
         DeviceWork::Contrast { .. } if pixels > MOST_AVERAGED => {
             return Err(ImageError::DoesNotFit(format!(
                 "ColorJitter's contrast on an image of {width}x{height} pixels: the executor gpu averages at most \
-                 {MOST_AVERAGED}; crop or resize before it, or use --executor fused"
+                 {MOST_AVERAGED}; crop or resize before it, or use the executor fused"
             )));
         }
         DeviceWork::Contrast { factor } => StageKind::Contrast { factor: *factor },

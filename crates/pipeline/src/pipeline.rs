@@ -340,7 +340,7 @@ impl Pipeline {
             Some((at, op)) => Err(PipelineError::Operation {
                 number: at + 1,
                 name: op.name(),
-                problem: "the executor gpu cannot perform it; use --executor fused, or take it out".into(),
+                problem: "the executor gpu cannot perform it; use the executor fused, or take it out".into(),
             }),
         }
     }

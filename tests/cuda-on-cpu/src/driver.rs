@@ -38,7 +38,6 @@ impl Status {
     pub const NOT_FOUND: Status = Status(500);
     pub const NOT_READY: Status = Status(600);
     pub const ILLEGAL_ADDRESS: Status = Status(700);
-    pub const LAUNCH_OUT_OF_RESOURCES: Status = Status(701);
     pub const MISALIGNED_ADDRESS: Status = Status(716);
     pub const LAUNCH_FAILED: Status = Status(719);
     pub const UNKNOWN: Status = Status(999);
@@ -60,7 +59,6 @@ impl Status {
             Status::NOT_FOUND => "CUDA_ERROR_NOT_FOUND",
             Status::NOT_READY => "CUDA_ERROR_NOT_READY",
             Status::ILLEGAL_ADDRESS => "CUDA_ERROR_ILLEGAL_ADDRESS",
-            Status::LAUNCH_OUT_OF_RESOURCES => "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
             Status::MISALIGNED_ADDRESS => "CUDA_ERROR_MISALIGNED_ADDRESS",
             Status::LAUNCH_FAILED => "CUDA_ERROR_LAUNCH_FAILED",
             Status::UNKNOWN => "CUDA_ERROR_UNKNOWN",
@@ -91,7 +89,8 @@ struct Driver {
     events: BTreeMap<u64, Event>,
     modules: BTreeMap<u64, Kernels>,
     /// A function is a module's kernel.
-    functions: BTreeMap<u64, (Kernels, usize)>,
+    /// Each with its place in its module, and the dynamic shared memory that launches were allowed, if they were.
+    functions: BTreeMap<u64, (Kernels, usize, Option<usize>)>,
     /// Pinned memory of the host.
     pinned: BTreeMap<u64, crate::memory::Range>,
     loads: u64,
@@ -362,7 +361,7 @@ fn function(module: u64, name: &str) -> Answer<u64> {
         return refuse(Status::NOT_FOUND, format!("the module has no kernel {name}"));
     };
     let handle = driver.handle();
-    driver.functions.insert(handle, (kernels, at));
+    driver.functions.insert(handle, (kernels, at, None));
     Ok(handle)
 }
 
@@ -376,7 +375,7 @@ fn launch(
     mut param: impl FnMut(usize, &mut [u8]) -> Answer<()>,
 ) -> Answer<()> {
     let asked = asked()?;
-    let (kernels, at) = {
+    let (kernels, at, allowed) = {
         let mut locked = Locked::new()?;
         let driver = locked.driver();
         driver.stream(stream)?;
@@ -418,12 +417,14 @@ fn launch(
         );
     }
     let shared = kernel.shared + dynamic as usize;
-    if shared > SHARED_OPT_IN {
+    let allowed = allowed.unwrap_or(SHARED.saturating_sub(kernel.shared));
+    if dynamic as usize > allowed || shared > SHARED_OPT_IN {
         return refuse(
-            Status::LAUNCH_OUT_OF_RESOURCES,
+            Status::INVALID_VALUE,
             format!(
-                "{}: {shared} bytes of shared memory, at most {SHARED_OPT_IN}",
-                kernel.name
+                "{}: {dynamic} bytes of dynamic shared memory and {} of its own; of the former at most {allowed} (cuFuncSetAttribute), \
+                 of both {SHARED_OPT_IN}",
+                kernel.name, kernel.shared
             ),
         );
     }

@@ -1,7 +1,8 @@
 //! The groups of a batch in the kernels' layout.
 
 use super::kernels::{
-    BLOCKS, CODED, EXTRA_BYTES, GROUP_SIZE, IMAGE, LAST, OF_STATES, OF_TYPES, PART_SIZE, PARTS, RAW_BYTES,
+    BLOCKS, CODED, EXTRA_BYTES, GROUP_SIZE, IMAGE, LAST, OF_STATES, OF_TYPES, PART_COLUMNS, PART_FIRST,
+    PART_HIGH, PART_LEFT, PART_MOST, PART_OUT, PART_ROWS, PART_SIZE, PART_TOP, PART_WIDE, PARTS, RAW_BYTES,
     SCRATCH, STATES, SYMBOLS, TABLES, TOKEN_TABLES, TYPE_TABLES, scratch_size,
 };
 use crate::words::Words;
@@ -91,17 +92,15 @@ impl Groups {
                 let ((first_row, rows), wide) = (group.rows[index], component.blocks_wide);
                 let (column, row) = component.first_block;
                 let (needed, high) = (component.layout.blocks_wide, component.layout.blocks_high);
-                *part = [
-                    before,
-                    wide,
-                    rows,
-                    0,
-                    column,
-                    needed,
-                    row.wrapping_sub(first_row),
-                    high,
-                    i32::from(component.most) as u32,
-                ];
+                let mut set = |word: u32, value: u32| part[word as usize] = value;
+                set(PART_FIRST, before);
+                set(PART_WIDE, wide);
+                set(PART_ROWS, rows);
+                set(PART_LEFT, column);
+                set(PART_COLUMNS, needed);
+                set(PART_TOP, row.wrapping_sub(first_row));
+                set(PART_HIGH, high);
+                set(PART_MOST, i32::from(component.most) as u32);
                 before += rows * wide;
             }
             for class in 0..2 {
@@ -165,7 +164,7 @@ impl GroupsOfBatch {
                 *choice = tables + SYMBOLS * (TOKEN_TABLES + TYPE_TABLES * class as u32 + *choice);
             }
             for (&index, part) in groups.order.iter().zip(parts(&mut record)) {
-                part[3] = first_blocks.get(index).copied().unwrap_or(0);
+                part[PART_OUT as usize] = first_blocks.get(index).copied().unwrap_or(0);
             }
             let blocks = [record[BLOCKS as usize], record[BLOCKS as usize + 1]];
             self.scratch += u64::from(scratch_size(blocks));

@@ -21,7 +21,7 @@ pub(crate) const LANES: u32 = 32;
 const VECTORS: u32 = 4;
 
 /// Types, tokens, and bins of a distribution.
-pub(crate) const SYMBOLS: u32 = 16;
+pub(crate) const SYMBOLS: u32 = TOKEN_BITS.len() as u32;
 
 // The faults of an image, one bit each.
 /// The coder does not end where its bytes do, or in other states than it must.
@@ -57,9 +57,25 @@ pub(crate) const OF_TYPES: u32 = 9;
 pub(crate) const BLOCKS: u32 = 11;
 pub(crate) const PARTS: u32 = 13;
 
-// A part in words, the rows of blocks of one component: its first block, counted over the parts; blocks a row; rows; the
-// component's first needed block among all of the batch; the first needed column; needed columns; the first needed row, counted
-// from the first one of the part; needed rows; the largest first coefficient.
+// A part in words: the rows of blocks of one component.
+/// Its first block, counted over the parts.
+pub(crate) const PART_FIRST: u32 = 0;
+/// Blocks a row.
+pub(crate) const PART_WIDE: u32 = 1;
+/// Rows.
+pub(crate) const PART_ROWS: u32 = 2;
+/// The component's first needed block among all of the batch.
+pub(crate) const PART_OUT: u32 = 3;
+/// The first needed column.
+pub(crate) const PART_LEFT: u32 = 4;
+/// Needed columns.
+pub(crate) const PART_COLUMNS: u32 = 5;
+/// The first needed row, counted from the first one of the part.
+pub(crate) const PART_TOP: u32 = 6;
+/// Needed rows.
+pub(crate) const PART_HIGH: u32 = 7;
+/// The largest first coefficient.
+pub(crate) const PART_MOST: u32 = 8;
 pub(crate) const PART_SIZE: u32 = 9;
 pub(crate) const GROUP_SIZE: u32 = PARTS + 4 * PART_SIZE;
 
@@ -332,15 +348,15 @@ fn place_of(words: &[u32], group: u32, block: u32) -> u32 {
     #[unroll]
     for i in 0..4u32 {
         let part = group + PARTS + PART_SIZE * i;
-        let within = block - word(words, part);
-        let wide = word(words, part + 1);
-        if within < wide * word(words, part + 2) {
+        let within = block - word(words, part + PART_FIRST);
+        let wide = word(words, part + PART_WIDE);
+        if within < wide * word(words, part + PART_ROWS) {
             // Left of the window or above it, the difference wraps to a number that is too large.
-            let across = within % wide - word(words, part + 4);
-            let down = within / wide - word(words, part + 6);
-            let needed = word(words, part + 5);
-            if across < needed && down < word(words, part + 7) {
-                place = 64 * (word(words, part + 3) + down * needed + across);
+            let across = within % wide - word(words, part + PART_LEFT);
+            let down = within / wide - word(words, part + PART_TOP);
+            let needed = word(words, part + PART_COLUMNS);
+            if across < needed && down < word(words, part + PART_HIGH) {
+                place = 64 * (word(words, part + PART_OUT) + down * needed + across);
             }
         }
     }
@@ -740,10 +756,10 @@ pub(crate) fn first(
         let mut fault = 0u32;
         for i in 0..4u32 {
             let part = group + PARTS + PART_SIZE * i;
-            let wide = word(words, part + 1);
-            let most = i32::reinterpret(word(words, part + 8));
-            for row in 0..word(words, part + 2) {
-                let begin = word(words, part) + row * wide;
+            let wide = word(words, part + PART_WIDE);
+            let most = i32::reinterpret(word(words, part + PART_MOST));
+            for row in 0..word(words, part + PART_ROWS) {
+                let begin = word(words, part + PART_FIRST) + row * wide;
                 let mut carried = 0i32;
                 for step in 0..(wide + LANES - 1) / LANES {
                     for turn in 0..lanes(warps) {

@@ -378,7 +378,8 @@ fn what_the_device_cannot_perform_is_named() {
         let said = refusal(op).unwrap_or_default();
         assert!(
             said.starts_with("operation 2 (")
-                && said.ends_with("the executor gpu cannot perform it; use --executor fused, or take it out"),
+                && said
+                    .ends_with("the executor gpu cannot perform it; use the executor fused, or take it out"),
             "{op}: {said}"
         );
         let repeated = format!(r#"{{"type": "Repeat", "times": 2, "op": [{op}]}}"#);

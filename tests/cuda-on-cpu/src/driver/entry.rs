@@ -478,15 +478,17 @@ entries! {
         unsafe { give(to, pointer(function(module as u64, &name)?)) }
     }
 
-    /// The most shared memory of a launch (8), which is checked at the launch. No other attribute is known.
+    /// The most dynamic shared memory of a function's launches (8). No other attribute is known.
     fn cuFuncSetAttribute(function: *mut c_void, attribute: c_int, value: c_int) {
-        if !Locked::new()?.driver().functions.contains_key(&(function as u64)) {
+        let mut locked = Locked::new()?;
+        let Some((_, _, allowed)) = locked.driver().functions.get_mut(&(function as u64)) else {
             return refuse(Status::INVALID_HANDLE, "there is no such function");
+        };
+        if attribute != 8 || !(0..=SHARED_OPT_IN as c_int).contains(&value) {
+            return refuse(Status::INVALID_VALUE, format!("the attribute {attribute} of a function as {value}"));
         }
-        match attribute == 8 && (0..=SHARED_OPT_IN as c_int).contains(&value) {
-            true => Ok(()),
-            false => refuse(Status::INVALID_VALUE, format!("the attribute {attribute} of a function as {value}")),
-        }
+        *allowed = Some(value as usize);
+        Ok(())
     }
 
     /// Runs a kernel to its end.

@@ -273,10 +273,11 @@ impl<'a> Function<'a> {
         let is_approximate = op.takes("approx") || (op.name == "div" && op.takes("full"));
         let is_rounded = op.takes("rn");
         let is_nan = op.takes("NaN");
-        // Who rounds says how, and there is no other way here.
+        // Who rounds says how. Only `expf` rounds otherwise than to the nearest: down.
+        let is_down = op.name == "fma" && ty.bits == 32 && op.takes("rm");
         let fits = match op.name {
             "add" | "sub" | "mul" => !is_approximate && !is_nan,
-            "fma" => is_rounded && !is_approximate && !is_nan,
+            "fma" => (is_rounded != is_down) && !is_approximate && !is_nan,
             "div" | "sqrt" | "rcp" => (is_rounded != is_approximate) && !saturates && !is_nan,
             "rsqrt" | "ex2" | "lg2" | "sin" | "cos" | "tanh" => {
                 is_approximate && !is_rounded && !saturates && !is_nan
@@ -300,6 +301,7 @@ impl<'a> Function<'a> {
             ("add", &[a, b]) => self.b.ins().fadd(a, b),
             ("sub", &[a, b]) => self.b.ins().fsub(a, b),
             ("mul", &[a, b]) => self.b.ins().fmul(a, b),
+            ("fma", &[a, b, c]) if is_down => self.call(Host::FmaDown, &[a, b, c]),
             ("fma", &[a, b, c]) => self.b.ins().fma(a, b, c),
             ("div", &[a, b]) => self.b.ins().fdiv(a, b),
             ("sqrt", &[a]) => self.b.ins().sqrt(a),

@@ -46,6 +46,7 @@ hosts! {
     FloatOfBf16 = float_of_bf16(I16) -> F32;
     F16OfFloat = f16_of_float(F32) -> I16;
     Bf16OfFloat = bf16_of_float(F32) -> I16;
+    FmaDown = fma_down(F32, F32, F32) -> F32;
     FmaF16 = fma_f16(I16, I16, I16) -> I16;
     FmaBf16 = fma_bf16(I16, I16, I16) -> I16;
     Permute = permute(I32, I32, I32) -> I32;
@@ -109,8 +110,8 @@ extern "C" fn bf16_of_float(x: f32) -> u16 {
     bf16::from_f32(x).to_bits()
 }
 
-/// `a * b + c` of numbers of at most 11 bits, so that rounding it to 16 bits rounds once: a sum that 64 bits do not
-/// hold is rounded to an odd one, which no later rounding takes for a tie.
+/// `a * b + c`, so that rounding it to fewer bits rounds once: a sum that 64 bits do not hold is rounded to an odd one, which
+/// no later rounding takes for a tie or for a number of fewer bits.
 fn fma_odd(a: f32, b: f32, c: f32) -> f64 {
     let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
     let sum = product + c;
@@ -124,6 +125,23 @@ fn fma_odd(a: f32, b: f32, c: f32) -> f64 {
     match (error > 0.0) == (sum > 0.0) {
         true => f64::from_bits(sum.to_bits() + 1),
         false => f64::from_bits(sum.to_bits() - 1),
+    }
+}
+
+/// `a * b + c`, rounded to the next number that is not above it.
+extern "C" fn fma_down(a: f32, b: f32, c: f32) -> f32 {
+    let sum = fma_odd(a, b, c);
+    if sum == 0.0 {
+        // Two zeros of one sign keep it; all else that makes nothing is below zero.
+        let is_positive = f64::from(a) * f64::from(b) == 0.0
+            && (a.is_sign_positive() == b.is_sign_positive())
+            && c.is_sign_positive();
+        return if is_positive { 0.0 } else { -0.0 };
+    }
+    let nearest = sum as f32;
+    match f64::from(nearest) > sum {
+        true => nearest.next_down(),
+        false => nearest,
     }
 }
 

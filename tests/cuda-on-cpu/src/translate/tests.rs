@@ -546,6 +546,34 @@ fn floats_are_rounded_once() {
     });
 }
 
+/// Against this machine's own instruction, which rounds as its control register says.
+#[test]
+fn products_are_added_and_rounded_down() {
+    if !std::is_x86_feature_detected!("fma") {
+        return stokehold_untested::skip("this CPU has no fused multiplication and addition");
+    }
+    fn down(a: f32, b: f32, c: f32) -> f32 {
+        let (mut kept, mut sum) = (0u32, c);
+        // SAFETY: the CPU has the instruction, and the register is as before at the end.
+        unsafe {
+            std::arch::asm!("stmxcsr [{}]", in(reg) &mut kept);
+            let set = (kept & !0x6000) | 0x2000;
+            std::arch::asm!(
+                "ldmxcsr [{set}]",
+                "vfmadd231ss {sum}, {a}, {b}",
+                "ldmxcsr [{kept}]",
+                set = in(reg) &set,
+                kept = in(reg) &kept,
+                sum = inout(xmm_reg) sum,
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+            );
+        }
+        sum
+    }
+    check_f32(Same::F32, "fma.rm.f32 %r0, %r1, %r2, %r3;", down);
+}
+
 #[test]
 fn floats_are_compared_with_what_is_no_number() {
     // Which of the zeros is the smaller is said by their signs.

@@ -42,12 +42,12 @@ fn child() {
         // `content` reads the batch, which a device that broke after it was made does not give.
         let read = batch.map(|batch| {
             let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| content(&device, &batch)));
-            read.map_err(|_| ())
+            read.map_err(|panic| stokehold_loader::panic_message(&*panic).to_owned())
         });
         match read {
             Ok(Ok(read)) if read == cpu_content(&same) => println!("batch: same"),
             Ok(Ok(_)) => println!("batch: WRONG"),
-            Ok(Err(())) => println!("batch: not read"),
+            Ok(Err(why)) => println!("batch: not read: {}", why.replace('\n', " ")),
             Err(error) => println!("failed: {error}"),
         }
     }
@@ -209,11 +209,15 @@ fn a_device_that_breaks_ends_the_epoch() {
     for launch in ["1", "2", "6", "40", "70"] {
         let said = run("cuda:0", &[("CUDA_ON_CPU_FAULT", launch)], &[]);
         let error = said.lines.iter().find(|line| {
-            line.starts_with("failed: ")
-                || line.starts_with("not opened: ")
-                || line.starts_with("batch: not read")
+            ["failed: ", "not opened: ", "batch: not read: "]
+                .iter()
+                .any(|start| line.starts_with(start))
         });
-        assert!(error.is_some(), "{launch}: {said:#?}");
+        let broke = format!("launch {launch} breaks the device, as was asked for");
+        assert!(
+            error.is_some_and(|line| line.contains(&broke)),
+            "{launch}: {said:#?}"
+        );
         made.push(said.count("batch: same"));
     }
     assert_eq!(made[..2], [0, 0], "{made:?}");

@@ -1,8 +1,6 @@
 //! The kernels against the CPU's executor `fused`, on the first device of CUDA where that is compiled in, else of Vulkan: on a
 //! machine without a GPU, Mesa's lavapipe.
 
-#![cfg(feature = "kernels")]
-
 mod augment;
 mod decode;
 mod device;
