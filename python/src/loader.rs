@@ -54,7 +54,10 @@ fn addresses(source: &Source, remote: &[String]) -> PyResult<Option<(Vec<Address
     let data = source.part.clone().ok_or_else(|| {
         OptionError::new_err("remote: servers have no list of images; give the folder that they serve")
     })?;
-    let addresses = remote.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+    let addresses = remote
+        .iter()
+        .map(|text| text.parse())
+        .collect::<Result<Vec<Address>, _>>();
     Ok(Some((addresses.raise()?, data)))
 }
 
