@@ -8,7 +8,7 @@ use stokehold_train::GpuOptions;
 /// The options beside `--executor gpu`.
 #[derive(Debug, Clone, Copy, ClapArgs)]
 pub struct GpuArgs {
-    /// With --executor gpu, where the symbols of JPEGs are decoded: hybrid (in loader threads) or device.
+    /// With --executor gpu, where the symbols of JPEGs and packed images are decoded: hybrid (in loader threads) or device.
     #[arg(long, value_name = "WAY", default_value_t = Decode::Hybrid)]
     gpu_decode: Decode,
     /// With --executor gpu, device memory for batches, such as 2GiB [default: an eighth of it, at least

@@ -55,11 +55,13 @@ pub enum Trial {
     Spdl,
     /// Our Python package.
     Stokehold,
+    /// Our Python package, which makes the batches on a CUDA device and lends them to PyTorch.
+    StokeholdGpu,
 }
 
 impl Trial {
     /// All trials, in the order in which help texts name them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::PerOp,
         Self::Fused,
         Self::Gpu,
@@ -73,6 +75,7 @@ impl Trial {
         Self::Ffcv,
         Self::Spdl,
         Self::Stokehold,
+        Self::StokeholdGpu,
     ];
 
     /// Its name, as the command line takes it.
@@ -91,6 +94,7 @@ impl Trial {
             Self::Ffcv => "ffcv",
             Self::Spdl => "spdl",
             Self::Stokehold => "stokehold",
+            Self::StokeholdGpu => "stokehold-gpu",
         }
     }
 

@@ -1,4 +1,5 @@
-"""Stokehold's own loader through its Python package. Workers are its threads.
+"""Stokehold's own loader through its Python package. Workers are its threads; in the trial stokehold-gpu they read and
+prepare, and a CUDA device makes the batches, which stay there.
 
 All flips, rotations and the crop of an image are one antialiased resampling, so there is no noise of many roundings to whole
 pixels; what a rotation turns out of the image stays out, as in torchvision (SEMANTICS.md). Batches are tensors of torch where that is installed, else NumPy arrays, without a copy.
@@ -13,22 +14,31 @@ from typing import Any
 
 import numpy as np
 import stokehold
-from spec import IMAGENET_MEAN, IMAGENET_STD, Failed, Spec
+from spec import IMAGENET_MEAN, IMAGENET_STD, Cannot, Failed, Spec
 from stokehold import transforms as T
 
 
 def batches(spec: Spec) -> Iterator[tuple[Any, np.ndarray]]:
     """The batches of the stream, without end."""
     labels = spec.labels.tolist()
-    loader = stokehold.Loader(
-        [(spec.files[index], labels[index]) for index in spec.long_order()],
-        pipeline(spec.load, spec.image_size),
-        batch_size=spec.batch_size,
-        shuffle=False,
-        seed=spec.seed,
-        num_workers=spec.workers,
-        bad_images="error",
-    )
+    on_gpu = spec.trial == "stokehold-gpu"
+    if on_gpu and (spec.device is None or spec.device == "cpu"):
+        raise Cannot("its batches are on a CUDA device, and nothing there takes them; compare with --trainer torch --device cuda")
+    try:
+        loader = stokehold.Loader(
+            [(spec.files[index], labels[index]) for index in spec.long_order()],
+            pipeline(spec.load, spec.image_size),
+            batch_size=spec.batch_size,
+            shuffle=False,
+            seed=spec.seed,
+            num_workers=spec.workers,
+            bad_images="error",
+            **({"executor": "gpu", "device": "cuda:0"} if on_gpu else {}),
+        )
+    except stokehold.OptionError as error:
+        if not on_gpu:
+            raise
+        raise Cannot(str(error)) from None
     while True:
         try:
             for images, numbers in loader:

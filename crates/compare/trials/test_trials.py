@@ -231,6 +231,7 @@ class Trials(unittest.TestCase):
         for spec, why in (
             (self.spec("ffcv", load=1), "rotation|FFCV is not installed"),
             (self.spec("dali-gpu"), "CUDA driver|DALI is not installed"),
+            (self.spec("stokehold-gpu"), "on a CUDA device|Python package is not installed"),
             (self.spec("torchvision", trainer={"torch": TORCH | {"device": "cuda"}}), "no GPU|no CUDA|not installed"),
             (self.spec("torchvision", trainer={"torch": TORCH}, model="resnet9"), "resnet9|not installed"),
         ):

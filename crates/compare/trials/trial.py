@@ -38,6 +38,7 @@ TRIALS = {
     "ffcv": ("ffcv_jpeg", "FFCV", "apt-get install libopencv-dev libturbojpeg0-dev pkg-config g++ && pip install ffcv"),
     "spdl": ("spdl_threads", "SPDL", "pip install spdl"),
     "stokehold": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build in Stokehold's repository makes it)"),
+    "stokehold-gpu": ("stokehold_python", "Stokehold's Python package", "pip install stokehold-*.whl (python/build --features cuda in Stokehold's repository makes it)"),
 }
 
 #: The most steps of a round whose times are said, so that an answer remains a line of some hundred kilobytes.

@@ -88,6 +88,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("jobs use Linux's namespaces, FUSE and /proc: this crate is for Linux");
+
 mod checkpoints;
 pub mod contract;
 mod data;

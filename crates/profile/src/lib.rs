@@ -46,6 +46,9 @@
 //! # Ok::<(), stokehold_profile::ProfileError>(())
 //! ```
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("the profiler reads Linux's /proc and control groups: this crate is for Linux");
+
 mod clock;
 mod contention;
 mod control;

@@ -66,7 +66,8 @@ class Loader:
             ``"fused"`` to the bit. On a CUDA device they stay there, without a copy; work with them in the stream that was
             current when they were taken, or have that stream wait; a stream must live as long as the tensors that came in
             it. Images of a Vulkan device are copied to the CPU's memory, because PyTorch cannot read its own. Needs a wheel that was built with ``cuda`` or ``vulkan``.
-        gpu_decode: with ``executor="gpu"``, where the symbols of JPEGs are decoded: ``"hybrid"`` (in threads) or ``"device"``.
+        gpu_decode: with ``executor="gpu"``, where the symbols of JPEGs and packed images are decoded: ``"hybrid"``
+            (in threads) or ``"device"``.
         gpu_memory_budget: with ``executor="gpu"``, device memory for the two batches that are made at a time, bytes; ``None``
             stands for an eighth of it, at least 1 GiB.
         exif: turn images upright as their EXIF orientation says; torchvision does not.
