@@ -13,8 +13,6 @@ fn stokehold(dir: &Path, arguments: &[&str]) -> (Option<i32>, String) {
     let Output { status, stderr, .. } = Command::new(env!("CARGO_BIN_EXE_stokehold"))
         .args(arguments)
         .current_dir(dir)
-        // Trying more kernels takes minutes here.
-        .env("CUBECL_AUTOTUNE_LEVEL", "minimal")
         .output()
         .unwrap();
     (status.code(), String::from_utf8(stderr).unwrap())
@@ -80,6 +78,9 @@ fn near(ours: &[f64], theirs: &[f64], tolerance: f64) {
 fn two_epochs_have_the_losses_of_the_cpu() {
     let dir = TempDir::new().unwrap();
     let dir = dir.path();
+    // CubeCL runs each kernel that might be the fastest up to ten times, and here that takes many minutes.
+    let once = "[autotune]\nlevel = \"minimal\"\n[autotune.bench]\nmin_samples = 1\nmax_samples = 1\n";
+    fs::write(dir.join("cubecl.toml"), once).unwrap();
     let synth = ["dataset", "synth", "data", "--images", "20", "--classes", "2"];
     let (code, said) = stokehold(dir, &synth);
     assert_eq!(code, Some(0), "{said}");
