@@ -1,5 +1,7 @@
 //! What SageMaker would refuse, found before a request is sent. The bounds are those of botocore's model.
 
+use std::collections::BTreeSet;
+
 use stokehold_base::fault::Fault;
 
 use crate::{CreateTrainingJob, DataSource};
@@ -25,7 +27,8 @@ impl Fault for RequestError {
 const INTERVALS: [u32; 6] = [100, 200, 500, 1000, 5000, 60_000];
 
 impl CreateTrainingJob {
-    /// Finds the first member that SageMaker would refuse.
+    /// Finds the first member that SageMaker would refuse by its form. Whether the role, the image, the type of
+    /// machine and the buckets exist, only SageMaker knows.
     ///
     /// # Errors
     /// The name, the role, the image, an address, a number or a count is not as SageMaker wants it.
@@ -152,8 +155,21 @@ impl CreateTrainingJob {
             bounded(value.chars().count(), 512, &member, "characters")?;
         }
         bounded(self.input_data_config.len(), 20, "InputDataConfig", "channels")?;
+        let mut names = BTreeSet::new();
         for channel in &self.input_data_config {
             let member = format!("InputDataConfig.{}", channel.channel_name);
+            let is_channel = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            require(
+                (1..=64).contains(&channel.channel_name.len())
+                    && channel.channel_name.chars().all(is_channel),
+                &member,
+                "the name of a channel is 1 to 64 letters, digits, dots, hyphens and _".to_owned(),
+            )?;
+            require(
+                names.insert(&channel.channel_name),
+                &member,
+                "there are two channels of this name; rename one".to_owned(),
+            )?;
             match &channel.data_source {
                 DataSource::S3DataSource(objects) => {
                     require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?
@@ -174,6 +190,30 @@ impl CreateTrainingJob {
                     )?;
                 }
             }
+        }
+        if let Some(network) = &self.vpc_config {
+            let (groups, subnets) = (network.security_group_ids.len(), network.subnets.len());
+            require(
+                (1..=5).contains(&groups),
+                "VpcConfig.SecurityGroupIds",
+                format!("has {groups} groups; give 1 to 5"),
+            )?;
+            require(
+                (1..=16).contains(&subnets),
+                "VpcConfig.Subnets",
+                format!("has {subnets} subnets; give 1 to 16"),
+            )?;
+        }
+        bounded(self.tags.len(), 50, "Tags", "labels")?;
+        for tag in &self.tags {
+            let member = format!("Tags.{}", tag.key);
+            require(
+                !tag.key.is_empty(),
+                &member,
+                "a label has no key; give one".to_owned(),
+            )?;
+            bounded(tag.key.chars().count(), 128, &member, "characters in its key")?;
+            bounded(tag.value.chars().count(), 256, &member, "characters")?;
         }
         let output = &self.output_data_config.s3_output_path;
         require(is_s3(output), "OutputDataConfig.S3OutputPath", no_s3(output))?;

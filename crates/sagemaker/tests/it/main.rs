@@ -1,4 +1,4 @@
-//! Requests against botocore's model of SageMaker, hyperparameters against the training toolkit's own decoder.
+//! Requests against botocore's model of SageMaker and against moto, hyperparameters against the training toolkit's own decoder.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -166,7 +166,24 @@ fn the_model_finds_what_is_wrong() {
 #[test]
 fn what_sagemaker_would_refuse_is_named() {
     type Change = fn(&mut CreateTrainingJob);
-    let cases: [(Change, &str); 17] = [
+    let cases: [(Change, &str); 22] = [
+        (
+            |r| r.vpc_config.as_mut().unwrap().subnets.clear(),
+            "VpcConfig.Subnets: has 0",
+        ),
+        (
+            |r| r.vpc_config.as_mut().unwrap().security_group_ids = vec!["sg-1".into(); 6],
+            "VpcConfig.SecurityGroupIds: ",
+        ),
+        (|r| r.tags[0].value = "x".repeat(257), "Tags.team: has 257"),
+        (
+            |r| r.input_data_config[0].channel_name = "a b".into(),
+            "InputDataConfig.a b: the name",
+        ),
+        (
+            |r| r.input_data_config[0].channel_name = "Efs".into(),
+            "InputDataConfig.Efs: there are two",
+        ),
         (
             |r| r.training_job_name = "a_b".into(),
             "TrainingJobName: 'a_b' is not",
@@ -240,6 +257,39 @@ fn what_sagemaker_would_refuse_is_named() {
             message.starts_with(start) && !message.contains("hidden"),
             "{start}: {message}"
         );
+    }
+}
+
+/// Sends the request to moto by boto3, and prints the job that moto then describes.
+const MOTO: &str = "import boto3, json, sys\n\
+    from moto import mock_aws\n\
+    with mock_aws():\n\
+    \x20   keys = dict(aws_access_key_id='a', aws_secret_access_key='b')\n\
+    \x20   client = boto3.client('sagemaker', region_name='eu-west-1', **keys)\n\
+    \x20   request = json.load(sys.stdin)\n\
+    \x20   client.create_training_job(**request)\n\
+    \x20   found = client.describe_training_job(TrainingJobName=request['TrainingJobName'])\n\
+    \x20   print(json.dumps(found, default=str))\n";
+
+#[test]
+fn moto_has_the_job_that_was_asked_for() {
+    let request = serde_json::to_value(full()).unwrap();
+    let Some(answer) = asked("STOKEHOLD_TEST_MOTO", MOTO, &request) else {
+        return;
+    };
+    let described: Value = serde_json::from_str(&answer).unwrap();
+    // The members that moto describes; it forgets the environment.
+    for member in [
+        "TrainingJobName",
+        "RoleArn",
+        "HyperParameters",
+        "InputDataConfig",
+        "ResourceConfig",
+        "StoppingCondition",
+        "VpcConfig",
+        "EnableManagedSpotTraining",
+    ] {
+        assert_eq!(described[member], request[member], "{member}");
     }
 }
 
