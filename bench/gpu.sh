@@ -54,6 +54,17 @@ there=$(nproc)
 pinned=$(python3 -c "import os; print(*sorted(os.sched_getaffinity(0))[-$cores:], sep=',')") || exit 1
 mkdir -p "$out" || exit 1
 out=$(realpath "$out")
+# What lies in DIR is removed, so it has to be this script's.
+if [ -n "$(ls -A "$out")" ] && [ ! -e "$out/of-bench-gpu" ]; then
+    echo "bench/gpu.sh: $out has files of others; name a new or an empty folder with --out" >&2
+    exit 2
+fi
+case $photos/ in "$out"/*)
+    echo "bench/gpu.sh: the photos lie in $out, which is for results; name another folder with --out" >&2
+    exit 2
+    ;;
+esac
+touch "$out/of-bench-gpu" || exit 1
 loads=(0 1 4 8 12) table_loads=1,4,8,12 models=resnet18,resnet50,resnet152 side=224 images=3200 round=1.5 rounds=5 passes=3
 if [ "$quick" ]; then
     loads=(0 12) table_loads=1,12 models=resnet18 side=64 images=64 round=0.1 rounds=1 passes=1
@@ -211,7 +222,7 @@ summary() {
     "$root/bench/gpu_table.py" "$out"
 }
 
-# Some drivers say on standard error where it is missing.
+# Without it some drivers write a warning to standard error.
 export XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-$out}
 prepare
 rm -rf "$out"/torch.json "$out"/loader-*.json "$out/compare"

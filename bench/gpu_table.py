@@ -4,8 +4,8 @@
     bench/gpu_table.py DIR
 
 DIR is the folder of a run of bench/gpu.sh. Prints the table as Markdown and writes it to DIR/gpu.md, and as JSON to DIR/gpu.json: a list
-of {what, side, figure, unit, times, beside}. `times` says how many times the figure is that of `beside`, the same measurement of
-another side; more is better, except for seconds and for MiB. What a part could not measure has no row.
+of {what, side, figure, unit, times, beside}, some with the range of times. `times` says how many times the figure is that of `beside`,
+the same measurement of another side in the same part; more is better, except for seconds and for MiB. What a part could not measure has no row.
 """
 
 import json
@@ -25,6 +25,8 @@ def main() -> int:
     lines = ["| what | side | figure | unit | times | beside |", "|---|---|---:|---|---:|---|"]
     for row in rows:
         times = "" if row["times"] is None else f"{row['times']:.2f}"
+        if "range" in row:
+            times += " [{:.2f}, {:.2f}]".format(*row["range"])
         cells = [row["what"], row["side"], shown(row["figure"]), row["unit"], times, row["beside"] or ""]
         lines.append(f"| {' | '.join(cells)} |")
     text = "\n".join(lines if rows else ["nothing was measured"])
@@ -41,6 +43,16 @@ def row(what: str, side: str, figure: float, unit: str, beside: str | None = Non
 
 def shown(figure: float) -> str:
     return f"{figure:.0f}" if figure >= 100 else f"{figure:.3g}"
+
+
+def beside(what: str, side: dict, figure: float, unit: str, key: str, power: int) -> dict:
+    """A row whose `times` and its range are those of bench/run.py's rounds."""
+    made = row(what, side["name"], figure, unit)
+    if side["name"] != side["reference"]:
+        ratio = {name: value**power for name, value in side[key].items()}
+        low, high = sorted([ratio["min"], ratio["max"]])
+        made |= {"times": ratio["median"], "range": [low, high], "beside": side["reference"]}
+    return made
 
 
 def of_equal(folder: Path) -> dict[tuple[str, str], dict[str, float]]:
@@ -76,13 +88,11 @@ def loaders(folder: Path) -> list[dict]:
     files = {int(file.stem.removeprefix("loader-")): file for file in folder.glob("loader-*.json")}
     for load, file in sorted(files.items()):
         sides = {side["name"]: side for side in json.loads(file.read_text())["sides"]}
-        fused = sides.get("fused", {})
-        cpu_of_fused = fused.get("images_per_cpu_second")
         for name, side in sides.items():
-            rate, per_cpu = side["images_per_second"], side["images_per_cpu_second"]
-            rows.append(row(f"loader, load {load}", name, rate, "images/s", "fused", fused.get("images_per_second")))
-            other = 1000 / cpu_of_fused if cpu_of_fused else None
-            rows.append(row(f"loader, load {load}", name, 1000 / per_cpu, "CPU s/1000 images", "fused", other))
+            # Within rounds, so that what else the machine did meets both sides.
+            rows.append(beside(f"loader, load {load}", side, side["images_per_second"], "images/s", "reference_is_times", -1))
+            cpu = 1000 / side["images_per_cpu_second"]
+            rows.append(beside(f"loader, load {load}", side, cpu, "CPU s/1000 images", "reference_is_times_cpu", 1))
     return rows
 
 
@@ -105,7 +115,6 @@ def trainers(folder: Path) -> list[dict]:
     file = folder / "torch.json"
     torch = json.loads(file.read_text()) if file.exists() else []
     rows = []
-    full = {step["model"]: step["images_per_second"] for step in torch if not step["tf32"]}
     for step in torch:
         side = "PyTorch, TF32" if step["tf32"] else "PyTorch, float32"
         rows.append(row(f"step of {step['model']}", side, step["images_per_second"], "images/s"))
@@ -116,10 +125,8 @@ def trainers(folder: Path) -> list[dict]:
             if summary and summary["busy"]:
                 rate = summary["images_per_second"] / summary["busy"]
                 best[cell["model"]] = max(best.get(cell["model"], 0.0), rate)
-    rows += [
-        row(f"step of {model}", "Burn", rate, "images/s", "PyTorch, float32", full.get(model)) for model, rate in best.items()
-    ]
-    return rows
+    # Measured in another part, so without a ratio.
+    return rows + [row(f"step of {model}", "Burn", rate, "images/s") for model, rate in best.items()]
 
 
 def epochs(folder: Path) -> list[dict]:

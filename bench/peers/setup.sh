@@ -2,15 +2,18 @@
 # Makes the Python environments of the peers, each by itself, with the versions pinned in requirements/.
 #
 #   bench/peers/setup.sh [NAME..]      NAME: torch, dali, ffcv, albumentations, spdl, all, smdebug, toolkit, moto, optuna, wheel,
-#                                      frameworks (default: every one of them but all)
+#                                      frameworks, nvrtc, zig (default: every one of them but all, nvrtc and zig)
 #
 # all has torch, DALI, FFCV, Albumentations and SPDL, so that one Python runs every trial of `stokehold compare`; the
 # package stokehold is installed into it by itself (the wheel that python/build makes).
 #
-# wheel-tests is for other Pythons than the default's, of which python/check makes one each.
+# wheel-tests is for other Pythons than the default's, of which python/check makes one each. zig is for wheels that are made for
+# other machines (python/wheels).
+#
+# nvrtc is NVIDIA's compiler for kernels, for .ci/cuda.
 #
 # They lie under ${STOKEHOLD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stokehold}: torch/ (shared with the tests and the
-# recipes), smdebug/, toolkit/, moto/ and wheel/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
+# recipes), smdebug/, toolkit/, moto/, wheel/ and nvrtc/ (for the tests) and peers/NAME/. An environment that already has its pinned versions is left as it is.
 # PYTHON names the interpreter to build them from (default python3.11, with which the pins were chosen).
 #
 # Where no NVIDIA driver is, torch is the build for CPUs, from PyTorch's own index: PyPI's build for Linux is the same
@@ -24,7 +27,7 @@ python=${PYTHON:-python3.11}
 
 environment_of() {
     case $1 in
-    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks) echo "$cache/$1" ;;
+    torch | smdebug | toolkit | moto | wheel | wheel-tests | frameworks | nvrtc | zig) echo "$cache/$1" ;;
     *) echo "$cache/peers/$1" ;;
     esac
 }
@@ -66,7 +69,7 @@ EOF
 make_environment() {
     local name=$1 requirements=$here/requirements/$1.txt environment
     if [ ! -f "$requirements" ]; then
-        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks" >&2
+        echo "no peer environment is called $name; there are: torch dali ffcv albumentations spdl all smdebug toolkit moto optuna wheel frameworks nvrtc zig" >&2
         exit 2
     fi
     environment=$(environment_of "$name")

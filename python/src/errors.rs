@@ -2,6 +2,7 @@
 
 use pyo3::PyErr;
 use stokehold_cache::CacheError;
+use stokehold_gpu::GpuError;
 use stokehold_loader::LoaderError;
 use stokehold_pipeline::{ImageError, PipelineError};
 use stokehold_remote::RemoteError;
@@ -42,6 +43,32 @@ impl<T> Raise<T> for Result<T, LoaderError> {
             }
         })
     }
+}
+
+impl<T> Raise<T> for Result<T, GpuError> {
+    fn raise(self) -> Result<T, PyErr> {
+        self.or_else(|error| match error {
+            GpuError::Loader(error) => Err(error).raise(),
+            GpuError::Pipeline(error) => Err(error).raise(),
+            GpuError::Unavailable { .. }
+            | GpuError::UnknownDevice(_)
+            | GpuError::UnknownDecode(_)
+            | GpuError::Budget { .. } => Err(OptionError::new_err(in_python(&error))),
+            _ => Err(StokeholdError::new_err(in_python(&error))),
+        })
+    }
+}
+
+/// An error in which the command line's options are arguments.
+fn in_python(error: &GpuError) -> String {
+    error
+        .to_string()
+        .replace("--gpu-memory-budget", "gpu_memory_budget")
+        .replace("--batch-size", "batch_size")
+        .replace(
+            "build with --features",
+            "build the wheel with python/build --features",
+        )
 }
 
 impl<T> Raise<T> for Result<T, CacheError> {

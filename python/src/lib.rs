@@ -3,21 +3,24 @@
 //! ```text
 //!  stokehold (Python: names, signatures, torch and NumPy)
 //!      └── stokehold._stokehold (this crate: types, the GIL, signals)
-//!              └── stokehold-loader, -pipeline, -storage, -profile (everything else)
+//!              └── stokehold-loader, -gpu, -pipeline, -storage, -profile (everything else)
 //! ```
 //!
 //! This crate makes no decisions. A class of this module wraps one value of the crates below and converts
 //! their errors to exceptions; users import Python code, which they can read and which has the docstrings.
-//! Four promises are kept here, because only here both sides are known:
+//! Five promises are kept here, because only here both sides are known:
 //!
 //! * **The GIL is free during every wait**: for a batch, for a folder to be listed, for threads to end.
 //! * **Ctrl-C works while waiting for a batch**: the wait checks for it 20 times a second ([`loader`]).
 //! * **A batch's memory belongs to Python until Python releases it**: the loader gets it back from the
 //!   deleter of the DLPack capsule, or of the last of them ([`memory`], the one module with `unsafe`).
+//! * **A CUDA device's batch stays there**: Python gets its address, and the loader gets the memory back when the
+//!   consumer's stream is done with it (features `cuda` and `vulkan`: the executor `gpu`).
 //! * **A fork raises an exception and does not hang**: only the process that made a loader may use it.
 
 mod epochs;
 mod errors;
+mod feed;
 mod loader;
 mod memory;
 mod pipeline;

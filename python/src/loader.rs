@@ -7,12 +7,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use stokehold_cache::{Cache, CachePlace};
+use stokehold_gpu::{Decode, DeviceName};
 use stokehold_loader::{BadImage, BadImagePolicy, Elsewhere, LoaderOptions, Sampler, State, Workers};
 use stokehold_pipeline::{DecodeOptions, Executor, SampleType};
 use stokehold_remote::{Address, Servers};
 
 use crate::epochs::{Epochs, Stopped};
 use crate::errors::{OptionError, Raise, UsageError};
+use crate::feed::{Fed, Feed, OnDevice};
 use crate::memory::Memory;
 use crate::pipeline::Pipeline;
 use crate::source::Source;
@@ -27,7 +29,7 @@ pub(crate) struct Loader {
 }
 
 struct Core {
-    loader: stokehold_loader::Loader,
+    feed: Feed,
     cache: Option<Arc<Cache>>,
     /// A thread that holds the GIL locks this only for a moment: it releases the GIL during every wait. A
     /// thread that waits for a batch locks it repeatedly; the mutex is fair, so that another thread gets its
@@ -39,7 +41,7 @@ impl Core {
     /// Calls `work` with the epochs, without the GIL; fails in a fork, where the mutex may stay locked for
     /// ever.
     fn with<T: Send>(&self, py: Python<'_>, work: impl Send + FnOnce(&mut Epochs) -> T) -> PyResult<T> {
-        self.loader.check_process().raise()?;
+        self.feed.loader().check_process().raise()?;
         Ok(py.detach(|| work(&mut self.epochs.lock())))
     }
 }
@@ -87,7 +89,7 @@ fn open_cache(py: Python<'_>, place: Option<&str>, share: f64) -> PyResult<Optio
 impl Loader {
     #[new]
     #[pyo3(signature = (source, pipeline, *, batch_size, shuffle, seed, num_workers, prefetch, drop_last, rank, world_size,
-        dtype, bad_images, executor, exif, weights, replacement, repeats, epoch_samples, remote,
+        dtype, bad_images, executor, device, gpu_decode, gpu_memory_budget, exif, weights, replacement, repeats, epoch_samples, remote,
         cache, cache_share))]
     #[allow(clippy::too_many_arguments)]
     fn new(
@@ -105,6 +107,9 @@ impl Loader {
         dtype: &str,
         bad_images: &str,
         executor: &str,
+        device: Option<&str>,
+        gpu_decode: &str,
+        gpu_memory_budget: Option<i64>,
         exif: bool,
         weights: Option<Vec<f64>>,
         replacement: bool,
@@ -146,7 +151,11 @@ impl Loader {
             drop_last,
             rank: at_least(0, "rank", rank)?,
             world_size: at_least(1, "world_size", world_size)?,
-            executor: executor.parse::<Executor>().raise()?,
+            executor: match executor {
+                // It ignores the CPU's executor.
+                "gpu" => Executor::default(),
+                name => name.parse::<Executor>().raise()?,
+            },
             decode: DecodeOptions { exif },
             sample_type: dtype.parse::<SampleType>().raise()?,
             bad_images: bad_images.parse::<BadImagePolicy>().raise()?,
@@ -156,6 +165,17 @@ impl Loader {
             elsewhere: elsewhere(py, source, &remote, workers)?,
             ..options
         };
+        if device.is_some() && !remote.is_empty() {
+            return Err(OptionError::new_err(
+                "executor=\"gpu\" makes batches on this machine's device, and the servers of remote make them elsewhere; give \
+                 one of the two",
+            ));
+        }
+        if device.is_none() && (gpu_memory_budget.is_some() || gpu_decode != Decode::default().to_string()) {
+            return Err(OptionError::new_err(format!(
+                "gpu_decode and gpu_memory_budget are of executor=\"gpu\", and this is executor={executor:?}"
+            )));
+        }
         let given = cache.is_some();
         let cache = open_cache(py, cache.as_deref(), cache_share)?;
         let images: Arc<dyn stokehold_storage::Source> = match &cache {
@@ -168,28 +188,35 @@ impl Loader {
             None => Arc::clone(&source.images),
         };
         let operations = pipeline.operations.clone();
-        let loader = py
-            .detach(|| stokehold_loader::Loader::new(images, operations, options))
-            .raise()?;
-        let epochs = Mutex::new(Epochs::new(&loader));
+        let budget = gpu_memory_budget.map(|bytes| at_least(1, "gpu_memory_budget", bytes));
+        let budget = budget.transpose()?.map(|bytes| bytes as u64);
+        let feed = match device {
+            None => py.detach(|| Feed::on_cpu(images, operations, options)),
+            Some(device) => {
+                let on = OnDevice {
+                    device: device.parse::<DeviceName>().raise()?,
+                    decode: gpu_decode.parse::<Decode>().raise()?,
+                    budget,
+                };
+                py.detach(|| Feed::on_device(images, operations, options, on))
+            }
+        };
+        let feed = feed.raise()?;
+        let epochs = Mutex::new(Epochs::new(&feed));
         Ok(Self {
-            core: Arc::new(Core {
-                loader,
-                cache,
-                epochs,
-            }),
+            core: Arc::new(Core { feed, cache, epochs }),
         })
     }
 
     /// The batches that each server has made so far, and this machine's threads.
     fn made(&self) -> Vec<(String, u64)> {
-        let elsewhere = self.core.loader.options().elsewhere.as_ref();
+        let elsewhere = self.core.feed.loader().options().elsewhere.as_ref();
         elsewhere.map(|servers| servers.made()).unwrap_or_default()
     }
 
     /// What the cache has done, as JSON.
     fn cache(&self) -> PyResult<Option<String>> {
-        self.core.loader.check_process().raise()?;
+        self.core.feed.loader().check_process().raise()?;
         let facts = self.core.cache.as_ref().map(|cache| cache.facts());
         let json = facts.map(|facts| serde_json::to_string(&facts)).transpose();
         json.map_err(|error| OptionError::new_err(error.to_string()))
@@ -197,13 +224,13 @@ impl Loader {
 
     /// Batches per epoch.
     fn __len__(&self) -> usize {
-        self.core.loader.batches_per_epoch()
+        self.core.feed.loader().batches_per_epoch()
     }
 
     /// Worker threads per epoch.
     #[getter]
     fn num_workers(&self) -> usize {
-        self.core.loader.workers()
+        self.core.feed.loader().workers()
     }
 
     /// The current epoch, or the one that begins next.
@@ -214,7 +241,7 @@ impl Loader {
 
     /// Bad images so far: (sample, name, reason).
     fn bad_images(&self) -> Vec<(u64, String, String)> {
-        let bad = self.core.loader.bad_images().into_iter();
+        let bad = self.core.feed.loader().bad_images().into_iter();
         bad.map(|bad| (bad.sample, bad.name, bad.reason)).collect()
     }
 
@@ -222,13 +249,13 @@ impl Loader {
     fn begin(&self, py: Python<'_>) -> PyResult<Iteration> {
         let core = &self.core;
         let begun = core.with(py, |epochs| {
-            match (epochs.is_closed(), epochs.is_running(&core.loader)) {
+            match (epochs.is_closed(), epochs.is_running(&core.feed)) {
                 (true, _) => Err("the loader is closed; make a new one"),
                 (_, true) => Err(
                     "an iteration of this loader is going on, and it has only one at a time; \
                  finish it, end it with stop(), or make a second loader",
                 ),
-                _ => Ok(epochs.begin(&core.loader)),
+                _ => Ok(epochs.begin(&core.feed)),
             }
         })?;
         let number = begun.map_err(UsageError::new_err)?.raise()?;
@@ -251,7 +278,7 @@ impl Loader {
     fn set_epoch(&self, py: Python<'_>, epoch: i64) -> PyResult<()> {
         let epoch = at_least(0, "epoch", epoch)? as u64;
         self.core
-            .with(py, |epochs| epochs.set_epoch(&self.core.loader, epoch))
+            .with(py, |epochs| epochs.set_epoch(&self.core.feed, epoch))
     }
 
     /// The state as JSON.
@@ -269,9 +296,9 @@ impl Loader {
         })?;
         let resumed = self
             .core
-            .with(py, |epochs| match epochs.is_running(&self.core.loader) {
+            .with(py, |epochs| match epochs.is_running(&self.core.feed) {
                 true => None,
-                false => Some(epochs.resume(&self.core.loader, state)),
+                false => Some(epochs.resume(&self.core.feed, state)),
             })?;
         resumed
             .ok_or_else(|| {
@@ -328,16 +355,13 @@ impl Iteration {
             }
         };
         Ok(batch.map(|batch| {
-            let whole = |numbers: Vec<u64>| numbers.into_iter().map(|number| number as i64).collect();
-            (
-                Memory::of_images(batch.images, batch.shape),
-                match batch.masks.is_empty() {
-                    true => Memory::of_list(batch.labels.into_iter().map(i64::from).collect()),
-                    false => Memory::of_masks(&batch.masks, batch.shape),
-                },
-                Memory::of_list(whole(batch.samples)),
-                bad(batch.bad),
-            )
+            let Fed {
+                images,
+                targets,
+                samples,
+                bad: found,
+            } = batch;
+            (images, targets, samples, bad(found))
         }))
     }
 
@@ -350,7 +374,7 @@ impl Iteration {
 /// Leaving a loop early ends its epoch: its threads, and the batches that they have prefetched.
 impl Drop for Iteration {
     fn drop(&mut self) {
-        if self.core.loader.check_process().is_err() {
+        if self.core.feed.loader().check_process().is_err() {
             return;
         }
         let end = || self.core.epochs.lock().end(self.number);

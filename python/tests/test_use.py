@@ -32,7 +32,8 @@ ARGUMENTS = [
     ({"device": "tpu:0"}, "device='tpu:0'"),
     ({"split": "test"}, 'split="test": there are "train" and "val"'),
     ({"bad_images": "ignore"}, 'bad-image policy "ignore": must be error, skip or substitute'),
-    ({"executor": "gpu"}, "no executor is called 'gpu'"),
+    ({"executor": "gpu"}, "executor='gpu' makes batches on a GPU"),
+    ({"executor": "quick"}, "no executor is called 'quick'"),
     ({"drop_last": True, "batch_size": 100}, "fill no batch of 100"),
 ]
 

@@ -1,6 +1,6 @@
 //! A source with a cache before it.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::process;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,18 +19,10 @@ use crate::store::Store;
 pub struct Cached {
     cache: Arc<Cache>,
     progress: Arc<Progress>,
-    /// Samples that were announced and not read yet, as they were then.
-    announced: Mutex<HashMap<usize, Announced>>,
+    /// Announced samples that the source fetches. They are read from it, or its buffer would fill up.
+    fetched: Mutex<HashSet<usize>>,
     /// In a fork of this process, threads and locks are in no known state.
     process: u32,
-}
-
-/// A sample that will be read soon.
-#[derive(Clone, Copy)]
-struct Announced {
-    key: Option<Key>,
-    /// The source fetches it. So it is read from there, or the source's buffer would fill up.
-    fetched: bool,
 }
 
 /// Which samples of a source wait to be packed or cannot be.
@@ -91,7 +83,7 @@ impl Cached {
         Self {
             cache,
             progress: Arc::new(Progress { source, states }),
-            announced: Mutex::default(),
+            fetched: Mutex::default(),
             process: process::id(),
         }
     }
@@ -114,8 +106,13 @@ impl Cached {
         key_of(self.source(), sample, &mut scratch)
     }
 
-    fn announced(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Announced>> {
-        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the sample has been announced to the source since it was read last.
+    fn was_fetched(&self, sample: usize) -> bool {
+        self.source().reach() > 0 && self.fetched().remove(&sample)
+    }
+
+    fn fetched(&self) -> std::sync::MutexGuard<'_, HashSet<usize>> {
+        self.fetched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Offers a file that was just read, and whose sample had the key before that.
@@ -157,12 +154,9 @@ impl Source for Cached {
         if self.process != process::id() {
             return self.source().read(sample, into);
         }
-        let announced = self.announced().remove(&sample);
-        let Announced { key, fetched } = announced.unwrap_or_else(|| Announced {
-            key: self.key(sample),
-            fetched: false,
-        });
-        let Some(key) = key else {
+        let fetched = self.was_fetched(sample);
+        // Asked for now, and not kept from when it was announced: that may be epochs ago.
+        let Some(key) = self.key(sample) else {
             return self.source().read(sample, into);
         };
         let packing = &self.cache.packing;
@@ -182,10 +176,10 @@ impl Source for Cached {
             return self.source().expect(sample);
         }
         let key = self.key(sample);
-        let there = key.is_some_and(|key| self.cache.packing.store().expect(key));
-        let fetched = !there && self.source().reach() > 0;
-        self.announced().insert(sample, Announced { key, fetched });
-        if !there {
+        if key.is_none_or(|key| !self.cache.packing.store().expect(key)) {
+            if self.source().reach() > 0 {
+                self.fetched().insert(sample);
+            }
             self.source().expect(sample);
         }
     }

@@ -600,3 +600,88 @@ fn said(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    const LIMIT: u64 = 4 << 20;
+
+    fn size(dir: &Path) -> u64 {
+        let sizes = segments(dir)
+            .unwrap()
+            .into_iter()
+            .filter_map(|path| fs::metadata(path).ok());
+        sizes.map(|facts| facts.len()).sum()
+    }
+
+    /// Each has a share of the bound that the others cannot see in sizes of files yet: what its segment may still become.
+    #[test]
+    fn several_writers_stay_within_the_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        let done = AtomicBool::new(false);
+        let most = thread::scope(|scope| {
+            let watching = scope.spawn(|| {
+                let mut most = 0;
+                while !done.load(Ordering::Relaxed) {
+                    most = most.max(size(&dir));
+                }
+                most
+            });
+            let writers: Vec<_> = (0..4u8)
+                .map(|writer| {
+                    let dir = &dir;
+                    scope.spawn(move || {
+                        let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+                        let added = (0..60u128).map(|number| {
+                            let key = number << 8 | u128::from(writer) | 1 << 100;
+                            store.add(key, &vec![writer; 50_000 + number as usize])
+                        });
+                        let added = added.filter(|added| *added == Added::Yes).count();
+                        (store, added)
+                    })
+                })
+                .collect();
+            let writers: Vec<_> = writers.into_iter().map(|writer| writer.join().unwrap()).collect();
+            done.store(true, Ordering::Relaxed);
+            let added: usize = writers.iter().map(|(_, added)| added).sum();
+            assert!((60..=80).contains(&added), "{added}");
+            assert!(writers.iter().any(|(store, _)| store.stopped().is_some()));
+            watching.join().unwrap()
+        });
+        assert!(most <= LIMIT && size(&dir) <= LIMIT, "{most}");
+        // What nobody uses makes room.
+        let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        assert_eq!(store.add(1 << 101, &[7; 50_000]), Added::Yes);
+        assert!(size(&dir) <= LIMIT);
+    }
+
+    /// For want of open files a sample is read from its source this time, and from the cache the next.
+    #[test]
+    fn a_segment_that_cannot_be_opened_now_is_not_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = made(folder.path()).unwrap();
+        drop({
+            let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+            assert_eq!(store.add(5, b"sample"), Added::Yes);
+            store
+        });
+        let store = Store::open(dir.clone(), Some(LIMIT)).unwrap();
+        let mut bytes = SampleBytes::new();
+        {
+            // As somebody holds it who looks whether it may be removed.
+            let held = File::options()
+                .read(true)
+                .write(true)
+                .open(&segments(&dir).unwrap()[0])
+                .unwrap();
+            held.try_lock().unwrap();
+            assert!(!store.read(5, &mut bytes));
+        }
+        assert!(store.read(5, &mut bytes));
+        assert_eq!(bytes.file(), b"sample");
+    }
+}

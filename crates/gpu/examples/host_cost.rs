@@ -1,5 +1,6 @@
-//! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost FOLDER [FILES [DEVICE [BATCH]]]`.
+//! What a sample costs the CPU by each way, in microseconds of CPU time: `host_cost [--packed] FOLDER [FILES [DEVICE [BATCH]]]`.
 //!
+//! With `--packed` the JPEGs of the folder are first packed, with tables adapted to them, as `stokehold prepare` does it.
 //! Files are read once and worked on several times; of each way the best round counts. `fused` makes the finished sample,
 //! the other two prepare it for a device. With a device (`vulkan:0`, `cuda:0`) it is shown apart what batches cost
 //! the thread that lays them out and launches, and the thread by which CubeCL talks to the driver; neither's waiting is
@@ -10,15 +11,17 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 use stokehold_gpu::{Batcher, Decode, Gpu, Prepared, Preparer};
+use stokehold_jpeg::{Decoder, Input, Metadata, PackSample, PackTables, Packer, TranscodeOptions};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Executor, Pipeline, Runner, SampleType};
 
 const ROUNDS: usize = 7;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let packed = arguments.next_if_eq("--packed").is_some();
     let folder = arguments
         .next()
-        .ok_or("host_cost FOLDER [FILES [DEVICE [BATCH]]]")?;
+        .ok_or("host_cost [--packed] FOLDER [FILES [DEVICE [BATCH]]]")?;
     let most: usize = arguments.next().map_or(Ok(100), |text| text.parse())?;
     let device = arguments.next();
     let batch: usize = arguments.next().map_or(Ok(32), |text| text.parse())?;
@@ -27,11 +30,19 @@ fn main() -> Result<(), Box<dyn Error>> {
         paths.push(entry?.path());
     }
     paths.sort();
-    let files: Vec<Vec<u8>> = paths
+    let mut files: Vec<Vec<u8>> = paths
         .iter()
         .take(most)
         .map(std::fs::read)
         .collect::<Result<_, _>>()?;
+    let tables = match packed {
+        true => Some(pack(&mut files)?),
+        false => None,
+    };
+    let input = |file| Input {
+        tables: tables.as_deref(),
+        ..Input::from(file)
+    };
     let bytes = files.iter().map(Vec::len).sum::<usize>() / files.len().max(1);
     println!(
         "{} files of {bytes} bytes on average, RandomResizedCrop to 224",
@@ -49,7 +60,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let fused = best(files.len(), || {
         for (i, file) in files.iter().enumerate() {
-            runner.run(file, key(i), &mut out)?;
+            runner.run(input(file), key(i), &mut out)?;
         }
         Ok(())
     })?;
@@ -59,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let mut preparer = Preparer::new(pipeline.clone(), options)?.with_decode(decode);
         let prepared = best(files.len(), || {
             for (i, file) in files.iter().enumerate() {
-                preparer.prepare(file, key(i))?;
+                preparer.prepare(input(file), key(i))?;
             }
             Ok(())
         })?;
@@ -73,7 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let samples = files
                 .iter()
                 .enumerate()
-                .map(|(i, file)| preparer.prepare(file, key(i)));
+                .map(|(i, file)| preparer.prepare(input(file), key(i)));
             let samples: Vec<Prepared> = samples.collect::<Result<_, _>>()?;
             let (mut launched, mut driver) = (f64::MAX, f64::MAX);
             for _ in 0..ROUNDS {
@@ -102,6 +113,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// Packs files, and returns the bytes of their tables.
+fn pack(files: &mut [Vec<u8>]) -> Result<Vec<u8>, stokehold_jpeg::Error> {
+    let (mut decoder, mut sample) = (Decoder::new(), PackSample::new());
+    for file in &*files {
+        sample.add(&decoder.coefficients(file)?);
+    }
+    let tables = sample.adapt(PackTables::built_in());
+    let mut packer = Packer::new(&tables);
+    let options = TranscodeOptions {
+        metadata: Metadata::Drop,
+    };
+    for file in files {
+        *file = decoder.pack(&*file, &mut packer, &options)?;
+    }
+    Ok(tables.bytes())
 }
 
 /// CPU time so far of the thread that talks to the driver.

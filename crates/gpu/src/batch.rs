@@ -2,10 +2,13 @@
 
 use crate::GpuError;
 use crate::client::Gpu;
-use crate::coefficients::Coefficients;
-use crate::entropy::{Faults, Scans};
+use crate::coefficients::{Coefficients, Faults};
+use crate::entropy::Scans;
 use crate::kernels::{colour, decode, emit, gather, surroundings};
-use crate::prepare::{Blocks, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling};
+use crate::packed::GroupsOfBatch;
+use crate::prepare::{
+    Blocks, CodedData, Component, Prepared, PreparedSource, PreparedStage, StageKind, upsampling,
+};
 use crate::queue::{Buffer, queued};
 use crate::words::Words;
 use cubecl::prelude::*;
@@ -57,7 +60,7 @@ pub struct InWork {
     /// Bytes.
     need: u64,
     /// The samples whose symbols the device decodes, and the buffer for its findings.
-    scans: Option<(Vec<usize>, Buffer)>,
+    coded: Option<(Vec<usize>, Buffer)>,
 }
 
 impl DeviceBatch {
@@ -83,7 +86,8 @@ struct Layout {
     /// The same for those whose coefficients the device decodes.
     coded_components: Vec<[u32; decode::RECORD as usize]>,
     scans: Scans,
-    /// The samples that the scans belong to.
+    groups: GroupsOfBatch,
+    /// The samples that the scans and the groups belong to.
     coded: Vec<usize>,
     blocks: u64,
     plane_bytes: u64,
@@ -157,6 +161,11 @@ impl Batcher {
         })
     }
 
+    /// Its device.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
     /// Makes a batch: [`Batcher::lay_out`], [`Batcher::launch`] and [`Batcher::finish`] in one call.
     ///
     /// # Errors
@@ -223,13 +232,13 @@ impl Batcher {
             0 => Ok((self.gpu.empty(0, self.sample_type.bytes()), None)),
             count => self.queue(layout, count),
         };
-        let (numbers, scans) =
+        let (numbers, coded) =
             queued(&self.gpu.client, work).map_err(|reason| self.failed(count, need, reason))?;
         Ok(InWork {
             numbers,
             count,
             need,
-            scans,
+            coded,
         })
     }
 
@@ -272,7 +281,7 @@ impl Batcher {
             numbers,
             count,
             need,
-            scans,
+            coded,
         } = work;
         let failed = |reason: String| self.failed(count, need, reason);
         if count > 0 {
@@ -286,7 +295,7 @@ impl Batcher {
             given_back: 0,
             bad: Vec::new(),
         };
-        let Some((coded, faults)) = scans else {
+        let Some((coded, faults)) = coded else {
             return Ok((batch, Vec::new()));
         };
         batch.decoded = coded.len();
@@ -335,6 +344,7 @@ impl Batcher {
             components,
             coded_components,
             scans,
+            groups,
             coded,
             blocks,
             plane_bytes,
@@ -347,6 +357,7 @@ impl Batcher {
         let records = words.records(&components);
         words.records(&coded_components);
         let scans_at = scans.place(&mut words);
+        let groups_at = groups.place(&mut words);
         let stages: Vec<_> = stages.into_iter().map(|stage| stage.place(&mut words)).collect();
         let emits = words.records(&emits);
         let words = gpu.create(words.0);
@@ -360,8 +371,15 @@ impl Batcher {
                 count: (components.len() + coded_components.len()) as u32,
             };
             if !coded.is_empty() {
-                let read = gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks)?;
-                read_there = Some((coded, read.faults));
+                let faults = gpu.empty(coded.len(), 4);
+                gpu.clear(&coefficients.blocks, &faults)?;
+                if !scans.owners.is_empty() {
+                    gpu.decode_scans(&scans, &words, scans_at, &coefficients.blocks, &faults)?;
+                }
+                if groups.count() > 0 {
+                    gpu.decode_groups(&groups, &words, groups_at, &coefficients.blocks, &faults)?;
+                }
+                read_there = Some((coded, faults));
             }
             gpu.unpack(&words, &coefficients)?;
             gpu.transform(&words, &coefficients, &planes)?;
@@ -470,15 +488,18 @@ impl Layout {
         self.pieces().into_iter().sum()
     }
 
-    fn pieces(&self) -> [u64; 5] {
+    fn pieces(&self) -> [u64; 7] {
         let records = self.components.len() + self.coded_components.len();
         let [of_scans, states] = self.scans.pieces();
+        let [of_groups, scratch] = self.groups.pieces();
         [
-            4 * (self.words.0.len() + decode::RECORD as usize * records) as u64 + of_scans,
+            4 * (self.words.0.len() + decode::RECORD as usize * records) as u64 + of_scans + of_groups,
             128 * self.blocks,
             self.plane_bytes,
             4 * self.pixels,
             states,
+            scratch,
+            4 * self.coded.len() as u64,
         ]
     }
 
@@ -526,10 +547,14 @@ impl Layout {
         let (mut planes, mut firsts) = (Vec::new(), Vec::new());
         for component in &blocks.components {
             firsts.push(self.blocks as u32);
-            planes.push(self.component(component, blocks.scan.is_some()));
+            planes.push(self.component(component, blocks.coded.is_some()));
         }
-        if let Some(scan) = &blocks.scan {
-            self.scans.push(&mut self.words, scan, &firsts);
+        if let Some(coded) = &blocks.coded {
+            let number = self.coded.len() as u32;
+            match coded {
+                CodedData::Scan(scan) => self.scans.push(&mut self.words, scan, &firsts, number),
+                CodedData::Groups(groups) => self.groups.push(&mut self.words, groups, &firsts, number),
+            }
             self.coded.push(index);
         }
         let source = self.words.here();

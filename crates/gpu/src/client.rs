@@ -7,7 +7,8 @@ use cubecl::MemoryScope;
 use cubecl::bytes::Bytes;
 use cubecl::prelude::*;
 use cubecl::server::{MemoryLayoutDescriptor, MemoryLayoutStrategy, ServerError};
-use std::sync::Arc;
+use std::process;
+use std::sync::{Arc, OnceLock};
 use stokehold_pipeline::{HueTables, stretched_below};
 
 /// An open device, with the tables that every batch needs. Cheap to clone; the loaders of a process share its
@@ -77,6 +78,7 @@ impl Gpu {
             backend: name.backend,
             reason,
         };
+        check_process().map_err(unavailable)?;
         #[cfg(feature = "cuda")]
         if name.backend == Backend::Cuda {
             crate::cuda::require().map_err(unavailable)?;
@@ -104,6 +106,10 @@ impl Gpu {
         }
         queue().executes(|| probe(&client)).map_err(|reason| {
             let advice = match name.backend {
+                // CubeCL's words; it allocates some MiB for the first buffer.
+                _ if reason.contains("out of device memory") => {
+                    "others use its memory: end them or use another device".to_owned()
+                }
                 #[cfg(feature = "cuda")]
                 Backend::Cuda => crate::cuda::advice(),
                 _ => "update its driver or use another device".to_owned(),
@@ -241,9 +247,24 @@ pub(crate) fn find(backend: Backend) -> Result<Vec<Device>, String> {
 type Found = (cubecl::Device, String, bool);
 
 fn list(backend: Backend) -> Result<Vec<Found>, String> {
+    check_process()?;
     match backend {
         Backend::Cuda => cuda(),
         Backend::Vulkan => vulkan(),
+    }
+}
+
+/// Fails in a fork of the process that used devices first: CubeCL's threads are not in it, and calls would wait for
+/// them for ever.
+fn check_process() -> Result<(), String> {
+    static FIRST: OnceLock<u32> = OnceLock::new();
+    let first = *FIRST.get_or_init(process::id);
+    match first == process::id() {
+        true => Ok(()),
+        false => Err(format!(
+            "process {first} has used devices, and a fork of it cannot; start processes by spawn, or use devices in \
+             none before"
+        )),
     }
 }
 

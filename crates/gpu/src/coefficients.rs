@@ -5,10 +5,18 @@
 //! zeros included, quantised as in the file. Records among the batch's words describe ranges of blocks (see
 //! `kernels::decode`: the first block in this buffer, the number of blocks, their quantisation steps, and the
 //! place of their samples), and `kernels::decode::transform` computes the samples. Either
-//! `kernels::decode::unpack` fills the buffer with what a worker has entropy-decoded, or `entropy` does from
-//! coded data; the later stages do not depend on which.
+//! `kernels::decode::unpack` fills the buffer with what a worker has entropy-decoded, or `entropy` and `packed` do
+//! from coded data; the later stages do not depend on which. Those two also say of each of their images whether it is
+//! whole ([`Faults`]).
 
+use crate::client::Gpu;
+use crate::kernels::{cube_number, cubes, write};
 use crate::queue::Buffer;
+use cubecl::prelude::*;
+use cubecl::server::ServerError;
+
+/// Units of a cube.
+const UNITS: u32 = 64;
 
 /// The coefficients of all images of a batch.
 pub(crate) struct Coefficients {
@@ -20,4 +28,42 @@ pub(crate) struct Coefficients {
     pub packed: u32,
     /// The number of all records.
     pub count: u32,
+}
+
+/// The faults of an image that the device has decoded; what the bits say is known to the kernels that set them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Faults(pub u32);
+
+impl Faults {
+    /// Whether its coefficients are valid.
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// Sets the words of two buffers to zero; the first must not be the shorter one.
+#[cube(launch)]
+fn clear(zeros: &mut [u32], more: &mut [u32]) {
+    let index = cube_number() * UNITS + UNIT_POS;
+    write(zeros, index, 0u32);
+    write(more, index, 0u32);
+}
+
+impl Gpu {
+    /// Sets blocks of 16-bit coefficients to zero, and the words of `faults`, of which there are no more than 32 a block.
+    pub(crate) fn clear(&self, coefficients: &Buffer, faults: &Buffer) -> Result<(), ServerError> {
+        let zeros = Buffer {
+            handle: coefficients.handle.clone(),
+            len: coefficients.len / 2,
+        };
+        clear::launch(
+            &self.client,
+            cubes(zeros.len.div_ceil(UNITS as usize)),
+            CubeDim::new_1d(UNITS),
+            zeros.arg(),
+            faults.arg(),
+        );
+        self.check(coefficients)?;
+        self.check(faults)
+    }
 }

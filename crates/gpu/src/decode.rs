@@ -1,18 +1,18 @@
-//! Where the symbols of JPEGs are decoded.
+//! Where the symbols of JPEGs and packed images are decoded.
 
 use crate::GpuError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the symbols of JPEGs are decoded; `hybrid` or `device` in text.
+/// Where the symbols of JPEGs and packed images are decoded; `hybrid` or `device` in text.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decode {
     /// On the CPU; the device gets the coefficients that are not zero.
     #[default]
     Hybrid,
-    /// On the device, for files with one sequential scan; other files are decoded as with `Hybrid`.
+    /// On the device, for files with one sequential scan and for packed images; other files are decoded as with `Hybrid`.
     Device,
 }
 

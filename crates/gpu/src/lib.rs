@@ -26,9 +26,10 @@
 //! needed.
 //!
 //! With `Decode::Device` the CPU does not entropy-decode either: it uploads the coded data of the restart
-//! intervals that the crop needs, without stuffed zeros (`entropy`). Files with several scans, such as
-//! progressive ones, are decoded as above, and so are, afterwards, files that the device finds to be broken
-//! or cannot finish: only the CPU decides that an image is bad.
+//! intervals that the crop needs, without stuffed zeros (`entropy`), and of packed images the groups that the
+//! crop needs, as they are (`packed`). Files with several scans, such as progressive ones, are decoded as above,
+//! and so are, afterwards, files that the device finds to be broken or cannot finish: only the CPU decides that
+//! an image is bad.
 //!
 //! # On the device
 //!
@@ -37,8 +38,8 @@
 //!
 //! 1. **Coefficients** (`coefficients`, `kernels::decode`). The quantised coefficients of all images of a
 //!    batch are in one buffer of 16-bit numbers, block after block, with records that say which block belongs
-//!    where. They are either unpacked, or decoded here by units that begin anywhere and synchronise
-//!    (`entropy`).
+//!    where. They are either unpacked, or decoded here: JPEGs by units that begin anywhere and synchronise
+//!    (`entropy`), packed images by a warp a group, without synchronising (`packed`).
 //! 2. **Samples**. Each block is dequantised and transformed into its component's plane, 8, 4, 2 or 1 samples
 //!    per side depending on the plan's scale, with the same bits as in crate jpeg.
 //! 3. **Geometry** (`kernels::gather`). One launch makes all pixels of all images: each is mapped back
@@ -60,12 +61,19 @@
 //! on batch n, and n+2 is laid out meanwhile. At most two batches are on the device, each within half of the
 //! budget, and their memory is reused. Order, draws, resume and the policy for bad images are the loader's.
 //!
+//! # For other libraries
+//!
+//! Burn takes a batch by CubeCL's handle. Another library of the process, such as PyTorch, takes a batch on a
+//! CUDA device by its address (`CudaMemory`, feature `cuda`); the memory is made batches of again only when
+//! that library's stream is done with it (`lend`). No other library reads the memory of a Vulkan device:
+//! `Batcher::read` copies it to the host.
+//!
 //! # Malicious files
 //!
 //! Counts and places come from the header, on the host; a batch whose buffers exceed the budget, the device's
 //! largest allocation, or 32 bits is an error that names the numbers. On the device every read is clamped to
-//! its buffer, and every write outside of its buffer is skipped. The loops that read coded data end with the
-//! data, because each step reads at least one bit; no other loop's length depends on a file's contents.
+//! its buffer, and every write outside of its buffer is skipped. The loops that read a JPEG's coded data end with
+//! the data, because each step reads at least one bit; no other loop's length depends on a file's contents.
 //!
 //! # A device that fails
 //!
@@ -80,7 +88,9 @@
 //! Without the features `cuda` and `vulkan` only [`devices`] is available, and reports that. With either,
 //! kernels are compiled at their first launch. They are tested on Mesa's lavapipe, a Vulkan device on the
 //! CPU: `cargo test --release -p stokehold-gpu --features vulkan`; with the feature `cuda` the same tests use
-//! the first CUDA device. **They have not been run on a GPU yet.** They avoid memory shared by the units of a
+//! the first CUDA device. `.ci/cuda` runs them without a GPU: NVRTC compiles the kernels, and crate
+//! `cuda-on-cpu` runs its PTX on the CPU, for several architectures. That also tests devices that fail or lack
+//! something. **They have not been run on a GPU yet.** They avoid memory shared by the units of a
 //! cube, which CubeCL 0.11 compiles wrongly for lavapipe.
 //!
 //! At run time CUDA needs NVIDIA's driver, its compiler NVRTC, and the environment variable `CUDA_PATH`
@@ -102,8 +112,12 @@ mod entropy;
 mod error;
 #[cfg(feature = "kernels")]
 mod kernels;
+#[cfg(feature = "cuda")]
+mod lend;
 #[cfg(feature = "kernels")]
 mod loader;
+#[cfg(feature = "kernels")]
+mod packed;
 #[cfg(feature = "kernels")]
 mod prepare;
 #[cfg(feature = "kernels")]
@@ -124,6 +138,8 @@ pub use client::is_cpu;
 pub use decode::Decode;
 pub use device::{Backend, Device, DeviceName, Devices, devices, devices_of};
 pub use error::GpuError;
+#[cfg(feature = "cuda")]
+pub use lend::{ConsumerStream, CudaMemory, LentMemory};
 #[cfg(feature = "kernels")]
 pub use loader::{DeviceBatches, DeviceLoader, LoadedBatch};
 #[cfg(feature = "kernels")]

@@ -14,9 +14,10 @@
 use crate::batch::{InWork, LaidOut};
 use crate::queue::queue;
 use crate::{Batcher, DeviceBatch, ForGpu, Gpu, GpuError, Prepared};
-use crossbeam_channel::{Receiver, RecvError, SendTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
@@ -52,8 +53,12 @@ pub struct DeviceBatches {
     thread: Option<JoinHandle<()>>,
     /// Why the thread could not be started.
     failed: Option<GpuError>,
+    /// Since when the consumer has been waiting for the next batch.
+    waiting: Option<Instant>,
     state: State,
     progress: Arc<Progress>,
+    /// A fork of this process has no such thread.
+    process: u32,
 }
 
 /// State shared by the thread and the consumer.
@@ -102,7 +107,7 @@ impl DeviceLoader {
     }
 
     /// The maker of the batches.
-    pub fn batcher(&self) -> &Batcher {
+    pub fn batcher(&self) -> &Arc<Batcher> {
         &self.batcher
     }
 
@@ -144,13 +149,20 @@ impl DeviceLoader {
             coming: Some(coming),
             thread,
             failed,
+            waiting: None,
             state,
             progress,
+            process: process::id(),
         }
     }
 }
 
 impl DeviceBatches {
+    /// As [`Batches::next_within`].
+    pub fn next_within(&mut self, patience: Duration) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
+        self.next_by(Instant::now().checked_add(patience))
+    }
+
     /// As [`Batches::unreported`].
     pub fn unreported(&mut self) -> Vec<BadImage> {
         let list = self.progress.unreported.lock();
@@ -182,7 +194,43 @@ impl DeviceBatches {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    fn next_by(&mut self, deadline: Option<Instant>) -> Poll<Option<Result<LoadedBatch, GpuError>>> {
+        let Some(coming) = &self.coming else {
+            return Poll::Ready(None);
+        };
+        let start = *self.waiting.get_or_insert_with(Instant::now);
+        let received = match deadline {
+            Some(deadline) => coming.recv_deadline(deadline),
+            None => coming.recv().map_err(RecvTimeoutError::from),
+        };
+        let next = match received {
+            Err(RecvTimeoutError::Timeout) => return Poll::Pending,
+            Ok(Ok((mut loaded, state))) => {
+                // The thread is about to begin the next batch, if it has not yet.
+                let Progress {
+                    loading, in_flight, ..
+                } = &*self.progress;
+                loading.store(1, Ordering::Release);
+                in_flight.fetch_sub(1, Ordering::AcqRel);
+                self.state = state;
+                self.waiting = None;
+                loaded.batch.wait = start.elapsed();
+                return Poll::Ready(Some(Ok(loaded)));
+            }
+            Ok(Err(error)) => Some(Err(error)),
+            Err(RecvTimeoutError::Disconnected) => self.failed.take().map(Err),
+        };
+        self.let_go();
+        Poll::Ready(next)
+    }
+
+    /// Ends the thread. A fork has none, and the channel to it may be locked for ever, so it leaves both alone.
     fn let_go(&mut self) {
+        if self.process != process::id() {
+            mem::forget(self.coming.take());
+            mem::forget(self.thread.take());
+            return;
+        }
         self.progress.stop.store(true, Ordering::Release);
         self.coming = None;
         if let Some(thread) = self.thread.take() {
@@ -196,24 +244,10 @@ impl Iterator for DeviceBatches {
     type Item = Result<LoadedBatch, GpuError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let start = Instant::now();
-        let next = match self.coming.as_ref()?.recv() {
-            Ok(Ok((mut loaded, state))) => {
-                // The thread is about to begin the next batch, if it has not yet.
-                let Progress {
-                    loading, in_flight, ..
-                } = &*self.progress;
-                loading.store(1, Ordering::Release);
-                in_flight.fetch_sub(1, Ordering::AcqRel);
-                self.state = state;
-                loaded.batch.wait = start.elapsed();
-                return Some(Ok(loaded));
-            }
-            Ok(Err(error)) => Some(Err(error)),
-            Err(RecvError) => self.failed.take().map(Err),
-        };
-        self.let_go();
-        next
+        match self.next_by(None) {
+            Poll::Ready(next) => next,
+            Poll::Pending => unreachable!("there is no deadline"),
+        }
     }
 }
 

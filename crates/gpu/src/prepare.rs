@@ -2,6 +2,7 @@
 
 use crate::Decode;
 use crate::entropy::Scan;
+use crate::packed::{DeviceTables, Groups};
 use crate::words::program;
 use std::mem;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub struct Preparer {
     options: DecodeOptions,
     decode: Decode,
     decoder: Decoder,
+    /// Those of the last packed image whose symbols the device decodes.
+    tables: Option<Arc<DeviceTables>>,
 }
 
 /// A sample ready for the device: the coefficients of its blocks, or its pixels, and the plan as tables.
@@ -44,7 +47,7 @@ impl AsRef<Prepared> for Prepared {
 struct Origin {
     pipeline: Arc<Pipeline>,
     options: DecodeOptions,
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
     /// The first row of a row index, and its offsets.
     rows: Option<(u32, Vec<u32>)>,
     key: DrawKey,
@@ -57,7 +60,7 @@ impl Prepared {
             PreparedSource::Blocks(blocks) => {
                 let components = blocks.components.iter();
                 let packed = components.map(|c| 3 * c.heads.len() + c.values.len() + c.steps.len());
-                packed.sum::<usize>() + blocks.scan.as_ref().map_or(0, Scan::words)
+                packed.sum::<usize>() + blocks.coded.as_ref().map_or(0, CodedData::words)
             }
             PreparedSource::Pixels(pixels) => pixels.data.len() / 4,
         };
@@ -83,16 +86,27 @@ impl Prepared {
                 first: *first,
                 offsets,
             }),
-            // Those of packed files, of which none is coded.
-            tables: None,
+            tables: self.given_tables(),
         };
         let mut preparer = Preparer {
             pipeline: origin.pipeline.clone(),
             options: origin.options,
             decode: Decode::Hybrid,
             decoder: Decoder::new(),
+            tables: None,
         };
         Some(preparer.prepare(input, origin.key))
+    }
+
+    /// The tables that were given with a packed image.
+    fn given_tables(&self) -> Option<&[u8]> {
+        match &self.source {
+            PreparedSource::Blocks(Blocks {
+                coded: Some(CodedData::Groups(groups)),
+                ..
+            }) => groups.tables().given.as_deref(),
+            _ => None,
+        }
     }
 }
 
@@ -111,7 +125,26 @@ pub(crate) struct Blocks {
     pub corner: [u32; 2],
     pub components: Vec<Component>,
     /// The coded data for the device; then components have no coefficients.
-    pub scan: Option<Scan>,
+    pub coded: Option<CodedData>,
+}
+
+/// What the device decodes.
+#[derive(Debug)]
+pub(crate) enum CodedData {
+    /// Of a JPEG.
+    Scan(Scan),
+    /// Of a packed image.
+    Groups(Groups),
+}
+
+impl CodedData {
+    /// About the number of words that it takes in a batch.
+    fn words(&self) -> usize {
+        match self {
+            CodedData::Scan(scan) => scan.words(),
+            CodedData::Groups(groups) => groups.words(),
+        }
+    }
 }
 
 /// The blocks of one component.
@@ -160,6 +193,7 @@ impl Preparer {
             options,
             decode: Decode::default(),
             decoder: Decoder::new(),
+            tables: None,
         })
     }
 
@@ -189,13 +223,23 @@ impl Preparer {
         plan: &DevicePlan,
         key: DrawKey,
     ) -> Result<Prepared, ImageError> {
+        let mut origin = None;
         let (source, lowered) = if plan.has_planes() {
             let coded = match self.decode {
-                Decode::Device => coded_source(&mut self.decoder, input, plan),
+                Decode::Device => self.coded_source(input, plan),
                 Decode::Hybrid => None,
             };
             let source = match coded {
-                Some(source) => source,
+                Some((source, bytes)) => {
+                    origin = Some(Box::new(Origin {
+                        pipeline: self.pipeline.clone(),
+                        options: self.options,
+                        bytes,
+                        rows: input.rows.map(|rows| (rows.first, rows.offsets.to_vec())),
+                        key,
+                    }));
+                    source
+                }
                 None => blocks_source(&mut self.decoder, input, plan)?,
             };
             let layouts: Vec<PlaneLayout> = source.components.iter().map(|c| c.layout).collect();
@@ -207,16 +251,6 @@ impl Preparer {
             let pixels = plan.decode(input, &mut self.decoder)?;
             (PreparedSource::Pixels(pixels), plan.lower(DeviceSource::Pixels))
         };
-        let coded = matches!(&source, PreparedSource::Blocks(Blocks { scan: Some(_), .. }));
-        let origin = coded.then(|| {
-            Box::new(Origin {
-                pipeline: self.pipeline.clone(),
-                options: self.options,
-                bytes: input.bytes.to_vec(),
-                rows: input.rows.map(|rows| (rows.first, rows.offsets.to_vec())),
-                key,
-            })
-        });
         let apart = plan.apart();
         let stages = lowered.stages.iter().enumerate();
         let stages = stages.map(|(i, stage)| prepare_stage(stage, apart && i == 0));
@@ -228,10 +262,49 @@ impl Preparer {
             origin,
         })
     }
+
+    /// The blocks of a sample for decoding on the device, and its bytes; `None` for a file that the device cannot
+    /// decode, or a broken one, for which the hybrid mode gives the error.
+    fn coded_source(&mut self, input: Input<'_>, plan: &DevicePlan) -> Option<(Blocks, Arc<[u8]>)> {
+        let (region, scale) = (plan.region(), plan.scale());
+        let without = |layout, steps| Component {
+            layout,
+            heads: Vec::new(),
+            values: Vec::new(),
+            steps,
+        };
+        let (color, components, coded, bytes): (_, Vec<Component>, _, Arc<[u8]>);
+        if is_packed(input.bytes) {
+            // The copy is in the cache when places in it are read.
+            bytes = input.bytes.into();
+            let copy = Input {
+                bytes: &bytes,
+                ..input
+            };
+            let groups = self.decoder.packed_groups(copy, region, scale).ok()??;
+            let tables = DeviceTables::of(groups.tables, input.tables, self.tables.as_ref());
+            self.tables = Some(tables.clone());
+            let all = groups.components().iter();
+            (color, components) = (groups.color, all.map(|c| without(c.layout, c.steps)).collect());
+            coded = CodedData::Groups(Groups::new(&groups, bytes.clone(), tables));
+        } else {
+            let scan = self.decoder.coded(input, region, scale).ok()??;
+            bytes = input.bytes.into();
+            let all = scan.components().iter();
+            (color, components) = (scan.color, all.map(|c| without(c.layout, c.steps)).collect());
+            coded = CodedData::Scan(Scan::new(&scan)?);
+        }
+        Some((Blocks::new(color, plan, components, Some(coded)), bytes))
+    }
 }
 
 impl Blocks {
-    fn new(color: ColorModel, plan: &DevicePlan, components: Vec<Component>, scan: Option<Scan>) -> Blocks {
+    fn new(
+        color: ColorModel,
+        plan: &DevicePlan,
+        components: Vec<Component>,
+        coded: Option<CodedData>,
+    ) -> Blocks {
         let (region, factor) = (plan.region(), plan.scale().factor());
         Blocks {
             kind: match color {
@@ -241,7 +314,7 @@ impl Blocks {
             },
             corner: [region.x / factor, region.y / factor],
             components,
-            scan,
+            coded,
         }
     }
 }
@@ -271,24 +344,6 @@ fn pairs(values: &[i16]) -> Vec<u32> {
     words.extend(pairs.iter().map(pair));
     words.extend(last);
     words
-}
-
-/// The blocks of a sample for decoding on the device; `None` for a file that the device cannot decode, or a
-/// broken one, for which the hybrid mode gives the error.
-fn coded_source(decoder: &mut Decoder, input: Input<'_>, plan: &DevicePlan) -> Option<Blocks> {
-    // Its symbols are no Huffman codes, which is what the device reads.
-    if is_packed(input.bytes) {
-        return None;
-    }
-    let coded = decoder.coded(input, plan.region(), plan.scale()).ok()??;
-    let scan = Scan::new(&coded)?;
-    let components = coded.components().iter().map(|component| Component {
-        layout: component.layout,
-        heads: Vec::new(),
-        values: Vec::new(),
-        steps: component.steps,
-    });
-    Some(Blocks::new(coded.color, plan, components.collect(), Some(scan)))
 }
 
 /// Makes a loader's workers prepare samples for a device: for `LoaderOptions::preparation`.

@@ -45,9 +45,25 @@ pub(crate) fn read(client: &Client, buffer: &Buffer) -> Result<Vec<u8>, String> 
 /// Calls the device. CubeCL propagates a panic of the device's thread to the caller.
 pub(crate) fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> Result<R, String> {
     match catch_unwind(AssertUnwindSafe(ask)) {
-        Ok(answer) => answer.map_err(|error| format!("{error:?}")),
+        Ok(answer) => answer.map_err(|error| causes(&format!("{error:?}"))),
         Err(panic) => Err(format!("CubeCL panicked: {}", panic_message(&*panic))),
     }
+}
+
+/// The innermost causes of CubeCL's error, in one line. It writes a line for each cause, and between them where it happened,
+/// which launches it left out therefore, and a kernel's source.
+fn causes(error: &str) -> String {
+    let said = |cause: &str| {
+        let ends = ["Backtrace:", "No backtrace", "Asked at:", "[Source]"];
+        let lines = cause.lines().map(str::trim);
+        let lines = lines.take_while(|line| !ends.iter().any(|end| line.starts_with(end)));
+        let lines: Vec<&str> = lines
+            .filter(|line| !line.is_empty() && !line.starts_with("skipped `"))
+            .collect();
+        lines.join(" ")
+    };
+    let causes: Vec<String> = error.split("Caused by:").map(said).collect();
+    causes[causes.len().saturating_sub(2)..].join(": ")
 }
 
 /// The queue that all loaders of the process make their batches on, from any thread. There is only one,
@@ -56,4 +72,22 @@ pub(crate) fn answered<R, E: fmt::Debug>(ask: impl FnOnce() -> Result<R, E>) -> 
 pub(crate) fn queue() -> StreamId {
     static QUEUE: OnceLock<StreamId> = OnceLock::new();
     *QUEUE.get_or_init(StreamId::allocate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_in_one_line() {
+        let refused = "Several failures at once\nCaused by:\n  The bytes were never written (failure #16)\n  skipped `Decode`: it \
+                       needed memory\nCaused by:\n  A launch error happened\nCaused by:\n  An error caused the compilation to \
+                       fail\nCaused by:\n  [Compilation Error] \n    nvrtc: error: invalid value\n[Source]  \nint x;\n\n\
+                       Backtrace:\nNo backtrace available\nAsked at:\nNo backtrace available";
+        assert_eq!(
+            causes(refused),
+            "An error caused the compilation to fail: [Compilation Error] nvrtc: error: invalid value"
+        );
+        assert_eq!(causes("no such thing"), "no such thing");
+    }
 }

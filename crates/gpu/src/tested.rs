@@ -1,6 +1,8 @@
-//! The device that tests run on.
+//! The device that tests run on, and regions that they decode.
 
 use crate::{Backend, DeviceName, Gpu, devices_of};
+use proptest::prelude::*;
+use stokehold_jpeg::{Header, Region};
 
 /// CUDA if that is compiled in, else Vulkan.
 const TESTED: Backend = match cfg!(feature = "cuda") {
@@ -19,4 +21,19 @@ pub(crate) fn gpu() -> Option<Gpu> {
         index: 0,
     };
     Some(Gpu::open(name).expect("a device that was listed"))
+}
+
+/// A region of an image, of four numbers of at most 1.
+pub(crate) fn part(header: &Header, [x, y, width, height]: [f64; 4]) -> Region {
+    let cut = |at: f64, size: f64, whole: u32| {
+        let at = (at * f64::from(whole - 1)) as u32;
+        (at, 1 + (size * f64::from(whole - at - 1)) as u32)
+    };
+    let ((x, width), (y, height)) = (cut(x, width, header.width), cut(y, height, header.height));
+    Region { x, y, width, height }
+}
+
+/// Four such numbers.
+pub(crate) fn cuts() -> impl Strategy<Value = [f64; 4]> {
+    [0.0..=1.0, 0.0..=1.0, 0.0..=1.0, 0.0..=1.0]
 }

@@ -23,6 +23,15 @@ impl Words {
         here
     }
 
+    /// Adds bytes, four a word with the first in the lowest place, padded with zeros.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        let (fours, rest) = bytes.as_chunks();
+        self.extend(fours.iter().copied().map(u32::from_le_bytes));
+        let mut last = [0; 4];
+        last[..rest.len()].copy_from_slice(rest);
+        self.push(u32::from_le_bytes(last));
+    }
+
     pub fn push(&mut self, word: u32) {
         self.0.push(word);
     }
@@ -97,6 +106,13 @@ fn points(words: &mut Words, points: &[Pointwise]) {
 
 fn resampling(words: &mut Words, resample: &Resample, points: &[Pointwise], apart: bool, height: u32) {
     let Resample { map, fills, inside } = resample;
+    if let ResampleMap::Upright(tables) = map {
+        let taps = tables.across.iter().chain(&tables.down);
+        let of_taps: usize = taps.map(|taps| 2 + taps.starts.len() + taps.weights.len()).sum();
+        words
+            .0
+            .reserve(11 + fills.len() + 2 * inside.len() + 2 * points.len() + of_taps);
+    }
     words.extend([u32::from(apart), fills.len() as u32, 0, points.len() as u32, 0]);
     words.extend([0; 6]);
     words.0[2] = words.here();

@@ -10,7 +10,7 @@ use crate::header::Head;
 use crate::input::Input;
 use crate::kernels::Isa;
 use crate::markers::DQT;
-use crate::packed::{self, Packed, Packer};
+use crate::packed::{self, Packed, PackedGroups, Packer};
 use crate::pixels::{Layout, Partial, Pixels};
 use crate::planar;
 use crate::planes::CoefficientPlanes;
@@ -181,6 +181,29 @@ impl Decoder {
             .map(Some),
             false => Ok(None),
         }
+    }
+
+    /// The groups of a packed image that `region` at `scale` depends on, before any symbol is read; none for a JPEG.
+    ///
+    /// What only reading symbols can find out is not checked. Of what it refuses, [`Decoder::decode`] of the same region
+    /// refuses everything.
+    ///
+    /// # Errors
+    /// Those of [`Decoder::decode`] that are found without reading symbols.
+    pub fn packed_groups<'a>(
+        &'a mut self,
+        input: impl Into<Input<'a>>,
+        region: Region,
+        scale: Scale,
+    ) -> Result<Option<PackedGroups<'a>>, Error> {
+        let job = self.begin(input.into(), &region, scale, Output::Needs)?;
+        let Some(file) = &job.packed else {
+            return Ok(None);
+        };
+        let found = self
+            .packed
+            .find(job.input, file, &job.head, &self.tables, &mut self.strips);
+        found.map(Some)
     }
 
     /// The quantised coefficients of the whole image, before any transform.

@@ -12,7 +12,7 @@ from typing import Any, Callable, Union
 
 from stokehold import _stokehold
 from stokehold import _values as as_
-from stokehold._tensors import name_of_dtype, stacked, taker
+from stokehold._tensors import has_torch, maker, name_of_dtype, stacked, taker
 from stokehold.errors import BadImageWarning, OptionError, UsageError
 from stokehold.transforms import as_pipeline
 
@@ -55,12 +55,20 @@ class Loader:
             get equally many batches.
         dtype: ``"float32"``, ``"float16"``, ``"bfloat16"``, or ``"uint8"`` (0 to 255, for pipelines that end with ``ToTensor``);
             also torch's and NumPy's own names of these.
-        device: ``"cpu"``, or ``"cuda:N"``: batches are copied there through pinned memory, in the current stream.
+        device: ``"cpu"``, or ``"cuda:N"``: batches are copied there through pinned memory, in the current stream. With
+            ``executor="gpu"`` the device that makes them: ``"cuda:N"`` or ``"vulkan:N"``.
         split: ``"train"`` or ``"val"``, of a data set that has both.
         prefetch: batches in work or ready, at least 1; 0 stands for as few as keep all workers busy.
         bad_images: what becomes of an image that cannot be decoded: ``"skip"`` (its batch is smaller), ``"substitute"``
             (another one of its class) or ``"error"``. The first two warn, once for each, and give up after 100.
-        executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower.
+        executor: ``"fused"``, or ``"per-op"``: every operation by itself as torchvision does it, several times slower; or
+            ``"gpu"``: threads decode as far as a crop needs, and kernels on ``device`` make the images, the numbers of
+            ``"fused"`` to the bit. On a CUDA device they stay there, without a copy; work with them in the stream that was
+            current when they were taken, or have that stream wait; a stream must live as long as the tensors that came in
+            it. Images of a Vulkan device are copied to the CPU's memory, because PyTorch cannot read its own. Needs a wheel that was built with ``cuda`` or ``vulkan``.
+        gpu_decode: with ``executor="gpu"``, where the symbols of JPEGs are decoded: ``"hybrid"`` (in threads) or ``"device"``.
+        gpu_memory_budget: with ``executor="gpu"``, device memory for the two batches that are made at a time, bytes; ``None``
+            stands for an eighth of it, at least 1 GiB.
         exif: turn images upright as their EXIF orientation says; torchvision does not.
         samples: yield the samples' numbers too.
         sample_transform: called with every image, (3, H, W), behind the pipeline; what it returns takes the image's place, the
@@ -108,6 +116,8 @@ class Loader:
         prefetch: int = 0,
         bad_images: str = "skip",
         executor: str = "fused",
+        gpu_decode: str = "hybrid",
+        gpu_memory_budget: int | None = None,
         exif: bool = False,
         samples: bool = False,
         sample_transform: Callable[[Any], Any] | None = None,
@@ -122,10 +132,19 @@ class Loader:
     ) -> None:
         as_.whole_numbers(batch_size=batch_size, seed=seed, rank=rank, world_size=world_size, prefetch=prefetch)
         as_.whole_numbers(num_workers=1 if num_workers is None else num_workers)
+        as_.whole_numbers(gpu_memory_budget=1 if gpu_memory_budget is None else gpu_memory_budget)
         as_.whole_numbers(repeats=repeats, epoch_samples=1 if epoch_samples is None else epoch_samples)
         as_.flags(shuffle=shuffle, drop_last=drop_last, exif=exif, samples=samples, replacement=replacement)
         numbers = name_of_dtype(dtype)
-        self._take_images, self._take_numbers = taker(numbers, device)
+        made_on = maker(executor, device)
+        if sample_transform is not None and made_on is not None and made_on.startswith("cuda") and not has_torch():
+            raise OptionError(
+                "sample_transform: without torch a CUDA device's images come as one tensor of DLPack; install torch, or take the "
+                "tensor over in batch_transform"
+            )
+        if made_on is None:
+            # What cannot be taken over is said before anything is read.
+            self._take_images, self._take_numbers = taker(numbers, device, None)
         self._source = open_source(data, split)
         self._pipeline = as_pipeline(pipeline)
         self._samples = samples
@@ -147,6 +166,9 @@ class Loader:
             dtype=numbers,
             bad_images=bad_images,
             executor=executor,
+            device=made_on,
+            gpu_decode=gpu_decode,
+            gpu_memory_budget=gpu_memory_budget,
             exif=exif,
             weights=None if weights is None else [as_.real("weights", weight) for weight in weights],
             replacement=replacement,
@@ -156,6 +178,9 @@ class Loader:
             cache=None if cache is None else os.fspath(cache),
             cache_share=as_.real("cache_share", cache_share),
         )
+        if made_on is not None:
+            # The device's own error comes first: it says what to install.
+            self._take_images, self._take_numbers = taker(numbers, device, made_on)
 
     def __len__(self) -> int:
         """Batches of an epoch, the same on every rank. Images that are skipped can make it fewer."""

@@ -1,4 +1,8 @@
-"""Where a batch's memory ends up: torch tensors where torch is installed, else NumPy arrays; neither is a copy."""
+"""Where a batch's memory ends up: torch tensors where torch is installed, else NumPy arrays; neither is a copy.
+
+NumPy has no arrays on a GPU: without torch, images that ``executor="gpu"`` makes on a CUDA device are objects of DLPack, which
+CuPy and JAX take.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,14 @@ def name_of_dtype(dtype: Any) -> str:
     return name
 
 
+def has_torch() -> bool:
+    """Whether torch is installed; it is not imported for that."""
+    return importlib.util.find_spec("torch") is not None
+
+
 def stacked(images: list[Any]) -> Any:
     """One batch of images, torch tensors or NumPy arrays."""
-    if importlib.util.find_spec("torch") is not None:
+    if has_torch():
         import torch
 
         if isinstance(images[0], torch.Tensor):
@@ -46,14 +55,45 @@ def stacked(images: list[Any]) -> Any:
     return numpy.stack(images)
 
 
-def taker(dtype: str, device: Any) -> tuple[Take, Take]:
-    """How images and how labels are taken over: both onto ``device``.
+def maker(executor: str, device: Any) -> str | None:
+    """The device whose kernels make the batches, as Stokehold names it; ``None`` where the CPU makes them.
+
+    Raises:
+        OptionError: executor and device exclude each other.
+    """
+    name = str(device)
+    kind = name.partition(":")[0]
+    if executor == "auto":
+        raise OptionError(
+            "executor='auto': which one is faster is found out by timing training steps, and a loader makes none; time some of "
+            "your own with executor='gpu' and with 'fused', and give the faster one"
+        )
+    if executor != "gpu":
+        if kind == "vulkan":
+            raise OptionError(f"device={name!r}: executor={executor!r} does not use it; give executor='gpu', or device='cpu'")
+        return None
+    if kind not in ("cuda", "vulkan"):
+        raise OptionError(f"device={name!r}: executor='gpu' makes batches on a GPU; give device='cuda:0' or 'vulkan:0'")
+    if name == "cuda" and has_torch():
+        import torch
+
+        if torch.cuda.is_available():
+            return f"cuda:{torch.cuda.current_device()}"
+    return name
+
+
+def taker(dtype: str, device: Any, made_on: str | None) -> tuple[Take, Take]:
+    """How images and how labels are taken over: both onto ``device``, where images are already if it has made them.
 
     Raises:
         OptionError: the device cannot be used, or NumPy has no such numbers.
     """
-    if importlib.util.find_spec("torch") is None:
-        return _numpy_taker(dtype, device)
+    if made_on is not None:
+        # The memory of a Vulkan device has been copied to the CPU's.
+        device = made_on if made_on.startswith("cuda") else "cpu"
+    made_there = made_on is not None and device != "cpu"
+    if not has_torch():
+        return _numpy_taker(dtype, device, made_there)
     import torch
     from torch.utils.dlpack import from_dlpack
 
@@ -66,7 +106,8 @@ def taker(dtype: str, device: Any) -> tuple[Take, Take]:
     if where.type != "cuda":
         raise OptionError(f"device={device!r}: there are 'cpu' and 'cuda:N'; take batches on the CPU and move them")
     if not torch.cuda.is_available():
-        raise OptionError(f"device={device!r}: torch sees no CUDA device; use device='cpu'")
+        instead = "install a torch that was built for CUDA" if made_there else "use device='cpu'"
+        raise OptionError(f"device={device!r}: torch sees no CUDA device; {instead}")
     if where.index is not None and where.index >= torch.cuda.device_count():
         raise OptionError(f"device={device!r}: torch sees {torch.cuda.device_count()} CUDA device(s), numbered from 0 on")
 
@@ -74,12 +115,14 @@ def taker(dtype: str, device: Any) -> tuple[Take, Take]:
         # Pinned memory is torch's own and used again; only from there can a copy run beside the trainer's work.
         return from_dlpack(memory).pin_memory().to(where, non_blocking=True)
 
-    return to_cuda, to_cuda
+    return from_dlpack if made_there else to_cuda, to_cuda
 
 
-def _numpy_taker(dtype: str, device: Any) -> tuple[Take, Take]:
+def _numpy_taker(dtype: str, device: Any, made_there: bool) -> tuple[Take, Take]:
     import numpy
 
+    if made_there:
+        return lambda memory: memory, numpy.from_dlpack
     if str(device) != "cpu":
         raise OptionError(f"device={device!r}: torch is not installed, and NumPy arrays are on the CPU; install torch")
     if dtype == "bf16":

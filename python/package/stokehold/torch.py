@@ -77,7 +77,7 @@ class DataLoader(Loader):
         sampler: a ``DistributedSampler``, a ``RandomSampler`` without replacement, a ``WeightedRandomSampler``, or a
             ``SequentialSampler``.
         num_workers: threads; 0 is 1.
-        pin_memory: batches lie in pinned memory where there is a CUDA device; that is a copy.
+        pin_memory: batches of the CPU lie in pinned memory where there is a CUDA device; that is a copy.
         generator: whose ``initial_seed()`` counts.
         timeout, multiprocessing_context, prefetch_factor, persistent_workers, pin_memory_device, in_order: taken, and of
             no use here: they are about processes that there are not.
@@ -139,7 +139,12 @@ class DataLoader(Loader):
         self._sampler_epoch: int | None = None
         if pin_memory and torch.cuda.is_available():
             take = self._take_images
-            self._take_images = lambda memory: take(memory).pin_memory()
+
+            def take_pinned(memory: Any) -> Any:
+                images = take(memory)
+                return images if images.is_cuda else images.pin_memory()
+
+            self._take_images = take_pinned
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Starts an epoch; of a ``DistributedSampler`` the one that its ``set_epoch`` said last."""

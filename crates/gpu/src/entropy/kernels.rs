@@ -18,7 +18,7 @@
 //! Words after a segment's last one read as zero. In addition, every read and write is checked against its
 //! buffer, as in all kernels here.
 
-use crate::kernels::{held, read, word, write};
+use crate::kernels::{cube_number, held, read, word, write};
 use cubecl::prelude::*;
 
 /// Units of a cube.
@@ -74,12 +74,6 @@ const NO_SUM: u32 = 0x8000_0000;
 
 /// The number of subsequences that one unit sums.
 pub(crate) const STRETCH: u32 = 64;
-
-/// The index of this cube, which may exceed one dimension.
-#[cube]
-fn cube_number() -> u32 {
-    CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X
-}
 
 /// A reader of one segment.
 #[derive(CubeType)]
@@ -520,14 +514,6 @@ fn sum_before(sums: &[u32], bases: &[u32], index: u32, first: u32, #[comptime] w
         sum += read(bases, SUMS * stretch + which);
     }
     sum
-}
-
-/// Sets the words of two buffers to zero; the first must not be the shorter one.
-#[cube(launch)]
-pub(crate) fn clear(zeros: &mut [u32], more: &mut [u32]) {
-    let index = cube_number() * UNITS + UNIT_POS;
-    write(zeros, index, 0u32);
-    write(more, index, 0u32);
 }
 
 /// The place of a block's coefficients; [`NOWHERE`] if the block is not needed.

@@ -36,13 +36,14 @@ mod scans;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use scans::{Faults, Scan, Scans};
+pub(crate) use scans::{Scan, Scans};
 
 use crate::client::Gpu;
+use crate::kernels::cubes;
 use crate::queue::Buffer;
 use cubecl::prelude::*;
 use cubecl::server::ServerError;
-use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, clear, decode, guess, walk};
+use kernels::{STRETCH, SUMS, UNITS, accumulate, accumulate_stretches, decode, guess, walk};
 
 /// The length of a subsequence in bits, a multiple of 32: long enough to synchronise in, short enough that a
 /// photo has hundreds.
@@ -53,49 +54,30 @@ pub(crate) const SUBSEQUENCE: u32 = 1024;
 /// costs a launch.
 pub(crate) const MOST_ROUNDS: u32 = 10;
 
-/// The results of decoding on the device.
-pub(crate) struct Decoded {
-    /// One word per scan with its faults, as [`Faults`] reads it.
-    pub faults: Buffer,
-    /// For each subsequence two initial states, with the round from bit 16 on; the later one is used.
-    #[cfg(test)]
-    pub entries: Buffer,
-}
-
 impl Gpu {
-    /// Queues the decode of scans into `coefficients`, which are set to zero before. The scans were pushed to `words`, and
-    /// `at` is where they were placed.
+    /// Queues the decode of scans into `coefficients` and their findings into `faults`, both set to zero before. The scans were pushed
+    /// to `words`, and `at` is where they were placed.
+    ///
+    /// Returns for each subsequence two initial states, with the round from bit 16 on; the later one is used. Only tests look at them.
     pub(crate) fn decode_scans(
         &self,
         scans: &Scans,
         words: &Buffer,
         at: [u32; 2],
         coefficients: &Buffer,
-    ) -> Result<Decoded, ServerError> {
+        faults: &Buffer,
+    ) -> Result<Buffer, ServerError> {
         // The first of a segment is right in round 0, the second in round 1, and where the last one ends does not matter.
         let rounds = scans.longest.saturating_sub(1).min(scans.most_rounds);
         let (count, stretches) = (scans.owners.len(), scans.owners.len().div_ceil(STRETCH as usize));
         let summed = SUMS as usize * stretches;
-        let [entries, exits, sums, totals, bases, faults] = self.empties([
-            2 * count,
-            2 * count,
-            SUMS as usize * count,
-            summed,
-            summed,
-            scans.count,
-        ]);
+        let [entries, exits, sums, totals, bases] =
+            self.empties([2 * count, 2 * count, SUMS as usize * count, summed, summed]);
         let unit = CubeDim::new_1d(UNITS);
         let over = |count: usize| cubes(count.div_ceil(UNITS as usize));
         let over_subsequences = || over(count);
         let (client, [segments, owners], count) = (&self.client, at, count as u32);
 
-        let zeros = Buffer {
-            handle: coefficients.handle.clone(),
-            len: coefficients.len / 2,
-        };
-        clear::launch(client, over(zeros.len), unit, zeros.arg(), faults.arg());
-        self.check(coefficients)?;
-        self.check(&faults)?;
         if rounds > 0 {
             guess::launch(
                 client,
@@ -169,16 +151,6 @@ impl Gpu {
             scans.length,
         );
         self.check(coefficients)?;
-        Ok(Decoded {
-            faults,
-            #[cfg(test)]
-            entries,
-        })
+        Ok(entries)
     }
-}
-
-/// So many cubes or a few more, in dimensions of at most 32768.
-fn cubes(count: usize) -> CubeCount {
-    let wide = count.clamp(1, 1 << 15);
-    CubeCount::Static(wide as u32, count.div_ceil(wide).max(1) as u32, 1)
 }

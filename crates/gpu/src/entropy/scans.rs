@@ -58,9 +58,12 @@ impl Scan {
         for (place, words) in coded.places().iter().zip(places(&mut image)) {
             *words = [u32::from_le_bytes([place.component, place.x, place.y, 0]), 0, 0];
         }
+        let mut data = Words(Vec::with_capacity(coded.data.len() / 4 + 1));
+        data.bytes(coded.data);
+        let data = data.0;
         let own = |code: HuffmanCode<'_>| (*code.lengths, code.symbols.to_vec());
         Some(Scan {
-            data: fours(coded.data),
+            data,
             segments: coded.segments.to_vec(),
             image,
             codes: coded
@@ -71,17 +74,6 @@ impl Scan {
             places: coded.places().to_vec(),
         })
     }
-}
-
-/// Bytes, four per word, padded with zeros.
-fn fours(bytes: &[u8]) -> Vec<u32> {
-    let (fours, rest) = bytes.as_chunks();
-    let mut last = [0; 4];
-    last[..rest.len()].copy_from_slice(rest);
-    let mut words = Vec::with_capacity(fours.len() + 1);
-    words.extend(fours.iter().copied().map(u32::from_le_bytes));
-    words.push(u32::from_le_bytes(last));
-    words
 }
 
 /// The part of an image's words for components.
@@ -104,8 +96,6 @@ pub(crate) struct Scans {
     pub most_rounds: u32,
     /// The places of the codes added so far.
     known: BTreeMap<Code, u32>,
-    /// The number of scans.
-    pub count: usize,
     /// Words of segments.
     segments: Vec<u32>,
     /// For each subsequence, the index of its segment.
@@ -120,7 +110,6 @@ impl Default for Scans {
             length: SUBSEQUENCE,
             most_rounds: MOST_ROUNDS,
             known: BTreeMap::new(),
-            count: 0,
             segments: Vec::new(),
             owners: Vec::new(),
             longest: 0,
@@ -129,8 +118,8 @@ impl Default for Scans {
 }
 
 impl Scans {
-    /// Adds a scan whose components' blocks begin at `first_blocks` among all blocks of the batch.
-    pub fn push(&mut self, words: &mut Words, scan: &Scan, first_blocks: &[u32]) {
+    /// Adds the scan of the image `number`, whose components' blocks begin at `first_blocks` among all blocks of the batch.
+    pub fn push(&mut self, words: &mut Words, scan: &Scan, first_blocks: &[u32], number: u32) {
         let begin = words.here();
         words.copy(&scan.data);
         let codes: Vec<[u32; 2]> = scan
@@ -158,13 +147,12 @@ impl Scans {
                 segment.first_mcu,
                 segment.mcus * image[0],
                 words.here(),
-                self.count as u32,
+                number,
             ]);
             self.owners.resize(self.owners.len() + subsequences as usize, at);
             self.longest = self.longest.max(subsequences);
         }
         words.copy(&image);
-        self.count += 1;
     }
 
     /// The place of a code.
@@ -193,12 +181,11 @@ impl Scans {
         self.segments[owner as usize + 7] as usize
     }
 
-    /// Bytes on the device: of words still to be placed, and of the buffers for subsequences and images.
+    /// Bytes on the device: of words still to be placed, and of the buffers for subsequences.
     pub fn pieces(&self) -> [u64; 2] {
         let words = self.segments.len() + self.owners.len();
         let states = (4 + SUMS as usize) * self.owners.len()
-            + 2 * SUMS as usize * self.owners.len().div_ceil(STRETCH as usize)
-            + self.count;
+            + 2 * SUMS as usize * self.owners.len().div_ceil(STRETCH as usize);
         [words, states].map(|words| 4 * words as u64)
     }
 }
@@ -228,21 +215,4 @@ fn table((lengths, symbols): &Code) -> [u16; CODE_SIZE as usize] {
         *entry = symbol.into();
     }
     table
-}
-
-/// The faults of a scan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Faults(pub u32);
-
-impl Faults {
-    /// Whether its coefficients are valid.
-    pub fn is_none(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Whether the only fault is that there were too few rounds.
-    #[cfg(test)]
-    pub fn is_unsynchronised(self) -> bool {
-        self.0 & super::kernels::UNSYNCHRONISED != 0
-    }
 }

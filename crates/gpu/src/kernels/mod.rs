@@ -14,6 +14,18 @@ pub(crate) mod surroundings;
 
 use cubecl::prelude::*;
 
+/// So many cubes or a few more, in dimensions of at most 32768.
+pub(crate) fn cubes(count: usize) -> CubeCount {
+    let wide = count.clamp(1, 1 << 15);
+    CubeCount::Static(wide as u32, count.div_ceil(wide).max(1) as u32, 1)
+}
+
+/// The index of this cube among those of [`cubes`].
+#[cube]
+pub(crate) fn cube_number() -> u32 {
+    CUBE_POS_Y * CUBE_COUNT_X + CUBE_POS_X
+}
+
 /// The element of a buffer at `at`.
 #[cube]
 pub(crate) fn read<T: CubePrimitive>(buffer: &[T], at: u32) -> T {

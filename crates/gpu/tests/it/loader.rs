@@ -3,6 +3,8 @@
 use crate::augment::pictures;
 use crate::gpu;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::{Duration, Instant};
 use stokehold_gpu::{Decode, DeviceLoader, ForGpu, Gpu, GpuError, LoadedBatch};
 use stokehold_loader::{
     BadImage, BadImagePolicy, BatchNumbers, Loader, LoaderError, LoaderOptions, State, Workers,
@@ -18,7 +20,7 @@ fn gpu_alone() -> Option<(Gpu, MutexGuard<'static, ()>)> {
 }
 
 /// Files in memory, of three classes in turns.
-struct Files(Vec<Vec<u8>>);
+pub struct Files(Vec<Vec<u8>>);
 
 impl Source for Files {
     fn len(&self) -> usize {
@@ -40,7 +42,7 @@ impl Source for Files {
 }
 
 /// Sixty photographs; with damage, every fourth has a symbol that is no code in its coded data.
-fn files(damaged: bool) -> Arc<Files> {
+pub fn files(damaged: bool) -> Arc<Files> {
     let pictures = pictures();
     let files = (0..60).map(|i| {
         let mut file = pictures[i % pictures.len()].clone();
@@ -54,7 +56,7 @@ fn files(damaged: bool) -> Arc<Files> {
     Arc::new(Files(files.collect()))
 }
 
-fn options(bad_images: BadImagePolicy) -> LoaderOptions {
+pub fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     LoaderOptions {
         batch_size: 7,
         workers: Workers::Count(2.try_into().expect("two")),
@@ -64,12 +66,12 @@ fn options(bad_images: BadImagePolicy) -> LoaderOptions {
     }
 }
 
-fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
+pub fn on_device(gpu: &Gpu, files: Arc<dyn Source>, options: LoaderOptions, decode: Decode) -> DeviceLoader {
     let (pipeline, way) = (Pipeline::imagenet_train(24), ForGpu { decode });
     DeviceLoader::new(files, pipeline, options, gpu.clone(), way, 1 << 30).expect("a loader")
 }
 
-fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
+pub fn on_cpu(files: Arc<dyn Source>, options: LoaderOptions) -> Loader {
     Loader::new(files, Pipeline::imagenet_train(24), options).expect("a loader")
 }
 
@@ -123,9 +125,9 @@ impl Source for Pairs {
 }
 
 /// What makes a batch the same one: samples, labels, masks, shape and numbers.
-type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
+pub type Content = (Vec<u64>, Vec<u32>, Vec<u8>, [usize; 4], Vec<u8>);
 
-fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
+pub fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     let LoadedBatch { images, batch } = loaded;
     assert_eq!(images.shape, batch.shape);
     let numbers = loader.batcher().read(images).expect("numbers");
@@ -138,7 +140,7 @@ fn content(loader: &DeviceLoader, loaded: &LoadedBatch) -> Content {
     )
 }
 
-fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
+pub fn cpu_content(batch: &stokehold_loader::Batch) -> Content {
     let BatchNumbers::F32(numbers) = &*batch.images else {
         panic!("f32 was asked for")
     };
@@ -185,6 +187,33 @@ fn epochs_are_those_of_the_cpu_and_go_on_anywhere() {
             }
         }
     }
+}
+
+/// A consumer that looks again and again, and does other things meanwhile, gets the same batches.
+#[test]
+fn waiting_briefly_changes_nothing() {
+    let Some((gpu, _alone)) = gpu_alone() else { return };
+    let device = on_device(&gpu, files(false), options(BadImagePolicy::Error), Decode::Hybrid);
+    let expected: Vec<Content> = device
+        .epoch(1)
+        .map(|batch| content(&device, &batch.expect("a batch")))
+        .collect();
+    let (mut batches, mut made, mut pending) = (device.epoch(1), Vec::new(), 0);
+    let begun = Instant::now();
+    loop {
+        match batches.next_within(Duration::from_micros(50)) {
+            Poll::Pending => pending += 1,
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(batch)) => {
+                let batch = batch.expect("a batch");
+                assert!(batch.batch.wait <= begun.elapsed());
+                made.push(content(&device, &batch));
+            }
+        }
+    }
+    assert!(made == expected, "{} batches of {}", made.len(), expected.len());
+    assert!(pending > 0);
+    assert!(batches.next_within(Duration::ZERO).is_ready() && batches.next().is_none());
 }
 
 /// What is broken is found by the CPU or on the device, and the policy is one.

@@ -7,7 +7,12 @@ mod augment;
 mod decode;
 mod device;
 mod entropy;
+#[cfg(feature = "cuda")]
+mod failures;
+#[cfg(feature = "cuda")]
+mod lend;
 mod loader;
+mod packed;
 mod photos;
 #[path = "../../../jpeg/tests/it/writer.rs"]
 #[allow(dead_code)]
@@ -38,6 +43,10 @@ pub fn gpu() -> Option<Gpu> {
         Ok(Gpu::open(name).expect("a device that was listed"))
     };
     let gpu = GPU.get_or_init(open).clone();
+    // Where a run names its device, it must not pass by skipping everything.
+    if let (Err(problem), Some(device)) = (&gpu, std::env::var_os("STOKEHOLD_TEST_DEVICE")) {
+        panic!("STOKEHOLD_TEST_DEVICE is {}: {problem}", device.display());
+    }
     gpu.map_err(stokehold_untested::skip).ok()
 }
 

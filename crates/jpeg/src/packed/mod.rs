@@ -36,6 +36,7 @@ mod blocks;
 mod costs;
 mod fields;
 mod file;
+mod groups;
 #[cfg_attr(
     not(target_arch = "x86_64"),
     allow(
@@ -55,7 +56,9 @@ mod train;
 mod write;
 
 pub use file::is_packed;
-pub use tables::PackTables;
+pub use groups::{PackedComponent, PackedGroup, PackedGroups};
+pub use tables::{PackTables, SymbolTables, Table as SymbolTable};
+pub use tokens::{BITS as TOKEN_BITS, CAPS as TYPE_CAPS};
 pub use train::PackSample;
 pub use write::Packer;
 
@@ -74,7 +77,8 @@ use blocks::Outs;
 use lanes::WholePlanes;
 use read::{GroupReader, Part};
 use std::ops::Range;
-use tables::{CLASSES, ReadTables};
+use std::sync::Arc;
+use tables::CLASSES;
 use tokens::MOST;
 
 /// Lanes of a step.
@@ -106,10 +110,16 @@ fn parts_of<'p>(
             class: class_of(color, i),
             wide: component.blocks_wide,
             high: end.saturating_sub(mcu_rows.start * component.v),
-            most: (8191 / steps[i].max(1)).min(MOST as u16) as i16,
+            most: most_first(steps[i]),
         };
     }
     &parts[..frame.components().len()]
+}
+
+/// The largest first coefficient of blocks with this first step: what 8-bit samples can give, and no more than what comes to 8191
+/// by its step. Beyond that the transforms of a flat block and of another one differ.
+fn most_first(step: u16) -> i16 {
+    (8191 / step.max(1)).min(MOST as u16) as i16
 }
 
 /// Whether this processor has the instructions with which packed images are read faster than JPEGs: AVX2.
@@ -125,6 +135,7 @@ pub fn packed_is_fast() -> bool {
 pub(crate) struct Reader {
     tables: LastTables,
     groups: Vec<Range<usize>>,
+    found: Vec<PackedGroup>,
     reader: GroupReader,
     blocks: Vec<[i16; 64]>,
 }
@@ -288,13 +299,13 @@ impl Reader {
 /// The tables that were used last, and the bytes of those that were given.
 #[derive(Default)]
 struct LastTables {
-    tables: Option<Box<ReadTables>>,
+    tables: Option<Arc<SymbolTables>>,
     given: Vec<u8>,
 }
 
 impl LastTables {
     /// The tables `id`: the built-in ones if it is theirs, else those that were given, whatever was used before.
-    fn prepare(&mut self, id: u32, given: Option<&[u8]>) -> Result<&ReadTables, Error> {
+    fn prepare(&mut self, id: u32, given: Option<&[u8]>) -> Result<&Arc<SymbolTables>, Error> {
         let built_in = PackTables::built_in();
         let given = match given {
             _ if built_in.id() == id => &[],
@@ -310,8 +321,8 @@ impl LastTables {
         if !known {
             self.tables = None;
             let tables = match built_in.id() == id {
-                true => ReadTables::new(built_in),
-                false => ReadTables::new(&PackTables::parse(given)?),
+                true => SymbolTables::new(built_in),
+                false => SymbolTables::new(&PackTables::parse(given)?),
             };
             if tables.id != id {
                 return Err(Error::Tables(format!(
@@ -319,7 +330,7 @@ impl LastTables {
                     tables.id
                 )));
             }
-            self.tables = Some(Box::new(tables));
+            self.tables = Some(Arc::new(tables));
             self.given.clear();
             self.given.extend(given);
         }

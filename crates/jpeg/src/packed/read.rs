@@ -5,7 +5,7 @@ use super::fields::{Found, LargeOf32};
 use super::file::read_length;
 use super::lanes::{self, Place, Planes, WholePlanes, Wide};
 use super::sorted::Sorted;
-use super::tables::{CLASSES, ReadTables, Table, TokenTables};
+use super::tables::{CLASSES, SymbolTables, Table, TokenTables};
 use super::tokens::{BASE, BITS, CAPS, ESCAPE, LARGE};
 use super::{LANES, MOST_BLOCKS, VECTORS};
 use crate::Error;
@@ -23,8 +23,7 @@ pub(crate) struct Part {
     /// Blocks a row, and rows.
     pub wide: usize,
     pub high: usize,
-    /// The largest first coefficient: what 8-bit samples can give, and no more than what comes to 8191 by its step. Beyond
-    /// that the transforms of a flat block and of another one differ.
+    /// The largest first coefficient.
     pub most: i16,
 }
 
@@ -66,7 +65,7 @@ impl GroupReader {
     pub fn read(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         file: &[u8],
         (number, place): (usize, Range<usize>),
         parts: &[Part],
@@ -84,7 +83,7 @@ impl GroupReader {
     fn read_group(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         group: &Group<'_>,
         mut coder: Coder<'_>,
         parts: &[Part],
@@ -120,7 +119,7 @@ impl GroupReader {
     fn sort(
         &mut self,
         isa: Isa,
-        tables: &ReadTables,
+        tables: &SymbolTables,
         group: &Group<'_>,
         coder: &mut Coder<'_>,
         parts: &[Part],
@@ -133,7 +132,7 @@ impl GroupReader {
                 continue;
             }
             if count > MOST_BLOCKS {
-                return Err("too many blocks");
+                return Err(TOO_MANY);
             }
             grow(&mut self.types, count + SLACK);
             let table = &tables.types[class][group.type_tables[class]];
@@ -375,9 +374,10 @@ impl PartBlocks<'_> {
     }
 }
 
-fn grow(bytes: &mut Vec<u8>, length: usize) {
-    if bytes.len() < length {
-        bytes.resize(length, 0);
+/// Makes a buffer at least as long; it is never shortened.
+pub(super) fn grow<T: Copy + Default>(buffer: &mut Vec<T>, length: usize) {
+    if buffer.len() < length {
+        buffer.resize(length, T::default());
     }
 }
 
@@ -396,6 +396,42 @@ impl States {
     };
 }
 
+/// Where the parts of a group are.
+pub(super) struct Places {
+    pub type_tables: [usize; CLASSES],
+    pub vectors: usize,
+    /// The first byte of the states, and how many bytes of each part follow.
+    pub states: usize,
+    pub coded: usize,
+    pub raw: usize,
+    pub extras: usize,
+}
+
+impl Places {
+    pub fn parse(bytes: &[u8]) -> Result<Places, Fault> {
+        const SHORT: Fault = "too few bytes";
+        let &[choice, ..] = bytes else {
+            return Err(SHORT);
+        };
+        let vectors = 1 << (choice >> 6);
+        if vectors > VECTORS {
+            return Err("more states than a group has");
+        }
+        let (raw, at) = read_length(bytes, 1).ok_or(SHORT)?;
+        let (extras, states) = read_length(bytes, at).ok_or(SHORT)?;
+        let (raw, extras) = (raw as usize, extras as usize);
+        let others = states + 2 * vectors * LANES + raw + extras;
+        Ok(Places {
+            type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
+            vectors,
+            states,
+            coded: bytes.len().checked_sub(others).ok_or(SHORT)?,
+            raw,
+            extras,
+        })
+    }
+}
+
 /// The parts of a group that the coder does not read.
 struct Group<'a> {
     type_tables: [usize; CLASSES],
@@ -406,31 +442,19 @@ struct Group<'a> {
 impl<'a> Group<'a> {
     /// Finds the parts. `room` is for the coder's bytes where too few bytes are behind them.
     fn parse(bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<(Group<'a>, Coder<'a>), Fault> {
-        const SHORT: Fault = "too few bytes";
-        let &[choice, ..] = bytes else {
-            return Err(SHORT);
-        };
-        let vectors = 1 << (choice >> 6);
-        if vectors > VECTORS {
-            return Err("more states than a group has");
-        }
-        let (raw, at) = read_length(bytes, 1).ok_or(SHORT)?;
-        let (extras, at) = read_length(bytes, at).ok_or(SHORT)?;
-        let rest = &bytes[at..];
-        let raw_and_extras = raw as usize + extras as usize;
-        let coded_at = 2 * vectors * LANES;
-        let coded_end = rest.len().checked_sub(raw_and_extras).ok_or(SHORT)?;
-        let coded = rest.get(coded_at..coded_end).ok_or(SHORT)?;
-        let initial = &rest[..coded_at];
-        let (raw, extras) = rest[coded_end..].split_at(raw as usize);
+        let places = Places::parse(bytes)?;
+        let vectors = places.vectors;
+        let (initial, rest) = bytes[places.states..].split_at(2 * vectors * LANES);
+        let (coded, raw_and_extras) = rest.split_at(places.coded);
+        let (raw, extras) = raw_and_extras.split_at(places.raw);
         let mut states = [States::ZERO; VECTORS];
         for (states, bytes) in states.iter_mut().zip(initial.as_chunks::<LANES>().0.chunks(2)) {
             (states.low, states.high) = (bytes[0], bytes[1]);
         }
         // What lies behind the coder's bytes serves as well as zeros, if there is enough of it.
-        let bytes = match rest.get(coded_at..).unwrap_or_default() {
-            bytes if bytes.len() >= coded.len() + SLACK => bytes,
-            _ => {
+        let bytes = match rest.len() >= coded.len() + SLACK {
+            true => rest,
+            false => {
                 room.clear();
                 room.extend(coded);
                 room.extend([0; SLACK]);
@@ -438,7 +462,7 @@ impl<'a> Group<'a> {
             }
         };
         let group = Group {
-            type_tables: [usize::from(choice & 7), usize::from(choice >> 3 & 7)],
+            type_tables: places.type_tables,
             raw,
             extras,
         };
@@ -466,6 +490,7 @@ pub(super) struct Coder<'a> {
     pub vectors: usize,
 }
 
+pub(super) const TOO_MANY: Fault = "too many blocks";
 pub(super) const OVER: Fault = "symbols that do not end with the coder's bytes";
 
 impl Coder<'_> {

@@ -22,16 +22,20 @@ pub(super) const TABLES_BYTES: usize = MAGIC.len() + CLASSES * CLASS_TABLES * SY
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Distribution(pub [u8; SYMBOLS]);
 
-/// A distribution laid out for the alias method.
+/// A distribution of the packed form's symbols, laid out for the alias method.
 ///
 /// There are sixteen bins of sixteen slots. The first `divider[b]` slots of bin `b` are symbol `b`'s. The others are
-/// symbol `alias[b]`'s: `offset[b]` plus the place in the bin is the place among that symbol's slots.
+/// symbol `alias[b]`'s: `offset[b]` plus the place in the bin, modulo 256, is the place among that symbol's slots.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
-pub(super) struct Table {
+pub struct Table {
+    /// How many slots of each bin are those of its own symbol, 0 to 16.
     pub divider: [u8; SYMBOLS],
+    /// The symbol of each bin's other slots.
     pub alias: [u8; SYMBOLS],
+    /// How many slots each symbol has. They add up to 256.
     pub share: [u8; SYMBOLS],
+    /// What a place in a bin lacks to the place among the slots of the bin's alias.
     pub offset: [u8; SYMBOLS],
 }
 
@@ -83,7 +87,7 @@ impl Distribution {
 impl Table {
     /// The symbol of a slot, and the slot's place among those of the symbol.
     #[inline(always)]
-    pub fn at(&self, slot: u8) -> (u8, u8) {
+    pub(super) fn at(&self, slot: u8) -> (u8, u8) {
         let (bin, place) = (slot >> 4, slot & 15);
         match place < self.divider[usize::from(bin)] {
             true => (bin, place),
@@ -95,7 +99,7 @@ impl Table {
     }
 
     /// All slots, those of symbol 0 first, each symbol's in their order.
-    pub fn slots(&self) -> [u8; 256] {
+    pub(super) fn slots(&self) -> [u8; 256] {
         let mut first = [0; SYMBOLS];
         for symbol in 1..SYMBOLS {
             first[symbol] = first[symbol - 1] + usize::from(self.share[symbol - 1]);
@@ -212,22 +216,38 @@ impl PackTables {
 /// other lie side by side.
 pub(super) type TokenTables = [[Table; SYMBOLS]; 64];
 
-/// Tables laid out for reading.
-pub(super) struct ReadTables {
-    pub id: u32,
-    pub tokens: [Box<TokenTables>; CLASSES],
-    pub types: [[Table; TYPE_TABLES]; CLASSES],
+/// [`PackTables`] laid out for reading.
+pub struct SymbolTables {
+    pub(super) id: u32,
+    pub(super) tokens: [Box<TokenTables>; CLASSES],
+    pub(super) types: [[Table; TYPE_TABLES]; CLASSES],
 }
 
-impl ReadTables {
-    pub fn new(tables: &PackTables) -> ReadTables {
+impl fmt::Debug for SymbolTables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SymbolTables({:08x})", self.id)
+    }
+}
+
+impl SymbolTables {
+    /// The tables of tokens of class 0, then of class 1: of each the 16 types for coefficient 0, then for coefficient 1, up to 63.
+    pub fn tokens(&self) -> impl Iterator<Item = &Table> {
+        self.tokens.iter().flat_map(|tokens| tokens.as_flattened())
+    }
+
+    /// The tables of types: the eight of class 0, then those of class 1.
+    pub fn types(&self) -> impl Iterator<Item = &Table> {
+        self.types.iter().flatten()
+    }
+
+    pub(super) fn new(tables: &PackTables) -> SymbolTables {
         let classes = || tables.classes.each_ref();
         let of_tokens = |class: &ClassTables| {
             let of_kinds = |k: usize| std::array::from_fn(|kind| class.tokens[64 * kind + k].table());
             let all: Box<[_]> = (0..64).map(of_kinds).collect();
             all.try_into().unwrap_or_else(|_| unreachable!("64 of them"))
         };
-        ReadTables {
+        SymbolTables {
             id: tables.id,
             tokens: classes().map(of_tokens),
             types: classes().map(|class| class.types.map(|types| types.table())),

@@ -3,14 +3,14 @@
 /// How many tokens there are, and how many types.
 pub(super) const SYMBOLS: usize = 16;
 
-/// The last coefficient, in coding order, for which a block of each type has a token. They do not rise.
-pub(super) const CAPS: [usize; SYMBOLS] = [63, 63, 63, 63, 63, 54, 46, 38, 31, 24, 18, 13, 9, 5, 2, 0];
+/// The last coefficient, in coding order, for which a block of each type of the packed form has a token. They do not rise.
+pub const CAPS: [usize; SYMBOLS] = [63, 63, 63, 63, 63, 54, 46, 38, 31, 24, 18, 13, 9, 5, 2, 0];
 
 /// The least magnitude of each token.
 pub(super) const BASE: [u8; SYMBOLS] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 0];
 
-/// The raw bits of each token. The lowest is the sign, the others are added to the magnitude.
-pub(super) const BITS: [u8; SYMBOLS] = [0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8];
+/// The raw bits of each token of the packed form. The lowest is the sign, the others are added to the magnitude.
+pub const BITS: [u8; SYMBOLS] = [0, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 8, 8];
 
 /// The token of any magnitude: its raw bits hold the lowest seven bits of it, an extra byte the others.
 pub(super) const ESCAPE: usize = 15;

@@ -6,7 +6,7 @@
 
 use super::costs::{OfTypes, TypeCosts, UNIT};
 use super::file::{FIXED, MAGIC, MOST_ROWS, write_length};
-use super::read::{Part, SLACK, States};
+use super::read::{Part, SLACK, States, grow};
 use super::sorted::Sorted;
 use super::tables::{CLASSES, ClassTables, Distribution, PackTables, TYPE_TABLES};
 use super::tokens::{BASE, BITS, ESCAPE, MOST, SYMBOLS};
@@ -310,7 +310,7 @@ impl Packer {
                 super::avx2_write::raw_bits(&self.blocks, &self.codings, &sources, tokens, bits, extras)
             },
             _ => {
-                grow_fields(&mut self.fields, end);
+                grow(&mut self.fields, end);
                 for blocks in &self.blocks {
                     blocks.lists.spread(&blocks.sorted, tokens, &mut self.fields);
                 }
@@ -372,18 +372,6 @@ fn has_rows(isa: Isa) -> bool {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2(_) => true,
         _ => false,
-    }
-}
-
-fn grow(bytes: &mut Vec<u8>, length: usize) {
-    if bytes.len() < length {
-        bytes.resize(length, 0);
-    }
-}
-
-fn grow_fields(fields: &mut Vec<u16>, length: usize) {
-    if fields.len() < length {
-        fields.resize(length, 0);
     }
 }
 

@@ -87,6 +87,8 @@ fn axis(sides: [Side; 3], interpolation: Interpolation, line: Line, one: i32) ->
     });
     let taps = different.iter().map(|side| {
         let mut taps = Taps::default();
+        taps.starts.reserve(line.count as usize);
+        taps.weights.reserve(line.count as usize * windows.taps_on(*side));
         windows.fold(*side, |start, weights| {
             let begin = taps.weights.len();
             taps.taps = weights.len();

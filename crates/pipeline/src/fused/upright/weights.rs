@@ -88,10 +88,11 @@ impl Windows {
                 .clamp(first + 1, high)
                 .min(first + self.taps as i64);
             let weights = &mut weights[..(end - first) as usize];
-            let mut sum = 0.0;
-            for (i, weight) in weights.iter_mut().enumerate() {
-                *weight = filter(interpolation, (first as f64 - center + 0.5 + i as f64) * step);
+            let (mut sum, mut i) = (0.0, 0.0);
+            for weight in weights.iter_mut() {
+                *weight = filter(interpolation, (first as f64 - center + 0.5 + i) * step);
                 sum += *weight;
+                i += 1.0;
             }
             if sum == 0.0 {
                 weights[0] = 1.0; // the point lies a filter's width and more outside the bounds
@@ -116,7 +117,6 @@ impl Windows {
             &mut large[..]
         };
         for (&(first, count), weights) in self.runs.iter().zip(self.weights.chunks_exact(self.taps)) {
-            folded.fill(0.0);
             // Near the far end the window moves back, so that it can be read whole.
             let most = (last + 1 - taps as i64).max(0);
             let at = |place: i64| place.clamp(0, last);
@@ -126,6 +126,12 @@ impl Windows {
                 _ => first.div_euclid(ratio) - origin,
             }
             .clamp(0, most);
+            // Behind a run its weights are 0, so they are those of the window where the run begins with it and ends within.
+            if ratio == 1 && begin == first - origin && count <= taps {
+                take(begin as usize, &weights[..taps]);
+                continue;
+            }
+            folded.fill(0.0);
             for (place, &weight) in (first..).zip(&weights[..count]) {
                 match ratio {
                     1 => folded[(at(place - origin) - begin) as usize] += weight,
@@ -144,7 +150,7 @@ impl Windows {
     }
 
     /// Weights a position has over the samples of a channel.
-    fn taps_on(&self, side: Side) -> usize {
+    pub fn taps_on(&self, side: Side) -> usize {
         let taps = match (side.pixels / self.unit) as usize {
             1 => self.taps,
             2 => self.taps / 2 + 2,
