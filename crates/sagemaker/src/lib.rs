@@ -1,15 +1,27 @@
-//! The request that starts a training job on SageMaker, as a type that is checked before anything is sent.
+//! Training jobs on SageMaker: requests as types that are checked before anything is sent, and the calls.
 //!
 //! ```text
 //! hyperparameters ──► encode_hyperparameters ─┐
-//! channels, machines, spot, profiler, .. ─────┴─► CreateTrainingJob ──► check ──► JSON
+//! channels, machines, spot, profiler, .. ─────┴─► CreateTrainingJob ──► check ──► Client::create ──► SageMaker
+//!                                                             Client::describe, list, stop ◄──────►
+//!                                                             Client::lines ◄──────────────────── CloudWatch
 //! ```
 //!
 //! [`CreateTrainingJob`] is data: serde writes it as SageMaker's API reads it. [`CreateTrainingJob::check`] finds
-//! what SageMaker would refuse, and names the field. The tests hold the JSON to botocore's model of the API, and
-//! the hyperparameters to the decoder of SageMaker's training toolkit.
+//! what SageMaker would refuse, and names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and
+//! sends, with the credentials that buckets are opened with; this crate adds the types, the retries and what an
+//! answer means.
 //!
-//! This crate signs nothing and sends nothing. No request of it was ever answered by SageMaker itself.
+//! # When the network fails
+//! A job's name is its token: within an account and region there is never a second job of the same name. So after a
+//! request without an answer, [`Client::create`] asks for the name, and sends the request again if there is no such
+//! job. It returns the job, or says that there is none, or, if nothing could be asked until the end, that it does not
+//! know ([`SageMakerError::Unclear`]); then the same request with the same name is safe.
+//!
+//! # What was tested
+//! The tests hold every request to botocore's model of the API, signatures to botocore's, hyperparameters to the
+//! decoder of SageMaker's training toolkit, and the calls to moto's server. Throttling, faults, silence and expired
+//! credentials come from a server of the tests. No request was ever answered by SageMaker itself.
 //!
 //! ```
 //! use stokehold_sagemaker::CreateTrainingJob;
@@ -23,11 +35,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod answer;
 mod check;
+mod client;
+mod error;
 mod hyperparameters;
 mod request;
 
+pub use answer::{
+    JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
+    TrainingJobSummary,
+};
 pub use check::RequestError;
+pub use client::{Client, LogLine, LogPosition};
+pub use error::SageMakerError;
 pub use hyperparameters::encode_hyperparameters;
 pub use request::{
     AlgorithmSpecification, Channel, CheckpointConfig, CreateTrainingJob, DataSource, Distribution,

@@ -1,12 +1,11 @@
-"""Holds a CreateTrainingJob request (JSON on standard input) to botocore's model of the API, and prints what is
-wrong. botocore checks names, types and least values; greatest values, patterns and enums are checked here."""
+"""Holds requests (on standard input, a JSON list of [service, operation, request]) to botocore's models of the APIs, and
+prints what is wrong. botocore checks names, types and least values; greatest values, patterns and enums are checked here."""
 
 import json, re, sys
 from botocore.session import get_session
 from botocore.validate import ParamValidator
 
-shape = get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-request = json.load(sys.stdin)
+session = get_session()
 
 
 def pattern(text):
@@ -37,5 +36,7 @@ def look(shape, value, at):
         yield f"{at}: not in its enum"
 
 
-report = ParamValidator().validate(request, shape)
-print(report.generate_report(), *([] if report.has_errors() else look(shape, request, "")), sep="\n")
+for service, operation, request in json.load(sys.stdin):
+    shape = session.get_service_model(service).operation_model(operation).input_shape
+    report = ParamValidator().validate(request, shape)
+    print(report.generate_report(), *([] if report.has_errors() else look(shape, request, "")), sep="\n")
