@@ -73,6 +73,33 @@ impl CreateTrainingJob {
             "AlgorithmSpecification.TrainingImage",
             "there is no image; name one in a registry".to_owned(),
         )?;
+        let metrics = &self.algorithm_specification.metric_definitions;
+        bounded(
+            metrics.len(),
+            40,
+            "AlgorithmSpecification.MetricDefinitions",
+            "metrics",
+        )?;
+        for metric in metrics {
+            let member = format!("AlgorithmSpecification.MetricDefinitions.{}", metric.name);
+            require(
+                !metric.name.is_empty() && !metric.regex.is_empty(),
+                &member,
+                "a metric has a name and an expression; give both".to_owned(),
+            )?;
+            bounded(
+                metric.name.chars().count(),
+                255,
+                &member,
+                "characters in its name",
+            )?;
+            bounded(
+                metric.regex.chars().count(),
+                500,
+                &member,
+                "characters in its expression",
+            )?;
+        }
         let machines = &self.resource_config;
         require(
             machines.instance_type.starts_with("ml."),
@@ -172,7 +199,8 @@ impl CreateTrainingJob {
             )?;
             match &channel.data_source {
                 DataSource::S3DataSource(objects) => {
-                    require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?
+                    require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?;
+                    bounded(objects.attribute_names.len(), 16, &member, "attributes")?;
                 }
                 DataSource::FileSystemDataSource(files) => {
                     require(
@@ -225,15 +253,20 @@ impl CreateTrainingJob {
             )?;
         }
         if let Some(profiler) = &self.profiler_config {
-            let (uri, interval) = (
-                &profiler.s3_output_path,
-                profiler.profiling_interval_in_milliseconds,
-            );
-            require(is_s3(uri), "ProfilerConfig.S3OutputPath", no_s3(uri))?;
+            let uri = profiler.s3_output_path.as_deref();
             require(
-                INTERVALS.contains(&interval),
+                uri.map_or(profiler.disable_profiler, is_s3),
+                "ProfilerConfig.S3OutputPath",
+                no_s3(uri.unwrap_or_default()),
+            )?;
+            let interval = profiler.profiling_interval_in_milliseconds;
+            require(
+                interval.is_none_or(|interval| INTERVALS.contains(&interval)),
                 "ProfilerConfig.ProfilingIntervalInMilliseconds",
-                format!("is {interval}; choose one of 100, 200, 500, 1000, 5000 and 60000"),
+                format!(
+                    "is {}; choose one of 100, 200, 500, 1000, 5000 and 60000",
+                    interval.unwrap_or_default()
+                ),
             )?;
         }
         Ok(())

@@ -12,6 +12,9 @@ pub enum SageMakerError {
     /// SageMaker would refuse the request; it was not sent.
     #[error("{0}")]
     Request(#[from] RequestError),
+    /// The job file has something that SageMaker has no counterpart of, or lacks something that it wants.
+    #[error("{0}")]
+    Input(String),
     /// There is no job of this name in the region.
     #[error("there is no training job {name} in {region}; check the name, the region and the account")]
     NoSuchJob {
@@ -88,6 +91,19 @@ pub enum SageMakerError {
         /// The last failure.
         reason: String,
     },
+    /// The source cannot be packed.
+    #[error("source-dir: {0}")]
+    Source(std::io::Error),
+    /// The job goes on, and its lines or its state cannot be followed.
+    #[error(
+        "{source}; job {name} goes on, and `stokehold job logs -f {name} --on sagemaker` follows it again"
+    )]
+    Follow {
+        /// The job.
+        name: String,
+        /// Why.
+        source: Box<SageMakerError>,
+    },
     /// The region, the endpoint or the credentials cannot be used, or a bucket cannot be written.
     #[error("{0}")]
     Objects(#[from] ObjectError),
@@ -97,11 +113,15 @@ impl Fault for SageMakerError {
     fn is_input(&self) -> bool {
         match self {
             Self::Request(_)
+            | Self::Input(_)
             | Self::NoSuchJob { .. }
             | Self::NameTaken { .. }
             | Self::Denied { .. }
             | Self::Refused { .. } => true,
-            Self::Unavailable { .. } | Self::NotCreated { .. } | Self::Unclear { .. } => false,
+            Self::Follow { source, .. } => source.is_input(),
+            Self::Source(_) | Self::Unavailable { .. } | Self::NotCreated { .. } | Self::Unclear { .. } => {
+                false
+            }
             Self::Objects(error) => error.is_input(),
         }
     }

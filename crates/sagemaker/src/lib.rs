@@ -39,8 +39,12 @@ mod answer;
 mod check;
 mod client;
 mod error;
+mod follow;
 mod hyperparameters;
+mod image;
+mod plan;
 mod request;
+mod source;
 
 pub use answer::{
     JobStatus, Machines, MetricData, ModelArtifacts, ProfilerPlace, StatusTransition, TrainingJob,
@@ -49,12 +53,16 @@ pub use answer::{
 pub use check::RequestError;
 pub use client::{Client, LogLine, LogPosition};
 pub use error::SageMakerError;
+pub use follow::{News, follow};
 pub use hyperparameters::encode_hyperparameters;
+pub use plan::Plan;
 pub use request::{
-    AlgorithmSpecification, Channel, CheckpointConfig, CreateTrainingJob, DataSource, Distribution,
-    FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, OutputDataConfig,
-    ProfilerConfig, ResourceConfig, S3DataSource, S3DataType, StoppingCondition, Tag, VpcConfig,
+    AlgorithmSpecification, Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource,
+    Distribution, FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition,
+    OutputDataConfig, ProfilerConfig, RecordWrapper, ResourceConfig, S3DataSource, S3DataType, ShuffleConfig,
+    StoppingCondition, Tag, VpcConfig,
 };
+pub use source::Source;
 
 /// The examples of README.md, as tests.
 #[cfg(doctest)]

@@ -133,6 +133,54 @@ pub struct Channel {
     /// How objects reach the script; none for file systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_mode: Option<InputMode>,
+    /// How objects are compressed; for pipes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compression_type: Option<CompressionType>,
+    /// How a pipe separates objects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_wrapper_type: Option<RecordWrapper>,
+    /// The order of objects; for pipes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shuffle_config: Option<ShuffleConfig>,
+}
+
+impl Channel {
+    /// A channel of this name with this data, and nothing else said.
+    #[must_use]
+    pub fn new(name: &str, data: DataSource) -> Self {
+        Self {
+            channel_name: name.to_owned(),
+            data_source: data,
+            content_type: None,
+            input_mode: None,
+            compression_type: None,
+            record_wrapper_type: None,
+            shuffle_config: None,
+        }
+    }
+}
+
+/// How objects are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum CompressionType {
+    /// Each is gzip, and is unpacked for the script.
+    Gzip,
+}
+
+/// How a pipe separates objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum RecordWrapper {
+    /// Each is a RecordIO record.
+    #[serde(rename = "RecordIO")]
+    RecordIo,
+}
+
+/// Objects are shuffled anew in each epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct ShuffleConfig {
+    /// What the order is made of.
+    pub seed: u64,
 }
 
 /// Where a channel's data is. The JSON has one member of the variant's name.
@@ -154,6 +202,9 @@ pub struct S3DataSource {
     pub s3_uri: String,
     /// Which machine gets which objects.
     pub s3_data_distribution_type: Distribution,
+    /// For augmented manifests: the attributes that each line contributes, at most 16.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attribute_names: Vec<String>,
 }
 
 /// What the address of an [`S3DataSource`] names.
@@ -271,13 +322,17 @@ pub struct CheckpointConfig {
 }
 
 /// What Debugger records of the machines.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ProfilerConfig {
-    /// `s3://BUCKET/PREFIX`.
-    pub s3_output_path: String,
-    /// One of 100, 200, 500, 1000, 5000 and 60000 ms.
-    pub profiling_interval_in_milliseconds: u32,
+    /// `s3://BUCKET/PREFIX`; required unless it is disabled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub s3_output_path: Option<String>,
+    /// One of 100, 200, 500, 1000, 5000 and 60000 ms; SageMaker's default is 500.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiling_interval_in_milliseconds: Option<u32>,
+    /// Whether nothing is recorded.
+    pub disable_profiler: bool,
 }
 
 /// A label.

@@ -1,7 +1,9 @@
 //! Requests against botocore's model of SageMaker, hyperparameters against the training toolkit's own decoder.
 
 mod calls;
+mod follows;
 mod moto;
+mod plans;
 mod stub;
 
 use std::collections::BTreeMap;
@@ -13,9 +15,9 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 use stokehold_sagemaker::{
-    Channel, CheckpointConfig, CreateTrainingJob, DataSource, Distribution, FileSystemAccess,
-    FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, ProfilerConfig, S3DataSource,
-    S3DataType, Tag, VpcConfig, encode_hyperparameters,
+    Channel, CheckpointConfig, CompressionType, CreateTrainingJob, DataSource, Distribution,
+    FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, ProfilerConfig,
+    RecordWrapper, S3DataSource, S3DataType, ShuffleConfig, Tag, VpcConfig, encode_hyperparameters,
 };
 
 /// What a program in the oracle's Python prints about `input`; none, with the reason noted, without the oracle.
@@ -68,26 +70,35 @@ pub fn small() -> CreateTrainingJob {
 /// With every member.
 pub fn full() -> CreateTrainingJob {
     let mut request = small();
-    let objects = |mode, kind, distribution| Channel {
-        channel_name: format!("{mode:?}-{kind:?}"),
-        data_source: DataSource::S3DataSource(S3DataSource {
+    let objects = |mode, kind: S3DataType, distribution| {
+        let is_augmented = kind == S3DataType::AugmentedManifestFile;
+        let data = DataSource::S3DataSource(S3DataSource {
             s3_data_type: kind,
             s3_uri: "s3://bucket/train".into(),
             s3_data_distribution_type: distribution,
-        }),
-        content_type: Some("image/jpeg".into()),
-        input_mode: Some(mode),
+            attribute_names: if is_augmented {
+                vec!["source-ref".into(), "label".into()]
+            } else {
+                Vec::new()
+            },
+        });
+        Channel {
+            content_type: Some("image/jpeg".into()),
+            input_mode: Some(mode),
+            compression_type: is_augmented.then_some(CompressionType::Gzip),
+            record_wrapper_type: is_augmented.then_some(RecordWrapper::RecordIo),
+            shuffle_config: is_augmented.then_some(ShuffleConfig { seed: 7 }),
+            ..Channel::new(&format!("{mode:?}-{kind:?}"), data)
+        }
     };
-    let files = |kind, access| Channel {
-        channel_name: format!("{kind:?}"),
-        data_source: DataSource::FileSystemDataSource(FileSystemDataSource {
+    let files = |kind: FileSystemType, access| {
+        let data = DataSource::FileSystemDataSource(FileSystemDataSource {
             file_system_id: "fs-0123456789abcdef0".into(),
             file_system_type: kind,
             file_system_access_mode: access,
             directory_path: "/images/train".into(),
-        }),
-        content_type: None,
-        input_mode: None,
+        });
+        Channel::new(&format!("{kind:?}"), data)
     };
     request.input_data_config = vec![
         objects(
@@ -131,8 +142,9 @@ pub fn full() -> CreateTrainingJob {
         s3_uri: "s3://bucket/checkpoints".into(),
     });
     request.profiler_config = Some(ProfilerConfig {
-        s3_output_path: "s3://bucket/profile".into(),
-        profiling_interval_in_milliseconds: 500,
+        s3_output_path: Some("s3://bucket/profile".into()),
+        profiling_interval_in_milliseconds: Some(500),
+        disable_profiler: false,
     });
     request.environment = BTreeMap::from([("MINE".to_owned(), "1".to_owned())]);
     request.tags = vec![Tag {
@@ -146,7 +158,12 @@ pub fn full() -> CreateTrainingJob {
 fn requests_are_valid_by_botocores_model() {
     let mut warm = small();
     warm.resource_config.keep_alive_period_in_seconds = Some(600);
-    for request in [small(), full(), warm] {
+    let mut dark = small();
+    dark.profiler_config = Some(ProfilerConfig {
+        disable_profiler: true,
+        ..ProfilerConfig::default()
+    });
+    for request in [small(), full(), warm, dark] {
         request.check().unwrap();
         let request = serde_json::to_value(&request).unwrap();
         let Some(found) = refused(&request) else { return };
@@ -178,7 +195,30 @@ fn the_model_finds_what_is_wrong() {
 #[test]
 fn what_sagemaker_would_refuse_is_named() {
     type Change = fn(&mut CreateTrainingJob);
-    let cases: [(Change, &str); 22] = [
+    let cases: [(Change, &str); 26] = [
+        (
+            |r| r.profiler_config.as_mut().unwrap().s3_output_path = None,
+            "ProfilerConfig.S3OutputPath: ",
+        ),
+        (
+            |r| r.algorithm_specification.metric_definitions[0].regex = "x".repeat(501),
+            "AlgorithmSpecification.MetricDefinitions.loss: has 501",
+        ),
+        (
+            |r| {
+                let one = r.algorithm_specification.metric_definitions[0].clone();
+                r.algorithm_specification.metric_definitions = vec![one; 41];
+            },
+            "AlgorithmSpecification.MetricDefinitions: has 41 metrics",
+        ),
+        (
+            |r| {
+                if let DataSource::S3DataSource(objects) = &mut r.input_data_config[2].data_source {
+                    objects.attribute_names = vec!["a".into(); 17];
+                }
+            },
+            "InputDataConfig.Pipe-AugmentedManifestFile: has 17 attributes",
+        ),
         (
             |r| r.vpc_config.as_mut().unwrap().subnets.clear(),
             "VpcConfig.Subnets: has 0",
@@ -248,7 +288,7 @@ fn what_sagemaker_would_refuse_is_named() {
                 r.profiler_config
                     .as_mut()
                     .unwrap()
-                    .profiling_interval_in_milliseconds = 250
+                    .profiling_interval_in_milliseconds = Some(250)
             },
             "ProfilerConfig.",
         ),
