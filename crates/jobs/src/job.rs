@@ -460,6 +460,9 @@ impl Job {
         {
             return Some(reason);
         }
+        if let Some(reason) = self.sagemaker.as_ref().and_then(OnSageMaker::wrong) {
+            return Some(reason);
+        }
         if let Some(reason) = self.profiling().wrong(self.profile) {
             return Some(reason);
         }

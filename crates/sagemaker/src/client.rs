@@ -40,6 +40,9 @@ const LOGS: Api = Api {
 /// The group of the logs of all training jobs.
 const GROUP: &str = "/aws/sagemaker/TrainingJobs";
 
+/// The most pages of a machine's log that are read at once; each has up to 1 MiB.
+const PAGES: usize = 16;
+
 /// The first pause between two tries, and the longest. A pause is between half of it and all of it.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
@@ -471,8 +474,8 @@ impl Client {
     }
 
     /// The lines of a job's log that came since the last call with this position; of each machine in their order, and
-    /// together by their times. A job that has not printed yet has none. At most some MiB come at once: call it until
-    /// nothing comes.
+    /// together by their times. A job that has not printed yet has none. At most some MiB of a machine come at once: call it
+    /// until nothing comes.
     ///
     /// # Errors
     /// CloudWatch cannot be asked, or the credentials do not allow it.
@@ -483,19 +486,26 @@ impl Client {
             // NAME/algo-1-1600000000
             let of_machine = stream.rsplit('/').next().unwrap_or(stream);
             let host = of_machine.rsplit_once('-').map_or(of_machine, |(host, _)| host);
-            let mut request = json!({"logGroupName": GROUP, "logStreamName": stream, "startFromHead": true});
-            if let Some(token) = token.as_ref() {
-                request["nextToken"] = json!(token);
+            for _ in 0..PAGES {
+                let mut request =
+                    json!({"logGroupName": GROUP, "logStreamName": stream, "startFromHead": true});
+                if let Some(token) = token.as_ref() {
+                    request["nextToken"] = json!(token);
+                }
+                let Some(page) = self.logged::<EventsPage>("GetLogEvents", &request)? else {
+                    break;
+                };
+                lines.extend(page.events.into_iter().map(|event| LogLine {
+                    host: host.to_owned(),
+                    time: event.timestamp,
+                    text: event.message.trim_end_matches(['\n', '\r']).to_owned(),
+                }));
+                // A page may be empty before the end; only the same token again says that there are no more.
+                if page.next_forward_token.is_none() || page.next_forward_token == *token {
+                    break;
+                }
+                *token = page.next_forward_token;
             }
-            let Some(page) = self.logged::<EventsPage>("GetLogEvents", &request)? else {
-                continue;
-            };
-            lines.extend(page.events.into_iter().map(|event| LogLine {
-                host: host.to_owned(),
-                time: event.timestamp,
-                text: event.message.trim_end_matches(['\n', '\r']).to_owned(),
-            }));
-            *token = page.next_forward_token.or(token.take());
         }
         // The sort is stable: lines of the same machine keep their order.
         lines.sort_by_key(|line| line.time);

@@ -35,16 +35,25 @@ pub struct Plan {
 const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 
 impl Plan {
+    /// The job's section `[sagemaker]`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn section(job: &Job) -> Result<&OnSageMaker, SageMakerError> {
+        match &job.sagemaker {
+            Some(section) => Ok(section),
+            None => input(
+                "the job file has no section [sagemaker]; write one with role and image (`stokehold job init` shows its keys)",
+            ),
+        }
+    }
+
     /// Translates a job. `name` is its name there, `region` where it runs. Reads no file and asks nobody.
     ///
     /// # Errors
     /// The file lacks what SageMaker wants, or has something that SageMaker has no counterpart of, and that matters.
     pub fn new(job: &Job, name: &str, region: &str) -> Result<Self, SageMakerError> {
-        let Some(section) = &job.sagemaker else {
-            return input(
-                "the job file has no section [sagemaker]; write one with role and image (`stokehold job init` shows its keys)",
-            );
-        };
+        let section = Self::section(job)?;
         let Some(output) = job.output.as_deref().filter(|output| output.starts_with("s3://")) else {
             return input("SageMaker puts the model into a bucket; write output = \"s3://BUCKET/..\"");
         };

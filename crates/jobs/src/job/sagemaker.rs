@@ -58,6 +58,18 @@ fn thirty() -> u32 {
     30
 }
 
+impl OnSageMaker {
+    /// What is wrong with it, whichever job it is of.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        if self.volume_gigabytes == 0 {
+            return Some("volume-gigabytes is at least 1".to_owned());
+        }
+        let keep = self.keep_alive_seconds.unwrap_or(1);
+        (!(1..=21_600).contains(&keep))
+            .then(|| format!("keep-alive-seconds = {keep} is not between 1 and 21600"))
+    }
+}
+
 /// A framework that AWS has images of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -421,8 +421,10 @@ fn requests_are_signed_as_botocore_signs_them() {
 
 #[test]
 fn logs_of_all_machines_come_once_and_in_order() {
-    let stub = Stub::start(|request, before| {
+    let mut looks = 0;
+    let stub = Stub::start(move |request, before| {
         let body = &request.body;
+        looks += usize::from(request.operation == "DescribeLogStreams" && body["nextToken"].is_null());
         match request.operation.as_str() {
             "DescribeLogStreams" if before == 0 => error(
                 400,
@@ -447,9 +449,13 @@ fn logs_of_all_machines_come_once_and_in_order() {
                 let event = |time: i64, text: &str| json!({"timestamp": time, "message": text, "ingestionTime": time});
                 let (events, token) = match (is_first, body["nextToken"].as_str()) {
                     (true, None) => (vec![event(1, "a"), event(5, "b\n")], "f/1"),
-                    (false, None) => (vec![event(3, "c")], "f/1"),
-                    (true, Some("f/1")) => (vec![event(7, "d")], "f/2"),
-                    _ => (vec![], "f/2"),
+                    (false, None) => (vec![event(3, "c")], "f/3"),
+                    // An empty page that is not the last one.
+                    (true, Some("f/1")) => (vec![], "f/2"),
+                    (true, Some("f/2")) => (vec![event(6, "d")], "f/3"),
+                    // A line that comes later.
+                    (true, Some("f/3")) if looks > 2 => (vec![event(7, "e")], "f/4"),
+                    (_, token) => (vec![], token.unwrap_or("f/0")),
                 };
                 Reply::Json(
                     200,
@@ -468,8 +474,8 @@ fn logs_of_all_machines_come_once_and_in_order() {
             .collect()
     };
     assert!(look().is_empty(), "there is no log yet");
-    assert_eq!(look(), ["algo-1 a", "algo-2 c", "algo-1 b"]);
-    assert_eq!(look(), ["algo-1 d"]);
+    assert_eq!(look(), ["algo-1 a", "algo-2 c", "algo-1 b", "algo-1 d"]);
+    assert_eq!(look(), ["algo-1 e"]);
     assert!(look().is_empty());
 }
 
@@ -533,7 +539,7 @@ fn every_call_is_valid_by_botocores_models() {
     client.lines("flowers-1", &mut position).unwrap();
     client.lines("flowers-1", &mut position).unwrap();
     let requests = stub.requests.lock().unwrap().clone();
-    assert_eq!(requests.len(), 9);
+    assert_eq!(requests.len(), 10);
     let calls: Vec<(&str, &str, Value)> = requests
         .iter()
         .map(|request| {
