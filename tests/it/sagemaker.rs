@@ -94,11 +94,10 @@ impl Place {
         let address = lines
             .map_while(Result::ok)
             .find_map(|line| Some(line.strip_prefix("listens at ")?.to_owned()));
-        Some(Self {
-            address: address.expect("moto says where it listens"),
-            moto: Some(child),
-            ..Self::new()
-        })
+        let mut place = Self::new();
+        place.address = address.expect("moto says where it listens");
+        place.moto = Some(child);
+        Some(place)
     }
 
     fn job(&self, args: &[&str]) -> Output {

@@ -19,13 +19,13 @@ pub struct OnSageMaker {
     /// `framework-version` and `python-version`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The framework of one of AWS's own images; in place of `image`.
+    /// The framework of one of AWS's own images; in place of `image`. Default: the image is `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framework: Option<Framework>,
-    /// The framework's whole version: `2.6.0`.
+    /// The framework's whole version: `2.6.0`. Default: the image is `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framework_version: Option<String>,
-    /// The image's Python: `py312`.
+    /// The image's Python: `py312`. Default: the image is `image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python_version: Option<String>,
     /// The disk of each machine, in gigabytes.
@@ -36,21 +36,21 @@ pub struct OnSageMaker {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 21_600))]
     pub keep_alive_seconds: Option<u32>,
-    /// The subnets of the machines, `subnet-..`; with `security-groups`. Default: SageMaker's own network.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// The subnets of the machines, `subnet-..`; with `security-groups`. Without both, they are in SageMaker's own network.
+    #[serde(default)]
     pub subnets: Vec<String>,
     /// The security groups of the machines, `sg-..`; with `subnets`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub security_groups: Vec<String>,
     /// The key of AWS KMS that encrypts the model and the machines' disks. Default: those of the account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kms_key: Option<String>,
     /// Labels of the job.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub tags: BTreeMap<String, String>,
     /// Where channels have their data on SageMaker, if elsewhere than here: `s3://BUCKET/..`, or a folder of a file system as
     /// `efs://fs-ID/FOLDER` or `fsx://fs-ID/MOUNTNAME/FOLDER`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default)]
     pub channels: BTreeMap<String, String>,
 }
 
