@@ -21,7 +21,7 @@ use stokehold_base::random::Random;
 use stokehold_objects::{Api, Options, Service};
 
 use crate::answer::{Created, EventsPage, JobsPage, StreamsPage};
-use crate::{CreateTrainingJob, SageMakerError, TrainingJob, TrainingJobSummary};
+use crate::{CreateTrainingJob, ProfilerConfig, SageMakerError, TrainingJob, TrainingJobSummary};
 
 const SAGEMAKER: Api = Api {
     name: "sagemaker",
@@ -401,6 +401,16 @@ impl Client {
             }
             stopped => stopped.map(drop),
         }
+    }
+
+    /// Changes what Debugger records of a job that runs: another interval, off, or on again.
+    ///
+    /// # Errors
+    /// There is no such job, it has ended, or SageMaker cannot be asked.
+    pub fn update_profiler(&self, name: &str, profiler: &ProfilerConfig) -> Result<(), SageMakerError> {
+        let request = json!({"TrainingJobName": name, "ProfilerConfig": profiler});
+        self.asked::<Value>("UpdateTrainingJob", &request, Some(name))
+            .map(drop)
     }
 
     /// Makes sure that no job has this name.

@@ -1,16 +1,17 @@
 //! Training jobs on SageMaker: requests as types that are checked before anything is sent, and the calls.
 //!
 //! ```text
-//! hyperparameters ──► encode_hyperparameters ─┐
-//! channels, machines, spot, profiler, .. ─────┴─► CreateTrainingJob ──► check ──► Client::create ──► SageMaker
-//!                                                             Client::describe, list, stop ◄──────►
-//!                                                             Client::lines ◄──────────────────── CloudWatch
+//! job.toml ──► Job ──► Plan::new ──┬──► CreateTrainingJob ──► check ──┐
+//!            with [sagemaker]      └──► Source ──► upload ────────────┴──► Client::create ──► SageMaker
+//!                                                  to the bucket           describe, list, stop ◄──►
+//!                                                                          lines ◄──── CloudWatch
+//!                                                                  follow: states and lines to the end
 //! ```
 //!
-//! [`CreateTrainingJob`] is data: serde writes it as SageMaker's API reads it. [`CreateTrainingJob::check`] finds
-//! what SageMaker would refuse, and names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and
-//! sends, with the credentials that buckets are opened with; this crate adds the types, the retries and what an
-//! answer means.
+//! [`Plan`] is the translation, a pure function that reads no file and asks nobody. [`CreateTrainingJob`] is data:
+//! serde writes it as SageMaker's API reads it. [`CreateTrainingJob::check`] finds what SageMaker would refuse, and
+//! names the field. A [`Client`] sends it. `stokehold_objects::Service` signs and sends, with the credentials that
+//! buckets are opened with; this crate adds the types, the retries and what an answer means.
 //!
 //! # When the network fails
 //! A job's name is its token: within an account and region there is never a second job of the same name. So after a
@@ -20,8 +21,9 @@
 //!
 //! # What was tested
 //! The tests hold every request to botocore's model of the API, signatures to botocore's, hyperparameters to the
-//! decoder of SageMaker's training toolkit, and the calls to moto's server. Throttling, faults, silence and expired
-//! credentials come from a server of the tests. No request was ever answered by SageMaker itself.
+//! decoder of SageMaker's training toolkit, the code's archive to the toolkit, and the calls to moto's server.
+//! Throttling, faults, silence and expired credentials come from a server of the tests. No request was ever answered
+//! by SageMaker itself.
 //!
 //! ```
 //! use stokehold_sagemaker::CreateTrainingJob;

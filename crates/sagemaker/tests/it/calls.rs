@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use stokehold_base::fault::Fault;
-use stokehold_sagemaker::{Client, CreateTrainingJob, JobStatus, LogPosition, SageMakerError};
+use stokehold_sagemaker::{
+    Client, CreateTrainingJob, JobStatus, LogPosition, ProfilerConfig, SageMakerError,
+};
 
 use crate::stub::{Reply, Stub, options};
 use crate::{asked, small, wrong};
@@ -534,12 +536,25 @@ fn every_call_is_valid_by_botocores_models() {
     client.create(&small()).unwrap();
     client.describe("flowers-1").unwrap();
     client.list(10).unwrap();
+    for profiler in [
+        ProfilerConfig {
+            disable_profiler: true,
+            ..ProfilerConfig::default()
+        },
+        ProfilerConfig {
+            s3_output_path: Some("s3://bucket/out".to_owned()),
+            profiling_interval_in_milliseconds: Some(100),
+            disable_profiler: false,
+        },
+    ] {
+        client.update_profiler("flowers-1", &profiler).unwrap();
+    }
     client.stop("flowers-1").unwrap();
     let mut position = LogPosition::default();
     client.lines("flowers-1", &mut position).unwrap();
     client.lines("flowers-1", &mut position).unwrap();
     let requests = stub.requests.lock().unwrap().clone();
-    assert_eq!(requests.len(), 10);
+    assert_eq!(requests.len(), 12);
     let calls: Vec<(&str, &str, Value)> = requests
         .iter()
         .map(|request| {

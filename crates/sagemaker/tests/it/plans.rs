@@ -555,3 +555,46 @@ fn an_archive_in_a_bucket_is_used_as_it_is() {
     assert!(matches!(&plan.source, Source::Archive(path) if path.ends_with("code.tgz")));
     assert!(Path::new(&plan.source_uri).ends_with("flowers-1/source/sourcedir.tar.gz"));
 }
+
+#[test]
+fn a_bucket_in_another_region_is_named_and_leaves_no_job() {
+    // S3 answers so to a signature for another region, and so to a request at another region's host.
+    let malformed = "<?xml version=\"1.0\"?><Error><Code>AuthorizationHeaderMalformed</Code><Message>The authorization header \
+        is malformed; the region 'eu-west-1' is wrong; expecting 'us-east-1'</Message><Region>us-east-1</Region></Error>";
+    let redirect = "<?xml version=\"1.0\"?><Error><Code>PermanentRedirect</Code><Message>The bucket you are attempting to \
+        access must be addressed using the specified endpoint.</Message></Error>";
+    for (status, body, says) in [
+        (
+            400,
+            malformed,
+            "the region 'eu-west-1' is wrong; expecting 'us-east-1'",
+        ),
+        (301, redirect, "region"),
+    ] {
+        let stub = Stub::start(move |request, _| match request.operation.as_str() {
+            "DescribeTrainingJob" => Reply::Json(
+                400,
+                json!({"__type": "ValidationException", "message": "Requested resource not found."}),
+            ),
+            _ => Reply::Xml(status, body),
+        });
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("train.py"), "x").unwrap();
+        let file = folder.path().join("job.toml");
+        fs::write(&file, SMALL).unwrap();
+        let plan = Plan::new(&Job::read(&file).unwrap(), "flowers-1", "eu-west-1").unwrap();
+        let short = Duration::from_secs(1);
+        let error = plan
+            .submit(&stub.client(short), &options(&stub.address, short))
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("s3://bucket/out/flowers-1/source/sourcedir.tar.gz: ") && text.contains(says),
+            "{text}"
+        );
+        assert!(
+            !stub.operations().iter().any(|one| one == "CreateTrainingJob"),
+            "{text}"
+        );
+    }
+}

@@ -13,7 +13,7 @@ use stokehold_sagemaker::Client;
 /// A request as it came.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The operation, such as `DescribeTrainingJob`.
+    /// The operation, such as `DescribeTrainingJob`; of a bucket HTTP's first line.
     pub operation: String,
     pub body: Value,
     /// The body as it came.
@@ -24,6 +24,8 @@ pub struct Request {
 
 pub enum Reply {
     Json(u16, Value),
+    /// An answer of S3.
+    Xml(u16, &'static str),
     /// The connection is closed without an answer.
     Closed,
     /// Nothing comes until the client goes away.
@@ -101,13 +103,19 @@ fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<A
         };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let length: usize = headers["content-length"].parse().unwrap();
+    let length = headers
+        .get("content-length")
+        .map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     let request = Request {
-        operation: headers["x-amz-target"].rsplit('.').next().unwrap().to_owned(),
-        body: serde_json::from_slice(&body).unwrap(),
-        text: String::from_utf8(body).unwrap(),
+        // Requests to buckets have none.
+        operation: match headers.get("x-amz-target") {
+            Some(target) => target.rsplit('.').next().unwrap().to_owned(),
+            None => line.trim_end().to_owned(),
+        },
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+        text: String::from_utf8_lossy(&body).into_owned(),
         headers,
     };
     let before = {
@@ -123,16 +131,16 @@ fn serve(connection: TcpStream, all: &Mutex<Vec<Request>>, answers: &Mutex<Box<A
     match reply {
         Reply::Closed => {}
         Reply::Silent => drop(reader.read(&mut [0])),
-        Reply::Json(status, body) => {
-            let body = body.to_string();
-            let mut connection = connection;
-            // The client may be gone.
-            let _ = write!(
-                connection,
-                "HTTP/1.1 {status} X\r\ncontent-type: application/x-amz-json-1.1\r\ncontent-length: {}\r\n\
-                 connection: close\r\n\r\n{body}",
-                body.len()
-            );
-        }
+        Reply::Json(status, body) => write_answer(&connection, status, &body.to_string()),
+        Reply::Xml(status, body) => write_answer(&connection, status, body),
     }
+}
+
+fn write_answer(mut connection: &TcpStream, status: u16, body: &str) {
+    // The client may be gone.
+    let _ = write!(
+        connection,
+        "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
 }
