@@ -15,6 +15,7 @@ use stokehold_pipeline::PipelineError;
 use stokehold_prepare::PrepareError;
 use stokehold_profile::ProfileError;
 use stokehold_remote::RemoteError;
+use stokehold_sagemaker::SageMakerError;
 use stokehold_scale::ScaleError;
 use stokehold_storage::StorageError;
 use stokehold_synth::SynthError;
@@ -106,6 +107,7 @@ fn is_input(error: &(dyn Error + 'static)) -> bool {
         ask::<PrepareError>,
         ask::<ProfileError>,
         ask::<RemoteError>,
+        ask::<SageMakerError>,
         ask::<ScaleError>,
         ask::<StorageError>,
         ask::<SynthError>,

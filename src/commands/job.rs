@@ -2,6 +2,7 @@
 //!
 //! Everything here calls the library `stokehold-jobs`, and formats its results for a terminal.
 
+mod at_sagemaker;
 pub mod at_slurm;
 mod run;
 mod show;
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args as ClapArgs, Subcommand};
 use stokehold_jobs::{Job, Line, Record, Status, Store};
+
+use at_sagemaker::At;
 
 use crate::failure::Usage;
 use crate::local::{Local, check_variable};
@@ -44,11 +47,13 @@ enum Command {
     /// The process that stands for an instance on another node.
     #[command(hide = true)]
     Instance(at_slurm::InstanceArgs),
-    /// List all jobs, the oldest first.
+    /// List all jobs, the oldest first; of those on SageMaker the newest hundred.
     List {
         /// Print the states as JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Say what is known of a job, and where its files are.
     Show {
@@ -57,6 +62,8 @@ enum Command {
         /// Print it as JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Print the lines of a job.
     Logs {
@@ -68,6 +75,8 @@ enum Command {
         /// Only those of one instance, such as algo-1
         #[arg(long)]
         host: Option<String>,
+        #[command(flatten)]
+        at: At,
     },
     /// Tell a job to stop: SIGTERM to its script, and SIGKILL when its stop-seconds are over.
     Stop {
@@ -76,6 +85,8 @@ enum Command {
         /// SIGKILL at once
         #[arg(long)]
         now: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Wait for a job's end; exits as its run does.
     Wait {
@@ -87,6 +98,8 @@ enum Command {
         /// Print the state as JSON
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        at: At,
     },
     /// Remove jobs that have ended, with everything in their folders.
     Rm {
@@ -120,10 +133,13 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
         Ok(Store::new(root)?)
     };
     match args.command {
-        Command::Run(asked) => run::run(&store()?, *asked),
+        Command::Run(asked) => run::run(&store, *asked),
         Command::Runner(asked) => run::runner(&store()?, &asked),
         Command::Instance(asked) => at_slurm::instance(&asked),
-        Command::List { json } => {
+        Command::List { json, at } => {
+            if let Some(client) = at.client()? {
+                return at_sagemaker::list(&client, json);
+            }
             let (records, errors) = store()?.list_readable()?;
             match json {
                 true => terminal::json(&records)?,
@@ -138,7 +154,10 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
                 ExitCode::FAILURE
             })
         }
-        Command::Show { name, json } => {
+        Command::Show { name, json, at } => {
+            if let Some(client) = at.client()? {
+                return at_sagemaker::show(&client, &name, json);
+            }
             let store = store()?;
             let (record, job) = (store.get(&name)?, store.job(&name)?.without_secrets());
             let folder = store.path(&name);
@@ -148,8 +167,19 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Logs { name, follow, host } => logs(&store()?, &name, follow, host.as_deref()),
-        Command::Stop { name, now } => {
+        Command::Logs {
+            name,
+            follow,
+            host,
+            at,
+        } => match at.client()? {
+            Some(client) => at_sagemaker::logs(&client, &name, follow, host.as_deref()),
+            None => logs(&store()?, &name, follow, host.as_deref()),
+        },
+        Command::Stop { name, now, at } => {
+            if let Some(client) = at.client()? {
+                return at_sagemaker::stop(&client, &name, now);
+            }
             let store = store()?;
             let record = if now {
                 store.kill(&name)?
@@ -165,7 +195,15 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn Error>> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        Command::Wait { name, timeout, json } => wait(&store()?, &name, timeout, json),
+        Command::Wait {
+            name,
+            timeout,
+            json,
+            at,
+        } => match at.client()? {
+            Some(client) => at_sagemaker::wait(&client, &name, timeout, json),
+            None => wait(&store()?, &name, timeout, json),
+        },
         Command::Rm { names } => {
             let store = store()?;
             for name in &names {

@@ -25,6 +25,7 @@ mod ranks;
 mod reference;
 mod report;
 mod runs;
+mod sagemaker;
 mod scale;
 mod script;
 mod serve;

@@ -116,6 +116,13 @@ fn tables_of_jobs() -> Vec<Table> {
             besides: json!({"max-run-seconds": 1, "spot": {"price": 1, "spot-price": 1}}),
         },
         Table {
+            heading: "`[sagemaker]`",
+            definition: Some("OnSageMaker"),
+            place: "/sagemaker",
+            least: job(json!({"sagemaker": {"role": "arn"}})),
+            besides: json!({}),
+        },
+        Table {
             heading: "`[profiler]`",
             definition: Some("Profiling"),
             place: "/profiler",

@@ -2,6 +2,7 @@
 
 pub(crate) mod channel;
 pub(crate) mod profiler;
+pub(crate) mod sagemaker;
 pub(crate) mod spot;
 
 use std::collections::BTreeMap;
@@ -12,10 +13,11 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use stokehold_base::clock::unix_now;
 use stokehold_objects::Location;
 
 use crate::data::source;
-use crate::{Channel, JobError, Profiling, Spot, writes};
+use crate::{Channel, JobError, OnSageMaker, Profiling, Spot, writes};
 
 /// A training job. As a file it is TOML; [`Job::template`] explains every key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,6 +104,9 @@ pub struct Job {
     /// What is recorded, and the rules that are judged while the job runs. Default: a sample every 500 ms, and no rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profiler: Option<Profiling>,
+    /// What the job needs on SageMaker and not here. Default: it cannot run there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sagemaker: Option<OnSageMaker>,
     /// Whether the metrics also go to an event file in the job's folder, while it runs: `tensorboard --logdir FOLDER`.
     #[serde(default)]
     pub tensorboard: bool,
@@ -293,10 +298,16 @@ impl Job {
             cache_gigabytes: None,
             profile: yes(),
             profiler: None,
+            sagemaker: None,
             tensorboard: false,
             opt_ml: yes(),
             beside: PathBuf::new(),
         }
+    }
+
+    /// Its name, or one that is made of the entry point and the time.
+    pub fn name_or_made(&self) -> String {
+        self.name.clone().unwrap_or_else(|| made_name(self))
     }
 
     /// What is recorded, and the rules that are judged: the section `[profiler]`, or its defaults.
@@ -449,6 +460,9 @@ impl Job {
         {
             return Some(reason);
         }
+        if let Some(reason) = self.sagemaker.as_ref().and_then(OnSageMaker::wrong) {
+            return Some(reason);
+        }
         if let Some(reason) = self.profiling().wrong(self.profile) {
             return Some(reason);
         }
@@ -466,6 +480,24 @@ impl Job {
             .and_then(|uri| Location::parse(uri).err())
             .map(|error| error.to_string())
     }
+}
+
+fn made_name(job: &Job) -> String {
+    let entry = job.entry_point.name();
+    let stem = Path::new(&entry)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let fine = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let stem: String = stem.chars().map(fine).take(30).collect();
+    let stem = stem.trim_matches('-');
+    let millis = (unix_now() * 1e3) as u64;
+    format!(
+        "{}-{millis}-{}",
+        if stem.is_empty() { "job" } else { stem },
+        std::process::id()
+    )
 }
 
 /// Whether a program is named by a path, not by a name to search for.

@@ -107,6 +107,7 @@ pub use data::mountinfo::mounted_at;
 pub use error::JobError;
 pub use job::channel::{Access, Channel, Compression, Kind, Mode, Sharing, Wrapper};
 pub use job::profiler::Profiling;
+pub use job::sagemaker::{Framework, OnSageMaker};
 pub use job::spot::{Bill, Simulation, Spot};
 pub use job::{Distribution, EntryPoint, Job, Metric, hyperparameter};
 pub use runner::lines::{Line, MetricsLine};

@@ -203,7 +203,7 @@ impl Store {
 
     fn make(&self, job: &Job) -> Result<String, JobError> {
         job.check()?;
-        let name = job.name.clone().unwrap_or_else(|| made_name(job));
+        let name = job.name_or_made();
         let folder = self.path(&name);
         let (job, kept) = settled(job, &name, &folder)?;
         fs::create_dir_all(&self.root).map_err(JobError::io(&self.root))?;
@@ -741,22 +741,4 @@ fn fill(folder: &Folder, job: &Job, kept: Option<&Path>) -> Result<(), JobError>
         .as_ref()
         .map(|spot| Bill::of(spot, job.instances, &record));
     folder.write(&record)
-}
-
-fn made_name(job: &Job) -> String {
-    let entry = job.entry_point.name();
-    let stem = Path::new(&entry)
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    let fine = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let stem: String = stem.chars().map(fine).take(30).collect();
-    let stem = stem.trim_matches('-');
-    let millis = (now() * 1e3) as u64;
-    format!(
-        "{}-{millis}-{}",
-        if stem.is_empty() { "job" } else { stem },
-        std::process::id()
-    )
 }

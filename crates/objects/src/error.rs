@@ -114,7 +114,7 @@ fn is_transport(text: &str) -> bool {
 }
 
 /// An error with all its sources that say something new.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {

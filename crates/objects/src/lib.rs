@@ -22,6 +22,8 @@
 //! without credentials, `AWS_VIRTUAL_HOSTED_STYLE_REQUEST=true` puts the bucket into the host name. Google's
 //! and Azure's variables are `GOOGLE_*` and `AZURE_*`.
 //!
+//! A [`Service`] is another of AWS's services, for the crates that know its requests; it has the same credentials.
+//!
 //! ```
 //! # let folder = tempfile::tempdir()?;
 //! let bucket = stokehold_objects::Bucket::open(folder.path().to_str().unwrap())?;
@@ -43,6 +45,7 @@ mod location;
 mod options;
 mod runtime;
 mod secrets;
+mod service;
 mod upload;
 
 pub use bucket::{Begun, Bucket, Fetch, Object, Part, Traffic, traffic};
@@ -51,6 +54,7 @@ pub use error::{Cause, ObjectError};
 pub use guarded::Version;
 pub use location::{Location, Scheme};
 pub use options::Options;
+pub use service::{Answer, Api, Service, Unanswered};
 pub use upload::Upload;
 
 /// The examples of README.md, as tests.

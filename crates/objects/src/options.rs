@@ -40,7 +40,7 @@ impl Default for Options {
 }
 
 impl Options {
-    fn variable(&self, name: &str) -> Option<String> {
+    pub(crate) fn variable(&self, name: &str) -> Option<String> {
         let own = self.settings.iter().find(|(known, _)| known == name);
         own.map(|(_, value)| value.clone())
             .or_else(|| std::env::var(name).ok())
@@ -63,10 +63,10 @@ pub(crate) struct Opening<'a> {
     uri: &'a str,
     location: &'a Location,
     options: &'a Options,
-    client: ClientOptions,
+    pub client: ClientOptions,
     retry: RetryConfig,
     /// Values that no message may contain.
-    secrets: Secrets,
+    pub secrets: Secrets,
 }
 
 impl<'a> Opening<'a> {
@@ -108,6 +108,12 @@ impl<'a> Opening<'a> {
     }
 
     fn s3(&mut self) -> Result<Box<dyn ObjectStore>, ObjectError> {
+        let builder = self.aws()?;
+        self.built(builder.with_bucket_name(&self.location.bucket).build())
+    }
+
+    /// The settings for AWS: those of the environment, of the profile and of the options.
+    pub fn aws(&mut self) -> Result<AmazonS3Builder, ObjectError> {
         // The client's settings come first, so that the environment's (`AWS_ALLOW_HTTP`, proxies) stay.
         let mut builder = AmazonS3Builder::new()
             .with_client_options(self.client.clone())
@@ -140,7 +146,7 @@ impl<'a> Opening<'a> {
                 builder = builder.with_config(allow, "true");
             }
         }
-        self.built(builder.with_bucket_name(&self.location.bucket).build())
+        Ok(builder)
     }
 
     fn google(&mut self) -> Result<Box<dyn ObjectStore>, ObjectError> {

@@ -12,14 +12,14 @@ use stokehold_jobs::{Claim, Line, Status, Store};
 use super::{LOOK, code, print, show};
 use crate::{interrupt, terminal};
 
-/// Where something runs.
+/// Where a study runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum On {
+enum On {
     /// On nodes that Slurm gives; this machine needs its commands, and the folder has to be one that the nodes have, too.
     Slurm,
 }
 
-/// Options for Slurm.
+/// Options of a study for Slurm.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct SlurmArgs {
     /// Hand it to a cluster: slurm, whose nodes have to see this program and this folder under the same paths

@@ -8,13 +8,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::Value;
 use signal_hook::consts::SIGTERM;
 use stokehold_jobs::{Channel, Claim, Distribution, EntryPoint, Job, Line, Metric, News, Simulation, Store};
 
-use super::at_slurm::{self, SlurmArgs};
-use super::{code, print, show};
+use super::at_sagemaker::{self, Way};
+use super::{at_slurm, code, print, show};
 use crate::failure::Usage;
 use crate::local::Local;
 use crate::terminal;
@@ -37,10 +37,27 @@ pub struct Args {
     /// Print how it ended as JSON; its lines go to standard error
     #[arg(long, conflicts_with = "detach")]
     json: bool,
-    #[command(flatten)]
-    slurm: SlurmArgs,
+    /// Hand it to another place: slurm, whose nodes have to see this program and this folder under the same paths; or
+    /// sagemaker, whose keys the job file has in [sagemaker]
+    #[arg(long, value_name = "PLACE", value_enum)]
+    on: Option<On>,
+    /// An option of sbatch, such as --sbatch=--partition=gpu. Can be given several times
+    #[arg(long, value_name = "OPTION", requires = "on", allow_hyphen_values = true)]
+    sbatch: Vec<String>,
+    /// With --on sagemaker: print the request as JSON, without values that look like secrets, and send nothing
+    #[arg(long, requires = "on", conflicts_with_all = ["detach", "json"])]
+    dry_run: bool,
     #[command(flatten)]
     asked: Asked,
+}
+
+/// Where a job runs, if not here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum On {
+    /// On nodes that Slurm gives; this machine needs its commands, and the folder has to be one that the nodes have, too.
+    Slurm,
+    /// On machines of AWS that SageMaker starts and ends.
+    Sagemaker,
 }
 
 /// Options that a job file has, too.
@@ -175,16 +192,38 @@ impl Asked {
 }
 
 /// Runs the subcommand.
-pub fn run(store: &Store, args: Args) -> Result<ExitCode, Box<dyn Error>> {
-    if args.slurm.is_wanted() {
-        let options = args.slurm.options();
+pub fn run(
+    store: &dyn Fn() -> Result<Store, Box<dyn Error>>,
+    args: Args,
+) -> Result<ExitCode, Box<dyn Error>> {
+    let usage = |text: &str| Err(Usage(text.to_owned()).into());
+    match args.on {
+        Some(On::Sagemaker) if args.resume.is_some() => {
+            return usage(
+                "a job on SageMaker is not resumed: run its file again with another name and the same checkpoints",
+            );
+        }
+        Some(On::Sagemaker) if !args.sbatch.is_empty() => return usage("--sbatch is for --on slurm"),
+        Some(On::Sagemaker) => {
+            let way = Way {
+                dry_run: args.dry_run,
+                detach: args.detach,
+                json: args.json,
+            };
+            return at_sagemaker::run(&args.asked.job(args.file)?, way);
+        }
+        Some(On::Slurm) if args.dry_run => return usage("--dry-run is for --on sagemaker"),
+        _ => {}
+    }
+    let store = &store()?;
+    if args.on == Some(On::Slurm) {
         let program = std::env::current_exe()?;
         let name = match args.resume {
             Some(name) => {
-                store.resubmit(&name, &program, options)?;
+                store.resubmit(&name, &program, &args.sbatch)?;
                 name
             }
-            None => store.submit(&args.asked.job(args.file)?, &program, options)?,
+            None => store.submit(&args.asked.job(args.file)?, &program, &args.sbatch)?,
         };
         return at_slurm::follow(store, &name, args.detach, args.json);
     }

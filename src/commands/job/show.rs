@@ -55,16 +55,18 @@ pub fn list(records: &[Record]) -> String {
             result(record),
         ]
     }));
-    let widths: Vec<usize> = (0..4)
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+    table(&rows)
+}
+
+/// Rows with their columns side by side.
+pub fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    // Nothing stands beside the last one.
+    let widths: Vec<usize> = (0..COLUMNS - 1)
+        .map(|column| width(column).unwrap_or(0))
         .collect();
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(widths.iter().chain([&0])) {
             let _ = write!(line, "{cell:width$}  ");
@@ -288,13 +290,14 @@ fn sparks(curves: &[Curve]) -> Vec<String> {
         .collect()
 }
 
-fn date(unix: f64) -> String {
+/// A time for people.
+pub fn date(unix: f64) -> String {
     let time = UNIX_EPOCH + Duration::from_secs(unix.max(0.0) as u64);
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// Whole seconds above ten, else with one decimal.
-fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
     match seconds < 10.0 {
         true => format!("{seconds:.1}s"),

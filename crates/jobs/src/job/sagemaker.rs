@@ -1,0 +1,81 @@
+//! What a job needs on SageMaker and not here.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The section `[sagemaker]` of a job file. Machines, time, spot, output and checkpoints are where the file has them for all
+/// places.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct OnSageMaker {
+    /// The role that the job acts as: `arn:aws:iam::123456789012:role/NAME`.
+    pub role: String,
+    /// The region: `eu-west-1`. Default: `AWS_REGION`, or that of the profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The image, in a registry that the role may read. It has SageMaker's training toolkit. Default: made of `framework`,
+    /// `framework-version` and `python-version`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The framework of one of AWS's own images; in place of `image`. Default: the image is `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<Framework>,
+    /// The framework's whole version: `2.6.0`. Default: the image is `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework_version: Option<String>,
+    /// The image's Python: `py312`. Default: the image is `image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python_version: Option<String>,
+    /// The disk of each machine, in gigabytes.
+    #[serde(default = "thirty")]
+    #[schemars(range(min = 1))]
+    pub volume_gigabytes: u32,
+    /// How long the machines are kept for a next job, in seconds; not with `[spot]`. Default: they are given back at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 21_600))]
+    pub keep_alive_seconds: Option<u32>,
+    /// The subnets of the machines, `subnet-..`; with `security-groups`. Without both, they are in SageMaker's own network.
+    #[serde(default)]
+    pub subnets: Vec<String>,
+    /// The security groups of the machines, `sg-..`; with `subnets`.
+    #[serde(default)]
+    pub security_groups: Vec<String>,
+    /// The key of AWS KMS that encrypts the model and the machines' disks. Default: those of the account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kms_key: Option<String>,
+    /// Labels of the job.
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    /// Where channels have their data on SageMaker, if elsewhere than here: `s3://BUCKET/..`, or a folder of a file system as
+    /// `efs://fs-ID/FOLDER` or `fsx://fs-ID/MOUNTNAME/FOLDER`.
+    #[serde(default)]
+    pub channels: BTreeMap<String, String>,
+}
+
+fn thirty() -> u32 {
+    30
+}
+
+impl OnSageMaker {
+    /// What is wrong with it, whichever job it is of.
+    pub(crate) fn wrong(&self) -> Option<String> {
+        if self.volume_gigabytes == 0 {
+            return Some("volume-gigabytes is at least 1".to_owned());
+        }
+        let keep = self.keep_alive_seconds.unwrap_or(1);
+        (!(1..=21_600).contains(&keep))
+            .then(|| format!("keep-alive-seconds = {keep} is not between 1 and 21600"))
+    }
+}
+
+/// A framework that AWS has images of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Framework {
+    /// PyTorch.
+    Pytorch,
+    /// TensorFlow.
+    Tensorflow,
+}

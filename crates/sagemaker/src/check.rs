@@ -1,0 +1,301 @@
+//! What SageMaker would refuse, found before a request is sent. The bounds are those of botocore's model.
+
+use std::collections::BTreeSet;
+
+use stokehold_base::fault::Fault;
+
+use crate::{CreateTrainingJob, DataSource};
+
+/// A member of a request that SageMaker would refuse. It never repeats the value of a variable or hyperparameter,
+/// which may be a secret.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{member}: {reason}")]
+pub struct RequestError {
+    /// The member, such as `ResourceConfig.InstanceType`.
+    pub member: String,
+    /// What is wrong, and what to do.
+    pub reason: String,
+}
+
+impl Fault for RequestError {
+    fn is_input(&self) -> bool {
+        true
+    }
+}
+
+/// The intervals that Debugger knows, in milliseconds.
+const INTERVALS: [u32; 6] = [100, 200, 500, 1000, 5000, 60_000];
+
+impl CreateTrainingJob {
+    /// Finds the first member that SageMaker would refuse by its form. Whether the role, the image, the type of
+    /// machine and the buckets exist, only SageMaker knows.
+    ///
+    /// # Errors
+    /// The name, the role, the image, an address, a number or a count is not as SageMaker wants it.
+    pub fn check(&self) -> Result<(), RequestError> {
+        let require = |is_right: bool, member: &str, reason: String| {
+            let member = member.to_owned();
+            if is_right {
+                Ok(())
+            } else {
+                Err(RequestError { member, reason })
+            }
+        };
+        let bounded = |length: usize, most: usize, member: &str, unit: &str| {
+            require(
+                length <= most,
+                member,
+                format!("has {length} {unit}; SageMaker takes at most {most}"),
+            )
+        };
+        let name = &self.training_job_name;
+        let is_name = |name: &str, most: usize| {
+            (1..=most).contains(&name.len())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+                && !name.starts_with('-')
+                && !name.ends_with('-')
+        };
+        require(
+            is_name(name, 63),
+            "TrainingJobName",
+            format!("'{name}' is not 1 to 63 letters, digits and hyphens between them; choose another name"),
+        )?;
+        require(
+            is_role(&self.role_arn),
+            "RoleArn",
+            format!(
+                "'{}' is no role; give one as arn:aws:iam::123456789012:role/NAME",
+                self.role_arn
+            ),
+        )?;
+        require(
+            !self.algorithm_specification.training_image.is_empty(),
+            "AlgorithmSpecification.TrainingImage",
+            "there is no image; name one in a registry".to_owned(),
+        )?;
+        let metrics = &self.algorithm_specification.metric_definitions;
+        bounded(
+            metrics.len(),
+            40,
+            "AlgorithmSpecification.MetricDefinitions",
+            "metrics",
+        )?;
+        for metric in metrics {
+            let member = format!("AlgorithmSpecification.MetricDefinitions.{}", metric.name);
+            require(
+                !metric.name.is_empty() && !metric.regex.is_empty(),
+                &member,
+                "a metric has a name and an expression; give both".to_owned(),
+            )?;
+            bounded(
+                metric.name.chars().count(),
+                255,
+                &member,
+                "characters in its name",
+            )?;
+            bounded(
+                metric.regex.chars().count(),
+                500,
+                &member,
+                "characters in its expression",
+            )?;
+        }
+        let machines = &self.resource_config;
+        require(
+            machines.instance_type.starts_with("ml."),
+            "ResourceConfig.InstanceType",
+            format!(
+                "'{}' is no type of machine; name one such as ml.g5.xlarge",
+                machines.instance_type
+            ),
+        )?;
+        require(
+            machines.instance_count > 0,
+            "ResourceConfig.InstanceCount",
+            "is 0; ask for at least one machine".to_owned(),
+        )?;
+        require(
+            machines.volume_size_in_gb > 0,
+            "ResourceConfig.VolumeSizeInGB",
+            "is 0; ask for at least 1 GB".to_owned(),
+        )?;
+        if let Some(seconds) = machines.keep_alive_period_in_seconds {
+            let member = "ResourceConfig.KeepAlivePeriodInSeconds";
+            require(
+                (1..=21_600).contains(&seconds),
+                member,
+                format!("is {seconds}; machines are kept for 1 to 21600 s"),
+            )?;
+            require(
+                !self.enable_managed_spot_training,
+                member,
+                "spot machines are not kept; choose one of the two".to_owned(),
+            )?;
+        }
+        let time = &self.stopping_condition;
+        require(
+            time.max_runtime_in_seconds > 0,
+            "StoppingCondition.MaxRuntimeInSeconds",
+            "is 0; allow at least 1 s".to_owned(),
+        )?;
+        let least = time.max_runtime_in_seconds;
+        let (is_right, reason) = match (self.enable_managed_spot_training, time.max_wait_time_in_seconds) {
+            (true, Some(wait)) => (
+                wait >= least,
+                format!("is {wait} s; it includes the run, so at least {least} s"),
+            ),
+            (true, None) => (false, format!("spot machines need it; give at least {least} s")),
+            (false, wait) => (
+                wait.is_none(),
+                "only spot machines are waited for; leave it out".to_owned(),
+            ),
+        };
+        require(is_right, "StoppingCondition.MaxWaitTimeInSeconds", reason)?;
+
+        bounded(self.hyper_parameters.len(), 100, "HyperParameters", "entries")?;
+        for (key, value) in &self.hyper_parameters {
+            bounded(
+                key.chars().count(),
+                256,
+                &format!("HyperParameters.{key}"),
+                "characters in its name",
+            )?;
+            bounded(
+                value.chars().count(),
+                2500,
+                &format!("HyperParameters.{key}"),
+                "characters as JSON",
+            )?;
+        }
+        bounded(self.environment.len(), 100, "Environment", "entries")?;
+        for (key, value) in &self.environment {
+            let member = format!("Environment.{key}");
+            let is_variable = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && !key.is_empty()
+                && !key.starts_with(|c: char| c.is_ascii_digit());
+            require(
+                is_variable,
+                &member,
+                "the name of a variable has letters, digits and _, and begins with no digit".to_owned(),
+            )?;
+            bounded(key.len(), 512, &member, "characters in its name")?;
+            bounded(value.chars().count(), 512, &member, "characters")?;
+        }
+        bounded(self.input_data_config.len(), 20, "InputDataConfig", "channels")?;
+        let mut names = BTreeSet::new();
+        for channel in &self.input_data_config {
+            let member = format!("InputDataConfig.{}", channel.channel_name);
+            let is_channel = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+            require(
+                (1..=64).contains(&channel.channel_name.len())
+                    && channel.channel_name.chars().all(is_channel),
+                &member,
+                "the name of a channel is 1 to 64 letters, digits, dots, hyphens and _".to_owned(),
+            )?;
+            require(
+                names.insert(&channel.channel_name),
+                &member,
+                "there are two channels of this name; rename one".to_owned(),
+            )?;
+            match &channel.data_source {
+                DataSource::S3DataSource(objects) => {
+                    require(is_s3(&objects.s3_uri), &member, no_s3(&objects.s3_uri))?;
+                    bounded(objects.attribute_names.len(), 16, &member, "attributes")?;
+                }
+                DataSource::FileSystemDataSource(files) => {
+                    require(
+                        files.directory_path.starts_with('/'),
+                        &member,
+                        format!(
+                            "'{}' does not begin with /; give the folder's whole path",
+                            files.directory_path
+                        ),
+                    )?;
+                    require(
+                        self.vpc_config.is_some(),
+                        &member,
+                        "a file system is reached through a network; give VpcConfig".to_owned(),
+                    )?;
+                }
+            }
+        }
+        if let Some(network) = &self.vpc_config {
+            let (groups, subnets) = (network.security_group_ids.len(), network.subnets.len());
+            require(
+                (1..=5).contains(&groups),
+                "VpcConfig.SecurityGroupIds",
+                format!("has {groups} groups; give 1 to 5"),
+            )?;
+            require(
+                (1..=16).contains(&subnets),
+                "VpcConfig.Subnets",
+                format!("has {subnets} subnets; give 1 to 16"),
+            )?;
+        }
+        bounded(self.tags.len(), 50, "Tags", "labels")?;
+        for tag in &self.tags {
+            let member = format!("Tags.{}", tag.key);
+            require(
+                !tag.key.is_empty(),
+                &member,
+                "a label has no key; give one".to_owned(),
+            )?;
+            bounded(tag.key.chars().count(), 128, &member, "characters in its key")?;
+            bounded(tag.value.chars().count(), 256, &member, "characters")?;
+        }
+        let output = &self.output_data_config.s3_output_path;
+        require(is_s3(output), "OutputDataConfig.S3OutputPath", no_s3(output))?;
+        if let Some(checkpoints) = &self.checkpoint_config {
+            require(
+                is_s3(&checkpoints.s3_uri),
+                "CheckpointConfig.S3Uri",
+                no_s3(&checkpoints.s3_uri),
+            )?;
+        }
+        if let Some(profiler) = &self.profiler_config {
+            let uri = profiler.s3_output_path.as_deref();
+            require(
+                uri.map_or(profiler.disable_profiler, is_s3),
+                "ProfilerConfig.S3OutputPath",
+                no_s3(uri.unwrap_or_default()),
+            )?;
+            let interval = profiler.profiling_interval_in_milliseconds;
+            require(
+                interval.is_none_or(|interval| INTERVALS.contains(&interval)),
+                "ProfilerConfig.ProfilingIntervalInMilliseconds",
+                format!(
+                    "is {}; choose one of 100, 200, 500, 1000, 5000 and 60000",
+                    interval.unwrap_or_default()
+                ),
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether this is `arn:aws*:iam::ACCOUNT:role/NAME`.
+fn is_role(arn: &str) -> bool {
+    let parts: Vec<&str> = arn.splitn(6, ':').collect();
+    let [start, partition, service, region, account, resource] = parts[..] else {
+        return false;
+    };
+    start == "arn"
+        && partition.starts_with("aws")
+        && service == "iam"
+        && region.is_empty()
+        && account.len() == 12
+        && account.chars().all(|c| c.is_ascii_digit())
+        && resource
+            .strip_prefix("role/")
+            .is_some_and(|name| !name.is_empty())
+}
+
+/// Whether this is `s3://BUCKET` or below.
+fn is_s3(uri: &str) -> bool {
+    uri.strip_prefix("s3://")
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+}
+
+fn no_s3(uri: &str) -> String {
+    format!("'{uri}' is not in a bucket that SageMaker reads; give it as s3://BUCKET/..")
+}

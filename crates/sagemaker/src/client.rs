@@ -1,0 +1,566 @@
+//! The calls, with retries.
+//!
+//! ```text
+//!  describe, list, stop, lines ──► call ──► again after throttling, 5xx and silence, with growing, jittered pauses
+//!  create ──► CreateTrainingJob ──► answered: created, or refused
+//!                 │ no answer, or 5xx: it may have been created
+//!                 └──► DescribeTrainingJob ──► it is there: created
+//!                                          ──► it is not: again, with the same name, of which there is never a second job
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use stokehold_base::random::Random;
+use stokehold_objects::{Api, Options, Service};
+
+use crate::answer::{Created, EventsPage, JobsPage, StreamsPage};
+use crate::{CreateTrainingJob, ProfilerConfig, SageMakerError, TrainingJob, TrainingJobSummary};
+
+const SAGEMAKER: Api = Api {
+    name: "sagemaker",
+    host: "api.sagemaker",
+    target: "SageMaker",
+    endpoint: "AWS_ENDPOINT_URL_SAGEMAKER",
+};
+
+const LOGS: Api = Api {
+    name: "logs",
+    host: "logs",
+    target: "Logs_20140328",
+    endpoint: "AWS_ENDPOINT_URL_CLOUDWATCH_LOGS",
+};
+
+/// The group of the logs of all training jobs.
+const GROUP: &str = "/aws/sagemaker/TrainingJobs";
+
+/// The most pages of a machine's log that are read at once; each has up to 1 MiB.
+const PAGES: usize = 16;
+
+/// The first pause between two tries, and the longest. A pause is between half of it and all of it.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// SageMaker and CloudWatch's logs in a region. Every call has an end: after `retry` of the options, and one request's time
+/// limit.
+#[derive(Debug)]
+pub struct Client {
+    sagemaker: Slot,
+    logs: Slot,
+    region: String,
+    retry: Duration,
+}
+
+/// A service that is opened anew when its credentials expire.
+struct Slot {
+    api: Api,
+    region: String,
+    options: Options,
+    open: Mutex<Arc<Service>>,
+}
+
+/// Why a try was in vain.
+struct Trouble {
+    /// The service's name for the error; empty if there was no answer.
+    code: String,
+    /// What it said.
+    reason: String,
+    /// Whether the same request may succeed later.
+    is_passing: bool,
+    /// Whether it may have been carried out.
+    may_be_done: bool,
+}
+
+impl Trouble {
+    fn is_expired(&self) -> bool {
+        matches!(
+            self.code.as_str(),
+            "ExpiredTokenException" | "ExpiredToken" | "RequestExpired"
+        )
+    }
+
+    fn is_denied(&self) -> bool {
+        self.is_expired()
+            || [
+                "AccessDenied",
+                "IncompleteSignature",
+                "InvalidClientTokenId",
+                "InvalidSignature",
+                "MissingAuthenticationToken",
+                "NotAuthorized",
+                "OptInRequired",
+                "SignatureDoesNotMatch",
+                "UnrecognizedClient",
+                "NoCredentials",
+            ]
+            .iter()
+            .any(|start| self.code.starts_with(start))
+    }
+
+    /// SageMaker has no code of its own for a job that does not exist.
+    fn is_missing(&self) -> bool {
+        let reason = self.reason.to_ascii_lowercase();
+        self.code.starts_with("ResourceNotFound")
+            || self.code.starts_with("Validation")
+                && (reason.contains("not found") || reason.contains("could not find"))
+    }
+}
+
+/// Pauses between tries, until a time is over.
+struct Pace {
+    began: Instant,
+    limit: Duration,
+    next: Duration,
+    random: Random,
+}
+
+impl Pace {
+    fn new(limit: Duration) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let seed = now.unwrap_or_default().as_nanos() as u64 ^ u64::from(std::process::id());
+        Self {
+            began: Instant::now(),
+            limit,
+            next: PAUSES.0,
+            random: Random::of(seed),
+        }
+    }
+
+    /// Waits; `false`, at once, if the time would be over.
+    fn pause(&mut self) -> bool {
+        let half = self.next.as_secs_f64() / 2.0;
+        let share = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
+        let pause = Duration::from_secs_f64(half + half * share);
+        if self.began.elapsed() + pause > self.limit {
+            return false;
+        }
+        thread::sleep(pause);
+        self.next = (self.next * 2).min(PAUSES.1);
+        true
+    }
+}
+
+/// Without the options, which may have keys.
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.service().fmt(f)
+    }
+}
+
+impl Slot {
+    fn new(api: Api, region: Option<&str>, options: &Options) -> Result<Self, SageMakerError> {
+        let open = Service::open(api, region, options)?;
+        Ok(Self {
+            api,
+            region: open.region().to_owned(),
+            options: options.clone(),
+            open: Mutex::new(Arc::new(open)),
+        })
+    }
+
+    fn service(&self) -> Arc<Service> {
+        Arc::clone(&self.open.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// One request.
+    fn attempt<A: DeserializeOwned>(&self, operation: &str, request: &[u8]) -> Result<A, Trouble> {
+        let answer = self
+            .service()
+            .send(operation, request.to_vec())
+            .map_err(|unanswered| {
+                use stokehold_objects::Cause;
+                let is_denied = unanswered.error.cause == Cause::Denied;
+                Trouble {
+                    code: if is_denied { "NoCredentials" } else { "" }.to_owned(),
+                    reason: unanswered.error.reason.clone(),
+                    is_passing: unanswered.error.cause == Cause::Unreachable,
+                    may_be_done: unanswered.may_have_arrived,
+                }
+            })?;
+        if answer.status == 200 {
+            return serde_json::from_slice(&answer.body).map_err(|error| Trouble {
+                code: String::new(),
+                reason: format!("the answer is not what the API promises: {error}"),
+                is_passing: false,
+                may_be_done: true,
+            });
+        }
+        Err(refusal(answer.status, &answer.body))
+    }
+
+    /// As [`attempt`](Self::attempt); if the credentials have expired, it looks for new ones, where they were found.
+    fn renewed<A: DeserializeOwned>(&self, operation: &str, request: &[u8]) -> Result<A, Trouble> {
+        let tried = self.attempt(operation, request);
+        let Err(trouble) = &tried else { return tried };
+        if !trouble.is_expired() {
+            return tried;
+        }
+        let Ok(service) = Service::open(self.api, Some(&self.region), &self.options) else {
+            return tried;
+        };
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(service);
+        self.attempt(operation, request)
+    }
+
+    /// A request that may be sent several times.
+    fn call<A: DeserializeOwned>(
+        &self,
+        operation: &str,
+        request: &impl Serialize,
+    ) -> Result<A, (Trouble, Duration)> {
+        let request = bytes(request);
+        let mut pace = Pace::new(self.options.retry);
+        loop {
+            match self.renewed(operation, &request) {
+                Ok(answer) => return Ok(answer),
+                Err(trouble) if trouble.is_passing && pace.pause() => {
+                    tracing::debug!(operation, reason = trouble.reason, "tried again");
+                }
+                Err(trouble) => return Err((trouble, pace.began.elapsed())),
+            }
+        }
+    }
+
+    fn error(&self, operation: &str, trouble: Trouble, tried: Duration) -> SageMakerError {
+        let (operation, address) = (operation.to_owned(), self.service().address().to_owned());
+        let is_denied = trouble.is_denied();
+        let reason = match trouble.code.as_str() {
+            "" | "NoCredentials" => trouble.reason,
+            code => format!("{} ({code})", trouble.reason),
+        };
+        if trouble.is_passing {
+            return SageMakerError::Unavailable {
+                operation,
+                address,
+                reason,
+                seconds: tried.as_secs(),
+            };
+        }
+        match is_denied {
+            true => SageMakerError::Denied {
+                operation,
+                address,
+                reason,
+            },
+            false => SageMakerError::Refused {
+                operation,
+                address,
+                reason,
+            },
+        }
+    }
+}
+
+fn bytes(request: &impl Serialize) -> Vec<u8> {
+    // Requests are maps with texts as keys, which JSON always has a form for.
+    serde_json::to_vec(request).expect("a request is JSON")
+}
+
+/// Reads the refusal of a service: `{"__type": "com.amazon..#Code", "message": ".."}`.
+fn refusal(status: u16, body: &[u8]) -> Trouble {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| body.get(name).and_then(Value::as_str).unwrap_or_default();
+    let code = text("__type").rsplit('#').next().unwrap_or_default();
+    let code = code.split(':').next().unwrap_or_default();
+    let message = [text("message"), text("Message")].concat();
+    let is_throttled = status == 429
+        || code.starts_with("Throttl")
+        || matches!(code, "TooManyRequestsException" | "RequestLimitExceeded")
+        || message == "Rate exceeded";
+    let is_failure = status >= 500;
+    let reason = match message.split_whitespace().collect::<Vec<_>>().join(" ") {
+        empty if empty.is_empty() => format!("HTTP status {status} without a message"),
+        message => message,
+    };
+    Trouble {
+        code: code.to_owned(),
+        reason,
+        is_passing: is_throttled || is_failure,
+        may_be_done: is_failure && !is_throttled,
+    }
+}
+
+/// A line of a job's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// The machine that printed it: `algo-1`.
+    pub host: String,
+    /// When, unix milliseconds.
+    pub time: i64,
+    /// The line, without its end.
+    pub text: String,
+}
+
+/// How far the log of a job has been read.
+#[derive(Debug, Clone, Default)]
+pub struct LogPosition {
+    /// The streams by name, each with the token of its next page.
+    streams: BTreeMap<String, Option<String>>,
+}
+
+impl Client {
+    /// Opens both services. Makes no request. The region is `region`, or that of `AWS_REGION` or of the profile.
+    ///
+    /// # Errors
+    /// There is no region, or a setting is invalid.
+    pub fn open(region: Option<&str>, options: &Options) -> Result<Self, SageMakerError> {
+        let sagemaker = Slot::new(SAGEMAKER, region, options)?;
+        let region = sagemaker.region.clone();
+        Ok(Self {
+            logs: Slot::new(LOGS, Some(&region), options)?,
+            sagemaker,
+            region,
+            retry: options.retry,
+        })
+    }
+
+    /// The region.
+    pub fn region(&self) -> &str {
+        &self.region
+    }
+
+    fn asked<A: DeserializeOwned>(
+        &self,
+        operation: &str,
+        request: &impl Serialize,
+        job: Option<&str>,
+    ) -> Result<A, SageMakerError> {
+        self.sagemaker
+            .call(operation, request)
+            .map_err(|(trouble, tried)| match job {
+                Some(name) if trouble.is_missing() => self.no_such_job(name),
+                _ => self.sagemaker.error(operation, trouble, tried),
+            })
+    }
+
+    fn no_such_job(&self, name: &str) -> SageMakerError {
+        SageMakerError::NoSuchJob {
+            name: name.to_owned(),
+            region: self.region.clone(),
+        }
+    }
+
+    fn name_taken(&self, name: &str) -> SageMakerError {
+        SageMakerError::NameTaken {
+            name: name.to_owned(),
+            region: self.region.clone(),
+        }
+    }
+
+    /// A job as it is now.
+    ///
+    /// # Errors
+    /// There is no such job, or SageMaker cannot be asked.
+    pub fn describe(&self, name: &str) -> Result<TrainingJob, SageMakerError> {
+        let request = json!({"TrainingJobName": name});
+        self.asked("DescribeTrainingJob", &request, Some(name))
+    }
+
+    /// The newest jobs, at most `most`, the newest first.
+    ///
+    /// # Errors
+    /// SageMaker cannot be asked.
+    pub fn list(&self, most: usize) -> Result<Vec<TrainingJobSummary>, SageMakerError> {
+        let mut found = Vec::new();
+        let mut token: Option<String> = None;
+        while found.len() < most {
+            let mut request = json!({
+                "MaxResults": (most - found.len()).min(100),
+                "SortBy": "CreationTime",
+                "SortOrder": "Descending",
+            });
+            if let Some(token) = &token {
+                request["NextToken"] = json!(token);
+            }
+            let page: JobsPage = self.asked("ListTrainingJobs", &request, None)?;
+            found.extend(page.training_job_summaries);
+            // The same token again would be asked for for ever.
+            if page.next_token.is_none() || page.next_token == token {
+                break;
+            }
+            token = page.next_token;
+        }
+        found.truncate(most);
+        Ok(found)
+    }
+
+    /// Asks SageMaker to stop a job. The script gets 120 s to end. A job that has ended stays as it is.
+    ///
+    /// # Errors
+    /// There is no such job, or SageMaker cannot be asked.
+    pub fn stop(&self, name: &str) -> Result<(), SageMakerError> {
+        let request = json!({"TrainingJobName": name});
+        match self.asked::<Value>("StopTrainingJob", &request, Some(name)) {
+            Err(SageMakerError::Refused { .. }) if self.describe(name)?.training_job_status.is_final() => {
+                Ok(())
+            }
+            stopped => stopped.map(drop),
+        }
+    }
+
+    /// Changes what Debugger records of a job that runs: another interval, off, or on again.
+    ///
+    /// # Errors
+    /// There is no such job, it has ended, or SageMaker cannot be asked.
+    pub fn update_profiler(&self, name: &str, profiler: &ProfilerConfig) -> Result<(), SageMakerError> {
+        let request = json!({"TrainingJobName": name, "ProfilerConfig": profiler});
+        self.asked::<Value>("UpdateTrainingJob", &request, Some(name))
+            .map(drop)
+    }
+
+    /// Makes sure that no job has this name.
+    ///
+    /// # Errors
+    /// [`SageMakerError::NameTaken`]; SageMaker cannot be asked.
+    pub fn require_free(&self, name: &str) -> Result<(), SageMakerError> {
+        match self.describe(name) {
+            Ok(_) => Err(self.name_taken(name)),
+            Err(SageMakerError::NoSuchJob { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates a job, and returns its ARN. The name has to be free: after a request without an answer, a job of this name
+    /// and with these hyperparameters, this role and these machines is taken for the one that was asked for.
+    ///
+    /// # Errors
+    /// The request is invalid or refused. [`SageMakerError::NotCreated`]: there is none.
+    /// [`SageMakerError::Unclear`]: SageMaker could not be asked whether there is one.
+    pub fn create(&self, request: &CreateTrainingJob) -> Result<String, SageMakerError> {
+        const OPERATION: &str = "CreateTrainingJob";
+        request.check()?;
+        let name = &request.training_job_name;
+        let json = bytes(request);
+        let mut pace = Pace::new(self.retry);
+        // Whether a request may have been carried out without its answer: now, and at any time.
+        let (mut is_unclear, mut was_unclear) = (false, false);
+        loop {
+            let trouble = match self.sagemaker.renewed::<Created>(OPERATION, &json) {
+                Ok(created) => return Ok(created.training_job_arn),
+                Err(trouble) => trouble,
+            };
+            is_unclear |= trouble.may_be_done;
+            was_unclear |= is_unclear;
+            let is_taken = trouble.code == "ResourceInUse";
+            let mut reason = trouble.reason.clone();
+            if is_unclear || is_taken && was_unclear {
+                match self.look(name) {
+                    Ok(Some(job)) if is_same(&job, request) => return Ok(job.training_job_arn),
+                    Ok(Some(_)) => return Err(self.name_taken(name)),
+                    Ok(None) => is_unclear = false,
+                    Err(trouble) => reason = trouble.reason,
+                }
+            }
+            if is_taken && !is_unclear {
+                return Err(self.name_taken(name));
+            }
+            if !trouble.is_passing && !is_unclear {
+                return Err(self.sagemaker.error(OPERATION, trouble, pace.began.elapsed()));
+            }
+            if !pace.pause() {
+                let (name, region) = (name.clone(), self.region.clone());
+                return Err(match is_unclear {
+                    true => SageMakerError::Unclear { name, region, reason },
+                    false => SageMakerError::NotCreated { name, region, reason },
+                });
+            }
+            tracing::debug!(reason, "asked for the job again");
+        }
+    }
+
+    /// A job of this name, if there is one; asked once.
+    fn look(&self, name: &str) -> Result<Option<TrainingJob>, Trouble> {
+        let request = bytes(&json!({"TrainingJobName": name}));
+        match self.sagemaker.renewed("DescribeTrainingJob", &request) {
+            Ok(job) => Ok(Some(job)),
+            Err(trouble) if trouble.is_missing() => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// The lines of a job's log that came since the last call with this position; of each machine in their order, and
+    /// together by their times. A job that has not printed yet has none. At most some MiB of a machine come at once: call it
+    /// until nothing comes.
+    ///
+    /// # Errors
+    /// CloudWatch cannot be asked, or the credentials do not allow it.
+    pub fn lines(&self, name: &str, position: &mut LogPosition) -> Result<Vec<LogLine>, SageMakerError> {
+        self.find_streams(name, position)?;
+        let mut lines = Vec::new();
+        for (stream, token) in &mut position.streams {
+            // NAME/algo-1-1600000000
+            let of_machine = stream.rsplit('/').next().unwrap_or(stream);
+            let host = of_machine.rsplit_once('-').map_or(of_machine, |(host, _)| host);
+            for _ in 0..PAGES {
+                let mut request =
+                    json!({"logGroupName": GROUP, "logStreamName": stream, "startFromHead": true});
+                if let Some(token) = token.as_ref() {
+                    request["nextToken"] = json!(token);
+                }
+                let Some(page) = self.logged::<EventsPage>("GetLogEvents", &request)? else {
+                    break;
+                };
+                lines.extend(page.events.into_iter().map(|event| LogLine {
+                    host: host.to_owned(),
+                    time: event.timestamp,
+                    text: event.message.trim_end_matches(['\n', '\r']).to_owned(),
+                }));
+                // A page may be empty before the end; only the same token again says that there are no more.
+                if page.next_forward_token.is_none() || page.next_forward_token == *token {
+                    break;
+                }
+                *token = page.next_forward_token;
+            }
+        }
+        // The sort is stable: lines of the same machine keep their order.
+        lines.sort_by_key(|line| line.time);
+        Ok(lines)
+    }
+
+    /// Looks for the streams of machines that have begun to print.
+    fn find_streams(&self, name: &str, position: &mut LogPosition) -> Result<(), SageMakerError> {
+        let mut token: Option<String> = None;
+        loop {
+            let mut request = json!({"logGroupName": GROUP, "logStreamNamePrefix": format!("{name}/")});
+            if let Some(token) = &token {
+                request["nextToken"] = json!(token);
+            }
+            let Some(page) = self.logged::<StreamsPage>("DescribeLogStreams", &request)? else {
+                return Ok(());
+            };
+            for stream in page.log_streams {
+                position.streams.entry(stream.log_stream_name).or_default();
+            }
+            if page.next_token.is_none() || page.next_token == token {
+                return Ok(());
+            }
+            token = page.next_token;
+        }
+    }
+
+    /// Asks CloudWatch; none if there is no such group or stream yet.
+    fn logged<A: DeserializeOwned>(
+        &self,
+        operation: &str,
+        request: &Value,
+    ) -> Result<Option<A>, SageMakerError> {
+        match self.logs.call(operation, request) {
+            Ok(answer) => Ok(Some(answer)),
+            Err((trouble, _)) if trouble.code.starts_with("ResourceNotFound") => Ok(None),
+            Err((trouble, tried)) => Err(self.logs.error(operation, trouble, tried)),
+        }
+    }
+}
+
+/// Whether this is the job that was asked for.
+fn is_same(job: &TrainingJob, request: &CreateTrainingJob) -> bool {
+    job.hyper_parameters == request.hyper_parameters
+        && job.role_arn == request.role_arn
+        && job.resource_config.instance_type == request.resource_config.instance_type
+        && job.resource_config.instance_count == request.resource_config.instance_count
+}

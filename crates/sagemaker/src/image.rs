@@ -1,0 +1,121 @@
+//! The addresses of AWS's own images (deep learning containers).
+
+use stokehold_jobs::{Framework, OnSageMaker};
+
+use crate::SageMakerError;
+
+/// The account whose registry has the images in most regions.
+const USUAL: &str = "763104351884";
+
+/// The regions of [`USUAL`], and the accounts of the others, as SageMaker's Python SDK lists them for PyTorch's and
+/// TensorFlow's images of training.
+const USUAL_REGIONS: [&str; 16] = [
+    "ap-northeast-1",
+    "ap-northeast-2",
+    "ap-south-1",
+    "ap-southeast-1",
+    "ap-southeast-2",
+    "ca-central-1",
+    "eu-central-1",
+    "eu-north-1",
+    "eu-west-1",
+    "eu-west-2",
+    "eu-west-3",
+    "sa-east-1",
+    "us-east-1",
+    "us-east-2",
+    "us-west-1",
+    "us-west-2",
+];
+const OTHERS: [(&str, &str); 21] = [
+    ("af-south-1", "626614931356"),
+    ("ap-east-1", "871362719292"),
+    ("ap-east-2", "975050140332"),
+    ("ap-northeast-3", "364406365360"),
+    ("ap-south-2", "772153158452"),
+    ("ap-southeast-3", "907027046896"),
+    ("ap-southeast-4", "457447274322"),
+    ("ap-southeast-5", "550225433462"),
+    ("ap-southeast-7", "590183813437"),
+    ("ca-west-1", "204538143572"),
+    ("cn-north-1", "727897471807"),
+    ("cn-northwest-1", "727897471807"),
+    ("eu-central-2", "380420809688"),
+    ("eu-south-1", "692866216735"),
+    ("eu-south-2", "503227376785"),
+    ("il-central-1", "780543022126"),
+    ("me-central-1", "914824155844"),
+    ("me-south-1", "217643126080"),
+    ("mx-central-1", "637423239942"),
+    ("us-gov-east-1", "446045086412"),
+    ("us-gov-west-1", "442386744353"),
+];
+
+/// The image that the section names, or that is made of its framework.
+pub(crate) fn image(section: &OnSageMaker, region: &str, machine: &str) -> Result<String, SageMakerError> {
+    let input = |reason: String| Err(SageMakerError::Input(reason));
+    let of_framework = (
+        &section.framework,
+        &section.framework_version,
+        &section.python_version,
+    );
+    let (framework, version, python) = match (&section.image, of_framework) {
+        (Some(image), (None, None, None)) => return Ok(image.clone()),
+        (None, (Some(framework), Some(version), Some(python))) => (framework, version, python),
+        _ => {
+            return input(
+                "[sagemaker] wants an image: image = \"..\", or framework = \"pytorch\" with framework-version = \"2.6.0\" and \
+                 python-version = \"py312\""
+                    .to_owned(),
+            );
+        }
+    };
+    let is_version = version.split('.').count() == 3
+        && version
+            .split('.')
+            .all(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_version {
+        return input(format!(
+            "[sagemaker] framework-version = \"{version}\" is no whole version; give one such as 2.6.0"
+        ));
+    }
+    let digits = python.strip_prefix("py").unwrap_or_default();
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return input(format!(
+            "[sagemaker] python-version = \"{python}\" is no Python of an image; give one such as py312"
+        ));
+    }
+    let account = match OTHERS.iter().find(|(known, _)| *known == region) {
+        Some((_, account)) => account,
+        None if USUAL_REGIONS.contains(&region) => USUAL,
+        None => {
+            return input(format!(
+                "[sagemaker] the registry of AWS's images in {region} is not known here; give image = \"..\""
+            ));
+        }
+    };
+    let Some(processor) = processor(machine) else {
+        return input(format!(
+            "[sagemaker] the images for {machine} are not known here; give image = \"..\""
+        ));
+    };
+    let name = match framework {
+        Framework::Pytorch => "pytorch-training",
+        Framework::Tensorflow => "tensorflow-training",
+    };
+    let china = if region.starts_with("cn-") { ".cn" } else { "" };
+    Ok(format!(
+        "{account}.dkr.ecr.{region}.amazonaws.com{china}/{name}:{version}-{processor}-{python}"
+    ))
+}
+
+/// Which kind of image a type of machine wants: `ml.g5.xlarge` has a GPU of NVIDIA. None for AWS's own chips.
+fn processor(machine: &str) -> Option<&'static str> {
+    let family = machine.strip_prefix("ml.")?.split('.').next()?;
+    let letters: String = family.chars().take_while(char::is_ascii_alphabetic).collect();
+    match letters.as_str() {
+        "p" | "g" => Some("gpu"),
+        "c" | "m" | "r" | "t" => Some("cpu"),
+        _ => None,
+    }
+}

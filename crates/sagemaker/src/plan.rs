@@ -1,0 +1,434 @@
+//! From a job file to the request: a pure function.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use stokehold_jobs::{
+    Access, Channel as JobChannel, Compression, Distribution as Launch, EntryPoint, Job, Kind, Mode,
+    OnSageMaker, Sharing, Wrapper,
+};
+use stokehold_objects::{Location, Options};
+
+use crate::image::image;
+use crate::{
+    Channel, CheckpointConfig, Client, CompressionType, CreateTrainingJob, DataSource, Distribution,
+    FileSystemAccess, FileSystemDataSource, FileSystemType, InputMode, MetricDefinition, ProfilerConfig,
+    RecordWrapper, S3DataSource, S3DataType, SageMakerError, ShuffleConfig, Source, Tag, VpcConfig,
+    encode_hyperparameters,
+};
+
+/// What is sent for a job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The request.
+    pub request: CreateTrainingJob,
+    /// The code.
+    pub source: Source,
+    /// Where the code goes, or is: `s3://..`.
+    pub source_uri: String,
+    /// What the file says and SageMaker has no counterpart of, or another one: a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Keys of AWS. The role of a job is its credentials, and who may see a job may see its variables.
+const CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
+impl Plan {
+    /// The job's section `[sagemaker]`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn section(job: &Job) -> Result<&OnSageMaker, SageMakerError> {
+        match &job.sagemaker {
+            Some(section) => Ok(section),
+            None => input(
+                "the job file has no section [sagemaker]; write one with role and image (`stokehold job init` shows its keys)",
+            ),
+        }
+    }
+
+    /// Translates a job. `name` is its name there, `region` where it runs. Reads no file and asks nobody.
+    ///
+    /// # Errors
+    /// The file lacks what SageMaker wants, or has something that SageMaker has no counterpart of, and that matters.
+    pub fn new(job: &Job, name: &str, region: &str) -> Result<Self, SageMakerError> {
+        let section = Self::section(job)?;
+        let Some(output) = job.output.as_deref().filter(|output| output.starts_with("s3://")) else {
+            return input("SageMaker puts the model into a bucket; write output = \"s3://BUCKET/..\"");
+        };
+        let output = output.trim_end_matches('/');
+        if job.instance_type == "local" {
+            return input("SageMaker wants a type of machine; write instance-type = \"ml.g5.xlarge\"");
+        }
+        if let Some(name) = CREDENTIALS
+            .iter()
+            .find(|name| job.environment.contains_key(**name))
+        {
+            return input(format!(
+                "[environment] has {name}: on SageMaker the role of the job is its credentials, and who may see the job may see \
+                 its variables; leave it out"
+            ));
+        }
+        let mut notes = notes(job);
+        let mut request = CreateTrainingJob::new(name, &section.role, output);
+        request.algorithm_specification.training_image = image(section, region, &job.instance_type)?;
+        request.algorithm_specification.metric_definitions = job
+            .metrics
+            .iter()
+            .map(|metric| MetricDefinition {
+                name: metric.name.clone(),
+                regex: metric.regex.clone(),
+            })
+            .collect();
+        request.input_data_config = channels(job, section, &mut notes)?;
+        request.output_data_config.kms_key_id = section.kms_key.clone();
+
+        let machines = &mut request.resource_config;
+        machines.instance_type = job.instance_type.clone();
+        machines.instance_count = number("instances", job.instances as u64)?;
+        machines.volume_size_in_gb = section.volume_gigabytes;
+        machines.volume_kms_key_id = section.kms_key.clone();
+        machines.keep_alive_period_in_seconds = section.keep_alive_seconds;
+        let time = &mut request.stopping_condition;
+        time.max_runtime_in_seconds = number("max-run-seconds", job.max_run_seconds)?;
+        if let Some(spot) = &job.spot {
+            let Some(wait) = spot.max_wait_seconds else {
+                return input(format!(
+                    "[spot] SageMaker wants to know how long to wait for spot machines, the run included; write max-wait-seconds, \
+                     more than {}",
+                    job.max_run_seconds
+                ));
+            };
+            time.max_wait_time_in_seconds = Some(number("max-wait-seconds", wait)?);
+            request.enable_managed_spot_training = true;
+        }
+
+        if let Some(place) = &job.checkpoints {
+            if !place.starts_with("s3://") {
+                return input(format!(
+                    "checkpoints = \"{place}\": SageMaker mirrors checkpoints to a bucket; write s3://BUCKET/.."
+                ));
+            }
+            request.checkpoint_config = Some(CheckpointConfig {
+                s3_uri: place.clone(),
+            });
+        }
+        request.profiler_config = Some(profiler(job, output)?);
+        request.environment = job.environment.clone();
+        // Here every script has it; SageMaker's toolkit does not set it.
+        let checkpoints = request.environment.entry("SM_CHECKPOINT_DIR".to_owned());
+        checkpoints.or_insert_with(|| "/opt/ml/checkpoints".to_owned());
+        if !section.subnets.is_empty() || !section.security_groups.is_empty() {
+            request.vpc_config = Some(VpcConfig {
+                security_group_ids: section.security_groups.clone(),
+                subnets: section.subnets.clone(),
+            });
+        }
+        request.tags = section
+            .tags
+            .iter()
+            .map(|(key, value)| Tag {
+                key: key.clone(),
+                value: value.clone(),
+            })
+            .collect();
+        let (source, source_uri) = source(job, &format!("{output}/{name}/source/sourcedir.tar.gz"))?;
+        request.hyper_parameters = encode_hyperparameters(&hyperparameters(job, name, region, &source_uri)?);
+        request.check()?;
+        Ok(Self {
+            request,
+            source,
+            source_uri,
+            notes,
+        })
+    }
+
+    /// Uploads the code and creates the job; returns its ARN. If the name is taken, nothing is uploaded.
+    ///
+    /// # Errors
+    /// As [`Client::create`]; the code cannot be read, or the bucket cannot be written, and then no job is created.
+    pub fn submit(&self, client: &Client, options: &Options) -> Result<String, SageMakerError> {
+        client.require_free(&self.request.training_job_name)?;
+        let mut options = options.clone();
+        let region = ("AWS_REGION".to_owned(), client.region().to_owned());
+        options.settings.push(region);
+        self.source.upload(&self.source_uri, &options)?;
+        client.create(&self.request)
+    }
+}
+
+fn input<T>(reason: impl Into<String>) -> Result<T, SageMakerError> {
+    Err(SageMakerError::Input(reason.into()))
+}
+
+fn number(key: &str, value: u64) -> Result<u32, SageMakerError> {
+    // The API's integers have 32 bits with a sign.
+    match i32::try_from(value) {
+        Ok(value) => Ok(value.unsigned_abs()),
+        Err(_) => input(format!(
+            "{key} = {value} is more than SageMaker takes, {}",
+            i32::MAX
+        )),
+    }
+}
+
+/// What the file says and SageMaker has no counterpart of.
+fn notes(job: &Job) -> Vec<String> {
+    let spot = job.spot.as_ref();
+    let profiling = job.profiling();
+    let said = [
+        (
+            "python",
+            job.python != Path::new("python3"),
+            "the image has its own",
+        ),
+        (
+            "stop-seconds",
+            job.stop_seconds != 120,
+            "a script that is stopped gets 120 s",
+        ),
+        (
+            "cache-dir and cache-gigabytes",
+            job.cache_dir.is_some() || job.cache_gigabytes.is_some(),
+            "machines have no cache between jobs",
+        ),
+        (
+            "tensorboard",
+            job.tensorboard,
+            "the script may write event files to the checkpoints itself",
+        ),
+        ("opt-ml = false", !job.opt_ml, "a container always has /opt/ml"),
+        (
+            "[profiler] rules",
+            !profiling.rules.is_empty(),
+            "`stokehold report` judges the profiler's output afterwards",
+        ),
+        (
+            "[spot] simulate, pause-seconds, price and spot-price",
+            spot.is_some_and(|spot| {
+                spot.simulate.is_some() || spot.pause_seconds > 0 || spot.price.is_some()
+            }),
+            "interruptions and prices are real there",
+        ),
+        (
+            "[spot] grace-seconds",
+            spot.is_some_and(|spot| spot.grace_seconds != 120),
+            "an interrupted script gets 120 s",
+        ),
+    ];
+    said.iter()
+        .filter(|(_, is_said, _)| *is_said)
+        .map(|(key, _, reason)| format!("{key} has no counterpart on SageMaker: {reason}"))
+        .collect()
+}
+
+fn channels(
+    job: &Job,
+    section: &OnSageMaker,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Channel>, SageMakerError> {
+    if let Some(name) = section
+        .channels
+        .keys()
+        .find(|name| !job.channels.contains_key(*name))
+    {
+        return input(format!(
+            "[sagemaker.channels] has {name}, and [channels] has not; write it there, too"
+        ));
+    }
+    let each = job.channels.iter().map(|(name, channel)| {
+        let place = section.channels.get(name).unwrap_or(&channel.uri);
+        match place.split_once("://") {
+            Some(("s3", _)) => of_bucket(name, channel, place, notes),
+            Some((scheme @ ("efs" | "fsx"), rest)) => of_file_system(name, channel, scheme, rest),
+            _ => input(format!(
+                "channel {name}: SageMaker cannot read {place}; put the data into a bucket or on a file system, and say where: \
+                 [sagemaker.channels] {name} = \"s3://BUCKET/..\", \"efs://fs-ID/FOLDER\" or \"fsx://fs-ID/MOUNTNAME/FOLDER\""
+            )),
+        }
+    });
+    each.collect()
+}
+
+fn of_bucket(
+    name: &str,
+    channel: &JobChannel,
+    uri: &str,
+    notes: &mut Vec<String>,
+) -> Result<Channel, SageMakerError> {
+    let mode = match channel.mode() {
+        Mode::File => InputMode::File,
+        Mode::FastFile => InputMode::FastFile,
+        Mode::Pipe => InputMode::Pipe,
+        Mode::Cache if channel.access == Access::Rw => {
+            return input(format!(
+                "channel {name}: SageMaker writes nothing back to a channel's bucket (mode=Cache, access=rw); let the script \
+                 write to SM_MODEL_DIR or SM_CHECKPOINT_DIR"
+            ));
+        }
+        Mode::Cache => {
+            notes.push(format!(
+                "channel {name}: mode Cache is FastFile on SageMaker: every epoch reads from the bucket"
+            ));
+            InputMode::FastFile
+        }
+        Mode::Dir => {
+            notes.push(format!(
+                "channel {name}: {uri} is copied before the start (File); write mode=FastFile with a bucket's URI to read it \
+                 while the script runs"
+            ));
+            InputMode::File
+        }
+    };
+    let data = DataSource::S3DataSource(S3DataSource {
+        s3_data_type: match channel.kind {
+            Kind::S3Prefix | Kind::Mount => S3DataType::S3Prefix,
+            Kind::ManifestFile => S3DataType::ManifestFile,
+            Kind::AugmentedManifestFile => S3DataType::AugmentedManifestFile,
+        },
+        s3_uri: uri.to_owned(),
+        s3_data_distribution_type: match channel.distribution {
+            Sharing::FullyReplicated => Distribution::FullyReplicated,
+            Sharing::ShardedByS3Key => Distribution::ShardedByS3Key,
+        },
+        attribute_names: channel.attributes.clone(),
+    });
+    Ok(Channel {
+        content_type: channel.content_type.clone(),
+        input_mode: Some(mode),
+        compression_type: (channel.compression == Compression::Gzip).then_some(CompressionType::Gzip),
+        record_wrapper_type: (channel.wrapper == Wrapper::RecordIO).then_some(RecordWrapper::RecordIo),
+        shuffle_config: channel.shuffle.map(|seed| ShuffleConfig { seed }),
+        ..Channel::new(name, data)
+    })
+}
+
+fn of_file_system(
+    name: &str,
+    channel: &JobChannel,
+    scheme: &str,
+    rest: &str,
+) -> Result<Channel, SageMakerError> {
+    let Some((id, folder)) = rest
+        .split_once('/')
+        .filter(|(id, folder)| id.starts_with("fs-") && !folder.is_empty())
+    else {
+        return input(format!(
+            "channel {name}: {scheme}://{rest} names no folder of a file system; write {scheme}://fs-ID/FOLDER"
+        ));
+    };
+    let is_whole = matches!(channel.mode(), Mode::Dir | Mode::File)
+        && matches!(channel.kind, Kind::S3Prefix | Kind::Mount)
+        && channel.distribution == Sharing::FullyReplicated;
+    if !is_whole {
+        return input(format!(
+            "channel {name}: a file system is used as it is; mode, kind and distribution are for buckets, so leave them out"
+        ));
+    }
+    let data = DataSource::FileSystemDataSource(FileSystemDataSource {
+        file_system_id: id.to_owned(),
+        file_system_type: match scheme {
+            "efs" => FileSystemType::Efs,
+            _ => FileSystemType::FSxLustre,
+        },
+        file_system_access_mode: match channel.access {
+            Access::Ro => FileSystemAccess::ReadOnly,
+            Access::Rw => FileSystemAccess::ReadWrite,
+        },
+        directory_path: format!("/{folder}"),
+    });
+    Ok(Channel {
+        content_type: channel.content_type.clone(),
+        ..Channel::new(name, data)
+    })
+}
+
+fn profiler(job: &Job, output: &str) -> Result<ProfilerConfig, SageMakerError> {
+    if !job.profile {
+        return Ok(ProfilerConfig {
+            disable_profiler: true,
+            ..ProfilerConfig::default()
+        });
+    }
+    let text = job.profiling().interval;
+    let interval = match humantime::parse_duration(&text) {
+        Ok(time) => number("[profiler] interval", time.as_millis() as u64)?,
+        Err(error) => return input(format!("[profiler] interval = \"{text}\": {error}")),
+    };
+    Ok(ProfilerConfig {
+        s3_output_path: Some(output.to_owned()),
+        profiling_interval_in_milliseconds: Some(interval),
+        disable_profiler: false,
+    })
+}
+
+/// Where the code is, and where it goes.
+fn source(job: &Job, place: &str) -> Result<(Source, String), SageMakerError> {
+    let Some(dir) = &job.source_dir else {
+        let Some(file) = job.entry_point.file() else {
+            return input("a module has no file of its own; write source-dir");
+        };
+        return Ok((Source::File(job.beside.join(file)), place.to_owned()));
+    };
+    let text = dir.to_string_lossy();
+    let is_archive = [".tar.gz", ".tgz"].iter().any(|end| text.ends_with(end));
+    match (Location::is_remote(&text), is_archive) {
+        (true, true) if text.starts_with("s3://") => Ok((Source::There, text.into_owned())),
+        (true, _) => input(format!(
+            "source-dir = \"{text}\": SageMaker's toolkit fetches an archive, s3://../sourcedir.tar.gz; give one, or a folder \
+             of this machine, which is uploaded"
+        )),
+        (false, true) => Ok((Source::Archive(dir.clone()), place.to_owned())),
+        (false, false) => Ok((Source::Folder(dir.clone()), place.to_owned())),
+    }
+}
+
+/// All hyperparameters: the user's, and those that the toolkit takes for itself.
+fn hyperparameters(
+    job: &Job,
+    name: &str,
+    region: &str,
+    source: &str,
+) -> Result<BTreeMap<String, Value>, SageMakerError> {
+    if let EntryPoint::Module(module) = &job.entry_point {
+        return input(format!(
+            "entry-point = \"module:{module}\": SageMaker's toolkit runs files; write a .py file that runs the module \
+             (runpy.run_module(\"{module}\", run_name=\"__main__\"))"
+        ));
+    }
+    let mut all = job.hyperparameters.clone();
+    let mut own = |name: &str, value: Value| {
+        // A value that the user has set wins, as here.
+        all.entry(name.to_owned()).or_insert(value);
+    };
+    own("sagemaker_program", json!(job.entry_point.name()));
+    own("sagemaker_submit_directory", json!(source));
+    own("sagemaker_container_log_level", json!(20));
+    own("sagemaker_job_name", json!(name));
+    own("sagemaker_region", json!(region));
+    match job.distribution {
+        Launch::None => {}
+        Launch::Torch => {
+            own("sagemaker_torch_distributed_enabled", json!(true));
+            own("sagemaker_instance_type", json!(job.instance_type));
+        }
+        Launch::Smdistributed => {
+            own("sagemaker_distributed_dataparallel_enabled", json!(true));
+            own("sagemaker_distributed_dataparallel_custom_mpi_options", json!(""));
+            own("sagemaker_instance_type", json!(job.instance_type));
+        }
+        Launch::Mpi => {
+            own("sagemaker_mpi_enabled", json!(true));
+            own("sagemaker_mpi_custom_mpi_options", json!(""));
+        }
+    }
+    if let Some(processes) = job
+        .processes_per_host
+        .filter(|_| job.distribution != Launch::None)
+    {
+        // The toolkit reads it for every launcher.
+        own("sagemaker_mpi_num_of_processes_per_host", json!(processes));
+    }
+    Ok(all)
+}

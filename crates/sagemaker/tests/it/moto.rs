@@ -1,0 +1,186 @@
+//! A second opinion on the calls: moto's server. It ends every job at once and stops none.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stokehold_sagemaker::{Client, JobStatus, LogPosition, SageMakerError};
+
+use crate::stub::options;
+use crate::{full, small};
+
+/// Serves on a free port, and says where. Each line of its input is a line for the log of a job's first machine.
+const SERVER: &str = "\
+import logging, sys, time, boto3
+logging.getLogger('werkzeug').setLevel(logging.ERROR)
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
+server.start()
+address = 'http://%s:%d' % server.get_host_and_port()
+keys = dict(region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')
+logs = boto3.client('logs', endpoint_url=address, **keys)
+group, stream = '/aws/sagemaker/TrainingJobs', 'flowers-1/algo-1-1600000000'
+boto3.client('s3', endpoint_url=address, **keys).create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
+print('listens at', address, flush=True)
+known = False
+for line in sys.stdin:
+    if not known:
+        logs.create_log_group(logGroupName=group)
+        logs.create_log_stream(logGroupName=group, logStreamName=stream)
+        known = True
+    event = dict(timestamp=int(time.time() * 1000), message=line.rstrip())
+    logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=[event])
+    print('has it', flush=True)
+";
+
+pub struct Moto {
+    child: Child,
+    input: ChildStdin,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    pub address: String,
+}
+
+impl Moto {
+    /// None, with the reason noted, without moto.
+    pub fn start() -> Option<Self> {
+        let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
+            stokehold_untested::skip("STOKEHOLD_TEST_MOTO names no Python with moto[server]");
+            return None;
+        };
+        let mut child = Command::new(python)
+            .args(["-c", SERVER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = child.stdin.take().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| Some(line.strip_prefix("listens at ")?.to_owned()));
+        let address = address.expect("moto says where it listens");
+        Some(Self {
+            child,
+            input,
+            lines,
+            address,
+        })
+    }
+
+    pub fn print(&mut self, text: &str) {
+        writeln!(self.input, "{text}").unwrap();
+        assert_eq!(self.lines.next().unwrap().unwrap(), "has it");
+    }
+
+    pub fn client(&self) -> Client {
+        let options = options(&self.address, Duration::from_secs(20));
+        let mut options = options;
+        options.timeout = Duration::from_secs(10);
+        Client::open(Some("eu-west-1"), &options).unwrap()
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn moto_has_the_job_that_was_asked_for() {
+    let Some(mut moto) = Moto::start() else { return };
+    let client = moto.client();
+    client.require_free("flowers-1").unwrap();
+    let missing = client.describe("flowers-1").unwrap_err();
+    assert!(matches!(missing, SageMakerError::NoSuchJob { .. }), "{missing}");
+
+    let request = full();
+    let arn = client.create(&request).unwrap();
+    assert_eq!(
+        arn,
+        "arn:aws:sagemaker:eu-west-1:123456789012:training-job/flowers-1"
+    );
+    let job = client.describe("flowers-1").unwrap();
+    assert_eq!(job.training_job_arn, arn);
+    assert_eq!(job.training_job_status, JobStatus::Completed);
+    assert_eq!(job.hyper_parameters, request.hyper_parameters);
+    assert_eq!(job.role_arn, request.role_arn);
+    assert!(job.enable_managed_spot_training);
+    assert_eq!(job.final_metric_data_list[0].value, 100.0);
+    assert_eq!(
+        job.model_artifacts.unwrap().s3_model_artifacts,
+        "s3://bucket/out/flowers-1/output/model.tar.gz"
+    );
+    let taken = client.require_free("flowers-1").unwrap_err();
+    assert!(matches!(taken, SageMakerError::NameTaken { .. }), "{taken}");
+
+    let mut position = LogPosition::default();
+    assert!(client.lines("flowers-1", &mut position).unwrap().is_empty());
+    moto.print("loss=0.5");
+    moto.print("loss=0.25");
+    let lines = client.lines("flowers-1", &mut position).unwrap();
+    let texts: Vec<&str> = lines.iter().map(|line| line.text.as_str()).collect();
+    assert_eq!(
+        (texts, lines[0].host.as_str()),
+        (vec!["loss=0.5", "loss=0.25"], "algo-1")
+    );
+    assert!(client.lines("flowers-1", &mut position).unwrap().is_empty());
+    moto.print("loss=0.125");
+    assert_eq!(
+        client.lines("flowers-1", &mut position).unwrap()[0].text,
+        "loss=0.125"
+    );
+}
+
+#[test]
+fn moto_lists_jobs_over_several_pages() {
+    let Some(moto) = Moto::start() else { return };
+    let client = moto.client();
+    for number in 0..105 {
+        let mut request = small();
+        request.training_job_name = format!("job-{number}");
+        client.create(&request).unwrap();
+    }
+    let mut names: Vec<String> = client
+        .list(1000)
+        .unwrap()
+        .into_iter()
+        .map(|job| job.training_job_name)
+        .collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 105);
+    assert_eq!(client.list(3).unwrap().len(), 3);
+}
+
+/// What moto keeps of a request, member by member, as its HTTP answer has it.
+#[test]
+fn moto_describes_every_member_that_it_keeps() {
+    let Some(moto) = Moto::start() else { return };
+    let request = full();
+    moto.client().create(&request).unwrap();
+    let program = "import boto3, json, sys\n\
+        keys = dict(region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')\n\
+        client = boto3.client('sagemaker', endpoint_url=json.load(sys.stdin), **keys)\n\
+        print(json.dumps(client.describe_training_job(TrainingJobName='flowers-1'), default=str))\n";
+    let answer = crate::asked("STOKEHOLD_TEST_MOTO", program, &json!(moto.address)).unwrap();
+    let described: Value = serde_json::from_str(&answer).unwrap();
+    let request = serde_json::to_value(&request).unwrap();
+    // It forgets the environment and the profiler.
+    for member in [
+        "TrainingJobName",
+        "RoleArn",
+        "HyperParameters",
+        "InputDataConfig",
+        "ResourceConfig",
+        "StoppingCondition",
+        "VpcConfig",
+        "EnableManagedSpotTraining",
+        "CheckpointConfig",
+    ] {
+        assert_eq!(described[member], request[member], "{member}");
+    }
+}
