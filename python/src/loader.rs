@@ -127,9 +127,14 @@ impl Loader {
     ) -> PyResult<Self> {
         let workers = match num_workers {
             None => Workers::Auto,
-            Some(count) => Workers::Count(NonZeroUsize::new(at_least(0, "num_workers", count)?).ok_or_else(
-                || OptionError::new_err("num_workers=0: must be at least 1, or None: one thread per core, more where reads wait"),
-            )?),
+            Some(count) => {
+                let some = usize::try_from(count).ok().and_then(NonZeroUsize::new);
+                Workers::Count(some.ok_or_else(|| {
+                    OptionError::new_err(format!(
+                        "num_workers={count}: must be at least 1, or None: one thread per core, more where reads wait"
+                    ))
+                })?)
+            }
         };
         let sampler = match (weights, at_least(1, "repeats", repeats)?) {
             (None, 1) => Sampler::Every,
@@ -160,7 +165,11 @@ impl Loader {
             executor: match executor {
                 // It ignores the CPU's executor.
                 "gpu" => Executor::default(),
-                name => name.parse::<Executor>().raise()?,
+                name => name.parse::<Executor>().map_err(|_| {
+                    OptionError::new_err(format!(
+                        "no executor is called '{name}'; there are fused, per-op and gpu"
+                    ))
+                })?,
             },
             decode: DecodeOptions { exif },
             sample_type: dtype.parse::<SampleType>().raise()?,
@@ -196,6 +205,12 @@ impl Loader {
             }),
         };
         let addresses = addresses(source, &remote)?;
+        let operations = pipeline.operations.clone();
+        if addresses.is_some() || place.is_some() {
+            let (images, operations, options) =
+                (Arc::clone(&source.images), operations.clone(), options.clone());
+            py.detach(|| Feed::on_cpu(images, operations, options)).raise()?;
+        }
         let options = LoaderOptions {
             elsewhere: connect(py, addresses, workers)?,
             ..options
@@ -207,7 +222,6 @@ impl Loader {
             Some(cache) => cache.of(Arc::clone(&source.images)),
             None => Arc::clone(&source.images),
         };
-        let operations = pipeline.operations.clone();
         let feed = py.detach(|| match on {
             None => Feed::on_cpu(images, operations, options),
             Some(on) => Feed::on_device(images, operations, options, on),

@@ -10,8 +10,9 @@ use clap::Args as ClapArgs;
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
-use stokehold_loader::input;
+use stokehold_loader::{input, remaining};
 use stokehold_pipeline::{DecodeOptions, DrawKey, Pipeline, PipelineError, explain};
+use stokehold_storage::shard::Baked;
 use stokehold_storage::{Dataset, Images, SampleBytes, Source};
 
 /// Options of `explain`.
@@ -48,6 +49,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = pipeline(args)?;
     pipeline.check()?;
+    let exif = args.exif;
     let options = DecodeOptions { exif: args.exif };
     let key = DrawKey {
         seed: args.seed,
@@ -56,7 +58,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let wrong = |error: &dyn Error| Usage(format!("{}: {error}", args.image.display()));
     let mut bytes = SampleBytes::new();
-    read(args, &mut bytes)?;
+    let pipeline = remaining(pipeline, read(args, &mut bytes)?.as_ref(), exif)?;
     let image = input(&bytes);
     let plan = explain(&pipeline, image.bytes, &options, key).map_err(|e| wrong(&e))?;
     let picture = picture::draw(&plan, image).map_err(|e| wrong(&*e))?;
@@ -69,13 +71,13 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the image, or the sample of a data set.
-fn read(args: &Args, into: &mut SampleBytes) -> Result<(), Box<dyn Error>> {
+/// Reads the image, or the sample of a data set; the operations that it has behind it.
+fn read(args: &Args, into: &mut SampleBytes) -> Result<Option<Baked>, Box<dyn Error>> {
     let path = &args.image;
     if !path.is_dir() {
         let file = std::fs::read(path).map_err(|e| Usage(format!("{}: {e}", path.display())))?;
         into.refill().extend(file);
-        return Ok(());
+        return Ok(None);
     }
     let images = match Dataset::open(path, None, 0) {
         Ok(dataset) => dataset.train,
@@ -93,7 +95,7 @@ fn read(args: &Args, into: &mut SampleBytes) -> Result<(), Box<dyn Error>> {
         ))));
     };
     images.read(sample, into)?;
-    Ok(())
+    Ok(images.baked().cloned())
 }
 
 fn pipeline(args: &Args) -> Result<Pipeline, PipelineError> {

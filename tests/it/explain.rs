@@ -104,6 +104,30 @@ fn a_sample_of_shards_is_explained() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("no sample 1"));
 }
 
+/// Operations that the images of shards have behind them are not performed again, and other pipelines are refused.
+#[test]
+fn what_shards_have_behind_them_is_left_out() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("photos")).unwrap();
+    photo(&dir.path().join("photos/photo.jpg"));
+    fs::write(dir.path().join("crop.json"), CROP).unwrap();
+    let prepared = Command::new(env!("CARGO_BIN_EXE_stokehold"))
+        .args(["prepare", "photos", "shards", "--pipeline", "crop.json"])
+        .current_dir(dir.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&prepared.stderr);
+    assert!(prepared.status.success(), "{said}");
+    let output = explain(&["crop.json", "shards"], dir.path());
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.contains("16 x 16"), "{text}");
+    assert!(!text.contains("crop 32 x 32"), "{text}");
+    let output = explain(&["imagenet-train", "shards"], dir.path());
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("begins as theirs did"), "{said}");
+}
+
 #[test]
 fn what_is_wrong_is_said_with_the_file() {
     let dir = tempfile::tempdir().unwrap();

@@ -45,7 +45,7 @@ impl Loader {
             return Err(LoaderError::Empty);
         }
         let given = Arc::new(pipeline.clone());
-        let pipeline = rest(pipeline, source.baked(), options.decode.exif)?;
+        let pipeline = remaining(pipeline, source.baked(), options.decode.exif)?;
         let (width, height) = pipeline.check()?;
         pipeline.check_output(options.sample_type)?;
         if source.pixel_classes().is_some() {
@@ -236,8 +236,11 @@ impl Loader {
     }
 }
 
-/// The pipeline for images that have its head behind them.
-fn rest(pipeline: Pipeline, baked: Option<&Baked>, exif: bool) -> Result<Pipeline, LoaderError> {
+/// The part of a pipeline that is left to do for images that have its head behind them: all of it where there is no such head.
+///
+/// # Errors
+/// The pipeline does not begin with that head, or `exif` is not what the images were prepared with.
+pub fn remaining(pipeline: Pipeline, baked: Option<&Baked>, exif: bool) -> Result<Pipeline, LoaderError> {
     let Some(baked) = baked else {
         return Ok(pipeline);
     };

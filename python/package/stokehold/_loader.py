@@ -146,8 +146,8 @@ class Loader:
         if made_on is None:
             # What cannot be taken over is said before anything is read.
             self._take_images, self._take_numbers = taker(numbers, device, None)
-        self._source = open_source(data, split)
         self._pipeline = as_pipeline(pipeline)
+        self._source = open_source(data, split)
         self._samples = samples
         self._sample_transform = sample_transform
         self._batch_transform = batch_transform
@@ -299,7 +299,8 @@ class Loader:
         self._core.stop()
 
     def close(self) -> None:
-        """Ends the iteration and gives the threads back. Using the loader after that is an error."""
+        """Ends the iteration and gives its threads back. Using the loader after that is an error. A cache goes on packing what it
+        was given until the loader is deleted."""
         self._core.close()
 
     def __enter__(self) -> Loader:

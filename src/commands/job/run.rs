@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "detach")]
     json: bool,
     /// Hand it to another place: slurm, whose nodes have to see this program and this folder under the same paths; or
-    /// sagemaker, whose keys the job file has in [sagemaker]
+    /// sagemaker, for which the job file has a section of that name
     #[arg(long, value_name = "PLACE", value_enum)]
     on: Option<On>,
     /// An option of sbatch, such as --sbatch=--partition=gpu. Can be given several times
