@@ -53,14 +53,16 @@ pub struct LaidOut {
     need: u64,
 }
 
+/// The samples whose symbols the device decodes, and the buffer for its findings.
+type Coded = (Vec<usize>, Buffer);
+
 /// A batch that the device is working on.
 pub struct InWork {
     numbers: Buffer,
     count: usize,
     /// Bytes.
     need: u64,
-    /// The samples whose symbols the device decodes, and the buffer for its findings.
-    coded: Option<(Vec<usize>, Buffer)>,
+    coded: Option<Coded>,
 }
 
 impl DeviceBatch {
@@ -343,13 +345,8 @@ impl Batcher {
         3 * u64::from(self.width) * u64::from(self.height) * self.sample_type.bytes() as u64
     }
 
-    /// Queues a batch's work. Returns the buffer of its numbers and, if the device decodes samples, which
-    /// ones, with the buffer for its findings.
-    fn queue(
-        &self,
-        layout: Layout,
-        count: usize,
-    ) -> Result<(Buffer, Option<(Vec<usize>, Buffer)>), ServerError> {
+    /// Queues a batch's work. Returns the buffer of its numbers, and what the device decodes.
+    fn queue(&self, layout: Layout, count: usize) -> Result<(Buffer, Option<Coded>), ServerError> {
         let Layout {
             mut words,
             components,

@@ -1,5 +1,8 @@
 //! Operations on single pixels, in Pillow's arithmetic, and contrast.
 
+// A kernel has neither `checked_div` nor closures.
+#![allow(clippy::manual_checked_ops)]
+
 use super::{channel, float, held, packed, read, rounded, word, write};
 use cubecl::prelude::*;
 
