@@ -213,11 +213,9 @@ fn a_device_that_breaks_ends_the_epoch() {
                 .iter()
                 .any(|start| line.starts_with(start))
         });
-        let broke = format!("launch {launch} breaks the device, as was asked for");
-        assert!(
-            error.is_some_and(|line| line.contains(&broke)),
-            "{launch}: {said:#?}"
-        );
+        // The driver's name of it, or its number, whichever CubeCL hands on.
+        let is_the_fault = |line: &String| line.contains("ILLEGAL_ADDRESS") || line.contains("status 700");
+        assert!(error.is_some_and(is_the_fault), "{launch}: {said:#?}");
         made.push(said.count("batch: same"));
     }
     assert_eq!(made[..2], [0, 0], "{made:?}");
