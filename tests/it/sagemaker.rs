@@ -1,11 +1,11 @@
 //! Jobs on SageMaker: the command line, and moto as SageMaker.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use serde_json::Value;
+use stokehold_untested::moto::Moto;
 use tempfile::TempDir;
 
 const JOB: &str = r#"
@@ -35,34 +35,16 @@ struct Place {
     dir: TempDir,
     /// SageMaker's address; nothing listens there without moto.
     address: String,
-    moto: Option<Child>,
+    _moto: Option<Moto>,
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(moto) = &mut self.moto {
-            let _ = moto.kill();
-            let _ = moto.wait();
-        }
-    }
-}
-
-/// Serves on a free port until its standard input ends, and says where; a line is in the log of the job's first machine.
-const SERVER: &str = "\
-import logging, sys, time, boto3
-logging.getLogger('werkzeug').setLevel(logging.ERROR)
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
-server.start()
-address = 'http://%s:%d' % server.get_host_and_port()
-client = lambda name: boto3.client(name, endpoint_url=address, region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')
+/// A bucket, and a line in the log of the job's first machine.
+const BEFORE: &str = "\
 client('s3').create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
 logs, at = client('logs'), dict(logGroupName='/aws/sagemaker/TrainingJobs', logStreamName='flowers-1/algo-1-1600000000')
 logs.create_log_group(logGroupName=at['logGroupName'])
 logs.create_log_stream(**at)
 logs.put_log_events(logEvents=[dict(timestamp=int(time.time() * 1000), message='loss=0.25')], **at)
-print('listens at', address, flush=True)
-sys.stdin.read()
 ";
 
 impl Place {
@@ -74,29 +56,16 @@ impl Place {
         Self {
             dir,
             address: "http://127.0.0.1:1".to_owned(),
-            moto: None,
+            _moto: None,
         }
     }
 
     /// None, with the reason noted, without moto.
     fn with_moto() -> Option<Self> {
-        let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
-            stokehold_untested::skip("STOKEHOLD_TEST_MOTO names no Python with moto[server]");
-            return None;
-        };
-        let mut child = Command::new(python)
-            .args(["-c", SERVER])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .map_while(Result::ok)
-            .find_map(|line| Some(line.strip_prefix("listens at ")?.to_owned()));
+        let moto = Moto::start(BEFORE, "sys.stdin.read()")?;
         let mut place = Self::new();
-        place.address = address.expect("moto says where it listens");
-        place.moto = Some(child);
+        place.address = moto.address.clone();
+        place._moto = Some(moto);
         Some(place)
     }
 

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+pub mod moto;
 pub mod needs;
 
 /// The environment variable that turns skips into failures.

@@ -1,55 +1,23 @@
 //! A second opinion on S3: `moto`, a server that was not written beside the one of the other tests, nor in its language.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use stokehold_objects::{Bucket, Cause, Options};
 
 use crate::s3::contents;
 
-/// Serves the bucket `photos` on a free port until its standard input ends, and says where.
-const SERVER: &str = "\
-import logging, sys, boto3
-logging.getLogger('werkzeug').setLevel(logging.ERROR)
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
-server.start()
-address = 'http://%s:%d' % server.get_host_and_port()
-client = boto3.client('s3', endpoint_url=address, region_name='us-east-1', aws_access_key_id='a', aws_secret_access_key='b')
-client.create_bucket(Bucket='photos')
-print('listens at', address, flush=True)
-sys.stdin.read()
+/// The bucket `photos`, and small pages, so that a few objects take several.
+const BEFORE: &str = "\
+os.environ['MOTO_S3_DEFAULT_MAX_KEYS'] = '10'
+client('s3', 'us-east-1').create_bucket(Bucket='photos')
 ";
 
-struct Moto {
-    child: Child,
-    address: String,
-}
+struct Moto(stokehold_untested::moto::Moto);
 
 impl Moto {
-    fn start(python: &std::ffi::OsStr) -> Self {
-        let mut child = Command::new(python)
-            .args(["-c", SERVER])
-            // Small pages, so that a few objects take several.
-            .env("MOTO_S3_DEFAULT_MAX_KEYS", "10")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .map_while(Result::ok)
-            .find_map(|line| Some(line.strip_prefix("listens at ")?.to_owned()));
-        Self {
-            child,
-            address: address.expect("moto says where it listens"),
-        }
-    }
-
     fn open(&self, uri: &str) -> Bucket {
         let settings = [
-            ("AWS_ENDPOINT_URL", self.address.as_str()),
+            ("AWS_ENDPOINT_URL", self.0.address.as_str()),
             ("AWS_ACCESS_KEY_ID", "a"),
             ("AWS_SECRET_ACCESS_KEY", "b"),
             ("AWS_REGION", "us-east-1"),
@@ -65,20 +33,12 @@ impl Moto {
     }
 }
 
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn moto_agrees() {
-    let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
-        stokehold_untested::skip("STOKEHOLD_TEST_MOTO names no Python with moto[server]");
+    let Some(moto) = stokehold_untested::moto::Moto::start(BEFORE, "sys.stdin.read()") else {
         return;
     };
-    let moto = Moto::start(&python);
+    let moto = Moto(moto);
     let bucket = moto.open("s3://photos/set");
     for number in 0..35 {
         bucket

@@ -1,7 +1,6 @@
 //! A second opinion on the calls: moto's server. It ends every job at once and stops none.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::Write;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,19 +9,15 @@ use stokehold_sagemaker::{Client, JobStatus, LogPosition, SageMakerError};
 use crate::stub::options;
 use crate::{full, small};
 
-/// Serves on a free port, and says where. Each line of its input is a line for the log of a job's first machine.
-const SERVER: &str = "\
-import logging, sys, time, boto3
-logging.getLogger('werkzeug').setLevel(logging.ERROR)
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False)
-server.start()
-address = 'http://%s:%d' % server.get_host_and_port()
-keys = dict(region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')
-logs = boto3.client('logs', endpoint_url=address, **keys)
+/// A bucket.
+const BEFORE: &str = "\
+client('s3').create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
+";
+
+/// Each line of its input is a line for the log of a job's first machine.
+const THEN: &str = "\
+logs = client('logs')
 group, stream = '/aws/sagemaker/TrainingJobs', 'flowers-1/algo-1-1600000000'
-boto3.client('s3', endpoint_url=address, **keys).create_bucket(Bucket='bucket', CreateBucketConfiguration=dict(LocationConstraint='eu-west-1'))
-print('listens at', address, flush=True)
 known = False
 for line in sys.stdin:
     if not known:
@@ -34,58 +29,28 @@ for line in sys.stdin:
     print('has it', flush=True)
 ";
 
-pub struct Moto {
-    child: Child,
-    input: ChildStdin,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-    pub address: String,
-}
+pub struct Moto(stokehold_untested::moto::Moto);
 
 impl Moto {
     /// None, with the reason noted, without moto.
     pub fn start() -> Option<Self> {
-        let Some(python) = std::env::var_os("STOKEHOLD_TEST_MOTO") else {
-            stokehold_untested::skip("STOKEHOLD_TEST_MOTO names no Python with moto[server]");
-            return None;
-        };
-        let mut child = Command::new(python)
-            .args(["-c", SERVER])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let input = child.stdin.take().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let address = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| Some(line.strip_prefix("listens at ")?.to_owned()));
-        let address = address.expect("moto says where it listens");
-        Some(Self {
-            child,
-            input,
-            lines,
-            address,
-        })
+        stokehold_untested::moto::Moto::start(BEFORE, THEN).map(Self)
+    }
+
+    pub fn address(&self) -> &str {
+        &self.0.address
     }
 
     pub fn print(&mut self, text: &str) {
-        writeln!(self.input, "{text}").unwrap();
-        assert_eq!(self.lines.next().unwrap().unwrap(), "has it");
+        writeln!(self.0.input, "{text}").unwrap();
+        assert_eq!(self.0.lines.next().unwrap().unwrap(), "has it");
     }
 
     pub fn client(&self) -> Client {
-        let options = options(&self.address, Duration::from_secs(20));
+        let options = options(self.address(), Duration::from_secs(20));
         let mut options = options;
         options.timeout = Duration::from_secs(10);
         Client::open(Some("eu-west-1"), &options).unwrap()
-    }
-}
-
-impl Drop for Moto {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -166,7 +131,7 @@ fn moto_describes_every_member_that_it_keeps() {
         keys = dict(region_name='eu-west-1', aws_access_key_id='a', aws_secret_access_key='b')\n\
         client = boto3.client('sagemaker', endpoint_url=json.load(sys.stdin), **keys)\n\
         print(json.dumps(client.describe_training_job(TrainingJobName='flowers-1'), default=str))\n";
-    let answer = crate::asked("STOKEHOLD_TEST_MOTO", program, &json!(moto.address)).unwrap();
+    let answer = crate::asked("STOKEHOLD_TEST_MOTO", program, &json!(moto.address())).unwrap();
     let described: Value = serde_json::from_str(&answer).unwrap();
     let request = serde_json::to_value(&request).unwrap();
     // It forgets the environment and the profiler.

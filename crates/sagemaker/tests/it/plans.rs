@@ -426,7 +426,7 @@ fn moto_gets_the_code_and_the_job_and_the_toolkit_reads_both() {
     let plan = Plan::new(&Job::read(&file).unwrap(), "resnet-1", "eu-west-1").unwrap();
 
     let client = moto.client();
-    let mut options = options(&moto.address, Duration::from_secs(20));
+    let mut options = options(moto.address(), Duration::from_secs(20));
     options.timeout = Duration::from_secs(10);
     let arn = plan.submit(&client, &options).unwrap();
     assert!(arn.ends_with("training-job/resnet-1"), "{arn}");
