@@ -207,6 +207,7 @@ impl Loader {
         let addresses = addresses(source, &remote)?;
         let operations = pipeline.operations.clone();
         if addresses.is_some() || place.is_some() {
+            // A loader that makes nothing: it checks what only a loader knows, such as ranks and weights.
             let (images, operations, options) =
                 (Arc::clone(&source.images), operations.clone(), options.clone());
             py.detach(|| Feed::on_cpu(images, operations, options)).raise()?;

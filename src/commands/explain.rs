@@ -49,7 +49,6 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     let pipeline = pipeline(args)?;
     pipeline.check()?;
-    let exif = args.exif;
     let options = DecodeOptions { exif: args.exif };
     let key = DrawKey {
         seed: args.seed,
@@ -58,7 +57,7 @@ pub fn run(args: &Args) -> Result<ExitCode, Box<dyn Error>> {
     };
     let wrong = |error: &dyn Error| Usage(format!("{}: {error}", args.image.display()));
     let mut bytes = SampleBytes::new();
-    let pipeline = remaining(pipeline, read(args, &mut bytes)?.as_ref(), exif)?;
+    let pipeline = remaining(pipeline, read(args, &mut bytes)?.as_ref(), options.exif)?;
     let image = input(&bytes);
     let plan = explain(&pipeline, image.bytes, &options, key).map_err(|e| wrong(&e))?;
     let picture = picture::draw(&plan, image).map_err(|e| wrong(&*e))?;

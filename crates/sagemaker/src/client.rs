@@ -134,8 +134,7 @@ impl Pace {
     /// Waits; `false`, at once, if the time would be over.
     fn pause(&mut self) -> bool {
         let half = self.next.as_secs_f64() / 2.0;
-        let share = (self.random.bits() >> 11) as f64 / (1u64 << 53) as f64;
-        let pause = Duration::from_secs_f64(half + half * share);
+        let pause = Duration::from_secs_f64(half + half * self.random.unit());
         if self.began.elapsed() + pause > self.limit {
             return false;
         }

@@ -5,15 +5,14 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use stokehold_jobs::{Job, Line};
 use stokehold_objects::Options;
 use stokehold_sagemaker::{Client, JobStatus, LogLine, News, Plan, TrainingJob, TrainingJobSummary, follow};
 
-use super::{print, show};
+use super::{ended, print, show};
 use crate::failure::Usage;
 use crate::{interrupt, terminal};
 
@@ -264,33 +263,21 @@ pub fn wait(
     timeout: Option<Duration>,
     json: bool,
 ) -> Result<ExitCode, Box<dyn Error>> {
-    let stop = interrupt::flag_for("leaving; the job goes on")?;
-    let began = Instant::now();
-    loop {
-        let job = client.describe(name)?;
-        if job.training_job_status.is_final() {
-            match json {
-                true => terminal::json(&job)?,
-                false => writeln!(terminal::out(), "{}", end(&job))?,
-            }
-            return Ok(code(&job));
-        }
-        let next = Instant::now() + LOOK;
-        while Instant::now() < next {
-            if stop.load(Ordering::SeqCst) {
-                return Ok(ExitCode::from(interrupt::EXIT_CODE));
-            }
-            if let Some(timeout) = timeout.filter(|timeout| began.elapsed() >= *timeout) {
-                let timeout = humantime::format_duration(timeout);
-                let text = format!(
-                    "job {name} has not ended after {timeout}; it is {}",
-                    job.secondary_status
-                );
-                return Err(io::Error::other(text).into());
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
+    let ended = ended(
+        name,
+        LOOK,
+        timeout,
+        || Ok(client.describe(name)?),
+        |job| (job.training_job_status.is_final(), job.secondary_status.clone()),
+    )?;
+    let Some(job) = ended else {
+        return Ok(ExitCode::from(interrupt::EXIT_CODE));
+    };
+    match json {
+        true => terminal::json(&job)?,
+        false => writeln!(terminal::out(), "{}", end(&job))?,
     }
+    Ok(code(&job))
 }
 
 fn status(status: &JobStatus) -> String {
